@@ -1,0 +1,65 @@
+"""The folder where this engine keeps what it need not work out twice, and small JSON values in it. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .errors import UsageError
+
+ENVIRONMENT_VARIABLE = "PHOTOFINISH_CACHE"
+
+log = logging.getLogger(__name__)
+
+
+def cache_dir() -> Path:
+    """$PHOTOFINISH_CACHE, else $XDG_CACHE_HOME/photofinish, else ~/.cache/photofinish. Absolute; it may not exist yet.
+
+    Raises UsageError where there is none of the three."""
+    if chosen := os.environ.get(ENVIRONMENT_VARIABLE):
+        return Path(os.path.abspath(os.path.expanduser(chosen)))
+    if os.path.isabs(base := os.environ.get("XDG_CACHE_HOME", "")):
+        return Path(base, "photofinish")
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise UsageError(f"no folder for the cache: there is no home folder; set {ENVIRONMENT_VARIABLE} to one")
+    return Path(home, ".cache", "photofinish")
+
+
+def read_json(name: str) -> dict[str, Any] | None:
+    """The object that was written under this file name, or None: never written, unreadable, or no JSON object."""
+    try:
+        value = json.loads((cache_dir() / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        log.warning("ignoring %s in the cache: %s", name, error)
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_json(name: str, value: dict[str, Any]) -> None:
+    """Keep an object under this file name, whole or not at all. A cache that cannot be written is no reason to fail: it is logged and ignored."""
+    try:
+        write_atomically(cache_dir() / name, json.dumps(value).encode())
+    except (OSError, UsageError) as error:
+        log.warning("cannot keep %s in the cache: %s", name, error)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """A reader of `path` sees its old content or all of the new one, whoever else writes it and whenever this is killed. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,116 @@
+"""The decoding loop. There is no other: the baseline is this loop with a drafter that proposes nothing.
+
+    INVARIANT   Between steps the target's cache holds every committed token except the last.
+
+So prefill is `extend(prompt[:-1])`, every output token of every lane comes out of a timed step, and a step is always the same four moves:
+propose, extend by the last token and the draft, accept, roll back to all but the newest token.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from .errors import DrafterError, RaceError
+from .events import Event, Failed, Finished, Started, Step
+from .interfaces import AcceptRule, Draft, Drafter, Ending, Target
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+
+def decode(
+    target: Target,
+    drafter: Drafter,
+    accept: AcceptRule,
+    prompt_ids: Sequence[int],
+    ending: Ending,
+    max_new_tokens: int,
+    k: int,
+    *,
+    audit: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Event]:
+    """Yield Started, a Step per verification, then Finished; or Failed, when the drafter or the model failed (committed tokens stand).
+
+    Timed: `draft_s` is the proposal; `verify_s` is everything else of a step (forward, sampling, acceptance, rollback, host work). A step's time
+    begins when the loop is resumed and ends just before its event is handed out, so a lane alone has no time outside its steps but what its
+    consumer takes. Stop strings and checksums are looked at after the clock has stopped. Closing the generator ends the lane within one step.
+    """
+    committed = list(prompt_ids)
+    num_tokens, decode_s = 0, 0.0
+    try:
+        started = clock()
+        _, hidden = target.extend(committed[:-1], 0)
+        _guard(drafter.prefill, committed, hidden)
+        target.synchronize()
+        yield Started(len(committed), clock() - started)
+
+        hidden = None
+        for index in count():
+            started = clock()
+            draft = _propose(drafter, committed, hidden, min(k, max_new_tokens - num_tokens - 1), target.vocab_size)
+            target.synchronize()
+            drafted = clock()
+
+            logits, hidden = target.extend([committed[-1], *draft.token_ids], len(draft) + 1)
+            acceptance = accept(draft, logits, num_tokens)
+            committed += acceptance.token_ids
+            target.rollback(len(committed) - 1)
+            if hidden is not None:
+                hidden = hidden[: len(acceptance.token_ids)]
+            target.synchronize()
+            verified = clock()
+
+            num_kept, reason = ending.cut(acceptance.token_ids)
+            checksums = target.checksums(logits[:num_kept]) if audit else ()
+            step = Step(
+                index=index,
+                position=num_tokens,
+                drafted=draft.token_ids,
+                num_accepted=min(acceptance.num_accepted, num_kept),
+                token_ids=acceptance.token_ids[:num_kept],
+                draft_s=drafted - started,
+                verify_s=verified - drafted,
+                width=target.width_for(len(draft) + 1),
+                checksums=checksums,
+            )
+            num_tokens += num_kept
+            decode_s += step.seconds
+            yield step
+            if reason is not None:
+                yield Finished(reason, num_tokens, decode_s)
+                return
+    except RaceError as error:
+        log.warning("a lane failed", exc_info=True)
+        yield Failed(str(error))
+    except RuntimeError as error:  # what torch raises: out of memory, a device that went away
+        log.warning("a lane failed", exc_info=True)
+        yield Failed(f"the model failed: {error}")
+
+
+def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: int, vocab_size: int) -> Draft:
+    """A draft that is safe to verify. Raises DrafterError where the drafter raised or broke its contract."""
+    draft = _guard(drafter.propose, committed, hidden, k)
+    if not isinstance(draft, Draft) or not isinstance(draft.token_ids, tuple):
+        raise DrafterError(f"the drafter proposed {type(draft).__name__} {str(draft)[:60]!r}, which is no Draft of a tuple of token ids")
+    ids = draft.token_ids
+    if len(ids) > k:
+        raise DrafterError(f"the drafter proposed {len(ids)} tokens where at most {k} were asked for")
+    for token in ids:
+        if type(token) is not int or not 0 <= token < vocab_size:
+            raise DrafterError(f"the drafter proposed {token!r}, which is no token id from 0 to {vocab_size - 1}")
+    return draft
+
+
+def _guard(call: Callable, *arguments):
+    """Call a drafter; whatever it raises becomes a DrafterError, its traceback kept as the cause."""
+    try:
+        return call(*arguments)
+    except Exception as error:
+        raise DrafterError(f"the drafter failed: {type(error).__name__}: {error}") from error

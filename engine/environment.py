@@ -1,0 +1,61 @@
+"""What a measurement was made on: device, threads, versions, commit. For headers of recordings and results."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that compute."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    """The commit of this source tree, "+" appended if it was changed since; "" outside a checkout."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return ""
+    try:
+        revision = _git(root, "rev-parse", "--short=12", "HEAD")
+        return revision + ("+" if revision and _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
+
+def device(torch_device: Any) -> dict[str, Any]:
+    """{"type", "name", "threads"} of a torch device; threads are the CPU's."""
+    import torch
+
+    name = torch.cuda.get_device_name(torch_device) if torch_device.type == "cuda" else cpu_name()
+    return {"type": torch_device.type, "name": name, "threads": torch.get_num_threads()}
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel gives it, and its number of cores."""
+    import os
+
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores"

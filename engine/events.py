@@ -1,0 +1,148 @@
+"""What a lane says while it decodes: frozen values with one JSON form, shared by the page, replay, export and tests.
+
+Standard library only. `to_json` and `from_json` are inverse; `from_json` trusts nothing, because a recording may come from a stranger.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Union
+
+from .errors import UsageError
+
+FINISH_REASONS = ("stop", "stop_string", "length")
+MAX_INT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as text and as the token ids that the target sees (special tokens included)."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A lane's prefill is done. `prefill_s` includes the drafter's share."""
+
+    num_prompt_tokens: int
+    prefill_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One verification step. `token_ids[:num_accepted] == drafted[:num_accepted]`; the rest is the target's own token, unless a stop cut it off."""
+
+    index: int
+    position: int
+    """Place of `token_ids[0]` in the completion."""
+    drafted: tuple[int, ...]
+    num_accepted: int
+    token_ids: tuple[int, ...]
+    draft_s: float
+    verify_s: float
+    width: int
+    """Rows of the target's forward, padding included."""
+    pieces: tuple[str, ...] = ()
+    drafted_pieces: tuple[str, ...] = ()
+    checksums: tuple[int, ...] = ()
+    """One unsigned 64-bit integer per committed row of logits, in audit mode."""
+
+    @property
+    def seconds(self) -> float:
+        return self.draft_s + self.verify_s
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The lane is done. `reason` is one of FINISH_REASONS; `decode_s` is the sum of its steps' seconds."""
+
+    reason: str
+    num_tokens: int
+    decode_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The lane failed; what it committed before stands."""
+
+    message: str
+
+
+Event = Union[Started, Step, Finished, Failed]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneEvent:
+    """An event of a named lane. `clock_s` is that lane's own time: the seconds of its steps so far, prefill apart."""
+
+    lane: str
+    clock_s: float
+    event: Event
+
+
+_TYPES: dict[str, type] = {"started": Started, "step": Step, "finished": Finished, "failed": Failed}
+_NAMES = {cls: name for name, cls in _TYPES.items()}
+
+
+def to_json(lane_event: LaneEvent) -> dict[str, Any]:
+    """A flat object: lane, clock_s, type, then the event's own fields."""
+    event = lane_event.event
+    out: dict[str, Any] = {"lane": lane_event.lane, "clock_s": lane_event.clock_s, "type": _NAMES[type(event)]}
+    for field in fields(event):
+        value = getattr(event, field.name)
+        out[field.name] = list(value) if isinstance(value, tuple) else value
+    return out
+
+
+def from_json(value: Any) -> LaneEvent:
+    """The inverse of `to_json`. Raises UsageError for anything that it could not have written."""
+    if not isinstance(value, dict):
+        raise UsageError(f"an event must be an object, not {type(value).__name__}")
+    cls = _TYPES.get(value["type"]) if isinstance(value.get("type"), str) else None
+    if cls is None:
+        raise UsageError(f"unknown event type {value.get('type')!r}; choose one of: {', '.join(_TYPES)}")
+    known = {"lane", "clock_s", "type"} | {f.name for f in fields(cls)}
+    if extra := sorted(set(value) - known, key=str):
+        raise UsageError(f"a {value['type']} event has no field {extra[0]!r}")
+    if missing := sorted(known - set(value)):
+        raise UsageError(f"a {value['type']} event lacks {missing[0]!r}")
+    arguments = {f.name: _read(f.name, value[f.name], str(f.type)) for f in fields(cls)}
+    event = cls(**arguments)
+    _check(event)
+    return LaneEvent(_read("lane", value["lane"], "str"), _read("clock_s", value["clock_s"], "float"), event)
+
+
+def _read(name: str, value: Any, kind: str) -> Any:
+    if kind.startswith("tuple["):
+        if not isinstance(value, list):
+            raise UsageError(f"{name} must be a list, not {type(value).__name__}")
+        item = kind[len("tuple[") :].split(",")[0]
+        return tuple(_read(name, v, item) for v in value)
+    if kind == "int" and type(value) is int and 0 <= value <= 2 * MAX_INT + 1:
+        return value
+    if kind == "float" and type(value) in (int, float) and 0 <= value <= sys.float_info.max:
+        return float(value)
+    if kind == "str" and isinstance(value, str):
+        return value
+    raise UsageError(f"{name} must be a non-negative {kind}, not {str(value)[:40]!r}" if kind != "str" else f"{name} must be a string")
+
+
+def _check(event: Event) -> None:
+    if isinstance(event, Finished) and event.reason not in FINISH_REASONS:
+        raise UsageError(f"unknown finish reason {event.reason[:40]!r}; choose one of: {', '.join(FINISH_REASONS)}")
+    if isinstance(event, Step):
+        n = event.num_accepted
+        if n > len(event.drafted) or not n <= len(event.token_ids) <= n + 1 or event.drafted[:n] != event.token_ids[:n]:
+            raise UsageError(f"step {event.index} contradicts itself: {n} accepted of {len(event.drafted)} drafted, {len(event.token_ids)} committed")
+        for name, items, want in (("pieces", event.pieces, event.token_ids), ("drafted_pieces", event.drafted_pieces, event.drafted), ("checksums", event.checksums, event.token_ids)):
+            if items and len(items) != len(want):
+                raise UsageError(f"step {event.index} has {len(items)} {name} for {len(want)} tokens")
+
+
+def steps(events: Iterable[LaneEvent], lane: str) -> list[Step]:
+    """The steps of one lane, in order."""
+    return [e.event for e in events if e.lane == lane and isinstance(e.event, Step)]

@@ -1,0 +1,148 @@
+"""Which widths give bit-equal rows on this device, found by trying, and where two lanes part, by how much.
+
+A forward over 1 row and one over k + 1 rows may run different kernels, which sum in different orders. What a race needs is a set of widths for
+which a row's logits, keys and values are a function of the committed tokens alone: not of the row's place among the others, not of what
+the others hold (drafts that will be rejected, padding), not of what lies behind the pointer, and not of the width. No specification
+promises that, so it is probed, for this model, device, dtype, thread count and cache length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import torch
+import transformers
+from torch import Tensor
+
+from . import cache
+from .progress import Progress, silent
+from .sampling import Sampler
+from .target import Prepared, StaticTarget
+from .widths import WidthClasses
+
+log = logging.getLogger(__name__)
+PROBE_VERSION = 1
+MIN_ROWS = 16
+NUM_REPLAYS = 2
+
+
+@torch.inference_mode()
+def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0, progress: Progress = silent) -> WidthClasses:
+    """Decode one random sequence at every width, first one token a step, then replayed under random accept patterns, rejected rows and cache behind
+    the pointer filled with garbage; compare every committed row of logits and every committed key and value bit by bit.
+
+    Raises nothing: widths that fail are listed as unstable."""
+    rng = random.Random(seed)
+    num_rows = max(MIN_ROWS, max(widths))
+    start = min(length - num_rows - max(widths), max(8, length // 2))
+    tokens = [rng.randrange(prepared.vocab_size) for _ in range(num_rows)]
+    target = StaticTarget(prepared, length, widths)
+    generator = torch.Generator().manual_seed(seed)
+    context = [tuple((torch.randn(side.shape, generator=generator) * 0.5).to(side) for side in layer) for layer in target.kv]
+
+    def run(width: int, pattern: Callable[[], int]) -> tuple[Tensor, list[Tensor]]:
+        """Commit `tokens`, `pattern()` of them a step, from the same context; returns logits [num_rows, vocab] and the keys and values written."""
+        for buffers, originals in zip(target.kv, context, strict=True):
+            for buffer, original in zip(buffers, originals, strict=True):
+                buffer.copy_(original)
+        target.jump(start)
+        rows, done = [], 0
+        while done < num_rows:
+            num_kept = min(pattern(), num_rows - done)
+            garbage = [rng.randrange(prepared.vocab_size) for _ in range(width - num_kept)]
+            logits, _ = target.extend(tokens[done : done + num_kept] + garbage, num_kept, width=width)
+            rows.append(logits.clone())
+            done += num_kept
+            target.rollback(start + done)
+        written = slice(start, start + num_rows)
+        return torch.cat(rows), [side[:, :, written].clone() for layer in target.kv for side in layer]
+
+    reference: dict[int, tuple[Tensor, list[Tensor]]] = {}
+    unstable: list[int] = []
+    for done, width in enumerate(widths):
+        progress(f"finding out which widths are exact on this device: width {width}", done / len(widths))
+        first = run(width, lambda: 1)
+        patterns = [lambda w=width: w] + [lambda w=width: rng.randint(1, w)] * (NUM_REPLAYS - 1)
+        if all(_same_bits(first, run(width, pattern)) for pattern in patterns):
+            reference[width] = first
+        else:
+            unstable.append(width)
+
+    classes: list[list[int]] = []
+    for width, rows in reference.items():
+        home = next((c for c in classes if _same_bits(reference[c[0]], rows)), None)
+        if home is None:
+            classes.append([width])
+        else:
+            home.append(width)
+    return WidthClasses(tuple(map(tuple, classes)), tuple(unstable))
+
+
+def _same_bits(a: tuple[Tensor, list[Tensor]], b: tuple[Tensor, list[Tensor]]) -> bool:
+    return all(torch.equal(_bits(x), _bits(y)) for x, y in zip([a[0], *a[1]], [b[0], *b[1]], strict=True))
+
+
+def _bits(x: Tensor) -> Tensor:
+    return x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
+
+
+def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[int]) -> dict:
+    """Everything on which the classes may depend."""
+    device = prepared.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    return {
+        "probe": PROBE_VERSION,
+        "digest": digest,
+        "dtype": str(prepared.dtype),
+        "packed": prepared.packed,
+        "device": name,
+        "threads": torch.get_num_threads() if device.type == "cpu" else 0,
+        "wait": {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_"))},
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "length": length,
+        "widths": list(widths),
+    }
+
+
+def probe_cached(prepared: Prepared, digest: str, length: int, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:
+    """`probe`, remembered under its fingerprint. A cache entry that does not read back is probed anew."""
+    key = fingerprint(prepared, digest, length, widths)
+    name = f"widths-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
+    if (known := cache.read_json(name)) is not None:
+        try:
+            if known["fingerprint"] == key:
+                return WidthClasses(tuple(tuple(map(int, c)) for c in known["classes"]), tuple(map(int, known["unstable"])))
+        except (KeyError, TypeError, ValueError):
+            log.warning("ignoring a damaged probe result in the cache: %s", name)
+    found = probe(prepared, length, widths, progress=progress)
+    cache.write_json(name, {"fingerprint": key, **asdict(found)})
+    return found
+
+
+@torch.inference_mode()
+def explain(sampler: Sampler, row_a: Tensor, row_b: Tensor, position: int, tokens: tuple[int, int]) -> tuple[float, float, float]:
+    """How close a choice was at which two lanes parted: lane a's row [vocab] chose tokens[0], lane b's tokens[1].
+
+    Returns (margin, rounding, share). margin: the two candidates' difference of scores, the larger of the two lanes'; where top-k or top-p removed a
+    candidate in one lane, its distance from the smallest score kept there instead. rounding: root mean square difference of the two rows, in
+    units of the scores. share: that difference over the spread of the logits."""
+    scale = sampler.params.temperature or 1.0
+    difference = (row_a.float() - row_b.float()).square().mean().sqrt()
+    share = float(difference / row_a.float().std())
+    margins = []
+    for row, chosen, other in ((row_a, *tokens), (row_b, tokens[1], tokens[0])):
+        scores = sampler.scores(row, position)
+        if torch.isfinite(scores[other]):
+            margins.append(float(scores[chosen] - scores[other]))
+        else:
+            kept = (row.float() / scale)[torch.isfinite(scores)].min()
+            margins.append(float(kept - row[other].float() / scale))
+    return max(margins), float(difference) / scale, share

@@ -1,0 +1,142 @@
+"""What each number means, in one place. Standard library only.
+
+Every formula is the same for every lane, over the events of the lane alone. A number that does not exist (nothing drafted, no step, no time) is
+None: never NaN, never infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .events import LaneEvent, Started, Step, steps
+
+MILLION = 1_000_000
+SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMetrics:
+    """The numbers of one lane. Seconds throughout; rates are per second; shares are from 0 to 1."""
+
+    num_tokens: int
+    """Committed tokens. The end token counts (it was computed), though it is not shown."""
+    prefill_s: float | None
+    """The drafter's share included. None before the lane has started."""
+    decode_s: float | None
+    """Sum of draft_s + verify_s over the steps."""
+    tokens_per_s: float | None
+    """num_tokens / decode_s; prefill apart."""
+    ttft_s: float | None
+    """Time to first token: prefill_s + the first step's seconds."""
+    tpot_s: float | None
+    """Time per output token: decode_s / num_tokens."""
+    itl_p50_s: float | None
+    """Median seconds of a step: what a streaming reader waits between updates. Percentiles interpolate linearly."""
+    itl_p95_s: float | None
+    num_steps: int
+    per_step_drafted: tuple[int, ...]
+    per_step_accepted: tuple[int, ...]
+    acceptance_rate: float | None
+    """Accepted / proposed draft tokens. None when nothing was drafted."""
+    mean_acceptance_length: float | None
+    """Committed tokens per verification step: the target's own token and steps without a draft included (vLLM leaves the latter out)."""
+    acceptance_by_position: tuple[float, ...]
+    """As vLLM counts: share of drafts (steps that drafted at all) whose token i was accepted. A draft shorter than i counts as not accepted."""
+    conditional_acceptance_by_position: tuple[float | None, ...]
+    """Share of drafts that reached token i (they have one, and all before it was accepted) whose token i was accepted. None where none reached it."""
+
+
+def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
+    """All numbers of the lane called `lane`; the events of other lanes are ignored."""
+    events = [e for e in events if e.lane == lane]
+    done = steps(events, lane)
+    prefill_s = next((e.event.prefill_s for e in events if isinstance(e.event, Started)), None)
+    seconds = [step.seconds for step in done]
+    num_tokens, decode_s = sum(len(step.token_ids) for step in done), sum(seconds)
+    drafted, accepted = tuple(len(step.drafted) for step in done), tuple(step.num_accepted for step in done)
+    by_position, conditional = _by_position(done)
+    return LaneMetrics(
+        num_tokens=num_tokens,
+        prefill_s=_finite(prefill_s),
+        decode_s=_finite(decode_s),
+        tokens_per_s=ratio(num_tokens, decode_s),
+        ttft_s=_finite(prefill_s + seconds[0]) if prefill_s is not None and seconds else None,
+        tpot_s=ratio(decode_s, num_tokens),
+        itl_p50_s=percentile(seconds, 0.50),
+        itl_p95_s=percentile(seconds, 0.95),
+        num_steps=len(done),
+        per_step_drafted=drafted,
+        per_step_accepted=accepted,
+        acceptance_rate=ratio(sum(accepted), sum(drafted)),
+        mean_acceptance_length=ratio(num_tokens, len(done)),
+        acceptance_by_position=by_position,
+        conditional_acceptance_by_position=conditional,
+    )
+
+
+def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | None:
+    """Seconds per token of the plain lane / seconds per token of this lane, over the same number of tokens.
+
+    That number n is the shorter of the two counts; each lane is charged for its steps up to the one that reaches n, over all tokens that those
+    steps committed (the last one may commit some beyond n).
+    """
+    n = min(_num_tokens(plain_steps), _num_tokens(lane_steps))
+    return ratio(_seconds_per_token(plain_steps, n), _seconds_per_token(lane_steps, n))
+
+
+def cost_per_million(tokens_per_s: float | None, dollars_per_hour: float | None) -> float | None:
+    """Dollars for a million tokens on a machine that costs `dollars_per_hour` and writes `tokens_per_s` all the time."""
+    seconds = ratio(MILLION, tokens_per_s)
+    if seconds is None or dollars_per_hour is None or dollars_per_hour < 0:
+        return None
+    return _finite(seconds * dollars_per_hour / SECONDS_PER_HOUR)
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The value below which `share` of the values lie, interpolated linearly between neighbours; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return _finite(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
+
+
+def ratio(numerator: float | None, denominator: float | None) -> float | None:
+    """A quotient that exists, or None."""
+    if numerator is None or denominator is None or not denominator > 0:
+        return None
+    return _finite(numerator / denominator)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _num_tokens(done: Sequence[Step]) -> int:
+    return sum(len(step.token_ids) for step in done)
+
+
+def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
+    seconds, num_tokens = 0.0, 0
+    for step in done:
+        if num_tokens >= n:
+            break
+        seconds += step.seconds
+        num_tokens += len(step.token_ids)
+    return ratio(seconds, num_tokens)
+
+
+def _by_position(done: Sequence[Step]) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
+    drafts = [(len(step.drafted), step.num_accepted) for step in done if step.drafted]
+    longest = max((length for length, _ in drafts), default=0)
+    share, conditional = [], []
+    for i in range(longest):
+        accepted = sum(num_accepted > i for _, num_accepted in drafts)
+        reached = sum(length > i and num_accepted >= i for length, num_accepted in drafts)
+        share.append(accepted / len(drafts))
+        conditional.append(ratio(accepted, reached))
+    return tuple(share), tuple(conditional)

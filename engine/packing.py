@@ -1,0 +1,45 @@
+"""CPU only: linears whose weights are re-laid out once for oneDNN, so that a narrow step does not re-order them every time.
+
+Measured on the default model in bfloat16: width 1 36 -> 17 ms, width 8 42 -> 23 ms. A packed model is another rounding of the same weights only
+where the library chooses another kernel, and every lane of a race runs the same packed weights.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+HINT_ROWS = 8
+
+
+class PackedLinear(nn.Module):
+    """A drop-in for nn.Linear at inference: `x @ weight.T + bias` with the weight in oneDNN's own layout."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), HINT_ROWS)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether this CPU build of torch packs linears of that dtype."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+def pack(module: nn.Module) -> int:
+    """Replace every nn.Linear below `module`, in place; returns how many. A tied embedding keeps its own copy."""
+    num_packed = 0
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, PackedLinear(child))
+                num_packed += 1
+    return num_packed

@@ -1,0 +1,109 @@
+"""The two values that configure a race, checked when made. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import UsageError
+
+MAX_K = 63
+MAX_WIDTH = 64
+MAX_NEW_TOKENS = 100_000
+MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 200
+RULES = {"greedy": "engine.accept:greedy", "coupled": "engine.accept:coupled"}
+"""Acceptance rules: name -> "module:attribute"."""
+
+
+def _integer(name: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise UsageError(f"{name} must be an integer from {low} to {high}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How the target's next token is chosen and when it ends; the same in every lane.
+
+    Temperature 0 is greedy. top_k 0 and top_p 1 are off. `seed` and the position in the completion decide all noise.
+    Raises UsageError naming the value and the limits.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    max_new_tokens: int = 128
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("temperature", 0.0, 100.0), ("top_p", 0.0, 1.0)):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not low <= value <= high or (name == "top_p" and value == 0):
+                raise UsageError(f"{name} must be a number {'above 0 and at most 1' if name == 'top_p' else 'from 0 to 100'}, not {value!r}")
+        if 0 < self.temperature < 1e-3:
+            raise UsageError(f"temperature must be 0 (greedy) or at least 0.001, not {self.temperature!r}")
+        _integer("top_k", self.top_k, 0, 2**31 - 1)
+        _integer("seed", self.seed, 0, 2**63 - 1)
+        _integer("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
+            raise UsageError(f"stop must be a tuple of strings, not {self.stop!r}")
+        if len(self.stop) > MAX_STOP_STRINGS or any(not 1 <= len(s) <= MAX_STOP_LENGTH for s in self.stop):
+            raise UsageError(f"stop takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_LENGTH} characters")
+
+
+@dataclass(frozen=True)
+class LaneSpec:
+    """One lane of a race: its name, its drafter (`name` or `name:argument`), its draft length k, its width and its acceptance rule.
+
+    width "auto": each step runs at the narrowest width of the race's class that holds it. "fastest": the width that was measured fastest,
+    whatever its class (the plain lane). An integer: every step runs at exactly that width.
+    """
+
+    name: str
+    drafter: str = "none"
+    k: int = 0
+    width: int | str = "auto"
+    rule: str = "coupled"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise UsageError(f"a lane's name must be a string that is not empty, not {self.name!r}")
+        if not isinstance(self.drafter, str) or not self.drafter:
+            raise UsageError(f"a drafter must be given as name or name:argument, not {self.drafter!r}")
+        _integer("k", self.k, 0, MAX_K)
+        if self.width not in ("auto", "fastest"):
+            if isinstance(self.width, str):
+                raise UsageError(f"width must be auto or an integer from 1 to {MAX_WIDTH}, not {self.width!r}")
+            _integer("width", self.width, 1, MAX_WIDTH)
+            if self.width < self.k + 1:
+                raise UsageError(f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {self.k + 1}")
+        if not isinstance(self.rule, str) or self.rule not in RULES:
+            raise UsageError(f"unknown rule {self.rule!r}; choose one of: {', '.join(RULES)}")
+        if self.drafter != "none" and self.k == 0:
+            raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K}, not 0")
+
+
+@dataclass(frozen=True)
+class RaceSpec:
+    """Everything a race is made from besides the model and the prompt: what `verify` needs to run it again."""
+
+    lanes: tuple[LaneSpec, ...]
+    params: SamplingParams = SamplingParams()
+    audit: bool = False
+    solo: bool = False
+
+    def __post_init__(self) -> None:
+        names = [lane.name for lane in self.lanes]
+        if not names or len(set(names)) != len(names):
+            raise UsageError(f"a race needs lanes with different names, not {names!r}")
+
+
+def standard_lanes(drafter: str, k: int, width: int | str = "auto", rule: str = "coupled") -> tuple[LaneSpec, ...]:
+    """The three lanes of every race: the fastest plain decoding, the exact baseline, and the speculative lane."""
+    if drafter == "none":
+        k = 0
+    return (
+        LaneSpec("plain", width="fastest", rule=rule),
+        LaneSpec("baseline", width=width, rule=rule),
+        LaneSpec("speculative", drafter=drafter, k=k, width=width, rule=rule),
+    )

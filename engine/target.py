@@ -1,0 +1,206 @@
+"""A transformers causal LM as a Target: a static cache, fixed widths, rollback by moving a pointer.
+
+All state of a sequence is device tensors: the key and value buffers and one pointer n. A step of width W puts its rows at positions n .. n + W - 1,
+real tokens first, then padding. Rows past the real tokens are ignored and their cache entries overwritten by the next step. Nothing in Python
+changes inside a step, so it is captured as a CUDA graph as it is (`graphs.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from .attention import NAME, Shape, StepState, additive_masks, shape_of
+from .errors import UnsupportedModel, UsageError
+from .graphs import FixedCall
+from .packing import can_pack, pack
+
+PREFILL_CHUNK = 256
+LENGTH_BUCKET = 256
+FAITHFUL_TOKENS = 24
+
+
+def cache_length(num_prompt_tokens: int, max_new_tokens: int, width: int) -> int:
+    """S: chosen once a race, so that every forward attends over the same columns; a multiple of LENGTH_BUCKET."""
+    return -(-(num_prompt_tokens + max_new_tokens + width) // LENGTH_BUCKET) * LENGTH_BUCKET
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model made ready for fixed steps, once; its weights are shared by every lane."""
+
+    model: PreTrainedModel
+    shape: Shape
+    packed: bool
+    vocab_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+@torch.inference_mode()
+def prepare(model: PreTrainedModel, packed: bool | None = None) -> Prepared:
+    """Switch the model, in place, to the engine's attention and pack its linears where the CPU gains by it (`packed` None: decide).
+
+    The fixed step is then compared with the stock model on a few tokens. Raises UnsupportedModel if they disagree: whatever an architecture
+    does beyond what the fixed step reproduces is refused, never ignored."""
+    shape = shape_of(model)
+    weight = next(model.parameters())
+    device, dtype = weight.device, weight.dtype
+    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if head is None:
+        raise UnsupportedModel(f"{type(model).__name__} has no output embeddings: it is no causal language model")
+    vocab_size = int(head.weight.shape[0])
+    ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % min(vocab_size, embeddings.weight.shape[0]))[None]
+    stock = model(input_ids=ids, use_cache=False).logits[0].float()
+
+    model.set_attn_implementation(NAME)
+    if packed is None:
+        packed = device.type == "cpu" and can_pack(dtype)
+    if packed:
+        pack(model)
+    prepared = Prepared(model, shape, packed, vocab_size, dtype, device)
+    _check_faithful(prepared, ids[0].tolist(), stock)
+    return prepared
+
+
+def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
+    target = StaticTarget(prepared, LENGTH_BUCKET, (len(ids),))
+    logits, _ = target.extend(ids, len(ids))
+    if not all(bool(keys[:, :, : len(ids)].any()) for keys, _ in target.kv):
+        raise UnsupportedModel(f"{type(prepared.model).__name__} has layers that do not go through the attention interface")
+    error, scale = float((logits.float() - stock).abs().mean()), float(stock.std())
+    bound = (0.1 if prepared.dtype in (torch.bfloat16, torch.float16) else 1e-3) * scale
+    if not error <= bound:
+        raise UnsupportedModel(
+            f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} on average (limit {bound:.2g}); it does something this engine would ignore"
+        )
+
+
+def _forward(
+    prepared: Prepared, kv: list[tuple[Tensor, Tensor]], pointer: Tensor, columns: Tensor, hidden_layers: tuple[int, ...], ids: Tensor, want_logits: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers."""
+    at = pointer + columns[: ids.shape[1]]
+    state = StepState(at, kv, additive_masks(prepared.shape, at, columns, prepared.dtype))
+    out = prepared.model.get_decoder()(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(hidden_layers), state=state)
+    hidden = torch.cat([out.hidden_states[layer][0] for layer in hidden_layers], dim=-1) if hidden_layers else None
+    logits = prepared.model.get_output_embeddings()(out.last_hidden_state[0]) if want_logits else None
+    return logits, hidden
+
+
+class StaticTarget:
+    """One sequence's state over shared weights. Implements `interfaces.Target`.
+
+    length: S, columns of the static cache. widths: the widths that steps may have, from one exactness class if tokens are to be equal.
+    hidden_layers: indices into transformers' `hidden_states` (0: embeddings) whose rows `extend` returns side by side.
+    """
+
+    def __init__(self, prepared: Prepared, length: int, widths: Sequence[int], hidden_layers: Sequence[int] = ()) -> None:
+        if not widths or min(widths) < 1 or max(widths) > length:
+            raise UsageError(f"widths must be between 1 and the cache length {length}, not {list(widths)}")
+        if length > prepared.shape.max_length + max(widths) + LENGTH_BUCKET:
+            raise UsageError(f"a cache of {length} tokens exceeds the model's {prepared.shape.max_length} positions")
+        shape, device = prepared.shape, prepared.device
+        self.prepared, self.vocab_size, self.cache_length = prepared, prepared.vocab_size, length
+        self.widths, self.hidden_layers = tuple(sorted(set(widths))), tuple(hidden_layers)
+        self.length = 0
+        size = (1, shape.num_kv_heads, length, shape.head_dim)
+        self.kv = [(torch.zeros(size, dtype=prepared.dtype, device=device), torch.zeros(size, dtype=prepared.dtype, device=device)) for _ in range(shape.num_layers)]
+        self._columns = torch.arange(length, device=device)
+        self._pointer = torch.zeros(1, dtype=torch.long, device=device)
+        self._ids = {width: torch.zeros(1, width, dtype=torch.long, device=device) for width in self.widths}
+        self._forward = partial(_forward, prepared, self.kv, self._pointer, self._columns, self.hidden_layers)
+        self._steps = {width: FixedCall(partial(self._forward, self._ids[width], True), device) for width in self.widths}
+        self._checksum_weights: Tensor | None = None
+
+    @torch.inference_mode()
+    def extend(self, token_ids: Sequence[int], num_logits: int, width: int | None = None) -> tuple[Tensor, Tensor | None]:
+        """See `interfaces.Target`. With `num_logits` 0 it is a prefill: whole chunks of exact size, no LM head. Else one fixed step, at the
+        narrowest of the target's widths that holds the tokens, or at `width`."""
+        num_tokens = len(token_ids)
+        if num_logits == 0:
+            return self._prefill(token_ids)
+        width = width or self.width_for(num_tokens)
+        assert num_logits <= num_tokens <= width and self.length + width <= self.cache_length
+        self._ids[width].copy_(torch.tensor([[*token_ids, *[0] * (width - num_tokens)]], dtype=torch.long))
+        logits, hidden = self._steps[width]()
+        assert logits is not None
+        self.jump(self.length + num_tokens)
+        return logits[:num_logits], None if hidden is None else hidden[:num_tokens]
+
+    def _prefill(self, token_ids: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        assert self.length + len(token_ids) <= self.cache_length
+        hidden = []
+        for start in range(0, len(token_ids), PREFILL_CHUNK):
+            chunk = token_ids[start : start + PREFILL_CHUNK]
+            _, rows = self._forward(torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False)
+            self.jump(self.length + len(chunk))
+            if rows is not None:
+                hidden.append(rows)
+        empty = torch.empty(0, self.vocab_size, dtype=self.prepared.dtype, device=self.prepared.device)
+        return empty, torch.cat(hidden) if hidden else None
+
+    def rollback(self, length: int) -> None:
+        """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until it is overwritten."""
+        assert 0 <= length <= self.length, f"cannot roll back from {self.length} to {length}"
+        self.jump(length)
+
+    def jump(self, length: int) -> None:
+        """Put the pointer anywhere, over whatever the buffers hold: for probes and timings, which bring their own context."""
+        assert 0 <= length <= self.cache_length
+        self.length = length
+        self._pointer.fill_(length)
+
+    def width_for(self, num_tokens: int) -> int:
+        """The narrowest of this target's widths that holds so many tokens."""
+        for width in self.widths:
+            if width >= num_tokens:
+                return width
+        raise UsageError(f"a step of {num_tokens} tokens does not fit the widths {list(self.widths)}")
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.prepared.device.type == "cuda":
+            torch.cuda.synchronize(self.prepared.device)
+
+    @torch.inference_mode()
+    def checksums(self, logits: Tensor) -> tuple[int, ...]:
+        """Per row the sum over tokens of the row's bits times an odd 64-bit weight, modulo 2**64: any single changed bit changes it."""
+        if self._checksum_weights is None:
+            x = torch.arange(logits.shape[-1], device=logits.device) * -7046029254386353131 + 1442695040888963407
+            self._checksum_weights = (x ^ (x >> 29)) * -4658895280553007687 | 1
+        bits = logits.contiguous().view(torch.int16 if logits.element_size() == 2 else torch.int32)
+        return tuple(int((row.long() * self._checksum_weights).sum()) & (2**64 - 1) for row in bits)
+
+    @torch.inference_mode()
+    def warm(self, prompt_ids: Sequence[int] = ()) -> None:
+        """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures the graphs. Leaves the sequence empty."""
+        for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK}:
+            self._prefill(prompt_ids[:size])
+            self.jump(0)
+        for width in self.widths:
+            self._steps[width]()
+        self.synchronize()
+        self.jump(0)
+
+    @torch.inference_mode()
+    def time_widths(self, rounds: int = 7, position: int = 16) -> dict[int, float]:
+        """Run every width, interleaved; median seconds of each after one untimed round. Leaves the sequence empty."""
+        seconds: dict[int, list[float]] = {width: [] for width in self.widths}
+        self.jump(position)
+        for round_ in range(rounds + 1):
+            for width in self.widths:
+                started = time.perf_counter()
+                self._steps[width]()
+                self.synchronize()
+                if round_:
+                    seconds[width].append(time.perf_counter() - started)
+        self.jump(0)
+        return {width: sorted(values)[len(values) // 2] for width, values in seconds.items()}
+

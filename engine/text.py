@@ -1,0 +1,221 @@
+"""Text into tokens and tokens into text: prompts, pieces that survive split characters, and where a completion ends. No torch."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .errors import UsageError
+from .events import Prompt
+from .spec import SamplingParams
+
+MAX_PROMPT_CHARS = 200_000
+CONTEXT_TOKENS = 4
+"""Tokens of the prompt that the first piece can depend on: a character has at most four bytes."""
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+_REPLACEMENT = "\ufffd"
+
+
+def check_prompt_text(text: str) -> None:
+    """Raises UsageError for a prompt that is no text, empty, too long, or holds what no model can be shown: NUL characters, lone surrogates."""
+    if not isinstance(text, str):
+        raise UsageError(f"the prompt must be text, not {type(text).__name__}")
+    if not text:
+        raise UsageError("the prompt is empty; give at least one character")
+    if len(text) > MAX_PROMPT_CHARS:
+        raise UsageError(f"the prompt has {len(text)} characters; at most {MAX_PROMPT_CHARS} are allowed")
+    if (place := text.find("\0")) >= 0:
+        raise UsageError(f"the prompt has a NUL character at position {place}; remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the prompt has a lone surrogate, U+{ord(text[error.start]):04X}, at position {error.start}, which is no character") from error
+
+
+def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
+    """The prompt as the target sees it. `text` goes to the tokenizer as it is, never stripped; special tokens are added as the tokenizer does.
+
+    chat: `text` is one user message, put into the model's chat template, which brings its own special tokens (none is added to them).
+    Raises UsageError for unusable text, and for `chat` where the model has no template or the template fails."""
+    check_prompt_text(text)
+    if chat:
+        token_ids = tokenizer(_in_template(tokenizer, text), add_special_tokens=False, verbose=False)["input_ids"]
+    else:
+        token_ids = tokenizer(text, verbose=False)["input_ids"]
+    if not token_ids:
+        raise UsageError(f"the prompt {text[:40]!r} gives no token in this model's vocabulary")
+    return Prompt(text, tuple(token_ids))
+
+
+def _in_template(tokenizer: Any, text: str) -> str:
+    if not getattr(tokenizer, "chat_template", None):
+        raise UsageError("this model has no chat template; leave --chat out, or choose an instruction-tuned model")
+    try:
+        return tokenizer.apply_chat_template([{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template is the model author's program: it can fail in any way
+        raise UsageError(f"this model's chat template does not work for one user message: {error}") from error
+
+
+def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> frozenset[int]:
+    """Every token id that the model, its generation settings or its tokenizer call an end of sequence."""
+    found: set[int] = set()
+    for source in (model_config, getattr(model_config, "text_config", None), generation_config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+    return frozenset(int(i) for i in found)
+
+
+def visible_text(text: str, stop: tuple[str, ...]) -> str:
+    """The text before the first stop string in it; all of it if there is none."""
+    return text[: min((place for s in stop if (place := text.find(s)) >= 0), default=len(text))]
+
+
+class Pieces:
+    """Token ids into pieces of text, one a token, as they come; constant work per token.
+
+    Each token stands for some bytes, whatever its neighbours are, and bytes go through an incremental UTF-8 decoder: a token whose bytes leave a
+    character incomplete gives "", and the token that completes it gives the character. "".join of all pieces and `flush()` is the completion's text:
+    what `tokenizer.decode(prompt + completion)` has beyond `decode(prompt)`. One difference, with byte tokens like <0xE2> only: a
+    character once complete stays, where `decode` takes a run of them back if any byte of the run is invalid.
+
+    hidden_ids: tokens that are not shown (end tokens); they give "".
+    """
+
+    def __init__(self, tokenizer: Any, prompt_ids: Sequence[int], hidden_ids: frozenset[int] = frozenset()) -> None:
+        self._vocabulary = _TokenBytes(tokenizer)
+        self._hidden = hidden_ids
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(self._vocabulary.invalid)
+        self._pieces(prompt_ids[-CONTEXT_TOKENS:])
+
+    def push(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """One piece for each of these tokens, which are committed."""
+        return self._pieces(token_ids)
+
+    def peek(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """The pieces that `push` would give for these tokens, which it still may."""
+        before = self._utf8.getstate()
+        pieces = self._pieces(token_ids)
+        self._utf8.setstate(before)
+        return pieces
+
+    def flush(self) -> str:
+        """The end of the text: bytes that no token completed, as U+FFFD, or "". """
+        text = self._utf8.decode(b"", final=True)
+        self._utf8.reset()
+        return text
+
+    def _pieces(self, token_ids: Iterable[int]) -> tuple[str, ...]:
+        return tuple("" if t in self._hidden else self._utf8.decode(self._vocabulary[t]) for t in token_ids)
+
+
+class _TokenBytes(dict[int, bytes]):
+    """token id -> the bytes it stands for inside a text, worked out when first asked for.
+
+    Byte-level vocabularies spell bytes by printable characters (GPT-2's table); sentencepiece ones have tokens <0x00> to <0xFF> for what they cannot
+    spell; every other token stands for the text by which it lengthens another token's (alone, some decoders would strip its leading space).
+    `invalid` names the error handler that treats invalid bytes as this tokenizer's decoder does.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+        decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+        kinds = set(_kinds(json.loads(decoder.__getstate__()))) if decoder is not None else set()
+        self._spelling = _byte_of_character() if "ByteLevel" in kinds else None
+        self._byte_tokens = "ByteFallback" in kinds or decoder is None
+        self.invalid = "replace" if self._spelling else EACH_BYTE
+        self._anchor = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"][-1:]
+        self._anchor_text = self._decode(self._anchor)
+
+    def __missing__(self, token_id: int) -> bytes:
+        value = self[token_id] = self._work_out(token_id)
+        return value
+
+    def _work_out(self, token_id: int) -> bytes:
+        token = self._tokenizer.convert_ids_to_tokens(token_id)
+        if token is None:  # a padded vocabulary: the model has more rows than its tokenizer has words
+            return b""
+        if self._spelling:
+            try:
+                return bytes(self._spelling[character] for character in token)
+            except KeyError:
+                return token.encode()
+        if self._byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
+            return bytes.fromhex(match[1])
+        text = self._decode([*self._anchor, token_id])
+        return (text.removeprefix(self._anchor_text) if text.startswith(self._anchor_text) else self._decode([token_id])).encode()
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def _kinds(value: Any) -> Iterable[str]:
+    """The "type" of a tokenizers component and of everything inside it."""
+    if isinstance(value, dict):
+        if isinstance(value.get("type"), str):
+            yield value["type"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _kinds(item)
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's table: printable Latin-1 characters are their own bytes, the other bytes are written as the characters from U+0100 on, in order."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in own]
+    return {chr(byte): byte for byte in own} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+def _each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return _REPLACEMENT * (error.end - error.start), error.end
+
+
+EACH_BYTE = "photofinish.each_byte"
+"""Name of a decoding error handler: one U+FFFD for every invalid byte, as ByteFallback has it ("replace" gives one for each broken character)."""
+codecs.register_error(EACH_BYTE, _each_byte)
+
+
+class StopAt:
+    """Ends a completion at an end token (kept, the last), at the token that completes a stop string (kept, the last) or at the length limit,
+    whichever comes first, in this order where one token is several. Implements `interfaces.Ending`: state runs from token to token.
+
+    pieces: an instance of its own, which no one else pushes; only needed for stop strings."""
+
+    def __init__(self, params: SamplingParams, end_ids: frozenset[int], pieces: Pieces | None) -> None:
+        if params.stop and pieces is None:
+            raise ValueError("stop strings need pieces to be looked for in")
+        self._params, self._end_ids, self._pieces = params, end_ids, pieces
+        self._tail = ""
+        self._num_tokens = 0
+        self.reason: str | None = None
+        """Why the completion ended; None while it goes on."""
+
+    def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
+        """How many of these newly committed tokens stand, and "stop", "stop_string" or "length" if the completion ends with the last of them.
+        After the end nothing stands."""
+        if self.reason is not None:
+            return 0, self.reason
+        for count, token in enumerate(token_ids, 1):
+            self._num_tokens += 1
+            if token in self._end_ids:
+                self.reason = "stop"
+            elif self._completes_a_stop(token):
+                self.reason = "stop_string"
+            elif self._num_tokens >= self._params.max_new_tokens:
+                self.reason = "length"
+            if self.reason is not None:
+                return count, self.reason
+        return len(token_ids), None
+
+    def _completes_a_stop(self, token: int) -> bool:
+        if not self._params.stop or self._pieces is None:
+            return False
+        (piece,) = self._pieces.push((token,))
+        text = self._tail + piece
+        self._tail = text[max(0, len(text) - max(map(len, self._params.stop)) + 1) :]
+        return any(s in text for s in self._params.stop)

@@ -1,0 +1,17 @@
+"""Every test run: no network, one thread (tests that need two ask for them: on a busy machine threads wait for each other ten times as long as they
+compute), and properties that try the same examples each time (HYPOTHESIS_PROFILE=explore looks for new ones)."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", derandomize=True, max_examples=60, **COMMON)
+settings.register_profile("explore", max_examples=500, **COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

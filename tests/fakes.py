@@ -1,0 +1,266 @@
+"""A fake target that needs the invariant, fake drafters that break every rule, and a fake clock. Standard library only.
+
+The fake's logits are a function of the last three tokens in its own cache, so a cache that is wrong by one token writes other tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from engine.accept import Coupled
+from engine.decode import decode
+from engine.events import Event, Step
+from engine.interfaces import Draft
+
+VOCAB = 32
+MEMORY = 3
+
+
+@lru_cache(maxsize=4)
+def tables(seed: int, vocab_size: int) -> list[list[list[float]]]:
+    """[MEMORY][vocab_size][vocab_size]: what a cached token adds to the logits, by how far back it is."""
+    rng = random.Random(seed)
+    return [[[rng.gauss(0, 1) for _ in range(vocab_size)] for _ in range(vocab_size)] for _ in range(MEMORY)]
+
+
+class FakeClock:
+    """Time that passes only when somebody spends it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class FakeTarget:
+    """Implements `interfaces.Target` over a list of cached token ids.
+
+    extend_s, rollback_s: device seconds that a call queues and that pass in the next `synchronize`, as on a GPU. hidden: also return one
+    (position, token) pair per extended token. width: None, or every step costs that many rows."""
+
+    seed: int = 0
+    vocab_size: int = VOCAB
+    width: int | None = None
+    hidden: bool = False
+    clock: FakeClock | None = None
+    extend_s: float = 0.0
+    rollback_s: float = 0.0
+    cache: list[int] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    queued_s: float = 0.0
+
+    def row(self, context: Sequence[int]) -> list[float]:
+        """Logits [vocab_size] after `context`; only its last MEMORY tokens matter."""
+        total = [0.0] * self.vocab_size
+        for table, token in zip(tables(self.seed, self.vocab_size), reversed(context), strict=False):
+            total = [a + b for a, b in zip(total, table[token], strict=True)]
+        return total
+
+    def extend(self, token_ids: Sequence[int], num_logits: int) -> tuple[Any, Any]:
+        assert num_logits <= len(token_ids) and all(0 <= t < self.vocab_size for t in token_ids)
+        self.calls.append("extend")
+        self.queued_s += self.extend_s
+        start = len(self.cache)
+        self.cache += token_ids
+        logits = [self.row(self.cache[: start + i + 1]) for i in range(num_logits)]
+        return logits, [(start + i, t) for i, t in enumerate(token_ids)] if self.hidden else None
+
+    def rollback(self, length: int) -> None:
+        assert 0 <= length <= len(self.cache)
+        self.calls.append("rollback")
+        self.queued_s += self.rollback_s
+        del self.cache[length:]
+
+    def width_for(self, num_tokens: int) -> int:
+        return self.width or num_tokens
+
+    def synchronize(self) -> None:
+        if self.clock is not None:
+            self.clock.spend(self.queued_s)
+        self.queued_s = 0.0
+
+    def checksums(self, logits: Sequence[Sequence[float]]) -> tuple[int, ...]:
+        return tuple(int.from_bytes(hashlib.blake2b(struct.pack(f"{len(row)}d", *row), digest_size=8).digest(), "big") for row in logits)
+
+
+@dataclass
+class Ends:
+    """An Ending by token ids and length."""
+
+    max_new_tokens: int
+    end_ids: frozenset[int] = frozenset()
+    seen: int = 0
+
+    def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
+        for i, token in enumerate(token_ids):
+            self.seen += 1
+            if token in self.end_ids:
+                return i + 1, "stop"
+            if self.seen == self.max_new_tokens:
+                return i + 1, "length"
+        return len(token_ids), None
+
+
+def sample_with(temperature: float = 0.0, seed: int = 0) -> Callable[[Sequence[float], int], int]:
+    """A choice that is a function of (row, position) alone: argmax, with Gumbel noise of its own above temperature 0."""
+
+    def sample(row: Sequence[float], position: int) -> int:
+        if temperature == 0:
+            return max(range(len(row)), key=row.__getitem__)
+        rng = random.Random(f"{seed}/{position}")
+        scores = [x / temperature - math.log(-math.log(rng.random())) for x in row]
+        return max(range(len(row)), key=scores.__getitem__)
+
+    return sample
+
+
+class Fake:
+    """A drafter that proposes `guess(number of tokens so far in the completion, k)`. Subclasses keep what they were told."""
+
+    def __init__(self) -> None:
+        self.num_prompt = 0
+        self.num_proposals = 0
+        self.asked: list[int] = []
+        self.hidden: list[Any] = []
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        self.num_prompt = len(prompt_ids)
+        self.hidden += hidden or []
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        self.hidden += hidden or []
+        self.asked.append(k)
+        self.num_proposals += 1
+        return self.guess(len(token_ids) - self.num_prompt, k)
+
+    def guess(self, done: int, k: int) -> Any:
+        return Draft()
+
+
+Empty = Fake
+
+
+class Random(Fake):
+    """Any number of any tokens; with `truth`, right ones as often as wrong ones, so that every accept length occurs."""
+
+    def __init__(self, seed: int = 0, truth: Sequence[int] = (), vocab_size: int = VOCAB) -> None:
+        super().__init__()
+        self.rng, self.truth, self.vocab_size = random.Random(seed), truth, vocab_size
+
+    def guess(self, done: int, k: int) -> Draft:
+        num = self.rng.randint(0, k)
+        right = self.truth[done : done + num]
+        noise = [self.rng.randrange(self.vocab_size) for _ in range(num)]
+        return Draft(tuple(right[i] if i < len(right) and self.rng.random() < 0.7 else t for i, t in enumerate(noise)))
+
+
+class Oracle(Fake):
+    """The truth, as far as it is known."""
+
+    def __init__(self, truth: Sequence[int]) -> None:
+        super().__init__()
+        self.truth = truth
+
+    def guess(self, done: int, k: int) -> Draft:
+        return Draft(tuple(self.truth[done : done + k]))
+
+
+class Adversarial(Oracle):
+    """k tokens of which each is wrong."""
+
+    def __init__(self, truth: Sequence[int], vocab_size: int = VOCAB) -> None:
+        super().__init__(truth)
+        self.vocab_size = vocab_size
+
+    def guess(self, done: int, k: int) -> Draft:
+        right = [*self.truth[done : done + k], *[0] * k][:k]
+        return Draft(tuple((t + 1) % self.vocab_size for t in right))
+
+
+class TooLong(Oracle):
+    """One more than asked for, all right."""
+
+    def guess(self, done: int, k: int) -> Draft:
+        return Draft(tuple([*self.truth[done : done + k + 1], *[0] * (k + 1)][: k + 1]))
+
+
+class Garbage(Oracle):
+    """The truth for `good` proposals, then `value` in place of a token id."""
+
+    def __init__(self, truth: Sequence[int], value: Any, good: int = 2) -> None:
+        super().__init__(truth)
+        self.value, self.good = value, good
+
+    def guess(self, done: int, k: int) -> Draft:
+        if self.num_proposals > self.good and k:
+            return Draft((self.value,))
+        return super().guess(done, k)
+
+
+class NoDraft(Oracle):
+    """The truth for `good` proposals, then something that is no Draft at all."""
+
+    def __init__(self, truth: Sequence[int], value: Any, good: int = 2) -> None:
+        super().__init__(truth)
+        self.value, self.good = value, good
+
+    def guess(self, done: int, k: int) -> Any:
+        return self.value if self.num_proposals > self.good else super().guess(done, k)
+
+
+class Raises(Oracle):
+    """Raises in prefill (at 0) or at its n-th proposal."""
+
+    def __init__(self, truth: Sequence[int], at: int, error: Exception) -> None:
+        super().__init__(truth)
+        self.at, self.error = at, error
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        if self.at == 0:
+            raise self.error
+        super().prefill(prompt_ids, hidden)
+
+    def guess(self, done: int, k: int) -> Draft:
+        if self.num_proposals == self.at:
+            raise self.error
+        return super().guess(done, k)
+
+
+class Slow(Oracle):
+    """Spends `seconds` of a fake clock on each proposal."""
+
+    def __init__(self, truth: Sequence[int], clock: FakeClock, seconds: float) -> None:
+        super().__init__(truth)
+        self.clock, self.seconds = clock, seconds
+
+    def guess(self, done: int, k: int) -> Draft:
+        self.clock.spend(self.seconds)
+        return super().guess(done, k)
+
+
+def run(target: FakeTarget, drafter: Any, prompt: Sequence[int], max_new_tokens: int, k: int, end_ids: Sequence[int] = (), sample: Any = None, **more: Any) -> Iterator[Event]:
+    """`decode` with the fakes' own ending and the coupled rule."""
+    rule = Coupled(sample or sample_with())
+    return decode(target, drafter, rule, prompt, Ends(max_new_tokens, frozenset(end_ids)), max_new_tokens, k, **more)
+
+
+def tokens_of(events: Sequence[Event]) -> list[int]:
+    """All committed tokens of one lane's events."""
+    return [t for e in events if isinstance(e, Step) for t in e.token_ids]
+
+
+def checksums_of(events: Sequence[Event]) -> list[int]:
+    """All checksums of one lane's events."""
+    return [c for e in events if isinstance(e, Step) for c in e.checksums]

@@ -1,0 +1,306 @@
+"""The loop: its invariant, its events, its clock, and what becomes of bad drafters."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from fakes import VOCAB, Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Garbage, NoDraft, Oracle, Raises, Random, Slow, TooLong, run, sample_with, tokens_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.accept import Coupled, coupled, greedy
+from engine.decode import decode
+from engine.errors import RaceError, UsageError
+from engine.events import Failed, Finished, LaneEvent, Started, Step, from_json, to_json
+from engine.interfaces import Draft
+from engine.spec import SamplingParams
+
+GOOD = {
+    "empty": lambda truth, seed: Empty(),
+    "random": lambda truth, seed: Random(seed),
+    "often right": lambda truth, seed: Random(seed, truth),
+    "oracle": lambda truth, seed: Oracle(truth),
+    "adversarial": lambda truth, seed: Adversarial(truth),
+}
+"""Drafters that keep their contract."""
+
+
+@st.composite
+def races(draw):
+    """Keyword arguments of a lane and the truth: what the loop writes with the empty drafter."""
+    prompt = draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
+    lane = {
+        "prompt": prompt,
+        "max_new_tokens": draw(st.integers(1, 24)),
+        "k": draw(st.integers(0, 7)),
+        "end_ids": draw(st.lists(st.integers(0, VOCAB - 1), max_size=2)),
+        "sample": sample_with(draw(st.sampled_from([0.0, 0.8])), draw(st.integers(0, 9))),
+    }
+    table = draw(st.integers(0, 3))
+    return lane, table, list(run(FakeTarget(table), Empty(), **lane, audit=True))
+
+
+def summary(events):
+    """What must be equal in every lane, whatever was drafted."""
+    return tokens_of(events), [c for e in events if isinstance(e, Step) for c in e.checksums], (events[-1].reason, events[-1].num_tokens)
+
+
+@given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
+def test_a_drafter_changes_steps_never_tokens(race, name, seed):
+    """The speculative lane would write something else than the baseline."""
+    lane, table, truth = race
+    events = list(run(FakeTarget(table), GOOD[name](tokens_of(truth), seed), **lane, audit=True))
+    assert summary(events) == summary(truth)
+
+
+@given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
+def test_the_cache_holds_all_but_the_last_token(race, name, seed):
+    """The invariant of the loop: a rollback off by one, or a prefill too long, is a wrong context from there on."""
+    lane, table, truth = race
+    target = FakeTarget(table)
+    committed = list(lane["prompt"])
+    for event in run(target, GOOD[name](tokens_of(truth), seed), **lane):
+        if isinstance(event, Step):
+            committed += event.token_ids
+        if not isinstance(event, Finished):
+            # A stop inside a draft cuts the step's tokens after the target has kept them: the cache may then be longer, never different.
+            assert target.cache[: len(committed) - 1] == committed[:-1]
+        if isinstance(event, Started) or (isinstance(event, Step) and len(event.token_ids) > event.num_accepted):
+            assert len(target.cache) == len(committed) - 1
+
+
+@given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
+def test_steps_add_up(race, name, seed):
+    """Positions, accepted counts, widths or the length limit would contradict each other, on screen and in every figure."""
+    lane, table, truth = race
+    k, limit = lane["k"], lane["max_new_tokens"]
+    target = FakeTarget(table)
+    drafter = GOOD[name](tokens_of(truth), seed)
+    started, *steps, finished = run(target, drafter, **lane, audit=True)
+    assert started.num_prompt_tokens == len(lane["prompt"]) and isinstance(finished, Finished)
+    position = 0
+    for index, step in enumerate(steps):
+        num = step.num_accepted
+        assert (step.index, step.position) == (index, position)
+        assert len(step.drafted) <= drafter.asked[index] == min(k, limit - position - 1)
+        assert step.drafted[:num] == step.token_ids[:num] and len(step.checksums) == len(step.token_ids) >= 1
+        assert step.width == target.width_for(len(step.drafted) + 1)
+        if step is not steps[-1]:
+            assert len(step.token_ids) == num + 1
+            assert num == len(step.drafted) or step.token_ids[num] != step.drafted[num]
+        assert from_json(to_json(LaneEvent("a", 0.0, step))) == LaneEvent("a", 0.0, step)
+        position += len(step.token_ids)
+    tokens = tokens_of(steps)
+    ended = tokens[-1] in lane["end_ids"]
+    assert not set(tokens[:-1]) & set(lane["end_ids"])
+    assert finished.num_tokens == position == len(tokens) <= limit
+    assert finished.reason == ("stop" if ended else "length") and (ended or position == limit)
+    assert finished.decode_s == pytest.approx(sum(s.seconds for s in steps))
+
+
+@given(races(), st.integers(0, 99))
+def test_a_drafter_sees_each_hidden_row_once_and_of_committed_tokens_only(race, seed):
+    """A draft head would read states of rejected tokens, twice or never."""
+    lane, table, truth = race
+    drafter = Random(seed, tokens_of(truth))
+    events = list(run(FakeTarget(table, hidden=True), drafter, **lane))
+    committed = [*lane["prompt"], *tokens_of(events)]
+    assert drafter.hidden == list(enumerate(committed))[: len(drafter.hidden)]
+    last = [e for e in events if isinstance(e, Step)][-1]
+    assert len(drafter.hidden) == len(lane["prompt"]) + last.position - 1
+
+
+GARBAGE = [-1, VOCAB, 10**30, 1.0, float("nan"), True, None, "1", (1,)]
+
+
+@given(races().filter(lambda race: race[0]["k"] > 0), st.sampled_from(GARBAGE), st.integers(0, 3))
+def test_garbage_fails_its_lane_in_words_and_the_tokens_before_stand(race, value, good):
+    """A drafter's garbage would reach the embedding (an index error, or another token), or be taken for a draft."""
+    lane, table, truth = race
+    started, *steps, last = run(FakeTarget(table), Garbage(tokens_of(truth), value, good), **lane)
+    tokens = tokens_of(truth)
+    if isinstance(last, Failed):
+        assert repr(value) in last.message and str(VOCAB - 1) in last.message and "drafter" in last.message
+        assert len(steps) >= good and tokens_of(steps) == tokens[: len(tokens_of(steps))]
+    else:
+        assert tokens_of(steps) == tokens
+
+
+def test_numpy_and_torch_integers_are_garbage_too():
+    """A recording of them would not be JSON."""
+    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    for value in (numpy.int64(3), torch.tensor(3)):
+        events = list(run(FakeTarget(), Garbage([1] * 9, value, 0), [1, 2], 8, 3))
+        assert isinstance(events[-1], Failed) and repr(value) in events[-1].message
+
+
+@given(races().filter(lambda race: race[0]["k"] > 0))
+def test_a_draft_beyond_what_was_asked_for_fails_the_lane(race):
+    """It would not fit the step's width, or run past the length limit."""
+    lane, table, truth = race
+    tokens = tokens_of(truth)
+    _, *steps, last = run(FakeTarget(table), TooLong(tokens), **lane)
+    assert steps == [] and isinstance(last, Failed)
+    k = min(lane["k"], lane["max_new_tokens"] - 1)
+    assert str(k + 1) in last.message and f"at most {k}" in last.message
+
+
+@given(races(), st.sampled_from([ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]), st.integers(0, 4))
+def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
+    """One drafter's bug would end the whole race with a traceback, or leave its lane waiting for ever."""
+    lane, table, truth = race
+    drafter = Raises(tokens_of(truth), at, error)
+    *events, last = run(FakeTarget(table), drafter, **lane)
+    steps = [e for e in events if isinstance(e, Step)]
+    if isinstance(last, Failed):
+        assert type(error).__name__ in last.message and str(error) in last.message and "drafter" in last.message
+        assert len(steps) == max(0, at - 1) and isinstance(events[0] if events else Started(0, 0), Started) and bool(events) == (at > 0)
+    assert tokens_of(events) == tokens_of(truth)[: len(tokens_of(events))]
+    assert isinstance(last, Failed) or tokens_of(events) == tokens_of(truth)
+
+
+@pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)
+def test_what_is_no_draft_fails_the_lane(value):
+    """A drafter that returns a list, or nothing, would end the race with a traceback, or write a list into a frozen event."""
+    _, *steps, last = run(FakeTarget(), NoDraft([1] * 9, value, 0), [1, 2], 8, 3)
+    assert steps == [] and isinstance(last, Failed) and "drafter" in last.message
+
+
+def test_a_lane_that_fails_keeps_its_cause_for_the_engineer(caplog):
+    """`--debug` could not show where a drafter raised."""
+    error = ValueError("no such thing")
+    with caplog.at_level(logging.DEBUG, "engine.decode"):
+        list(run(FakeTarget(), Raises([], 1, error), [1, 2], 8, 3))
+    assert any(record.exc_info and record.exc_info[1].__cause__ is error for record in caplog.records)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), RaceError("NaN")], ids=repr)
+def test_a_model_that_fails_fails_its_lane_only(error):
+    """Memory that runs out in one lane would end the race with a traceback, though `decode` promises Failed."""
+
+    class Breaks(FakeTarget):
+        def extend(self, token_ids, num_logits):
+            if self.calls.count("extend") == 3:
+                raise error
+            return super().extend(token_ids, num_logits)
+
+    *steps, last = run(Breaks(), Empty(), [1, 2], 8, 0)
+    assert isinstance(last, Failed) and str(error) in last.message
+    assert tokens_of(steps) == tokens_of(list(run(FakeTarget(), Empty(), [1, 2], 8, 0)))[:2]
+
+
+@given(races(), st.integers(0, 12))
+def test_closing_ends_the_lane_within_one_step(race, num_events):
+    """A visitor's stop would keep the device busy for others."""
+    lane, table, truth = race
+    target = FakeTarget(table)
+    events = run(target, Oracle(tokens_of(truth)), **lane)
+    for _ in range(num_events):
+        if next(events, None) is None:
+            break
+    calls = list(target.calls)
+    events.close()
+    assert target.calls == calls and next(events, None) is None
+
+
+@given(races(), st.lists(st.floats(0, 3), min_size=4, max_size=4))
+def test_the_clock_counts_each_part_where_it_belongs(race, costs):
+    """Draft time would count as verification, a device's late work as the next step's, prefill as decoding."""
+    lane, table, truth = race
+    draft_s, extend_s, rollback_s, reader_s = costs
+    clock = FakeClock()
+    target = FakeTarget(table, clock=clock, extend_s=extend_s, rollback_s=rollback_s)
+    for event in run(target, Slow(tokens_of(truth), clock, draft_s), **lane, clock=clock):
+        if isinstance(event, Started):
+            assert event.prefill_s == pytest.approx(extend_s)
+        elif isinstance(event, Step):
+            assert event.draft_s == pytest.approx(draft_s)
+            assert event.verify_s == pytest.approx(extend_s + rollback_s)
+        clock.spend(reader_s)  # the consumer takes its time: nobody's
+
+
+def test_drafting_on_the_device_is_drafting():
+    """Kernels that a drafter has queued would be waited for, and counted, in the verification."""
+    clock = FakeClock()
+    target = FakeTarget(clock=clock, extend_s=1.0)
+
+    class Queues(Fake):
+        def prefill(self, prompt_ids, hidden):
+            target.queued_s += 5.0
+
+        def guess(self, done, k):
+            target.queued_s += 0.25
+            return Draft()
+
+    started, *steps, _ = run(target, Queues(), [1, 2, 3], 5, 3, clock=clock)
+    assert started.prefill_s == 6.0
+    assert [(s.draft_s, s.verify_s) for s in steps] == [(0.25, 1.0)] * 5
+
+
+def test_the_steps_are_all_the_time_a_lane_takes():
+    """Tokens per second would leave out part of the work: a lane alone has no time outside its steps."""
+
+    class Works(FakeTarget):
+        def extend(self, token_ids, num_logits):
+            time.sleep(1e-3)
+            return super().extend(token_ids, num_logits)
+
+    def share_outside() -> float:
+        events = run(Works(width=8), Random(1, [3] * 400), list(range(8)), 200, 7)
+        next(events)
+        started = time.perf_counter()
+        steps = [e for e in events if isinstance(e, Step)]
+        wall = time.perf_counter() - started
+        return 1 - sum(s.seconds for s in steps) / wall
+
+    shares = [share_outside() for _ in range(3)]
+    assert 0 <= min(shares) < 0.01, shares
+
+
+@given(st.integers(0, 5), st.lists(st.integers(0, 4), max_size=5), st.lists(st.integers(0, 4), min_size=6, max_size=6))
+def test_coupled_accepts_the_longest_right_prefix_and_looks_no_further(position, drafted, choices):
+    """A token after a wrong one would stand, or rows be sampled (2 ms each) that nobody needs."""
+    looked = []
+
+    def sample(row, at):
+        looked.append((row, at))
+        return choices[row]
+
+    acceptance = Coupled(sample)(Draft(tuple(drafted)), range(6), position)
+    num = next((i for i, t in enumerate(drafted) if t != choices[i]), len(drafted))
+    assert (acceptance.num_accepted, acceptance.token_ids) == (num, tuple(choices[: num + 1]))
+    assert looked == [(i, position + i) for i in range(num + 1)]
+
+
+def test_rules_promise_what_they_keep():
+    """A sampled race under the greedy rule would ignore the temperature."""
+    sample = sample_with()
+    assert greedy(SamplingParams(), sample).guarantee == coupled(SamplingParams(temperature=1.0), sample).guarantee == "same tokens"
+    with pytest.raises(UsageError, match=r"0\.5.*coupled"):
+        greedy(SamplingParams(temperature=0.5), sample)
+
+
+@given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99), st.integers(1, 5))
+def test_any_ending_cuts_every_lane_at_the_same_token(race, name, seed, stop_at):
+    """A stop string that completes inside a draft would cut the speculative lane elsewhere than the baseline."""
+    lane, table, truth = race
+
+    class AtSum(Ends):
+        total = 0
+
+        def cut(self, token_ids):
+            num, reason = super().cut(token_ids)
+            for i, token in enumerate(token_ids[:num]):
+                self.total += token
+                if self.total % (stop_at + 2) == 0:
+                    return i + 1, "stop_string"
+            return num, reason
+
+    def written(drafter):
+        rule = Coupled(lane["sample"])
+        events = list(decode(FakeTarget(table), drafter, rule, lane["prompt"], AtSum(lane["max_new_tokens"]), lane["max_new_tokens"], lane["k"], audit=True))
+        return summary(events)
+
+    assert written(GOOD[name](tokens_of(truth), seed)) == written(Empty())

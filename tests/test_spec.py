@@ -1,0 +1,115 @@
+"""Configuration: checked when made, refused in words that name the value and the limits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import UsageError
+from engine.spec import MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RULES, LaneSpec, RaceSpec, SamplingParams, standard_lanes
+
+numbers = st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=3) | st.sampled_from([10**400, -(10**400), 1j, "1", b"1", (), []])
+
+
+@given(st.sampled_from(["temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop"]), numbers)
+def test_sampling_params_hold_only_what_can_be_sampled_with(name, value):
+    """A NaN temperature or a negative length would reach the loop; or the refusal would be a traceback."""
+    try:
+        params = SamplingParams(**{name: value})
+    except UsageError as error:
+        assert name in str(error)
+        return
+    assert type(params.temperature) in (int, float) and (params.temperature == 0 or 1e-3 <= params.temperature <= 100)
+    assert type(params.top_p) in (int, float) and 0 < params.top_p <= 1
+    assert type(params.top_k) is int and params.top_k >= 0
+    assert type(params.seed) is int and 0 <= params.seed < 2**63
+    assert type(params.max_new_tokens) is int and 1 <= params.max_new_tokens <= MAX_NEW_TOKENS
+    assert params.stop == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"temperature": -0.1}, "-0.1"),
+        ({"temperature": math.nan}, "nan"),
+        ({"temperature": math.inf}, "inf"),
+        ({"temperature": 1e-4}, "0.001"),
+        ({"temperature": True}, "True"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"top_p": 0.0}, "above 0"),
+        ({"top_p": 1.01}, "1.01"),
+        ({"top_p": math.nan}, "nan"),
+        ({"top_k": -1}, "-1"),
+        ({"top_k": 2.0}, "2.0"),
+        ({"seed": -1}, "-1"),
+        ({"seed": 2**63}, str(2**63 - 1)),
+        ({"max_new_tokens": 0}, "from 1 to"),
+        ({"max_new_tokens": MAX_NEW_TOKENS + 1}, str(MAX_NEW_TOKENS)),
+        ({"stop": "end"}, "tuple"),
+        ({"stop": ("",)}, "1 to"),
+        ({"stop": ("x",) * 17}, "16"),
+        ({"stop": ("x" * 201,)}, "200"),
+        ({"stop": (1,)}, "strings"),
+    ],
+)
+def test_a_refusal_names_the_value_or_the_limit(wrong, said):
+    """A visitor would not know what to change."""
+    with pytest.raises(UsageError, match=r".") as caught:
+        SamplingParams(**wrong)
+    assert said in str(caught.value) and next(iter(wrong)) in str(caught.value)
+
+
+@given(numbers, numbers, st.sampled_from(["none", "ngram", ""]) | numbers, st.sampled_from([*RULES, "classic"]) | numbers)
+def test_a_lane_always_fits_its_draft(k, width, drafter, rule):
+    """A step with k drafts would not fit its width, or run under a rule that does not exist."""
+    try:
+        lane = LaneSpec("a", drafter=drafter, k=k, width=width, rule=rule)
+    except UsageError:
+        return
+    assert type(lane.k) is int and 0 <= lane.k <= MAX_K and lane.rule in RULES
+    assert lane.width in ("auto", "fastest") or (type(lane.width) is int and lane.k + 1 <= lane.width <= MAX_WIDTH)
+    assert lane.drafter == "none" or lane.k > 0
+
+
+IMPOSSIBLE = {
+    "name": ["", 3],
+    "drafter": ["", None],
+    "k": [-1, MAX_K + 1, 1.0, True],
+    "width": [0, MAX_WIDTH + 1, "wide", True, 4.0, None],
+    "rule": ["classic", "", [], None],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in IMPOSSIBLE.items() for value in values])
+def test_an_impossible_lane_is_refused(name, value):
+    """The race would fail in the middle, or with a traceback."""
+    with pytest.raises(UsageError, match=name):
+        LaneSpec(**{"name": "a", name: value})
+
+
+@pytest.mark.parametrize("lane", [{"width": 4, "k": 4}, {"drafter": "ngram", "k": 0}])
+def test_a_lane_whose_parts_do_not_fit_is_refused(lane):
+    """A draft would not fit its step, or a drafter be loaded and never asked."""
+    with pytest.raises(UsageError, match="k"):
+        LaneSpec("a", **lane)
+
+
+def test_a_race_needs_lanes_that_can_be_told_apart():
+    """Two lanes of one name would be added up as one."""
+    with pytest.raises(UsageError):
+        RaceSpec(())
+    with pytest.raises(UsageError):
+        RaceSpec((LaneSpec("a"), LaneSpec("b"), LaneSpec("a")))
+
+
+@given(st.sampled_from(["none", "ngram", "synthetic:0.5"]), st.integers(1, MAX_K), st.sampled_from(["auto", MAX_WIDTH]), st.sampled_from(sorted(RULES)))
+def test_the_standard_race_differs_in_the_drafter_alone(drafter, k, width, rule):
+    """The baseline would run under other conditions than the lane it is compared with."""
+    plain, baseline, speculative = standard_lanes(drafter, k, width, rule)
+    assert (plain.drafter, plain.k, plain.width) == ("none", 0, "fastest")
+    assert (baseline.drafter, baseline.k, baseline.width) == ("none", 0, speculative.width) == ("none", 0, width)
+    assert (speculative.drafter, speculative.k) == (drafter, 0 if drafter == "none" else k)
+    assert {lane.rule for lane in (plain, baseline, speculative)} == {rule}

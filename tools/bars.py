@@ -1,0 +1,194 @@
+"""Measure the bars of the engine, one figure a line, on this machine: what README and the issue's table quote comes from here.
+
+python tools/bars.py [exact] [speed] [start] [--tokens N] [--repeats N] [--json FILE]
+
+exact   N committed tokens over drafters, temperatures, dtypes and targets: how many tokens and rows of logits differ from the baseline's (bar: 0)
+speed   interleaved, medians of repeats: plain lane against transformers `generate`; width 8 against the plain step; CSV to JSON and a sampled
+        story with n-gram drafts against plain, all time counted; a lane's sum of step times against its wall time, alone
+start   import time of the engine; a fresh process from its start to the first step (later start, cache warm)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+PROMPTS = {
+    "csv": (ROOT / "assets/prompts/csv_to_json.txt").read_text(),
+    "story": "The lighthouse keeper had not spoken to anyone for eleven days when the boat came. She",
+    "code": "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        self.items.append(item)\n\n    def pop(self):\n",
+    "sql": "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, total REAL);\nINSERT INTO orders VALUES (1, 'Ada', 19.5);\nINSERT INTO orders VALUES (2, 'Bob', 7.25);\nINSERT INTO orders VALUES (3,",
+}
+
+
+def fixture(name: str) -> str:
+    return str(ROOT / "tests/fixtures/trained" / name)
+
+
+def run_race(loaded, text, drafter, k, params, **more):
+    """A finished race: (race, events, result)."""
+    from engine.backends.torch import TorchRace
+    from engine.spec import RaceSpec, standard_lanes
+    from engine.text import encode_prompt
+
+    lanes = standard_lanes(drafter, k, more.pop("width", "auto"))
+    if more.pop("no_plain", False):
+        lanes = lanes[1:]
+    race = TorchRace(loaded, RaceSpec(lanes, params, **more), encode_prompt(loaded.tokenizer, text))
+    events = list(race.events())
+    return race, events, race.result()
+
+
+def exact(num_tokens: int) -> list[dict]:
+    from engine.loading import load
+    from engine.spec import SamplingParams
+
+    rows = []
+    plans = [
+        ("gemma-3-270m", "bfloat16", ["ngram", "synthetic:0.7"], 160),
+        ("gemma-3-270m", "float32", ["ngram", "synthetic:0.7"], 160),
+        (fixture("target"), "float32", ["ngram", "synthetic:0.5", f"draft_model:{fixture('draft')}"], 300),
+        (fixture("target"), "bfloat16", ["ngram", "synthetic:0.5", f"draft_model:{fixture('draft')}"], 300),
+    ]
+    for target, dtype, drafters, length in plans:
+        loaded = load(target, dtype=dtype)
+        share = num_tokens // len(plans)
+        total = different_tokens = different_rows = compared = 0
+        seed = 0
+        while total < share:
+            for drafter in drafters:
+                for temperature in (0.0, 0.8):
+                    text = list(PROMPTS.values())[seed % len(PROMPTS)]
+                    params = SamplingParams(temperature=temperature, top_p=0.95 if seed % 3 == 0 and temperature else 1.0, seed=seed, max_new_tokens=length)
+                    race, _, result = run_race(loaded, text, drafter, (3, 5, 7)[seed % 3], params, audit=True, no_plain=True)
+                    lanes = [[t for s in race.lanes[n].steps for t in s.token_ids] for n in ("baseline", "speculative")]
+                    total += len(lanes[1])
+                    compared += result["verdict"]["rows_compared"]
+                    different_rows += result["verdict"]["rows_different"]
+                    different_tokens += sum(a != b for a, b in zip(*lanes, strict=False)) + abs(len(lanes[0]) - len(lanes[1]))
+                    seed += 1
+        rows.append({"bar": "exact", "target": Path(target).name, "dtype": dtype, "drafters": [d.partition(":")[0] for d in drafters], "tokens": total,
+                     "rows_compared": compared, "tokens_different": different_tokens, "rows_different": different_rows})  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
+def speed(repeats: int) -> list[dict]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from engine.default_model import default_model_folder
+    from engine.loading import load
+    from engine.metrics import lane_metrics, speedup
+    from engine.spec import SamplingParams
+    from engine.text import encode_prompt
+
+    loaded = load()
+    stock = AutoModelForCausalLM.from_pretrained(default_model_folder(), dtype=getattr(torch, loaded.info.dtype)).eval()
+    stock.generation_config.eos_token_id = None
+    greedy = SamplingParams(max_new_tokens=128)
+    figures: dict[str, list[float]] = {}
+
+    def note(name: str, value: float) -> None:
+        figures.setdefault(name, []).append(value)
+
+    for repeat in range(repeats + 1):
+        for name, text in PROMPTS.items():
+            params = greedy if name != "story" else replace(greedy, temperature=0.9, seed=repeat)
+            race, events, result = run_race(loaded, text, "ngram", 7, params)
+            assert result["verdict"]["kind"] in ("identical_tokens", "identical_bits"), result
+            plain, spec = race.lanes["plain"].steps, race.lanes["speculative"].steps
+            metrics = {lane: lane_metrics(events, lane) for lane in race.lanes}
+            if repeat == 0:
+                continue
+            note(f"{name}: ngram k=7 / plain", speedup(plain, spec))
+            note(f"{name}: ngram k=7 / baseline", speedup(race.lanes["baseline"].steps, spec))
+            note(f"{name}: plain tok/s", metrics["plain"].tokens_per_s)
+            note(f"{name}: ngram tok/s", metrics["speculative"].tokens_per_s)
+            note(f"{name}: mean acceptance length", metrics["speculative"].mean_acceptance_length)
+            note("width 8 / plain step", race.seconds[8] / race.seconds[race.plan.plain_width])
+            if name in ("csv", "code"):
+                ids = torch.tensor([encode_prompt(loaded.tokenizer, text).token_ids])
+                with torch.inference_mode():
+                    start = time.perf_counter()
+                    stock.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=1, do_sample=False)
+                    middle = time.perf_counter()
+                    out = stock.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=65, min_new_tokens=65, do_sample=False)
+                    end = time.perf_counter()
+                rate = (out.shape[1] - ids.shape[1] - 1) / ((end - middle) - (middle - start))
+                note("plain lane / transformers generate (prefill taken off both)", metrics["plain"].tokens_per_s / rate)
+            lane = next(iter([race._build(race.spec.lanes[0])]))
+            start = time.perf_counter()
+            steps = list(race._decode(lane))
+            wall = time.perf_counter() - start
+            note("sum of step times and prefill / wall time, alone", (sum(s.seconds for s in steps[1:-1]) + steps[0].prefill_s) / wall)
+    rows = []
+    for name, values in figures.items():
+        quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+        rows.append({"bar": name, "median": round(statistics.median(values), 3), "p25": round(quartiles[0], 3), "p75": round(quartiles[2], 3), "runs": len(values)})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def start() -> list[dict]:
+    rows = []
+
+    def fresh(name: str, code: str, runs: int) -> None:
+        seconds = []
+        for _ in range(runs):
+            begin = time.perf_counter()
+            out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+            seconds.append(float(out.stdout.split()[-1]) - begin if out.stdout.strip() else time.perf_counter() - begin)
+        rows.append({"bar": name, "median": round(statistics.median(seconds), 3), "runs": runs})
+        print(rows[-1], flush=True)
+
+    bare = "import time; print(time.perf_counter())"
+    fresh("bare python, s", bare, 5)
+    fresh("import engine, s", "import engine, sys, time; assert not {'torch', 'gradio'} & set(sys.modules); print(time.perf_counter())", 5)
+    first_step = """
+import time
+from engine.backends.torch import TorchRace
+from engine.loading import load
+from engine.spec import RaceSpec, standard_lanes
+from engine.text import encode_prompt
+from engine.events import Step
+loaded = load()
+race = TorchRace(loaded, RaceSpec(standard_lanes("ngram", 7)), encode_prompt(loaded.tokenizer, open("assets/prompts/csv_to_json.txt").read()))
+next(e for e in race.events() if isinstance(e.event, Step))
+print(time.perf_counter())
+"""
+    fresh("later start to the first step, s", first_step, 3)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", choices=["exact", "speed", "start", []], default=["start", "speed", "exact"])
+    parser.add_argument("--tokens", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    a = parser.parse_args()
+    rows: list[dict] = []
+    for what in a.what:
+        rows += {"exact": lambda: exact(a.tokens), "speed": lambda: speed(a.repeats), "start": start}[what]()
+    if a.json:
+        import torch
+
+        from engine import environment
+
+        a.json.parent.mkdir(parents=True, exist_ok=True)
+        device = environment.device(torch.device("cpu"))
+        a.json.write_text(json.dumps({"device": device, "versions": environment.versions(), "commit": environment.commit(), "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
