@@ -1,6 +1,12 @@
 """`python -m engine`."""
 
-from .cli import main
+import os
+
+from .cli import INTERRUPTED, main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    status = main()
+    if status == INTERRUPTED:
+        # Leave at once: threads that were loading are not waited for, and where the signal met compiled code Python would otherwise end by it.
+        os._exit(status)
+    raise SystemExit(status)

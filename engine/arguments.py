@@ -44,13 +44,18 @@ class Parser(argparse.ArgumentParser):
     unless that is itself the name of an option."""
 
     def __init__(self, prog: str, command: Command, description: str) -> None:
-        super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False)
         for each in command.options:
-            details = {"help": " ", **each.details}
-            self.add_argument(*each.names, **details)
+            self.add_argument(*each.names, **each.details)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """argparse would drop a value that is just two dashes."""
+        if action.nargs is None and action.option_strings and arg_strings == ["--"]:
+            return self._get_value(action, "--")
+        return super()._get_values(action, arg_strings)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Raises UsageError for arguments that cannot be used, SystemExit for --help."""
@@ -75,8 +80,8 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
-def number(low: float, high: float, words: str = "") -> Callable[[str], float]:
-    """A finite number within limits; `words` describe them where they are not simply from low to high."""
+def number(low: float, high: float, limits: str = "") -> Callable[[str], float]:
+    """A finite number within limits; `limits` describe them where they are not simply from low to high."""
 
     def convert(text: str) -> float:
         try:
@@ -85,7 +90,7 @@ def number(low: float, high: float, words: str = "") -> Callable[[str], float]:
             value = math.nan
         if low <= value <= high:
             return value
-        raise ArgumentTypeError(f"must be a number {words or f'from {low:g} to {high:g}'}, not {shown(text)}")
+        raise ArgumentTypeError(f"must be a number {limits or f'from {low:g} to {high:g}'}, not {shown(text)}")
 
     return convert
 
@@ -102,9 +107,19 @@ def one_of(options: Iterable[str]) -> Callable[[str], str]:
 
 
 def not_empty(text: str) -> str:
+    """Anything but nothing: file names may hold bytes that are no text."""
     if text:
         return text
     raise ArgumentTypeError("must not be empty")
+
+
+def words(text: str) -> str:
+    """Text, not empty, that can be written into a recording."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ArgumentTypeError(f"must be UTF-8 text, not {shown(text)}") from error
+    return not_empty(text)
 
 
 def shown(text: str) -> str:

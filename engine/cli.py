@@ -6,14 +6,17 @@ Exit status: 0 finished; 1 ran and failed; 2 unusable arguments; 130 interrupted
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from types import FrameType
 
-from .arguments import Command, Parser
+from .arguments import MAX_SHOWN, Command, Parser
 from .errors import PhotofinishError, UsageError, choices
 
 COMMANDS = {
@@ -26,73 +29,100 @@ COMMANDS = {
 PROG = "python -m engine"
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
 MAX_LINE = 2000
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Never raises."""
-    debug = False
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="backslashreplace")
-        command, parser, rest = _choose(sys.argv[1:] if arguments is None else list(arguments))
-        if command is None:
-            print(_overview())
-            status = 0
-        else:
-            options = parser.parse(rest)
-            debug = options.debug
-            with warnings.catch_warnings():
-                if not debug:
-                    warnings.simplefilter("ignore")
-                    os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
-                status = command.run(options)
-        _flush()
-        return status
-    except SystemExit as done:
-        with suppress(OSError):
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with _interrupts() as interrupts:
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                if hasattr(stream, "reconfigure"):
+                    stream.reconfigure(errors="backslashreplace")
+            status = _run(given)
             _flush()
-        return done.code if isinstance(done.code, int) else 0
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130, debug)
-    except BrokenPipeError:
-        _close_stdout()
-        return 1
-    except UsageError as error:
-        return _fail(f"error: {error}", 2, debug)
-    except PhotofinishError as error:
-        return _fail(f"error: {error}", 1, debug)
-    except Exception as error:
-        return _fail(f"internal error: {type(error).__name__}: {error}; run again with --debug to see the traceback", 1, debug)
+            return status
+        except BaseException as error:
+            status, line = _explain(KeyboardInterrupt() if interrupts else error)
+            with suppress(OSError, ValueError):
+                if line and "--debug" in given:
+                    traceback.print_exc()
+                if line:
+                    print(one_line(line), file=sys.stderr, flush=True)
+            _close_stdout()
+            return status
 
 
-def _choose(arguments: list[str]) -> tuple[Command, Parser, list[str]] | tuple[None, None, list[str]]:
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        return None, None, []
-    name, rest = arguments[0], arguments[1:]
+        print(_overview())
+        return 0
+    name = arguments[0]
+    command = _command(name)
+    options = _parser(name, command).parse(arguments[1:])
+    with warnings.catch_warnings():
+        if not options.debug:
+            warnings.simplefilter("ignore")
+            os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+        return command.run(options)
+
+
+def _explain(error: BaseException) -> tuple[int, str]:
+    """Exit status and line for what ended a command; no line where there is nothing to say or nobody to say it to."""
+    match error:
+        case SystemExit():
+            return (error.code if isinstance(error.code, int) else 0), ""
+        case KeyboardInterrupt():
+            return INTERRUPTED, "interrupted"
+        case BrokenPipeError():
+            return 1, ""
+        case UsageError():
+            return 2, f"error: {error}"
+        case PhotofinishError():
+            return 1, f"error: {error}"
+        case ModuleNotFoundError():
+            return 1, f"error: this needs the package {error.name}, which is not installed; pip install -r requirements.txt"
+        case _:
+            return 1, f"internal error: {type(error).__name__}: {error}; run again with --debug to see the traceback"
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Remember SIGINT besides raising KeyboardInterrupt: libraries turn it into errors of their own when it meets their imports."""
+    seen: list[int] = []
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        seen.append(signum)
+        signal.default_int_handler(signum, frame)
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield seen
+        return
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _command(name: str) -> Command:
     if name not in COMMANDS:
-        raise choices("command", name[:80], COMMANDS)
-    place, description = COMMANDS[name]
-    module, _, attribute = place.partition(":")
-    command: Command = getattr(import_module(module), attribute)
-    parser = Parser(f"{PROG} {name}", command, description)
+        raise choices("command", name[:MAX_SHOWN], COMMANDS)
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _parser(name: str, command: Command) -> Parser:
+    parser = Parser(f"{PROG} {name}", command, COMMANDS[name][1])
     parser.add_argument("--debug", action="store_true", help="show tracebacks and the warnings of libraries")
-    return command, parser, rest
+    return parser
 
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {description}" for name, (_, description) in COMMANDS.items()]
     return "\n".join([f"usage: {PROG} COMMAND ...", "", *lines, "", f"{PROG} COMMAND --help lists a command's options."])
-
-
-def _fail(message: str, status: int, debug: bool) -> int:
-    with suppress(OSError, ValueError):
-        if debug:
-            traceback.print_exc()
-        print(one_line(message), file=sys.stderr, flush=True)
-    _close_stdout()
-    return status
 
 
 def one_line(text: str) -> str:

@@ -11,13 +11,13 @@ from contextlib import closing, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from . import recording as recordings
-from .arguments import Command, integer, not_empty, number, one_of, option, shown
+from .arguments import Command, integer, not_empty, number, one_of, option, shown, words
 from .backends.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
-from .drafters import check_drafter
+from .drafters import check as check_drafter
 from .errors import RaceError, UsageError
 from .events import LaneEvent, Prompt
 from .spec import MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RaceSpec, SamplingParams, standard_lanes
-from .text import check_prompt_text
+from .text import check_prompt_text, encode_prompt
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,10 +76,11 @@ def hold_race(
     with redirect_stdout(sys.stderr) if screen is None else nullcontext():
         with progress_line() as progress:
             progress("starting torch", None)
-            from .backends.torch import TorchRace
             from .loading import DEFAULT_TARGET, load
 
             loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
+            from .backends.torch import TorchRace
+
             race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
         header = race.header()
         events: list[LaneEvent] = []
@@ -122,8 +123,6 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def _race(options: Namespace) -> int:
-    from .text import encode_prompt
-
     params = SamplingParams(options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop))
     check_drafter(options.drafter)
     spec = RaceSpec(standard_lanes(options.drafter, options.k, options.width), params, options.audit, options.solo)
@@ -229,7 +228,7 @@ def _speed(text: str) -> float:
 
 FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
 JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
-TARGET = option("--target", metavar="T", type=not_empty, help="a hub repository or a local folder (default: the bundled Gemma 3 270M)")
+TARGET = option("--target", metavar="T", type=words, help="a hub repository or a local folder (default: the bundled Gemma 3 270M)")
 DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured)")
 DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
 THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice)")
@@ -240,7 +239,7 @@ RACE = Command(
         option("--prompt-file", metavar="F", action="append", default=[], help="a UTF-8 file with the prompt, used byte for byte; - is stdin"),
         option("--chat", action="store_true", help="apply the model's chat template"),
         TARGET,
-        option("--drafter", metavar="D", type=not_empty, default="ngram", help="name or name:argument (default ngram)"),
+        option("--drafter", metavar="D", type=words, default="ngram", help="name or name:argument (default ngram)"),
         option("--k", metavar="K", type=integer(0, MAX_K), default=7, help="draft tokens a step (default 7)"),
         option("--width", metavar="W", type=_width, default="auto", help="rows of every exact step: auto, or an integer above k (default auto)"),
         option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
@@ -248,7 +247,7 @@ RACE = Command(
         option("--top-p", metavar="X", type=number(5e-324, 1, "above 0 and at most 1"), default=1.0, help="sample within this mass; 1 is off (default 1)"),
         option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)"),
         option("--max-new-tokens", metavar="N", type=integer(1, MAX_NEW_TOKENS), default=128, help="where every lane ends at the latest (default 128)"),
-        option("--stop", metavar="S", action="append", default=[], help="a string that ends the text; may be given again"),
+        option("--stop", metavar="S", type=words, action="append", default=[], help="a string that ends the text; may be given again"),
         DTYPE,
         DEVICE,
         THREADS,

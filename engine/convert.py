@@ -105,7 +105,7 @@ def _write_weights(file: GgufFile, parameters: dict[str, str], path: Path, progr
             out.write(data)
         for name in parameters.values():
             for rows in _rows(file, name):
-                values = rows.view(torch.int16).numpy()
+                values = rows.view(torch.int16).numpy().data
                 digest.update(values)
                 out.write(values)
                 done += values.nbytes

@@ -6,6 +6,7 @@ carries a manifest with the size of every file, so that a half-written, truncate
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -197,8 +198,8 @@ def _reported(root: Path) -> Iterator[None]:
         yield
     except (RaceError, UsageError):
         raise
-    except PermissionError as error:
-        raise RaceError(f"cannot write the default model in {root}: {error.strerror}; set {ENVIRONMENT_VARIABLE} to a folder that can be written") from error
     except Exception as error:  # the tokenizers library reports a full disk as a bare Exception
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise RaceError(f"cannot keep the default model in {root}: {error.strerror or error}; set {ENVIRONMENT_VARIABLE} to a folder that can be written") from error
         needed = f"{NEEDED_BYTES / 1e9:.1f} GB"
         raise RaceError(f"converting the default model in {root} failed ({type(error).__name__}: {error}); it needs {needed} there: {_ADVICE}") from error

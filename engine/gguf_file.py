@@ -55,7 +55,7 @@ class GgufFile:
                 raise ValueError(f"{path.name} is GGUF version {version}; readable are {VERSIONS}")
             self.metadata = {self._string(): self._value(self._scalar("I")) for _ in range(num_keys)}
             self.tensors = {entry.name: entry for entry in self._table(num_tensors)}
-        except (struct.error, KeyError) as error:
+        except (struct.error, KeyError, TypeError, ArithmeticError) as error:
             raise ValueError(f"{path.name} is damaged: {error}") from error
 
     def rows(self, name: str) -> Iterator[NDArray[np.float32]]:

@@ -44,8 +44,9 @@ METRIC_KEYS = (
 
 
 def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The recording of a finished race."""
-    return {"schema": SCHEMA, "format": FORMAT, **header, "events": [to_json(event) for event in events], **result}
+    """The recording of a finished race, in the very form in which it is read back (JSON knows no tuples)."""
+    recording = {"schema": SCHEMA, "format": FORMAT, **header, "events": [to_json(event) for event in events], **result}
+    return json.loads(json.dumps(recording, allow_nan=False))
 
 
 def loads(data: bytes, source: str = "the recording") -> dict[str, Any]:

@@ -95,13 +95,13 @@ class LaneView:
         title = Text(f"{clean(self.name)}  {self.speed()}", "bold")
         if self.synthetic:
             title.append("  SYNTHETIC", "bold reverse")
-        below = f"{self.num_tokens} tokens, {self.num_steps} steps"
+        below = f"{self.num_tokens} tokens"
         if self.num_drafted:
-            below = f"{self.num_tokens} tokens, {self.num_tokens / self.num_steps:.1f} a step, {100 * self.num_accepted / self.num_drafted:.0f} % accepted"
+            below += f", {self.num_tokens / self.num_steps:.1f}/step, {100 * self.num_accepted / self.num_drafted:.0f}% accepted"
         return Panel(text, title=title, subtitle=Text(below), height=height)
 
     def whole(self) -> Text:
-        return Text.assemble(*self.spans)
+        return Text.assemble(*self.spans, overflow="fold")
 
     def tail(self, console: Console, width: int, rows: int) -> Text:
         """The last rows of the text. Costs what they hold, however long the text is."""
@@ -110,7 +110,9 @@ class LaneView:
             start -= 1
             num_characters += len(self.spans[start][0])
         lines = Text.assemble(*self.spans[start:]).wrap(console, width)
-        return Text("\n").join(lines[-rows:])
+        text = Text("\n").join(lines[-rows:])
+        text.overflow = "fold"
+        return text
 
 
 class Screen:
@@ -159,7 +161,7 @@ class Screen:
     def _around(self, panels: list[Panel]) -> RenderableType:
         grid = Table.grid(expand=True)
         for _ in panels:
-            grid.add_column(ratio=1)
+            grid.add_column(ratio=1, overflow="fold")
         grid.add_row(*panels)
         parts: list[RenderableType] = [grid]
         if self.recorded:
@@ -189,7 +191,7 @@ class ProgressLine:
             return
         self.stage, self.drawn_at = stage, now
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(Text(clean(stage)), ProgressBar(100, 100 * min(1.0, max(0.0, share)), width=24) if share is not None else Text(""))
+        grid.add_row(Text("..." if share is None else f"{100 * min(1.0, max(0.0, share)):.0f}%"), ProgressBar(100, 100 * min(1.0, max(0.0, share or 0.0)), width=24), Text(clean(stage)))
         self.live.update(grid, refresh=True)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -205,4 +207,5 @@ def is_live(console: Console) -> bool:
 
 def legend() -> Text:
     """What the marks mean, each in its own mark."""
-    return Text(", ").join(Text(name, STYLES[name]) for name in ("accepted", "rejected", "correction", "bonus")) + Text(" (drafts, and the target's own token after one)", "dim")
+    own = Text.assemble("; the target's own: ", ("correction", STYLES["correction"]), ", ", ("bonus", STYLES["bonus"]))
+    return Text.assemble("drafts: ", ("accepted", STYLES["accepted"]), ", ", ("rejected", STYLES["rejected"])) + own

@@ -117,7 +117,7 @@ def _circumstances(recording: Mapping[str, Any]) -> str:
     model, device, params = recording["model"], recording["device"], recording["spec"]["params"]
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
-        f"{device['type']}: {device['name']}, {device['threads']} threads",
+        f"{device['type']}: {device['name']}, threads: {device['threads']}",
         ", ".join(f"{name} {version}" for name, version in recording["versions"].items() if name in ("torch", "transformers")),
         f"temperature {params['temperature']:g}, seed {params['seed']}" + (", audited" if recording["spec"]["audit"] else ""),
     ]

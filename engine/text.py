@@ -102,7 +102,7 @@ class Pieces:
         return pieces
 
     def flush(self) -> str:
-        """The end of the text: bytes that no token completed, as U+FFFD, or "". """
+        """The end of the text: bytes that no token completed, as U+FFFD, or ""."""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
         return text

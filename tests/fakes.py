@@ -238,6 +238,19 @@ class Raises(Oracle):
         return super().guess(done, k)
 
 
+class Meddles(Oracle):
+    """Changes the list of committed tokens that it was given to read."""
+
+    def __init__(self, truth: Sequence[int], meddle: Callable[[list[int]], object]) -> None:
+        super().__init__(truth)
+        self.meddle = meddle
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        draft = super().propose(token_ids, hidden, k)
+        self.meddle(token_ids)  # type: ignore[arg-type]
+        return draft
+
+
 class Slow(Oracle):
     """Spends `seconds` of a fake clock on each proposal."""
 

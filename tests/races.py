@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -103,4 +102,4 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         return compare(lanes["baseline"], lanes[second], names=("baseline", second), same_class=True, finished={"baseline", second} <= ended).to_json()
 
     result = {"verdict": judge("speculative"), "plain_verdict": judge("plain")}
-    return json.loads(json.dumps(build(header, events, result)))
+    return build(header, events, result)

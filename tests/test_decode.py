@@ -6,7 +6,26 @@ import logging
 import time
 
 import pytest
-from fakes import VOCAB, Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Garbage, NoDraft, Oracle, Raises, Random, Slow, TooLong, run, sample_with, tokens_of
+from fakes import (
+    VOCAB,
+    Adversarial,
+    Empty,
+    Ends,
+    Fake,
+    FakeClock,
+    FakeTarget,
+    Garbage,
+    Meddles,
+    NoDraft,
+    Oracle,
+    Raises,
+    Random,
+    Slow,
+    TooLong,
+    run,
+    sample_with,
+    tokens_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,7 +138,7 @@ GARBAGE = [-1, VOCAB, 10**30, 1.0, float("nan"), True, None, "1", (1,)]
 def test_garbage_fails_its_lane_in_words_and_the_tokens_before_stand(race, value, good):
     """A drafter's garbage would reach the embedding (an index error, or another token), or be taken for a draft."""
     lane, table, truth = race
-    started, *steps, last = run(FakeTarget(table), Garbage(tokens_of(truth), value, good), **lane)
+    _, *steps, last = run(FakeTarget(table), Garbage(tokens_of(truth), value, good), **lane)
     tokens = tokens_of(truth)
     if isinstance(last, Failed):
         assert repr(value) in last.message and str(VOCAB - 1) in last.message and "drafter" in last.message
@@ -159,6 +178,25 @@ def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
         assert len(steps) == max(0, at - 1) and isinstance(events[0] if events else Started(0, 0), Started) and bool(events) == (at > 0)
     assert tokens_of(events) == tokens_of(truth)[: len(tokens_of(events))]
     assert isinstance(last, Failed) or tokens_of(events) == tokens_of(truth)
+
+
+MEDDLING = {
+    "append": lambda ids: ids.append(1),
+    "pop": lambda ids: ids.pop(),
+    "clear": lambda ids: ids.clear(),
+    "overwrite": lambda ids: ids.__setitem__(-1, 1),
+    "reverse": lambda ids: ids.reverse(),
+}
+
+
+@pytest.mark.parametrize("how", sorted(MEDDLING))
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_drafter_that_changes_what_it_was_shown_changes_no_token(how, k):
+    """A drafter that pads or pops the list in place, as many do with their own, would rewrite the lane's context."""
+    truth = tokens_of(list(run(FakeTarget(), Empty(), [1, 2, 3], 24, k)))
+    events = list(run(FakeTarget(), Meddles(truth, MEDDLING[how]), [1, 2, 3], 24, k))
+    assert tokens_of(events) == truth[: len(tokens_of(events))]
+    assert isinstance(events[-1], Failed) or tokens_of(events) == truth
 
 
 @pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -72,7 +73,7 @@ def test_numbers_of_random_races_agree_with_each_other(recording):
         assert min(s.seconds for s in steps(events, lane)) <= m.itl_p50_s <= m.itl_p95_s <= max(s.seconds for s in steps(events, lane))
         assert 1 <= m.mean_acceptance_length <= 8
         assert (m.acceptance_rate is None) == (sum(m.per_step_drafted) == 0)
-        assert all(a >= b for a, b in zip(m.acceptance_by_position, m.acceptance_by_position[1:], strict=False)), "accepting token i needs all before it"
+        assert all(a >= b for a, b in pairwise(m.acceptance_by_position)), "accepting token i needs all before it"
         drafts = sum(d > 0 for d in m.per_step_drafted)
         assert sum(m.acceptance_by_position) * drafts == pytest.approx(sum(m.per_step_accepted))
         assert all(math.isfinite(v) for v in asdict(m).values() if isinstance(v, float))

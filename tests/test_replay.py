@@ -37,7 +37,7 @@ def test_every_event_comes_at_its_lane_time(recording, speed, oversleep):
     wall = Wall(oversleep)
     for event in replay(recording, speed, wall.sleep, wall):
         late = wall.now - 100.0 - event.clock_s / speed
-        assert -1e-9 <= late <= oversleep + 0.01 + 1e-9
+        assert -1e-9 <= late <= oversleep + 0.015 + 1e-9
         wall.now += 0.01 if late < 0.005 else 0.0
 
 
@@ -56,7 +56,7 @@ def test_replay_keeps_all_events_and_each_lane_in_order(recording, speed):
 @pytest.mark.parametrize("speed", [-1.0, math.nan, -math.inf, 1e-9, 1e9, "2", True, None])
 def test_a_speed_that_cannot_be_played_is_refused_at_once(speed):
     """The error comes from the call, not from the first event, and names the limits."""
-    with pytest.raises(UsageError, match="speed must be from 0.001 to 1000000"):
+    with pytest.raises(UsageError, match=r"speed must be from 0\.001 to 1000000"):
         replay({"events": []}, speed)
 
 

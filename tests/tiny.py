@@ -7,11 +7,13 @@ Weights are drawn large enough that logits spread and greedy text does not settl
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from fakes import Ends
 from transformers import (
     AutoModelForCausalLM,
     Gemma3ForCausalLM,
@@ -25,10 +27,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.target import Prepared, prepare
+from engine.accept import Coupled
+from engine.decode import decode
+from engine.events import Event
+from engine.sampling import Sampler
+from engine.spec import SamplingParams
+from engine.target import Prepared, StaticTarget, prepare
 
 TRAINED = Path(__file__).parent / "fixtures" / "trained" / "target"
 WINDOW = 16
+LENGTH = 256
 DTYPES = (torch.float32, torch.bfloat16)
 ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 BASE: dict[str, Any] = {
@@ -98,3 +106,12 @@ def prepared(name: str, dtype: torch.dtype = torch.float32, packed: bool | None 
 def random_ids(num: int, vocab_size: int, seed: int = 0) -> list[int]:
     """`num` token ids, always the same for a seed."""
     return torch.randint(0, vocab_size, (num,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def lane(
+    model: Prepared, drafter: Any, prompt: Sequence[int], widths: Sequence[int], params: SamplingParams, k: int = 0, length: int = LENGTH, target: Any = None, sample: Any = None
+) -> list[Event]:
+    """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by faulty ones."""
+    target = target or StaticTarget(model, length, widths)
+    rule = Coupled(sample or Sampler(params, model.vocab_size, model.device))
+    return list(decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, k, audit=True))

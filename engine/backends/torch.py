@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -165,7 +166,7 @@ class TorchRace:
                 "note": plan_.note,
             },
             "synthetic": [name for name, lane in self.lanes.items() if getattr(lane.drafter, "synthetic", False)],
-            "spec": asdict(self.spec),
+            "spec": json.loads(json.dumps(asdict(self.spec))),
             "prompt": {"text": self.prompt.text, "token_ids": list(self.prompt.token_ids)},
         }
 

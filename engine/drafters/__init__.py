@@ -1,0 +1,85 @@
+"""The table of drafters, and the way from a drafter's text form (`name` or `name:argument`) to a drafter. Standard library only.
+
+A new drafter is one line in DRAFTERS, which points to a `Kind` in a module of its own, imported on use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError, choices
+from ..interfaces import Drafter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..events import Prompt
+    from ..progress import Progress
+    from ..spec import SamplingParams
+
+DRAFTERS: dict[str, str] = {
+    "none": "engine.drafters.none:KIND",
+    "ngram": "engine.drafters.ngram:KIND",
+    "draft_model": "engine.drafters.draft_model:KIND",
+    "synthetic": "engine.drafters.synthetic:KIND",
+}
+"""name -> "module:attribute" of a `Kind`."""
+
+
+@dataclass(frozen=True)
+class DrafterContext:
+    """What a drafter may use of the race it is made for.
+
+    loaded: the target. k: the most tokens a draft may have. length: S, the static cache length. sample: the race's choice of tokens,
+    `sample(logits row [vocab], position in the completion) -> id`; a drafter with a distribution picks with it, so that its noise is the target's.
+    reference: the target's own completion, from an untimed run.
+    """
+
+    loaded: Any
+    params: SamplingParams
+    k: int
+    length: int
+    sample: Callable[[Tensor, int], int] | None
+    prompt: Prompt
+    reference: Callable[[], Sequence[int]] | None
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a table entry points to. `parse` reads the text after the colon ("": none was given) into what `make` takes, raises UsageError where it
+    is unusable, and imports nothing heavy, nor does its module."""
+
+    parse: Callable[[str], Any]
+    make: Callable[[Any, DrafterContext], Drafter]
+
+
+def parse(text: str) -> tuple[str, str]:
+    """`name[:argument]` -> (name, argument or ""). Raises UsageError with the choices."""
+    name, colon, argument = text.partition(":")
+    if name not in DRAFTERS:
+        raise choices("drafter", name, DRAFTERS)
+    if colon and not argument:
+        raise UsageError(f"drafter {text!r} ends in a colon; give an argument after it or leave it out")
+    return name, argument
+
+
+def check(text: str) -> None:
+    """Raise UsageError for an unusable drafter, before anything is loaded and without torch."""
+    name, argument = parse(text)
+    _kind(name).parse(argument)
+
+
+def make(text: str, context: DrafterContext) -> Drafter:
+    """The drafter for one lane of one race. Raises UsageError where it is unusable, also for this target."""
+    name, argument = parse(text)
+    kind = _kind(name)
+    return kind.make(kind.parse(argument), context)
+
+
+def _kind(name: str) -> Kind:
+    module, attribute = DRAFTERS[name].split(":")
+    return getattr(import_module(module), attribute)

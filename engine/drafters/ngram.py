@@ -1,80 +1,91 @@
-"""Prompt lookup: the tokens that followed the last time the text ended like this. Standard library only.
+"""Prompt lookup: what followed the last time the text ended like this. Standard library only.
 
-Source of the method: prompt lookup decoding (Saxena 2023) with the hash chains and the overlapping copies of LZ77 (as in DEFLATE, RFC 1951).
+Source of the method: prompt lookup decoding (Saxena 2023), with the hash chains and overlapping copies of LZ77 (as in DEFLATE, RFC 1951).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from ..errors import UsageError
 from ..interfaces import Draft
+from . import Kind
 
 MIN_MATCH = 1
 MAX_MIN_MATCH = 16
+LONG_MATCH = 4
 MAX_MATCH = 32
 MAX_CANDIDATES = 64
-DRAFT_FOR_MATCH = {1: 1, 2: 3}
-"""Match length -> the most tokens worth drafting; longer matches get all of k. Short matches seldom last, and a step's width follows its draft.
-The values fill widths 2 and 4."""
+TRUST = {1: 1, 2: 3}
+"""Match length -> how many tokens to draft on the word of a single earlier occurrence; all of k where longer. 1 and 3 fill steps of width 2 and 4."""
 
 
 class NgramDrafter:
     """Proposes what followed the longest earlier occurrence of the text's last tokens.
 
-    A candidate is a position after an earlier occurrence of the last `min_match` tokens; the MAX_CANDIDATES most recent are looked at. The one whose
-    preceding tokens agree furthest backwards wins (agreement counted up to MAX_MATCH), ties to the most recent. Its continuation is copied; where
-    it runs into the end of the text it goes on into the draft itself, so a loop yields k tokens. How many are drafted depends on the match
-    (DRAFT_FOR_MATCH). Each call costs the same however long the context is: only new tokens are indexed, and the candidates are bounded.
+    Candidates are the positions after an earlier occurrence of the last LONG_MATCH tokens or, where there is none, of the last `min_match`;
+    the MAX_CANDIDATES most recent are looked at. The match that reaches furthest back wins (counted up to MAX_MATCH), ties to the most recent. What
+    followed it is copied; where the copy runs into the end of the text it goes on into itself, so that a loop yields k tokens.
+
+    A draft is as long as it is likely to hold: where two equally long matches exist, as far as the two most recent agree, and one token at
+    least; where there is one, by TRUST. Each call costs the same however long the text is: only new tokens are indexed, and the candidates are
+    bounded. The proposal is a function of the tokens alone.
     """
 
     def __init__(self, min_match: int = MIN_MATCH) -> None:
-        self.min_match = min_match
-        self._ids: list[int] = []
-        self._latest: dict[tuple[int, ...], int] = {}
-        self._previous: list[int] = []
+        self._lengths = sorted({min_match, max(min_match, LONG_MATCH)}, reverse=True)
+        self.prefill((), None)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
         """Index the prompt; forget any earlier race."""
-        self._ids, self._latest, self._previous = [], {}, []
+        self._ids: list[int] = []
+        self._chains = [_Chain(length) for length in self._lengths]
         self._append(prompt_ids)
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        """See `interfaces.Drafter`. `token_ids` must extend those of the call before. O(new tokens), whatever the context."""
+        """See `interfaces.Drafter`. Takes time for what is new since the call before, not for what came earlier."""
         self._append(token_ids[len(self._ids) :])
-        match, start = self._longest_match()
-        return Draft(self._copy(start, min(k, DRAFT_FOR_MATCH.get(match, k))) if match else ())
+        length, starts = self._longest_matches()
+        copies = [self._copy(start, k) for start in starts]
+        if len(copies) < 2:
+            return Draft(copies[0][: TRUST.get(length, k)] if copies else ())
+        latest, earlier = copies
+        num_agreed = next((i for i in range(k) if latest[i] != earlier[i]), k)
+        return Draft(latest[: max(1, num_agreed)])
 
     def _append(self, new: Sequence[int]) -> None:
-        """Index every position that has a next token: by the `min_match` tokens before it, chained to the position indexed under them before."""
-        ids, n, latest, previous = self._ids, self.min_match, self._latest, self._previous
-        ids.extend(new)
-        for position in range(len(previous), len(ids)):
-            key = tuple(ids[max(0, position - n) : position])  # shorter than n at the very start: matches no lookup
-            previous.append(latest.get(key, -1))
-            latest[key] = position
+        self._ids.extend(new)
+        for chain in self._chains:
+            chain.index(self._ids)
 
-    def _longest_match(self) -> tuple[int, int]:
-        """(length of the match, position after it), or (0, -1)."""
+    def _longest_matches(self) -> tuple[int, list[int]]:
+        """(length, the one or two most recent positions after a match of that length), or (0, [])."""
+        for chain in self._chains:
+            best, starts = 0, []
+            for start in islice(chain.candidates(self._ids), MAX_CANDIDATES):
+                length = self._match_length(start, chain.length)
+                if length > best:
+                    best, starts = length, [start]
+                elif length == best and len(starts) < 2:
+                    starts.append(start)
+                if best == MAX_MATCH and len(starts) == 2:
+                    break
+            if starts:
+                return best, starts
+        return 0, []
+
+    def _match_length(self, start: int, known: int) -> int:
+        """How many tokens before `start` equal the text's last ones; `known` of them are known to."""
         ids, end = self._ids, len(self._ids)
-        best, best_at = 0, -1
-        if end <= self.min_match:
-            return best, best_at
-        at = self._latest.get(tuple(ids[-self.min_match :]), -1)
-        for _ in range(MAX_CANDIDATES):
-            if at < 0 or best == MAX_MATCH:
-                break
-            length = self.min_match
-            while length < min(at, MAX_MATCH) and ids[at - 1 - length] == ids[end - 1 - length]:
-                length += 1
-            if length > best:
-                best, best_at = length, at
-            at = self._previous[at]
-        return best, best_at
+        length, limit = known, min(start, MAX_MATCH)
+        while length < limit and ids[start - 1 - length] == ids[end - 1 - length]:
+            length += 1
+        return length
 
     def _copy(self, start: int, count: int) -> tuple[int, ...]:
-        """`count` tokens from `start` on, running over the end of the text into the copy itself."""
+        """`count` tokens from `start` on, running over the text's end into the copy itself."""
         tokens = self._ids[start : start + count]
         period = len(self._ids) - start
         while len(tokens) < count:
@@ -82,15 +93,37 @@ class NgramDrafter:
         return tuple(tokens)
 
 
-def make(argument: str, context: Any) -> NgramDrafter:
-    """`ngram` or `ngram:<minimum match length>`. Nothing of the context is needed."""
-    return NgramDrafter(min_match(argument))
+class _Chain:
+    """Of every position that has a token, the positions before it that follow the same `length` tokens, most recent first."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._latest: dict[tuple[int, ...], int] = {}
+        self._previous: list[int | None] = [None] * length  # too near the start to follow so many
+
+    def index(self, ids: list[int]) -> None:
+        """Take in the positions added to `ids` since the last call."""
+        length, latest, previous = self.length, self._latest, self._previous
+        for position in range(len(previous), len(ids)):
+            key = tuple(ids[position - length : position])
+            previous.append(latest.get(key))
+            latest[key] = position
+
+    def candidates(self, ids: list[int]) -> Iterator[int]:
+        """The indexed positions that follow the same tokens as the end of `ids` does, most recent first."""
+        at = self._latest.get(tuple(ids[-self.length :]))
+        while at is not None:
+            yield at
+            at = self._previous[at]
 
 
-def min_match(argument: str) -> int:
+def min_match_of(argument: str) -> int:
     """The argument as a number. Raises UsageError naming the limits."""
     if not argument:
         return MIN_MATCH
-    if argument.isascii() and argument.isdigit() and 1 <= int(argument) <= MAX_MIN_MATCH:
+    if argument.isascii() and argument.isdigit() and len(argument) <= 2 and 1 <= int(argument) <= MAX_MIN_MATCH:
         return int(argument)
-    raise UsageError(f"ngram's minimum match length must be an integer from 1 to {MAX_MIN_MATCH}, not {argument!r}")
+    raise UsageError(f"drafter 'ngram' takes a minimum match length from 1 to {MAX_MIN_MATCH}, as in ngram:2, not {argument!r}")
+
+
+KIND = Kind(min_match_of, lambda min_match, context: NgramDrafter(min_match))

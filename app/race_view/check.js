@@ -1,0 +1,170 @@
+// A recording from a stranger: checked field by field, as engine/recording_check.py does. Nothing here trusts, merges or evaluates what it reads.
+
+const MAX_FILE_BYTES = 64 * 1024 * 1024;
+const MAX_TOKEN_ID = 2 ** 31 - 1;
+const MAX_SECONDS = 1e7;
+const MAX_LANES = 16;
+const MAX_K = 63;
+const MAX_WIDTH = 64;
+const MAX_NEW_TOKENS = 100000;
+const MAX_NAME = 10000;
+const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"];
+
+class Unusable extends Error {}
+
+function shown(value) {
+  if (value === undefined) return "missing";
+  if (Array.isArray(value)) return "a list";
+  if (value !== null && typeof value === "object") return "an object";
+  return oneLine(JSON.stringify(typeof value === "string" ? value.slice(0, 60) : value));
+}
+
+const shape = (wanted, holds) => (value, where) => {
+  if (!holds(value)) throw new Unusable(`${where} must be ${wanted}, not ${shown(value)}`);
+};
+const isCount = (value) => Number.isInteger(value) && value >= 0;
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const text = shape("a string", (value) => typeof value === "string");
+const shortText = shape(`a string of at most ${MAX_NAME} characters`, (value) => typeof value === "string" && value.length <= MAX_NAME);
+const count = shape("a non-negative integer", isCount);
+const number = shape("a finite number", (value) => typeof value === "number" && Number.isFinite(value));
+const time = shape(`a time from 0 to ${MAX_SECONDS} seconds`, (value) => typeof value === "number" && value >= 0 && value <= MAX_SECONDS);
+const flag = shape("true or false", (value) => typeof value === "boolean");
+const width = shape(`an integer from 1 to ${MAX_WIDTH}`, (value) => isCount(value) && value >= 1 && value <= MAX_WIDTH);
+const anyWidth = shape(`auto, fastest or an integer from 1 to ${MAX_WIDTH}`, (value) => value === "auto" || value === "fastest" || (isCount(value) && value >= 1 && value <= MAX_WIDTH));
+const token = shape(`a token id from 0 to ${MAX_TOKEN_ID}`, (value) => isCount(value) && value <= MAX_TOKEN_ID);
+const maybe = (inner) => (value, where) => { if (value !== null) inner(value, where); };
+const list = (inner, size) => (value, where) => {
+  if (!Array.isArray(value) || (size !== undefined && value.length !== size)) throw new Unusable(`${where} must be a list${size === undefined ? "" : ` of ${size}`}, not ${shown(value)}`);
+  value.forEach((item) => inner(item, `${where}[]`));
+};
+const fields = (known) => (value, where) => {
+  if (!isObject(value)) throw new Unusable(`${where} must be an object, not ${shown(value)}`);
+  for (const [name, inner] of Object.entries(known)) {
+    if (!Object.hasOwn(value, name)) throw new Unusable(`${where} lacks ${name}`);
+    inner(value[name], where === "it" ? name : `${where}.${name}`);
+  }
+};
+
+const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2), widths: list(width, 2), margin: maybe(number) });
+const VERDICT = fields({ kind: shape(`one of ${VERDICT_KINDS.join(", ")}`, (value) => VERDICT_KINDS.includes(value)), rows_compared: count, rows_different: maybe(count), first_difference: maybe(DIFFERENCE), sentence: text });
+const LANE_SPEC = fields({ name: shortText, drafter: shortText, k: shape(`an integer from 0 to ${MAX_K}`, (value) => isCount(value) && value <= MAX_K), width: anyWidth, rule: shortText });
+const PARAMS = fields({ temperature: number, seed: count, max_new_tokens: shape(`an integer from 1 to ${MAX_NEW_TOKENS}`, (value) => isCount(value) && value >= 1 && value <= MAX_NEW_TOKENS), stop: list(text) });
+const RECORDING = fields({
+  model: fields({ name: shortText, revision: maybe(shortText), digest: maybe(shortText), dtype: shortText, licence: maybe(shortText) }),
+  device: fields({ type: shortText, name: shortText, threads: maybe(count) }),
+  versions: (value, where) => { fields({})(value, where); Object.values(value).forEach((item) => shortText(item, `${where}[]`)); },
+  commit: maybe(shortText),
+  created: shortText,
+  widths: fields({ width, widths_class: list(width), plain_width: maybe(width), exact: flag, cache_length: count, note: shortText }),
+  spec: fields({ lanes: list(LANE_SPEC), params: PARAMS, audit: flag, solo: flag }),
+  prompt: fields({ text, token_ids: list(token) }),
+  events: list(fields({})),
+  verdict: maybe(VERDICT),
+  plain_verdict: maybe(VERDICT),
+});
+const COMMON = { lane: shortText, clock_s: time, type: text };
+const checksum = shape("a checksum", (value) => isCount(value) && value <= 2 ** 64);
+const EVENTS = new Map(Object.entries({
+  started: { ...COMMON, num_prompt_tokens: count, prefill_s: time },
+  step: {
+    ...COMMON, index: count, position: count, drafted: list(token), num_accepted: count, token_ids: list(token), draft_s: time, verify_s: time, width,
+    pieces: list(text), drafted_pieces: list(text), checksums: list(checksum),
+  },
+  finished: { ...COMMON, reason: shape("stop, stop_string or length", (value) => ["stop", "stop_string", "length"].includes(value)), num_tokens: count, decode_s: time },
+  failed: { ...COMMON, message: text },
+}));
+
+// Throw Unusable, with one sentence, unless this is a whole recording whose events agree with each other.
+function checkRecording(recording) {
+  if (!isObject(recording)) throw new Unusable(`it must be a JSON object, not ${shown(recording)}`);
+  if (recording.format !== "photofinish-race") throw new Unusable(`it is no Photofinish recording: its format is ${shown(recording.format)}`);
+  if (recording.schema !== 1) throw new Unusable(`its schema is ${shown(recording.schema)}; this page reads schema 1`);
+  RECORDING(recording, "it");
+  list(shortText)(recording.synthetic ?? [], "synthetic");
+  const lanes = new Map(recording.spec.lanes.map((spec) => [spec.name, { spec, started: false, ended: false, clock: 0, steps: 0, ids: [], sums: [] }]));
+  if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length) throw new Unusable(`it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
+  for (const event of recording.events) checkEvent(event, lanes, recording);
+  for (const [name, lane] of lanes) if (!lane.ended) throw new Unusable(`lane ${shown(name)} never ends: the recording is incomplete`);
+  for (const [key, other] of [["verdict", "speculative"], ["plain_verdict", "plain"]]) {
+    if (recording[key] && lanes.has("baseline") && lanes.has(other)) checkClaim(key, recording[key].kind, lanes.get("baseline"), lanes.get(other));
+  }
+  return recording;
+}
+
+function checkEvent(event, lanes, recording) {
+  const known = EVENTS.get(event.type), lane = lanes.get(event.lane);
+  if (!known) throw new Unusable(`unknown event type ${shown(event.type)}`);
+  fields(known)(event, `a ${event.type} event`);
+  const odd = Object.keys(event).find((key) => !Object.hasOwn(known, key));
+  if (odd !== undefined) throw new Unusable(`a ${event.type} event has no field ${shown(odd)}`);
+  if (!lane) throw new Unusable(`an event belongs to lane ${shown(event.lane)}, which the race does not have`);
+  const who = `lane ${shown(event.lane)}`;
+  if (lane.ended) throw new Unusable(`${who} goes on after its end`);
+  if (event.type === "started") {
+    if (lane.started) throw new Unusable(`${who} starts twice`);
+    if (event.num_prompt_tokens !== recording.prompt.token_ids.length) throw new Unusable(`${who} started on ${event.num_prompt_tokens} prompt tokens, but the prompt has ${recording.prompt.token_ids.length}`);
+    lane.started = true;
+  } else if (event.type !== "failed" && !lane.started) throw new Unusable(`${who} does not begin with a started event`);
+  if (event.type === "step") checkStep(event, lane, who, recording.spec);
+  if (event.type === "finished" || event.type === "failed") lane.ended = true;
+  if (event.type === "finished" && event.num_tokens !== lane.ids.length) throw new Unusable(`${who} finished with ${event.num_tokens} tokens, but its steps committed ${lane.ids.length}`);
+  for (const value of event.type === "finished" ? [event.clock_s, event.decode_s] : [event.clock_s]) {
+    if (Math.abs(value - lane.clock) > 1e-6 * Math.max(1, value)) throw new Unusable(`${who} stands at ${value} s where its steps took ${lane.clock} s`);
+  }
+}
+
+function checkStep(step, lane, who, spec) {
+  const which = `step ${step.index} of ${who}`, kept = step.num_accepted, committed = step.token_ids.length;
+  if (step.index !== lane.steps || step.position !== lane.ids.length) throw new Unusable(`${which} at position ${step.position} comes where step ${lane.steps} at position ${lane.ids.length} should`);
+  if (kept > step.drafted.length || committed < Math.max(1, kept) || committed > kept + 1 || step.drafted.slice(0, kept).some((id, i) => id !== step.token_ids[i])) {
+    throw new Unusable(`${which} contradicts itself: ${kept} accepted of ${step.drafted.length} drafted, ${committed} committed`);
+  }
+  if (step.drafted.length > lane.spec.k || step.drafted.length >= step.width) throw new Unusable(`${which} drafted ${step.drafted.length} tokens, with k ${lane.spec.k} and width ${step.width}`);
+  if (lane.ids.length + committed > spec.params.max_new_tokens) throw new Unusable(`${which} goes beyond the ${spec.params.max_new_tokens} tokens of the race`);
+  for (const [name, size] of [["pieces", committed], ["drafted_pieces", step.drafted.length], ["checksums", committed]]) {
+    if (step[name].length && step[name].length !== size) throw new Unusable(`${which} has ${step[name].length} ${name} for ${size} tokens`);
+  }
+  if (step.checksums.length > 0 !== spec.audit) throw new Unusable(`${which} has ${step.checksums.length} checksums, but audit is ${spec.audit}`);
+  lane.steps += 1;
+  lane.clock += step.draft_s + step.verify_s;
+  step.token_ids.forEach((id) => lane.ids.push(id));
+  step.checksums.forEach((value) => lane.sums.push(value));
+}
+
+// A verdict may not claim more than the events beside it. (Checksums are compared as doubles: their upper 53 bits.)
+function checkClaim(key, kind, a, b) {
+  const common = Math.min(a.ids.length, b.ids.length);
+  const same = (x, y) => x.slice(0, common).every((value, i) => value === y[i]);
+  const bits = common === 0 || (a.sums.length > 0 && same(a.sums, b.sums));
+  if ((kind.startsWith("identical") && !same(a.ids, b.ids)) || (kind === "identical_bits" && !bits)) throw new Unusable(`its ${key} says ${kind}, but its events differ`);
+}
+
+// The recording in the text of a file. Throws Unusable.
+function readRecording(source) {
+  let value;
+  try { value = JSON.parse(source); } catch { throw new Unusable("it is not JSON"); }
+  try { return checkRecording(value); } catch (error) {
+    if (error instanceof RangeError) throw new Unusable("it is nested too deeply or too large");
+    throw error;
+  }
+}
+
+// The text of one member of a JSON object, as it was written: integers of 64 bits survive, which JSON.parse would round.
+function rawMember(source, key) {
+  let depth = 0, start = -1, name = null;
+  for (let i = 0; i < source.length; i++) {
+    const character = source[i];
+    if (character === '"') {
+      const from = i;
+      for (i += 1; i < source.length && source[i] !== '"'; i++) if (source[i] === "\\") i += 1;
+      if (depth === 1 && start < 0) name = source.slice(from + 1, i);
+    } else if (character === "{" || character === "[") depth += 1;
+    else if (character === ":" && depth === 1 && name === key && start < 0) start = i + 1;
+    else if (character === "}" || character === "]" || (character === "," && depth === 1)) {
+      if (character !== ",") depth -= 1;
+      if (start >= 0 && (depth === 0 || (depth === 1 && character === ","))) return source.slice(start, i).trim();
+    }
+  }
+  return null;
+}

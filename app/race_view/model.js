@@ -1,0 +1,125 @@
+// Frames and recordings -> what each lane had written at a lane time, and its numbers there. Pure: no DOM.
+// The formulas are those of engine/metrics.py, over the steps up to that time; a test holds them equal. They serve replay and opened files, where no server counts.
+
+const EPSILON = 1e-9;
+
+class Lane {
+  constructor(name) {
+    this.name = name;
+    this.steps = [];        // step events, in order
+    this.tokens = [0];      // tokens[n]: committed by the first n steps
+    this.started = this.finished = this.failed = null;
+    this.clock = 0;
+  }
+
+  add(event) {
+    this.clock = event.clock_s;
+    if (event.type === "started") this.started = event;
+    else if (event.type === "finished") this.finished = event;
+    else if (event.type === "failed") this.failed = event;
+    else if (event.type === "step") {
+      this.steps.push(event);
+      this.tokens.push(this.tokens[this.tokens.length - 1] + event.token_ids.length);
+    }
+  }
+
+  get ended() { return this.finished !== null || this.failed !== null; }
+
+  // How many steps are over at lane time t.
+  countAt(t) {
+    let low = 0, high = this.steps.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.steps[middle].clock_s <= t + EPSILON) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+}
+
+class Race {
+  constructor() {
+    this.lanes = new Map();
+    this.numEvents = 0;
+  }
+
+  add(event) {
+    if (!this.lanes.has(event.lane)) this.lanes.set(event.lane, new Lane(event.lane));
+    this.lanes.get(event.lane).add(event);
+    this.numEvents += 1;
+  }
+
+  lane(name) { return this.lanes.get(name) ?? null; }
+
+  get duration() { return Math.max(0, ...[...this.lanes.values()].map((lane) => lane.clock)); }
+
+  // All times at which a step ended, ascending, for stepping by key.
+  get times() {
+    const all = [...this.lanes.values()].filter((lane) => lane.name !== "plain").flatMap((lane) => lane.steps.map((step) => step.clock_s));
+    return [0, ...all.sort((a, b) => a - b)];
+  }
+}
+
+// The two lanes on screen: the exact baseline and the one that speculates; `plain` only where there is no baseline.
+function sides(names) {
+  const left = names.includes("baseline") ? "baseline" : names.includes("plain") ? "plain" : names[0] ?? "baseline";
+  const others = names.filter((name) => name !== left && name !== "plain");
+  return [left, names.includes("speculative") ? "speculative" : others[others.length - 1] ?? "speculative"];
+}
+
+// The tokens of one step in reading order: kept, thrown away, then the target's own.
+function tokensOf(step) {
+  const kept = step.num_accepted, drafted = step.drafted.length;
+  const committed = (kind) => (id, i) => ({ kind, id, text: step.pieces.length ? step.pieces[i] : `#${id} ` });
+  const own = drafted === 0 ? "plain" : kept === drafted ? "bonus" : "correction";
+  const all = step.token_ids.map((id, i) => committed(i < kept ? "accepted" : own)(id, i));
+  const rejected = step.drafted.slice(kept).map((id, i) => ({ kind: "rejected", id, text: step.drafted_pieces.length ? step.drafted_pieces[kept + i] : `#${id} ` }));
+  return [...all.slice(0, kept), ...rejected, ...all.slice(kept)];
+}
+
+function stepWords(step) {
+  return step.drafted.length ? `step ${step.index}: ${step.num_accepted} of ${step.drafted.length} kept` : `step ${step.index}: nothing drafted`;
+}
+
+const stepSeconds = (step) => step.draft_s + step.verify_s;
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+const quotient = (a, b) => (a === null || b === null || !(b > 0) ? null : a / b);
+
+function percentile(values, share) {
+  if (!values.length) return null;
+  const ordered = Float64Array.from(values).sort();
+  const place = share * (ordered.length - 1), low = Math.floor(place), high = Math.min(low + 1, ordered.length - 1);
+  return ordered[low] + (ordered[high] - ordered[low]) * (place - low);
+}
+
+// LaneMetrics of a lane's first n steps.
+function metricsOf(lane, n) {
+  const steps = lane.steps.slice(0, n), times = steps.map(stepSeconds);
+  const numTokens = lane.tokens[n], decode = sum(times), prefill = lane.started ? lane.started.prefill_s : null;
+  const drafted = steps.map((step) => step.drafted.length), accepted = steps.map((step) => step.num_accepted);
+  const drafts = steps.filter((step) => step.drafted.length);
+  const share = [], conditional = [];
+  for (let i = 0; i < drafts.reduce((most, step) => Math.max(most, step.drafted.length), 0); i++) {
+    const right = drafts.filter((step) => step.num_accepted > i).length;
+    share.push(right / drafts.length);
+    conditional.push(quotient(right, drafts.filter((step) => step.drafted.length > i && step.num_accepted >= i).length));
+  }
+  return {
+    num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(numTokens, decode),
+    ttft_s: prefill !== null && times.length ? prefill + times[0] : null, tpot_s: quotient(decode, numTokens),
+    itl_p50_s: percentile(times, 0.5), itl_p95_s: percentile(times, 0.95), num_steps: n,
+    per_step_drafted: drafted, per_step_accepted: accepted, acceptance_rate: quotient(sum(accepted), sum(drafted)),
+    mean_acceptance_length: quotient(numTokens, n), acceptance_by_position: share, conditional_acceptance_by_position: conditional,
+  };
+}
+
+// Seconds per token of the plain lane over those of this lane, over the same number of tokens.
+function speedupOf(plain, numPlain, lane, numLane) {
+  if (!plain || !lane) return null;
+  const n = Math.min(plain.tokens[numPlain], lane.tokens[numLane]);
+  const perToken = (one) => {
+    let spent = 0, i = 0;
+    for (; i < one.steps.length && one.tokens[i] < n; i++) spent += stepSeconds(one.steps[i]);
+    return quotient(spent, one.tokens[i]);
+  };
+  return quotient(perToken(plain), perToken(lane));
+}

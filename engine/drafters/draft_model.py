@@ -1,0 +1,111 @@
+"""A smaller causal LM of the same tokenizer drafts, one token at a time (Leviathan et al. 2023; Chen et al. 2023).
+
+It decodes on a fixed step of its own (`target.py`), so on CUDA its steps are graphs too. Tokens are picked with the race's own sampler: the noise at
+a position is the target's, and a draft is accepted wherever both models' choices under the same noise agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..interfaces import Draft
+from . import DrafterContext, Kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..loading import LoadedModel
+    from ..target import StaticTarget
+
+WIDTH = 2
+"""Rows of every step: what is new after a whole draft was accepted (its last token and the target's own). One width alone, so that a proposal
+does not depend on how the tokens before it came."""
+
+
+class DraftModelDrafter:
+    """Proposes k tokens of `model`, picked by `sample(logits row, position in the completion)` from its first `vocab_size` tokens.
+
+    Between calls the model's cache holds the tokens committed at the last call, then the draft but its last token. Each call rolls back
+    to what the target agreed with, extends by what is new, and goes on token by token.
+    """
+
+    def __init__(self, model: StaticTarget, sample: Callable[[Tensor, int], int], vocab_size: int) -> None:
+        self._model, self._sample, self._vocab_size = model, sample, vocab_size
+        self._num_prompt_tokens = self._num_committed = 0
+        self._drafted: list[int] = []
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        self._model.rollback(0)
+        self._model.extend(prompt_ids[:-1], 0)
+        self._num_prompt_tokens, self._num_committed = len(prompt_ids), len(prompt_ids) - 1
+        self._drafted = []
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        if k == 0:
+            return Draft()
+        position = len(token_ids) - self._num_prompt_tokens
+        draft = [self._pick(self._catch_up(token_ids), position)]
+        while len(draft) < k:
+            logits, _ = self._model.extend(draft[-1:], 1)
+            draft.append(self._pick(logits[0], position + len(draft)))
+        self._num_committed, self._drafted = len(token_ids), draft[:-1]
+        return Draft(tuple(draft))
+
+    def _catch_up(self, token_ids: Sequence[int]) -> Tensor:
+        """Make the cache hold exactly `token_ids`; the logits [vocab] after the last of them."""
+        common = self._num_committed
+        for cached, committed in zip(self._drafted, token_ids[common:], strict=False):
+            if cached != committed:
+                break
+            common += 1
+        common = min(common, len(token_ids) - 1)
+        self._model.rollback(common)
+        new = token_ids[common:]
+        if len(new) > WIDTH:
+            self._model.extend(new[:-1], 0)
+            new = new[-1:]
+        logits, _ = self._model.extend(new, len(new))
+        return logits[-1]
+
+    def _pick(self, row: Tensor, position: int) -> int:
+        return self._sample(row[: self._vocab_size], position)
+
+
+def name_of(argument: str) -> str:
+    """The argument, a repository or folder. Raises UsageError where there is none."""
+    if not argument:
+        raise UsageError("drafter 'draft_model' needs a model after a colon, as in draft_model:owner/name or draft_model:./folder")
+    return argument
+
+
+def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
+    """Raise UsageError, naming the first difference, unless both tokenizers map the same tokens to the same ids."""
+    ours, theirs = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
+    if ours == theirs:
+        return
+    token_id, token = min((i, t) for t, i in ours.items() ^ theirs.items())
+    raise UsageError(
+        f"draft model {draft.info.name!r} has another tokenizer than {target.info.name!r}: the first difference is token {token_id}, {token!r}, which only "
+        f"{'the target' if ours.get(token) == token_id else 'the draft model'} has there; they have {len(theirs)} and {len(ours)} tokens"
+    )
+
+
+def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
+    from ..loading import load
+    from ..sampling import first_argmax
+    from ..target import StaticTarget, cache_length
+
+    target = context.loaded
+    draft = target if name == target.info.name else load(name, target.info.dtype, target.info.device, context.progress)
+    check_tokenizers(target, draft)
+    num_prompt, num_new, limit = len(context.prompt.token_ids), context.params.max_new_tokens, draft.prepared.shape.max_length
+    if num_prompt + num_new > limit:
+        raise UsageError(f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model {name!r}")
+    model = StaticTarget(draft.prepared, cache_length(num_prompt, num_new, WIDTH), (WIDTH,))
+    model.warm(context.prompt.token_ids[:-1])
+    return DraftModelDrafter(model, context.sample or (lambda row, position: first_argmax(row)), target.prepared.vocab_size)
+
+
+KIND = Kind(name_of, _make)

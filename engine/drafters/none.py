@@ -1,0 +1,29 @@
+"""No drafts: with it the loop is plain decoding. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import UsageError
+from ..interfaces import Draft
+from . import Kind
+
+
+class NoDrafter:
+    """Proposes nothing."""
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        pass
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        return Draft()
+
+
+def no_argument(argument: str) -> None:
+    """Raises UsageError if there is one."""
+    if argument:
+        raise UsageError(f"drafter 'none' takes no argument, not {argument!r}")
+
+
+KIND = Kind(no_argument, lambda argument, context: NoDrafter())

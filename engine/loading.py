@@ -1,0 +1,197 @@
+"""Weights and tokenizer into memory, once; every lane shares them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import default_model
+from .errors import PhotofinishError, RaceError, UsageError, choices
+from .progress import Progress, silent
+from .quiet import quiet
+from .sources import DEFAULT_TARGET, Source, find, weights_files
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from .target import Prepared
+
+__all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "choose_dtype", "load"]
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
+DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
+_PROBE_SHAPE = (2048, 640)
+_PROBE_WIDTHS = (1, 8)
+_PROBE_REPEATS = 8
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a model is, for the record. name: as asked for. revision: the hub's commit, or "". licence: a short string.
+
+    digest: sha256 of the weights file; of several files, sha256 of the lines `<sha256>  <name>\\n` that `sha256sum` prints for them, sorted by name.
+    """
+
+    name: str
+    revision: str
+    digest: str
+    dtype: str
+    device: str
+    licence: str
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A causal LM ready for inference (eval mode, no gradients), its tokenizer, and what it is."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+    info: ModelInfo
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The model made ready for fixed steps, in place, when first asked for. Raises UnsupportedModel."""
+        from .target import prepare
+
+        return prepare(self.model)
+
+
+def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedModel:
+    """Load DEFAULT_TARGET, a folder, or a hub repository `owner/name[@revision]`; code from a repository is never run.
+
+    dtype "auto" is what `choose_dtype` measures; device "auto" is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype
+    or device, RaceError where memory or the cache's disk is too small."""
+    place = _device(device)
+    if dtype != "auto" and dtype not in DTYPES:
+        raise choices("dtype", dtype, ("auto", *DTYPES))
+    source = find(target, progress)
+    files = weights_files(source.folder)
+    if dtype == "auto":
+        dtype = choose_dtype(place)
+    with ThreadPoolExecutor(1) as beside:
+        digest = None if source.digest else beside.submit(_digest, files)
+        with quiet():
+            progress(f"reading the tokenizer of {target}", None)
+            tokenizer = _explained(target, _tokenizer, source)
+            progress(f"reading the weights of {target}", None)
+            model = _explained(target, _model, source, DTYPES[dtype], place)
+        info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
+    return LoadedModel(model, tokenizer, info)
+
+
+def choose_dtype(device: torch.device | str) -> str:
+    """bfloat16 where it is fast, else float32. CUDA: by its support. Elsewhere measured, as the time of linears as narrow as decoding's."""
+    place = torch.device(device)
+    if place.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    seconds = _narrow_linears_s([DTYPES["bfloat16"], DTYPES["float32"]], place)
+    return "bfloat16" if seconds[0] <= seconds[1] else "float32"
+
+
+@torch.inference_mode()
+def _narrow_linears_s(dtypes: Sequence[torch.dtype], device: torch.device) -> list[float]:
+    """For each dtype, the seconds of one linear at width 1 and one at width 8: the best of many, taken in turns, so that a busy moment hits all alike,
+    and on one thread, because on a busy machine several spend their time waiting for each other, whatever the dtype."""
+    operands = {(dtype, width): (torch.ones(width, _PROBE_SHAPE[1], dtype=dtype, device=device), torch.ones(_PROBE_SHAPE, dtype=dtype, device=device)) for dtype in dtypes for width in _PROBE_WIDTHS}
+    best = dict.fromkeys(operands, math.inf)
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(_PROBE_REPEATS):
+            for key, (x, weight) in operands.items():
+                started = time.perf_counter()
+                torch.nn.functional.linear(x, weight)[0, 0].item()
+                best[key] = min(best[key], time.perf_counter() - started)
+    finally:
+        torch.set_num_threads(num_threads)
+    return [sum(best[dtype, width] for width in _PROBE_WIDTHS) for dtype in dtypes]
+
+
+def _device(name: str) -> torch.device:
+    """The device of that name, if this machine has it. Raises UsageError."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return torch.device("cpu")
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise UsageError("device 'mps' is not available here; choose one of: auto, cpu")
+        return torch.device("mps")
+    match = re.fullmatch(r"cuda(?::(\d{1,3}))?", name) if isinstance(name, str) else None
+    if match is None:
+        raise choices("device", name, DEVICES)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = int(match[1]) if match[1] else 0
+    if index >= count:
+        raise UsageError(f"device {name!r} is not available here: there {'is no CUDA device' if not count else f'are {count}, numbered from 0'}; choose one of: auto, cpu")
+    return torch.device("cuda", index)
+
+
+def _tokenizer(source: Source) -> Any:
+    if source.is_default:
+        return default_model.load_tokenizer(source.folder)
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
+    if set(tokenizer("a", add_special_tokens=False)["input_ids"]) <= set(tokenizer.all_special_ids):  # an empty one, made from config.json alone
+        raise UsageError(f"cannot load the model {source.name!r}: it has no tokenizer")
+    return tokenizer
+
+
+def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    model, report = AutoModelForCausalLM.from_pretrained(
+        str(source.folder),
+        dtype=dtype,
+        device_map=None if device.type == "cpu" else {"": device},
+        trust_remote_code=False,
+        local_files_only=True,
+        weights_only=True,
+        output_loading_info=True,
+    )
+    if missing := sorted(report["missing_keys"]):
+        raise UsageError(f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(missing)} parameters are missing, such as {missing[0]}")
+    return model.eval().requires_grad_(False)
+
+
+def _explained(target: str, call, *arguments):
+    """Call a loader; whatever it raises becomes one clear sentence, its traceback kept as the cause."""
+    try:
+        return call(*arguments)
+    except PhotofinishError:
+        raise
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise RaceError(f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16") from error
+    except ImportError as error:
+        raise UsageError(f"the model {target!r} needs a package that is not installed: {_first_line(error)}") from error
+    except Exception as error:  # a model's files come from anywhere and can be wrong in any way
+        if "trust_remote_code" in str(error):
+            raise UsageError(f"the model {target!r} needs code of its own, which is never run here; choose one that transformers knows") from error
+        raise UsageError(f"cannot load the model {target!r}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def _digest(files: list[Path]) -> str:
+    """See ModelInfo.digest. hashlib lets other threads run meanwhile."""
+    sums = {}
+    for path in files:
+        with path.open("rb") as file:
+            sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    if len(sums) == 1:
+        return next(iter(sums.values()))
+    return hashlib.sha256("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode()).hexdigest()
