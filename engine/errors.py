@@ -1,10 +1,10 @@
 """What can go wrong, as a visitor or an engineer should read it.
 
-    PhotofinishError                 every error this engine raises on purpose: its message is one clear sentence
-    +-- UsageError(ValueError)       what was asked for cannot be used: the value, the limit, the choices  (exit 2)
-    +-- RaceError                    it was usable and failed while running                                (exit 1)
-        +-- DrafterError             a drafter raised or proposed something that is no token
-        +-- UnsupportedModel         a model whose arithmetic the fixed step does not reproduce
+PhotofinishError                 every error this engine raises on purpose: its message is one clear sentence
++-- UsageError(ValueError)       what was asked for cannot be used: the value, the limit, the choices  (exit 2)
++-- RaceError                    it was usable and failed while running                                (exit 1)
+    +-- DrafterError             a drafter raised or proposed something that is no token
+    +-- UnsupportedModel         a model whose arithmetic the fixed step does not reproduce
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import pickle
 import re
 import time
 from collections.abc import Sequence
@@ -64,6 +65,18 @@ class LoadedModel:
         from .target import prepare
 
         return prepare(self.model)
+
+    @cached_property
+    def _companions(self) -> dict[str, LoadedModel]:
+        return {}
+
+    def companion(self, name: str, progress: Progress = silent) -> LoadedModel:
+        """Another model on the same device in the same dtype, loaded once however many races ask for it; this one, if it is its own name."""
+        if name == self.info.name:
+            return self
+        if name not in self._companions:
+            self._companions[name] = load(name, self.info.dtype, self.info.device, progress)
+        return self._companions[name]
 
 
 def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedModel:
@@ -175,6 +188,8 @@ def _explained(target: str, call, *arguments):
         raise RaceError(f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16") from error
     except ImportError as error:
         raise UsageError(f"the model {target!r} needs a package that is not installed: {_first_line(error)}") from error
+    except pickle.UnpicklingError as error:
+        raise UsageError(f"the model {target!r} has pickled weights that are damaged or hold more than tensors; they are not loaded") from error
     except Exception as error:  # a model's files come from anywhere and can be wrong in any way
         if "trust_remote_code" in str(error):
             raise UsageError(f"the model {target!r} needs code of its own, which is never run here; choose one that transformers knows") from error

@@ -203,4 +203,3 @@ class StaticTarget:
                     seconds[width].append(time.perf_counter() - started)
         self.jump(0)
         return {width: sorted(values)[len(values) // 2] for width, values in seconds.items()}
-

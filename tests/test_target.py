@@ -317,8 +317,8 @@ FAMILIES: dict[str, tuple[str, Callable[[], Any]]] = {
         config(
             "DeepseekV3Config",
             num_key_value_heads=4,
-            **{"kv_lora_rank": 16, "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16},
-            **{"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+            kv_lora_rank=16, q_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16,
+            n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=32,
         ),
     ),
     "gemma": ("GemmaForCausalLM", config("GemmaConfig", head_dim=16)),

@@ -86,14 +86,14 @@ def speed(repeats: int) -> list[dict]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from engine.default_model import default_model_folder
+    from engine.default_model import converted
     from engine.loading import load
     from engine.metrics import lane_metrics, speedup
     from engine.spec import SamplingParams
     from engine.text import encode_prompt
 
     loaded = load()
-    stock = AutoModelForCausalLM.from_pretrained(default_model_folder(), dtype=getattr(torch, loaded.info.dtype)).eval()
+    stock = AutoModelForCausalLM.from_pretrained(converted(), dtype=getattr(torch, loaded.info.dtype)).eval()
     stock.generation_config.eos_token_id = None
     greedy = SamplingParams(max_new_tokens=128)
     figures: dict[str, list[float]] = {}

@@ -1,5 +1,6 @@
 // A recording from a stranger: checked field by field, as engine/recording_check.py does. Nothing here trusts, merges or evaluates what it reads.
 
+const Check = (() => {
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
 const MAX_TOKEN_ID = 2 ** 31 - 1;
 const MAX_SECONDS = 1e7;
@@ -168,3 +169,6 @@ function rawMember(source, key) {
   }
   return null;
 }
+
+return { MAX_FILE_BYTES, Unusable, readRecording, rawMember };
+})();

@@ -189,9 +189,7 @@ class TorchRace:
         def measure(position: int, token_a: int, token_b: int) -> Difference:
             return self._explain(a, b, position, (token_a, token_b))
 
-        return compare(
-            a.steps, b.steps, names=(first, second), same_class=same_class, dtype=self.loaded.info.dtype, explain=measure, finished=a.finished and b.finished
-        ).to_json()
+        return compare(a.steps, b.steps, names=(first, second), same_class=same_class, dtype=self.loaded.info.dtype, explain=measure, finished=a.finished and b.finished).to_json()
 
     def _explain(self, a: Lane, b: Lane, position: int, tokens: tuple[int, int]) -> Difference:
         """Compute the row at `position` again in both lanes, from their own caches at their own widths, and measure how close the choice was."""
@@ -204,4 +202,3 @@ class TorchRace:
         margin, rounding, share = explain(self.sampler, rows[0], rows[1], position, tokens)
         pieces = tuple(self.loaded.tokenizer.decode([t]) for t in tokens)
         return Difference(position, tokens, (pieces[0], pieces[1]), (width_at(a.steps, position), width_at(b.steps, position)), margin, rounding, share)
-

@@ -93,12 +93,11 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 
 
 def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
-    from ..loading import load
     from ..sampling import first_argmax
     from ..target import StaticTarget, cache_length
 
     target = context.loaded
-    draft = target if name == target.info.name else load(name, target.info.dtype, target.info.device, context.progress)
+    draft = target.companion(name, context.progress)
     check_tokenizers(target, draft)
     num_prompt, num_new, limit = len(context.prompt.token_ids), context.params.max_new_tokens, draft.prepared.shape.max_length
     if num_prompt + num_new > limit:

@@ -1,0 +1,36 @@
+"""Photofinish in the browser: `python app.py`, `gradio app.py`, or a Hugging Face Space."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from app import machine
+from app.backend import TorchBackend
+from app.catalogue import load
+from app.ui import build, launch
+from engine.errors import UsageError
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="app.py", description="Race plain against speculative decoding of the same model, in the browser.", allow_abbrev=False)
+    parser.add_argument("--host", metavar="H", help="address to serve on; 0.0.0.0 is every one (default: $GRADIO_SERVER_NAME, else 127.0.0.1)")
+    parser.add_argument("--port", metavar="P", type=int, help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)")
+    parser.add_argument("--target", metavar="T", help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU the bundled Gemma 3 270M)")
+    parser.add_argument("--drafter", metavar="D", help="name or name:argument (default: the pair's; ngram for the bundled model)")
+    parser.add_argument("--dtype", metavar="D", default="auto", choices=("auto", "bfloat16", "float16", "float32"), help="auto, bfloat16, float16 or float32 (default auto: measured)")
+    parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    options = arguments()
+    backend = TorchBackend(options.dtype, options.device)
+    try:
+        catalogue = load(machine.probe(), options.target, options.drafter)
+        demo = build(catalogue, backend)
+        launch(demo, options.host, options.port)
+    except (UsageError, OSError) as error:
+        sys.exit(f"app.py: {error}")
+    backend.loader.start(catalogue.default.target)
+    demo.block_thread()

@@ -1,0 +1,36 @@
+"""Real races for the page: the engine with torch, imported when the first model is loaded and never before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.progress import Progress
+from engine.text import encode_prompt
+
+from .loader import Loader
+from .order import Order
+from .worker import Race
+
+
+class TorchBackend:
+    """Prepares races on one device. Models are loaded in the background, by `loader`."""
+
+    def __init__(self, dtype: str = "auto", device: str = "auto") -> None:
+        self._dtype, self._device = dtype, device
+        self.loader = Loader(self._load)
+
+    def prepare(self, order: Order, progress: Progress) -> Race:
+        """The race that was ordered, ready to run. Raises UsageError and RaceError."""
+        loaded = self.loader.get(order.pair.target, progress)
+        from engine.backends.torch import TorchRace
+
+        return TorchRace(loaded, order.spec, encode_prompt(loaded.tokenizer, order.prompt, order.chat), progress)
+
+    def _load(self, target: str, progress: Progress) -> Any:
+        progress("starting torch", None)
+        from engine.loading import load
+
+        loaded = load(target, dtype=self._dtype, device=self._device, progress=progress)
+        progress(f"preparing {target} for steps of fixed width", None)
+        loaded.prepared  # noqa: B018  made when first asked for
+        return loaded

@@ -1,0 +1,146 @@
+"""What a visitor can choose from: prompts that are more or less predictable, and pairs of target and drafter. Everything else is refused.
+
+A visitor's browser never names a folder or a repository: targets and drafters that come from disk or from the hub are those of
+`assets/pairs.json` and of the command line.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.drafters import check as check_drafter
+from engine.drafters import parse
+from engine.errors import UsageError
+from engine.sources import DEFAULT_TARGET
+
+from .machine import Machine
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+KINDS = ("code", "json", "sql", "summary", "chat", "creative")
+FREE_DRAFTERS = ("none", "ngram", "synthetic")
+"""Drafters whose argument, if any, names nothing on disk or on the hub: a visitor may ask for any of them."""
+MAX_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A prompt with the settings that suit it. `pays`: whether speculation is expected to win; `expect` says so in a sentence."""
+
+    id: str
+    name: str
+    kind: str
+    pays: bool
+    expect: str
+    temperature: float
+    seed: int
+    k: int
+    drafter: str
+    max_new_tokens: int
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and its drafter as the field runs them. `memory_gib`: of the GPU where `needs_gpu`, else of the machine."""
+
+    id: str
+    title: str
+    target: str
+    drafter: str
+    k: int
+    needs_gpu: bool
+    needs_hub: bool
+    memory_gib: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A pair as this machine sees it: `reason` is "" where it can run, else a sentence why not."""
+
+    pair: Pair
+    reason: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Everything on offer, and what is chosen when the page opens."""
+
+    presets: tuple[Preset, ...]
+    offers: tuple[Offer, ...]
+    default: Pair
+
+    @property
+    def runnable(self) -> tuple[Pair, ...]:
+        return tuple(offer.pair for offer in self.offers if not offer.reason)
+
+    def pair(self, pair_id: object) -> Pair:
+        """The pair of that id, if this machine can run it. Raises UsageError with the reason or the choices."""
+        for offer in self.offers:
+            if offer.pair.id == pair_id:
+                if offer.reason:
+                    raise UsageError(f"the pair {offer.pair.title!r} cannot run here: it {offer.reason}")
+                return offer.pair
+        raise UsageError(f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}")
+
+    def drafter(self, pair: Pair, text: object) -> str:
+        """The same drafter, if a visitor may race it with this pair. Raises UsageError with the choices."""
+        if not isinstance(text, str):
+            raise UsageError(f"a drafter must be given as text, not {_short(text)}")
+        if text not in self.drafters(pair):
+            name = text.partition(":")[0]
+            if name not in FREE_DRAFTERS:
+                raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {', '.join(self.drafters(pair))}, synthetic:RATE")
+            parse(text)
+        check_drafter(text)
+        return text
+
+    def drafters(self, pair: Pair) -> tuple[str, ...]:
+        """The drafters on offer for this pair's target, the pair's own first."""
+        same_target = [other.drafter for other in self.runnable if other.target == pair.target]
+        return tuple(dict.fromkeys([pair.drafter, *same_target, "ngram", "none"]))
+
+
+def load(machine: Machine, target: str | None = None, drafter: str | None = None, folder: Path = ASSETS) -> Catalogue:
+    """The shipped catalogue for this machine. `target` and `drafter` of the command line become a pair of their own, which is then the default;
+    otherwise that is the first pair for a GPU that can run here, else the bundled model's. Raises UsageError for an unusable drafter."""
+    pairs = load_pairs(folder)
+    bundled = next(pair for pair in pairs if pair.target == DEFAULT_TARGET)
+    offers = [Offer(pair, "" if pair is bundled else _reason(pair, machine)) for pair in pairs]
+    default = next((offer.pair for offer in offers if offer.pair.needs_gpu and not offer.reason), bundled)
+    if target is not None or drafter is not None:
+        default = _from_command_line(bundled, target, drafter)
+        offers.insert(0, Offer(default, ""))
+    return Catalogue(load_presets(folder), tuple(offers), default)
+
+
+def load_pairs(folder: Path = ASSETS) -> tuple[Pair, ...]:
+    """The field's pairs, as shipped."""
+    return tuple(Pair(**entry) for entry in json.loads((folder / "pairs.json").read_text(encoding="utf-8")))
+
+
+def load_presets(folder: Path = ASSETS) -> tuple[Preset, ...]:
+    """The shipped prompts, from the most predictable to the least."""
+    return tuple(Preset(**entry) for entry in json.loads((folder / "presets.json").read_text(encoding="utf-8")))
+
+
+def _reason(pair: Pair, machine: Machine) -> str:
+    try:
+        check_drafter(pair.drafter)
+    except UsageError:
+        return f"needs the drafter {pair.drafter.partition(':')[0]}, which this version does not have yet"
+    return machine.refuses(pair.needs_gpu, pair.memory_gib, pair.needs_hub)
+
+
+def _from_command_line(bundled: Pair, target: str | None, drafter: str | None) -> Pair:
+    target, drafter = target or bundled.target, drafter or bundled.drafter
+    check_drafter(drafter)
+    note = "Chosen on the command line."
+    return Pair("command-line", f"{target} + {drafter}", target, drafter, bundled.k, needs_gpu=False, needs_hub=False, memory_gib=0.0, note=note)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

@@ -1,0 +1,121 @@
+"""What appears after a race: three figures and, with each, a sentence that says what to see. Pure; plotly is imported when the first is drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.events import LaneEvent, Step, steps
+from engine.metrics import lane_metrics, percentile
+
+BLUE, ORANGE, GREEN, INK = "#0072B2", "#E69F00", "#009E73", "#808691"
+GRID = "rgba(128,134,145,0.25)"
+HEIGHT = 260
+MS = 1000.0
+NOTHING = "Nothing was drafted in this race, so there is nothing to show here."
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plotly figure (None: there is nothing to draw), its title, and what to see in it."""
+
+    title: str
+    figure: Any
+    sentence: str
+
+
+def charts(events: Sequence[LaneEvent]) -> tuple[Chart, Chart, Chart]:
+    """Step times, acceptance by position, tokens per step: of the speculative lane."""
+    done = steps(events, "speculative")
+    plain = percentile([step.seconds for step in steps(events, "plain")], 0.5)
+    return step_times(done, plain), acceptance(events), tokens_per_step(done)
+
+
+def step_times(done: Sequence[Step], plain_step_s: float | None) -> Chart:
+    """Each step's draft and verify time, stacked; the plain lane's median step as a line to compare with."""
+    title = "Time of each step"
+    if not done:
+        return Chart(title, None, "The speculative lane took no step.")
+    index = [step.index for step in done]
+    figure = _figure("step", "ms")
+    _bars(figure, index, [step.verify_s * MS for step in done], "verify", BLUE, "", "step %{x}: verify %{y:.1f} ms")
+    _bars(figure, index, [step.draft_s * MS for step in done], "draft", ORANGE, "/", "step %{x}: draft %{y:.1f} ms")
+    figure.update_layout(barmode="stack", bargap=0.15)
+    if plain_step_s is not None:
+        figure.add_hline(y=plain_step_s * MS, line={"color": INK, "dash": "dot", "width": 1.5}, annotation_text="plain step, median", annotation_font_color=INK)
+    share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
+    ratio = _ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
+    sentence = f"Drafting took {100 * share:.0f} % of the lane's time."
+    if ratio is not None:
+        sentence += f" A step here costs {ratio:.2f} times a plain one: it has to bring more than {ratio:.2f} tokens to win."
+    return Chart(title, figure, sentence)
+
+
+def acceptance(events: Sequence[LaneEvent]) -> Chart:
+    """How often the draft's first, second, ... token was accepted: of all drafts, and of those that reached it."""
+    title = "Acceptance by position in the draft"
+    numbers = lane_metrics(events, "speculative")
+    share, conditional = numbers.acceptance_by_position, numbers.conditional_acceptance_by_position
+    if not share:
+        return Chart(title, None, NOTHING)
+    place = list(range(1, len(share) + 1))
+    figure = _figure("position in the draft", "%")
+    _bars(figure, place, [100 * value for value in share], "of all drafts", BLUE, "", "token %{x}: kept in %{y:.0f} % of drafts")
+    figure.add_scatter(
+        x=place,
+        y=[None if value is None else 100 * value for value in conditional],
+        name="of drafts that reached it",
+        mode="lines+markers",
+        line={"color": GREEN, "width": 2, "dash": "dash"},
+        marker={"symbol": "diamond", "size": 7},
+        hovertemplate="token %{x}: kept in %{y:.0f} % of the drafts that reached it<extra></extra>",
+    )
+    figure.update_yaxes(range=[0, 105])
+    figure.update_xaxes(dtick=1 if len(share) <= 16 else None)
+    first, last = 100 * share[0], 100 * share[-1]
+    return Chart(title, figure, f"The first draft token was kept in {first:.0f} % of drafts, the last in {last:.0f} %: where the bars get low, a longer draft is wasted work.")
+
+
+def tokens_per_step(done: Sequence[Step]) -> Chart:
+    """How many steps committed 1, 2, ... tokens."""
+    title = "Tokens per step"
+    if not done:
+        return Chart(title, None, "The speculative lane took no step.")
+    counts = Counter(len(step.token_ids) for step in done)
+    sizes = list(range(1, max(counts) + 1))
+    figure = _figure("tokens committed", "steps")
+    _bars(figure, sizes, [counts[size] for size in sizes], "steps", GREEN, "", "%{y} steps committed %{x} tokens")
+    figure.update_xaxes(dtick=1 if len(sizes) <= 16 else None)
+    mean = sum(len(step.token_ids) for step in done) / len(done)
+    alone = 100 * counts[1] / len(done)
+    return Chart(title, figure, f"{mean:.2f} tokens a step on average; {alone:.0f} % of steps brought just the target's own one, which plain decoding would have brought too.")
+
+
+def _figure(x: str, y: str) -> Any:
+    from plotly import graph_objects
+
+    figure = graph_objects.Figure()
+    axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickfont": {"size": 12}, "fixedrange": True}
+    figure.update_layout(
+        height=HEIGHT,
+        margin={"l": 48, "r": 12, "t": 12, "b": 44},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 13, "color": INK},
+        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": "rgba(0,0,0,0)"},
+        xaxis={**axis, "title": x},
+        yaxis={**axis, "title": y, "rangemode": "tozero"},
+        hoverlabel={"font": {"family": "IBM Plex Sans, system-ui, sans-serif"}},
+        showlegend=True,
+    )
+    return figure
+
+
+def _bars(figure: Any, x: list[int], y: list[float], name: str, colour: str, pattern: str, hover: str) -> None:
+    figure.add_bar(x=x, y=y, name=name, marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}}, hovertemplate=f"{hover}<extra></extra>")
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b else None

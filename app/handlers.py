@@ -1,0 +1,114 @@
+"""What the page does when something happens on it: each handler checks what it is given, asks the stage, and returns new values for components."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import gradio as gr
+
+from engine.errors import PhotofinishError
+
+from .backend import TorchBackend
+from .catalogue import Catalogue
+from .charts import charts
+from .cost import check_dollars, costs
+from .order import read_order
+from .recorded import recorded_view
+from .stream import Stage
+from .view import RaceView
+from .words import chart_sentence, cost_line, model_line, pair_line, preset_line
+
+MODEL_POLL_S = 0.2
+NUM_CHARTS = 3
+
+
+class Handlers:
+    """The page's behaviour for one process: its catalogue, its backend, its stage."""
+
+    def __init__(self, catalogue: Catalogue, backend: TorchBackend) -> None:
+        self.catalogue, self.backend = catalogue, backend
+        self.stage = Stage(backend)
+        self.recorded = recorded_view()
+
+    async def race(self, *values: Any, request: gr.Request) -> AsyncGenerator[str, None]:
+        """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
+        try:
+            order = read_order(self.catalogue, *values)
+            async with aclosing(self.stage.frames(_visitor(request), order)) as frames:
+                async for frame in frames:
+                    yield frame
+        except PhotofinishError as error:
+            raise _refusal(error) from error
+
+    async def stop(self, request: gr.Request) -> int:
+        """End the visitor's races. Runs in the event loop, as the stage asks for."""
+        return self.stage.stop(_visitor(request))
+
+    async def leave(self, request: gr.Request) -> None:
+        """The visitor closed the page."""
+        self.stage.leave(_visitor(request))
+
+    async def model(self) -> AsyncGenerator[str, None]:
+        """The status line of the default model, until it is ready."""
+        loader = self.backend.loader
+        loader.start(self.catalogue.default.target)
+        shown = ""
+        while True:
+            status = loader.status
+            if (line := model_line(status)) != shown:
+                shown = line
+                yield line
+            if status is not None and status.state != "loading":
+                return
+            await asyncio.sleep(MODEL_POLL_S)
+
+    def preset(self, preset_id: str) -> tuple[Any, ...]:
+        """Values for prompt, expectation, drafter, k, temperature, top-p, seed and length."""
+        preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
+        return preset.prompt, preset_line(preset), preset.drafter, preset.k, preset.temperature, 1.0, preset.seed, preset.max_new_tokens
+
+    def pair(self, pair_id: object) -> tuple[Any, ...]:
+        """Values for the pair's line, the drafters on offer and k."""
+        try:
+            pair = self.catalogue.pair(pair_id)
+        except PhotofinishError as error:
+            raise _refusal(error) from error
+        return pair_line(pair), gr.update(choices=list(self.catalogue.drafters(pair)), value=pair.drafter), pair.k
+
+    def cost(self, dollars: object, request: gr.Request) -> str:
+        """The cost line of the visitor's last race at this price."""
+        view = self._last(request)
+        try:
+            price = check_dollars(dollars)
+        except PhotofinishError as error:
+            raise _refusal(error) from error
+        return cost_line(costs(view.events, price) if view else None)
+
+    def after(self, dollars: object, request: gr.Request) -> tuple[Any, ...]:
+        """What appears when a race is over: the model's line, the cost line, whether there are charts, then figure and sentence of each."""
+        view = self._last(request)
+        drawn = _drawn(view)
+        return model_line(self.backend.loader.status), self.cost(dollars, request), gr.update(visible=bool(drawn)), *(drawn or [None, ""] * NUM_CHARTS)
+
+    def _last(self, request: gr.Request) -> RaceView | None:
+        return self.stage.last(_visitor(request)) or self.recorded
+
+
+def _drawn(view: RaceView | None) -> Sequence[Any]:
+    if view is None or not view.events:
+        return []
+    return [value for chart in charts(view.events) for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))]
+
+
+def _visitor(request: gr.Request) -> str:
+    """Who asks: the browser's session, or the address of a program that has none."""
+    return request.session_hash or (request.client.host if request.client else "")
+
+
+def _refusal(error: Exception) -> gr.Error:
+    """One sentence for the visitor. It is shown as HTML, so no markup may be in it."""
+    text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return gr.Error(text, title="Not possible", print_exception=False)

@@ -1,0 +1,72 @@
+"""What this machine can run, found out without torch: memory, GPU, and whether the model hub can be reached."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+GIB = 1024**3
+HUB_TIMEOUT_S = 1.5
+GPU_TIMEOUT_S = 5.0
+DEFAULT_HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`gpu_gib`: memory of the largest GPU, 0.0 without one. `memory_gib`: main memory. `hub`: whether the model hub answers (only asked for where
+    there is a GPU: nothing that needs the hub runs without one)."""
+
+    gpu_gib: float = 0.0
+    memory_gib: float = 0.0
+    hub: bool = False
+
+    def refuses(self, needs_gpu: bool, memory_gib: float, needs_hub: bool) -> str:
+        """Why this machine cannot run something with these needs, in a sentence; "" if it can."""
+        if needs_gpu and not self.gpu_gib:
+            return f"needs a GPU with {memory_gib:g} GiB; this machine has none"
+        have, kind = (self.gpu_gib, "GPU memory") if needs_gpu else (self.memory_gib, "memory")
+        if have < memory_gib:
+            return f"needs {memory_gib:g} GiB of {kind}; this machine has {have:.0f}"
+        if needs_hub and not self.hub:
+            return "needs the model hub, which does not answer from here"
+        return ""
+
+
+def probe() -> Machine:
+    """Look at this machine; takes milliseconds without a GPU and at most a few seconds with one."""
+    gpu_gib = _gpu_gib()
+    return Machine(gpu_gib, _memory_gib(), bool(gpu_gib) and _hub_answers())
+
+
+def _gpu_gib() -> float:
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return 0.0
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        out = subprocess.run(command, capture_output=True, text=True, timeout=GPU_TIMEOUT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return 0.0
+    return max((float(line) / 1024 for line in out.split() if line.isdigit()), default=0.0)
+
+
+def _memory_gib() -> float:
+    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(sizes) / GIB
+
+
+def _hub_answers() -> bool:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        return False
+    parts = urlsplit(os.environ.get("HF_ENDPOINT", DEFAULT_HUB))
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S):
+            return True
+    except OSError:
+        return False

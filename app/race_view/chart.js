@@ -1,0 +1,140 @@
+// Tokens over lane time as one SVG: the paths are in data units (milliseconds, tokens) and only ever grow; a transform scales them.
+
+const SVG = "http://www.w3.org/2000/svg";
+const CHART_HEIGHT = 220;
+const MARGIN = { left: 44, right: 16, top: 14, bottom: 30 };
+const STEPS_OF_SCALE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
+
+function svg(tag, className, attributes = {}) {
+  const node = document.createElementNS(SVG, tag);
+  if (className) node.setAttribute("class", className);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+// The least round number that is no smaller.
+function ceiling(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
+  return power * (STEPS_OF_SCALE.find((step) => step * power >= value * (1 - 1e-9)) ?? 10);
+}
+
+class Line {
+  constructor(kind) {
+    this.path = svg("path", `pf-line pf-line-${kind}`);
+    this.ghost = svg("path", `pf-line pf-ghost pf-line-${kind}`);
+    this.dot = svg("circle", `pf-dot pf-line-${kind}`, { r: 4 });
+    this.label = svg("text", `pf-line-label pf-label-${kind}`);
+    this.clear();
+  }
+
+  clear() {
+    this.points = ["M0 0"];     // points[n]: how the path goes on with step n
+    this.ghost.setAttribute("d", "");
+    this.ghostSize = 0;
+    this.drawn = -1;
+  }
+
+  draw(lane, n, withGhost) {
+    for (let i = this.points.length - 1; i < lane.steps.length; i++) this.points.push(`H${(1000 * lane.steps[i].clock_s).toFixed(2)}V${-lane.tokens[i + 1]}`);
+    if (n !== this.drawn) this.path.setAttribute("d", this.points.slice(0, n + 1).join(""));
+    this.drawn = n;
+    const size = withGhost ? lane.steps.length : 0;
+    if (size !== this.ghostSize) this.ghost.setAttribute("d", withGhost ? this.points.join("") : "");
+    this.ghostSize = size;
+  }
+}
+
+class Chart {
+  constructor(box) {
+    this.width = 600;
+    this.svg = svg("svg", "pf-chart-svg", { role: "img", height: CHART_HEIGHT, "aria-label": "Tokens over lane time" });
+    this.axes = svg("g", "pf-axes");
+    this.data = svg("g");
+    this.head = svg("line", "pf-playhead");
+    this.lines = { plain: new Line("plain"), left: new Line("left"), right: new Line("right") };
+    const lines = Object.values(this.lines);
+    this.data.append(...lines.map((line) => line.ghost), ...lines.map((line) => line.path));
+    this.svg.append(this.axes, this.data, this.head, ...lines.flatMap((line) => [line.dot, line.label]));
+    box.append(this.svg);
+    this.scale = { ms: 0, tokens: 0 };
+    new ResizeObserver(([entry]) => { this.width = Math.max(200, entry.contentRect.width); this.scale = { ms: 0, tokens: 0 }; this.redraw?.(); }).observe(box);
+  }
+
+  clear() {
+    Object.values(this.lines).forEach((line) => { line.clear(); line.path.setAttribute("d", ""); line.label.textContent = ""; line.dot.setAttribute("visibility", "hidden"); });
+    this.scale = { ms: 0, tokens: 0 };
+    this.axes.replaceChildren();
+    this.head.setAttribute("visibility", "hidden");
+    this.redraw = null;
+  }
+
+  // lanes: {left, right, plain} of Lane or null; counts: steps shown of each; t: lane time; whole: the race is over, so its whole course may show.
+  draw(lanes, counts, names, t, whole) {
+    this.redraw = () => this.draw(lanes, counts, names, t, whole);
+    const present = Object.keys(this.lines).filter((key) => lanes[key]);
+    const ms = Math.max(...present.map((key) => 1000 * lanes[key].clock), 100), tokens = Math.max(...present.map((key) => lanes[key].tokens[lanes[key].steps.length]), 10);
+    this.rescale(whole ? ms : ceiling(ms), ceiling(tokens));
+    for (const key of present) {
+      const line = this.lines[key], lane = lanes[key], n = counts[key];
+      line.draw(lane, n, whole);
+      const x = this.x(n ? 1000 * lane.steps[n - 1].clock_s : 0), y = this.y(lane.tokens[n]);
+      line.dot.setAttribute("visibility", n ? "visible" : "hidden");
+      line.dot.setAttribute("cx", x);
+      line.dot.setAttribute("cy", y);
+      const left = x > this.width * 0.62;
+      line.label.textContent = n ? `${names[key]} ${lane.tokens[n]}` : "";
+      line.label.setAttribute("text-anchor", left ? "end" : "start");
+      line.label.setAttribute("x", x + (left ? -9 : 9));
+      line.label.setAttribute("y", Math.max(MARGIN.top, key === "right" ? y - 6 : y + 16));
+    }
+    this.head.setAttribute("visibility", whole ? "visible" : "hidden");
+    this.head.setAttribute("transform", `translate(${this.x(1000 * t)} 0)`);
+  }
+
+  x(ms) { return MARGIN.left + (ms / this.scale.ms) * (this.width - MARGIN.left - MARGIN.right); }
+
+  y(tokens) { return CHART_HEIGHT - MARGIN.bottom - (tokens / this.scale.tokens) * (CHART_HEIGHT - MARGIN.top - MARGIN.bottom); }
+
+  rescale(ms, tokens) {
+    if (ms === this.scale.ms && tokens === this.scale.tokens) return;
+    this.scale = { ms, tokens };
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${CHART_HEIGHT}`);
+    const sx = (this.x(ms) - this.x(0)) / ms, sy = (this.y(0) - this.y(tokens)) / tokens;
+    this.data.setAttribute("transform", `translate(${this.x(0)} ${this.y(0)}) scale(${sx} ${sy})`);
+    this.head.setAttribute("y1", MARGIN.top);
+    this.head.setAttribute("y2", CHART_HEIGHT - MARGIN.bottom);
+    const marks = [];
+    const step = ceiling(tokens / 4);
+    for (let n = 0; n <= tokens * 1.001; n += step) {
+      marks.push(svg("line", "pf-grid", { x1: MARGIN.left, x2: this.width - MARGIN.right, y1: this.y(n), y2: this.y(n) }));
+      const label = svg("text", "pf-tick", { x: MARGIN.left - 8, y: this.y(n) + 4, "text-anchor": "end" });
+      label.textContent = String(Math.round(n));
+      marks.push(label);
+    }
+    const every = ceiling(ms / (this.width < 420 ? 3 : 6));
+    for (let m = 0; m <= ms * 1.001; m += every) {
+      const label = svg("text", "pf-tick", { x: this.x(m), y: CHART_HEIGHT - 10, "text-anchor": m ? "middle" : "start" });
+      label.textContent = m ? `${+(m / 1000).toPrecision(3)} s` : "0";
+      marks.push(label);
+    }
+    this.axes.replaceChildren(...marks);
+  }
+}
+
+// Bars with their values as text: `items` of {label, value (0 to 1), words}.
+function bars(box, items, className) {
+  const key = JSON.stringify(items);
+  if (box.dataset.drawn === key) return;
+  box.dataset.drawn = key;
+  const slot = 34, height = 104, width = Math.max(slot, items.length * slot), foot = 34;
+  const picture = svg("svg", `pf-bars-svg ${className}`, { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": items.map((item) => `${item.label}: ${item.words}`).join(", ") });
+  items.forEach((item, i) => {
+    const tall = Math.max(1, item.value * (height - foot - 4)), top = height - foot - tall + 2;
+    picture.append(svg("rect", "pf-bar", { x: i * slot + 4, y: top, width: slot - 8, height: tall, rx: 1.5 }));
+    const [place, words] = [svg("text", "pf-tick", { x: i * slot + slot / 2, y: height - 18, "text-anchor": "middle" }), svg("text", "pf-bar-words", { x: i * slot + slot / 2, y: height - 4, "text-anchor": "middle" })];
+    place.textContent = item.label;
+    words.textContent = item.words;
+    picture.append(place, words);
+  });
+  box.replaceChildren(picture);
+}

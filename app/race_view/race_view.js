@@ -1,0 +1,197 @@
+// The component: frames in, the board out. `element`, `props` and `watch` are gr.HTML's; a plain page can give the same (see tests/test_race_view.py).
+
+const root = element.querySelector(".pf") ?? element;
+const board = new Board(root);
+const { refs } = board;
+const views = { left: new LaneView(refs.leftText), right: new LaneView(refs.rightText) };
+const chart = new Chart(refs.chart);
+const still = window.matchMedia("(prefers-reduced-motion: reduce)");
+const AFTER_RACE_MS = 1500;
+const NUMBERS_EVERY_MS = 100;
+const OVER = ["finished", "stopped", "failed"];
+const WORDS = { idle: "Ready.", waiting: "Waiting for the device.", preparing: "Preparing.", running: "The race is on.", finished: "The race is over.", stopped: "The race was stopped.", failed: "The race failed." };
+
+let S;                      // all state of the race on screen
+let served = null;          // id of the server's race, also while a file is on screen
+let queued = 0, numbersAt = 0, later = 0;
+const replay = new Replay(() => schedule(), () => { controls(); schedule(); });
+const popover = new Popover(root, refs.pop, (node) => S.race.lane(node.dataset.lane)?.steps.find((step) => step.index === Number(node.dataset.step)));
+
+function clear(id) {
+  clearTimeout(later);
+  replay.pause();
+  popover.close();
+  Object.values(views).forEach((view) => view.clear());
+  chart.clear();
+  S = { id, seq: -1, state: "idle", status: null, holes: 0, fromFile: false, ribbon: "", header: null, metrics: null, speedup: null, recording: null, raw: null, sides: ["baseline", "speculative"], live: true, race: new Race(), byItself: false };
+  replay.load(0, [0]);
+  board.alert("");
+  board.names(null, S.sides);
+  board.verdict(null, null, S.sides);
+  board.facts(null);
+  controls();
+  schedule();
+}
+
+// One frame of the protocol, as its JSON text.
+function onFrame(source) {
+  let frame;
+  try { frame = JSON.parse(source); } catch { frame = null; }
+  if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number") return board.alert("The page received something it cannot read; reload it.");
+  if (frame.race === served && S.fromFile) return undefined;
+  served = frame.race;
+  if (frame.race !== S.id) clear(frame.race);
+  if (frame.seq <= S.seq) return undefined;
+  if (frame.seq !== S.seq + 1) S.holes += 1;
+  const before = S.state, first = S.race.numEvents === 0;
+  Object.assign(S, { seq: frame.seq, state: frame.state, status: frame.status ?? null, ribbon: frame.ribbon ?? "" });
+  if (frame.header) setHeader(frame.header);
+  if (!frame.recording) (frame.events ?? []).forEach((event) => S.race.add(event));
+  if (frame.metrics) S.metrics = frame.metrics;
+  if (frame.speedup !== undefined && frame.speedup !== null) S.speedup = frame.speedup;
+  if (frame.recording) setRecording(frame.recording, rawMember(source));
+  if (OVER.includes(frame.state) && S.live) over(frame.state === "finished", first ? 300 : AFTER_RACE_MS);
+  if (before !== frame.state) board.announce(announcement());
+  controls();
+  schedule();
+  return undefined;
+}
+
+function rawMember(source) { return Check.rawMember(source, "recording"); }
+
+function setHeader(header) {
+  S.header = header;
+  S.sides = sides((header.spec?.lanes ?? []).map((lane) => lane.name));
+  board.names(header, S.sides);
+  board.facts(header);
+}
+
+// The whole race: what was missed on the way is in it.
+function setRecording(recording, raw) {
+  const missed = S.holes > 0 || recording.events.length < S.race.numEvents;
+  if (missed) Object.values(views).forEach((view) => view.clear());
+  if (missed) chart.clear();
+  S.race = new Race();
+  recording.events.forEach((event) => S.race.add(event));
+  Object.assign(S, { recording, raw, holes: 0 });
+  setHeader(recording);
+  board.verdict(recording.verdict, recording.plain_verdict, S.sides);
+}
+
+// From now on the lanes stand where the replay's clock stands. A finished race plays once by itself.
+function over(playIt, wait) {
+  S.live = false;
+  replay.load(S.race.duration, S.race.times);
+  if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
+}
+
+function playByItself() {
+  if (document.hidden) return document.addEventListener("visibilitychange", playByItself, { once: true });
+  if (S.live || S.byItself || replay.playing) return undefined;
+  S.byItself = true;
+  replay.setSpeed(1);
+  replay.seek(0);
+  return replay.play();
+}
+
+function mine() {           // the visitor took the controls: nothing plays by itself any more
+  clearTimeout(later);
+  S.byItself = true;
+}
+
+function schedule() {
+  if (!queued) queued = requestAnimationFrame(() => { queued = 0; paint(); });
+}
+
+function paint() {
+  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane("plain");
+  const lanes = { left, right, plain: plain === left ? null : plain };
+  const t = live ? race.duration : replay.t;
+  const counts = {};
+  for (const [side, lane] of Object.entries(lanes)) counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);
+  const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
+  changed.forEach(([, view]) => view.follow());
+  const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
+  board.track(tokens, trackLength(lanes), places(lanes, counts));
+  write(refs.clock, seconds(t));
+  chart.draw(lanes, counts, { left: S.sides[0], right: S.sides[1], plain: "plain" }, t, !live);
+  if (!live) {
+    refs.scrub.value = String(Math.round(1000 * t));
+    refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
+    write(refs.deckTime, `${seconds(t)} / ${seconds(replay.duration)} s`);
+  }
+  const now = performance.now(), settled = live || !replay.playing;
+  if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
+    numbersAt = now;
+    numbers(lanes, counts, tokens, t);
+  }
+  showStatus();
+  root.dispatchEvent(new CustomEvent("photofinish:painted", { bubbles: true, detail: { race: S.id, seq: S.seq, t } }));
+}
+
+// While a race runs the server counts; at any other lane time the same formulas are taken here, up to that time.
+function numbers(lanes, counts, tokens, t) {
+  const { race, live } = S, whole = !live && t >= replay.duration;
+  let metrics = S.metrics, speedup = S.speedup;
+  if (!live && !(whole && S.metrics)) {
+    metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.countAt(t))]));
+    const plain = race.lane("plain"), right = lanes.right;
+    speedup = speedupOf(plain, plain?.countAt(t) ?? 0, right, counts.right);
+  }
+  S.shown = { metrics, speedup };
+  board.figures(metrics, speedup, S.sides);
+  const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
+  board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
+  write(refs.chartWords, tokens.right ? `At ${seconds(t)} s the ${oneLine(S.sides[1])} lane had written ${plural(tokens.right, "token")} and the ${oneLine(S.sides[0])} lane ${tokens.left}. Steeper is faster; a jump is a draft that was kept.` : "Steeper is faster; a jump is a draft that was kept.");
+}
+
+// The finish: as many tokens as the longest lane wrote, or may write while that is open.
+function trackLength(lanes) {
+  const all = Object.values(lanes).filter(Boolean);
+  const written = all.reduce((most, lane) => Math.max(most, lane.tokens[lane.steps.length]), 0);
+  return S.live && !all.every((lane) => lane.ended) ? Math.max(written, S.header?.spec?.params?.max_new_tokens ?? 0) : written;
+}
+
+function places(lanes, counts) {
+  const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
+  const words = (side, other) => {
+    if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
+    if (!done(side)) return "";
+    const behind = lanes[other]?.finished ? lanes[side].clock - lanes[other].clock : 0;
+    return behind > 0 && done(other) ? `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
+  };
+  for (const side of ["left", "right"]) {
+    const message = lanes[side]?.failed && counts[side] === lanes[side].steps.length ? lanes[side].failed.message : "";
+    refs[`${side}Failed`].hidden = !message;
+    write(refs[`${side}Failed`], message ? `This lane failed: ${oneLine(message)}` : "");
+  }
+  return { left: words("left", "right"), right: words("right", "left") };
+}
+
+function showStatus() {
+  const speed = replay.speed === 1 ? "at real speed" : `at ${replay.speed} of real speed`;
+  const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "The race just run";
+  root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
+  const text = replay.playing ? `${source}, replayed ${speed}, both lanes at the same lane time.` : S.status?.text || WORDS[S.state] || "";
+  board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text, replay.playing ? null : S.status?.share);
+  board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean), ...(S.fromFile ? ["RECORDED"] : []), ...(S.header?.synthetic?.length ? ["SYNTHETIC"] : [])])]);
+}
+
+function announcement() {
+  const words = S.status?.text || WORDS[S.state] || "";
+  if (S.state !== "finished") return oneLine(words);
+  const verdict = VERDICTS[S.recording?.verdict?.kind]?.[1] ?? "";
+  const ratio = typeof S.speedup === "number" ? `${S.speedup.toFixed(2)} times the speed of the fastest plain decoding.` : "";
+  return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""}`;
+}
+
+function controls() {
+  const ready = !S.live && replay.duration > 0;
+  for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
+  refs.save.disabled = !S.raw;
+  refs.open.disabled = S.state === "running" || S.state === "preparing" || S.state === "waiting";
+  refs.scrub.max = String(Math.ceil(1000 * replay.duration));
+  write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");
+  if (S.live) write(refs.deckTime, "replay when it is over");
+  root.querySelectorAll("[data-speed]").forEach((node) => node.setAttribute("aria-pressed", String(Number(node.dataset.speed) === replay.speed)));
+}

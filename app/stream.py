@@ -1,0 +1,136 @@
+"""From a race to a browser: frames at a fixed rate, in the order of a queue, until the race is over, stopped, or nobody watches any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Protocol
+
+from engine.progress import Progress
+
+from .order import Order
+from .turns import Ticket, Turns
+from .view import Ended, RaceView, Waiting, fold, fold_all, frame
+from .worker import STOPPED_TEXT, Race, Worker
+
+FRAME_S = 0.05
+HEARTBEAT_FRAMES = 4
+"""A frame is sent at least this often, though it says nothing new: only at a frame does the server notice that a visitor has left."""
+METRICS_FRAMES = 5
+REMEMBERED_VISITORS = 200
+
+
+class Backend(Protocol):
+    def prepare(self, order: Order, progress: Progress) -> Race: ...
+
+
+class _Run:
+    """One race of one visitor, from the queue to its end."""
+
+    def __init__(self, ticket: Ticket, prepare: Callable[[Progress], Race]) -> None:
+        self.ticket, self.worker = ticket, Worker(prepare, ticket.leave)
+        self.started = False
+
+    def start(self) -> None:
+        self.started = True
+        self.worker.start()
+
+    def stop(self, unwatched: bool = False) -> None:
+        """End within one step, or leave the queue."""
+        self.worker.stop(unwatched)
+        if not self.started:
+            self.ticket.leave()
+
+
+class Stage:
+    """All races of all visitors on one device. To be used from one event loop, the one that serves the page; only `last` from anywhere."""
+
+    def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
+        self._backend, self._clock = backend, clock
+        self._turns = Turns(clock)
+        self._runs: dict[str, list[_Run]] = {}
+        self._last: OrderedDict[str, RaceView] = OrderedDict()
+
+    async def frames(self, visitor: str, order: Order) -> AsyncGenerator[str, None]:
+        """Hold a race and yield its frames as JSON text. Closing this generator ends the race within one step. Raises UsageError where the visitor
+        has too many races already."""
+        run = _Run(self._turns.enter(visitor), lambda progress: self._backend.prepare(order, progress))
+        self._runs.setdefault(visitor, []).append(run)
+        try:
+            sent, shown, quiet = None, 0, 0
+            next_tick = self._clock()
+            view = RaceView(secrets.token_hex(8))
+            while not view.ended:
+                view = self._look(run, view)
+                quiet += 1
+                if view != sent or quiet >= HEARTBEAT_FRAMES:
+                    if view.ended:
+                        self._remember(visitor, view)
+                    yield await _text(sent, view, shown)
+                    sent, shown, quiet = view, shown + 1, 0
+                next_tick = max(next_tick + FRAME_S, self._clock())
+                if not view.ended:
+                    await asyncio.sleep(next_tick - self._clock())
+        finally:
+            run.stop(unwatched=True)
+            with suppress(ValueError, KeyError):
+                self._runs[visitor].remove(run)
+            if not self._runs.get(visitor):
+                self._runs.pop(visitor, None)
+
+    def stop(self, visitor: str) -> int:
+        """End all races of a visitor, the running one within one step. Returns how many there were."""
+        runs = list(self._runs.get(visitor, ()))
+        for run in reversed(runs):
+            run.stop()
+        return len(runs)
+
+    def leave(self, visitor: str) -> None:
+        """The visitor is gone: end everything and forget everything."""
+        for run in reversed(list(self._runs.get(visitor, ()))):
+            run.stop(unwatched=True)
+        self._last.pop(visitor, None)
+
+    def last(self, visitor: str) -> RaceView | None:
+        """The last race of this visitor that ended."""
+        return self._last.get(visitor)
+
+    def _look(self, run: _Run, view: RaceView) -> RaceView:
+        """The view, with what has happened since."""
+        if run.started:
+            return fold_all(view, run.worker.take())
+        place = run.ticket.place
+        if place is None:
+            return fold(view, Ended("stopped", STOPPED_TEXT))
+        if place == 0:
+            run.start()
+            return fold_all(view, run.worker.take())
+        expected_s = run.ticket.expected_s
+        return fold(view, Waiting(place, expected_s))
+
+    def _remember(self, visitor: str, view: RaceView) -> None:
+        self._last[visitor] = view
+        self._last.move_to_end(visitor)
+        while len(self._last) > REMEMBERED_VISITORS:
+            self._last.popitem(last=False)
+
+
+async def _text(sent: RaceView | None, view: RaceView, seq: int) -> str:
+    """A frame as JSON. The last one holds the whole race, so it is made beside the event loop."""
+    if view.ended:
+        return await asyncio.to_thread(_dump, sent, view, seq)
+    return _dump(sent, view, seq)
+
+
+def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:
+    return json.dumps(frame(sent, view, seq, with_metrics=seq % METRICS_FRAMES == 0), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def first_frame(view: RaceView | None) -> str:
+    """What a page shows before its visitor has done anything: a race that is over, or nothing yet."""
+    return _dump(None, view or RaceView("none"), 0)

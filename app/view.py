@@ -1,0 +1,144 @@
+"""The state of a race as the page sees it, folded from what happens, and the frames that tell a browser what is new. Pure: no Gradio, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from typing import Any, Literal, Union
+
+from engine.events import Failed, LaneEvent, steps, to_json
+from engine.metrics import lane_metrics, speedup
+
+State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped", "failed"]
+ENDED = ("finished", "stopped", "failed")
+PLAIN, SPECULATIVE = "plain", "speculative"
+RECORDED, SYNTHETIC = "RECORDED", "SYNTHETIC"
+RUNNING_TEXT = "Racing: the lanes take turns on one device; the clock is each lane's own time."
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Other races have the device first: `place` of them, the running one included. `expected_s` is None where nobody can know."""
+
+    place: int
+    expected_s: float | None
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """What happens before the first step, in a sentence, and how much of it is done."""
+
+    text: str
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The race is about to run; `header` is that of its recording."""
+
+    header: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The race is over. `recording` is the whole of it, None where it never ran."""
+
+    state: Literal["finished", "stopped", "failed"]
+    text: str
+    recording: Mapping[str, Any] | None = None
+
+
+News = Union[Waiting, Preparing, Prepared, LaneEvent, Ended]
+
+
+@dataclass(frozen=True)
+class RaceView:
+    """All that is known of one race. `events` are its lanes' events in order; `recording` is there once it is over."""
+
+    race: str
+    state: State = "idle"
+    text: str = ""
+    share: float | None = None
+    ribbon: str = ""
+    header: Mapping[str, Any] | None = None
+    events: tuple[LaneEvent, ...] = ()
+    recording: Mapping[str, Any] | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+def fold(view: RaceView, news: News) -> RaceView:
+    """The view after one more thing has happened. An ended race stays as it is."""
+    if view.ended:
+        return view
+    if isinstance(news, LaneEvent):
+        return replace(view, events=(*view.events, news))
+    if isinstance(news, Waiting):
+        return replace(view, state="waiting", text=waiting_text(news), share=None)
+    if isinstance(news, Preparing):
+        return replace(view, state="preparing", text=sentence(news.text), share=news.share)
+    if isinstance(news, Prepared):
+        ribbon = SYNTHETIC if news.header.get("synthetic") else view.ribbon
+        return replace(view, state="running", text=RUNNING_TEXT, share=None, ribbon=ribbon, header=news.header)
+    return replace(view, state=news.state, text=news.text, share=None, recording=news.recording)
+
+
+def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
+    """`fold` over several, in order; lane events in a row are taken in one move."""
+    batch = list(news)
+    if not view.ended and all(isinstance(item, LaneEvent) for item in batch):
+        return replace(view, events=(*view.events, *batch)) if batch else view
+    return reduce(fold, batch, view)
+
+
+def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool = False) -> dict[str, Any]:
+    """What a browser that has seen `before` (None: nothing yet) needs to see `now`: one object of the frame protocol, ready for JSON.
+
+    Metrics are worked out where asked for and in the last frame, which also carries the whole recording."""
+    known = len(before.events) if before else 0
+    new_header = now.header is not None and (before is None or before.header is None)
+    numbers = bool(now.events) and (with_metrics or now.ended)
+    return {
+        "race": now.race,
+        "seq": seq,
+        "state": now.state,
+        "status": {"text": now.text, "share": now.share},
+        "ribbon": now.ribbon,
+        "header": now.header if new_header else None,
+        "events": [to_json(event) for event in now.events[known:]],
+        "metrics": metrics(now.events) if numbers else None,
+        "speedup": speedup(steps(now.events, PLAIN), steps(now.events, SPECULATIVE)) if numbers else None,
+        "recording": now.recording if now.ended else None,
+    }
+
+
+def metrics(events: Iterable[LaneEvent]) -> dict[str, dict[str, Any]]:
+    """The numbers of every lane that has said anything, as JSON."""
+    events = list(events)
+    return {lane: asdict(lane_metrics(events, lane)) for lane in dict.fromkeys(event.lane for event in events)}
+
+
+def waiting_text(waiting: Waiting) -> str:
+    """The queue as a visitor should read it."""
+    ahead = "1 race is" if waiting.place == 1 else f"{waiting.place} races are"
+    expected = "" if waiting.expected_s is None else f" Yours should start in about {_duration(waiting.expected_s)}."
+    return f"Waiting for the device: {ahead} before yours.{expected}"
+
+
+def finished_text(events: Iterable[LaneEvent]) -> str:
+    """How a race that ran to its end ended: which lanes failed, if any."""
+    failed = [f"Lane {event.lane} failed: {event.event.message}" for event in events if isinstance(event.event, Failed)]
+    return sentence("; ".join(failed)) if failed else "Finished."
+
+
+def sentence(text: str) -> str:
+    """Begins with a capital letter and ends with a full stop."""
+    text = text.strip()
+    return text if not text else text[0].upper() + text[1:] + ("" if text[-1] in ".!?…" else ".")
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"

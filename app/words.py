@@ -1,0 +1,88 @@
+"""The page's own sentences and small pieces of HTML. Everything that is not constant goes through `safe`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.default_model import NOTICE
+
+from .catalogue import Offer, Pair, Preset
+from .cost import Cost, amount, saving
+from .loader import ModelStatus
+
+TITLE = "Photofinish"
+HEADER = """
+<header class="page-header">
+  <div class="page-mark" aria-hidden="true"></div>
+  <h1>Photofinish</h1>
+  <p>One prompt, one model, two decoders: plain on the left, speculative on the right. They must write the same tokens, and the page proves it. What differs is the time.</p>
+</header>
+"""
+SMALL_MODEL = "The default is a small base model: watch the tokens' race, the text is not the point."
+WAITING_FOR_MODEL = "Race will start as soon as the model is ready."
+_CODES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;", "$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;", "\\": "&#92;"})
+
+
+def safe(text: object) -> str:
+    """Text as HTML in which nothing is markup, neither for a browser nor for the two template languages of gr.HTML."""
+    return str(text).translate(_CODES)
+
+
+def footer() -> str:
+    """Whose model it is, and under which terms."""
+    notice = safe(NOTICE).replace("ai.google.dev/gemma/terms", '<a href="https://ai.google.dev/gemma/terms" target="_blank" rel="noopener">ai.google.dev/gemma/terms</a>')
+    return f'<footer class="page-footer"><p>{notice}.</p><p>Every number on this page is made by the engine, from device-synchronised times of single steps; nothing is measured in the browser.</p></footer>'
+
+
+def model_line(status: ModelStatus | None) -> str:
+    """The status of the model behind the page: a lamp, a sentence, a bar where the share is known."""
+    if status is None:
+        return _line("loading", "The model has not been asked for yet.", None)
+    if status.state == "ready":
+        return _line("ready", f"{status.target} is ready.", None)
+    if status.state == "failed":
+        return _line("failed", f"{status.target} cannot be used: {status.text}.", None)
+    return _line("loading", f"{status.text[:1].upper()}{status.text[1:]} … {WAITING_FOR_MODEL}", status.share)
+
+
+def _line(state: str, text: str, share: float | None) -> str:
+    bar = "" if share is None else f'<progress max="1" value="{share:.3f}" aria-label="Progress of the model"></progress>'
+    return f'<div class="page-model" data-state="{state}" role="status"><span class="page-lamp" aria-hidden="true"></span><span>{safe(text)}</span>{bar}</div>'
+
+
+def preset_line(preset: Preset) -> str:
+    """What to expect of a preset."""
+    mark = "pays" if preset.pays else "does-not"
+    sampling = "greedy" if preset.temperature == 0 else f"sampled at temperature {preset.temperature:g}, seed {preset.seed}"
+    return f'<p class="page-expect" data-pays="{mark}"><strong>{safe(preset.name)}</strong> {safe(preset.expect)} <span>({safe(sampling)})</span></p>'
+
+
+def refused(offers: Sequence[Offer]) -> str:
+    """The pairs that cannot run here, each with its reason."""
+    rows = "".join(f'<li aria-disabled="true"><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span></li>' for offer in offers if offer.reason)
+    return f'<div class="page-refused"><p>Not on this machine:</p><ul>{rows}</ul></div>' if rows else ""
+
+
+def pair_line(pair: Pair) -> str:
+    """What is special about the chosen pair."""
+
+    return f'<p class="page-hint">{safe(pair.note)}</p>'
+
+
+def cost_line(found: Sequence[Cost] | None) -> str:
+    """A million tokens in each lane of the last race."""
+    if found is None:
+        return '<p class="page-cost">After a race: what a million tokens would cost in each lane.</p>'
+    words = {"plain": "fastest plain", "baseline": "baseline", "speculative": "speculative"}
+    lanes = "".join(f"<span><b>{amount(cost.dollars)}</b> {words[cost.lane]}</span>" for cost in found)
+    share = saving(found)
+    verdict = "" if share is None else f'<span class="page-saving" data-good="{str(share >= 0).lower()}">{abs(100 * share):.1f} % {"less" if share >= 0 else "more"} than plain</span>'
+    return f'<p class="page-cost">1M tokens: {lanes}{verdict}</p>'
+
+
+def chart_head(title: str) -> str:
+    return f'<h3 class="page-chart-title">{safe(title)}</h3>'
+
+
+def chart_sentence(text: str) -> str:
+    return f'<p class="page-chart-sentence">{safe(text)}</p>'

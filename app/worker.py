@@ -1,0 +1,105 @@
+"""One race in a thread of its own: everything that takes time happens here, and what happens is put where the page picks it up.
+
+Between two steps this thread appends to a queue and looks at a flag, nothing more: text for the browser is made elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Protocol
+
+from engine.errors import PhotofinishError
+from engine.events import LaneEvent
+from engine.progress import Progress
+from engine.recording import build
+
+from .view import Ended, News, Prepared, Preparing, finished_text, sentence
+
+FAULT = "The race failed for a reason that is a fault of this program; its log has the details."
+STOPPED_TEXT = "Stopped."
+
+log = logging.getLogger(__name__)
+
+
+class Race(Protocol):
+    """What a backend makes: see `engine.backends.torch.TorchRace`."""
+
+    def header(self) -> dict[str, Any]: ...
+    def events(self) -> Iterator[LaneEvent]: ...
+    def result(self) -> Mapping[str, Any]: ...
+
+
+class _Halt(BaseException):
+    """Raised by the progress callback to end a preparation from inside, whatever catches ordinary exceptions there."""
+
+
+class Worker:
+    """Runs `prepare(progress)` and the race it returns. `stop` ends it within one step; `free` is called when the device is not used any more."""
+
+    def __init__(self, prepare: Callable[[Progress], Race], free: Callable[[], None]) -> None:
+        self._prepare, self._free = prepare, free
+        self._news: deque[News] = deque()
+        self._stop = threading.Event()
+        self._unwatched = False
+        self._thread = threading.Thread(target=self._run, name="race", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, unwatched: bool = False) -> None:
+        """End within one step. With `unwatched` nobody waits for the result, so it is not worked out either."""
+        self._unwatched = self._unwatched or unwatched
+        self._stop.set()
+
+    def take(self) -> list[News]:
+        """What happened since the last call, in order. The last of all is an `Ended`."""
+        news = []
+        while self._news:
+            news.append(self._news.popleft())
+        return news
+
+    def join(self, timeout_s: float) -> bool:
+        """Whether the thread has ended within this time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            ended = self._race()
+        except _Halt:
+            ended = Ended("stopped", STOPPED_TEXT)
+        except PhotofinishError as error:
+            ended = Ended("failed", sentence(str(error)))
+        except Exception:
+            log.exception("a race failed")
+            ended = Ended("failed", FAULT)
+        finally:
+            self._free()
+        self._news.append(ended)
+
+    def _race(self) -> Ended:
+        self._progress("the device is free", None)
+        race = self._prepare(self._progress)
+        self._progress("the race is about to start", None)
+        header = race.header()
+        self._news.append(Prepared(header))
+        events = []
+        with closing(race.events()) as source:  # type: ignore[type-var]
+            for event in source:
+                events.append(event)
+                self._news.append(event)
+                if self._stop.is_set():
+                    break
+        if self._unwatched:
+            raise _Halt
+        recording = build(header, events, race.result())
+        return Ended("stopped", STOPPED_TEXT, recording) if self._stop.is_set() else Ended("finished", finished_text(events), recording)
+
+    def _progress(self, text: str, share: float | None) -> None:
+        if self._stop.is_set():
+            raise _Halt
+        self._news.append(Preparing(text, share))
