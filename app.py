@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 
 from app import machine
@@ -12,10 +13,24 @@ from app.ui import build, launch
 from engine.errors import UsageError
 
 
+def _host(text: str) -> str:
+    try:
+        socket.getaddrinfo(text, None)
+    except (OSError, UnicodeError) as error:
+        raise argparse.ArgumentTypeError(f"must be an address of this machine, not {text!r}") from error
+    return text
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be an integer from 1 to 65535, not {text!r}")
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="app.py", description="Race plain against speculative decoding of the same model, in the browser.", allow_abbrev=False)
-    parser.add_argument("--host", metavar="H", help="address to serve on; 0.0.0.0 is every one (default: $GRADIO_SERVER_NAME, else 127.0.0.1)")
-    parser.add_argument("--port", metavar="P", type=int, help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)")
+    parser.add_argument("--host", metavar="H", type=_host, help="address to serve on; 0.0.0.0 is every one (default: $GRADIO_SERVER_NAME, else 127.0.0.1)")
+    parser.add_argument("--port", metavar="P", type=_port, help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)")
     parser.add_argument("--target", metavar="T", help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU the bundled Gemma 3 270M)")
     parser.add_argument("--drafter", metavar="D", help="name or name:argument (default: the pair's; ngram for the bundled model)")
     parser.add_argument("--dtype", metavar="D", default="auto", choices=("auto", "bfloat16", "float16", "float32"), help="auto, bfloat16, float16 or float32 (default auto: measured)")
@@ -31,6 +46,7 @@ if __name__ == "__main__":
         demo = build(catalogue, backend)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
-        sys.exit(f"app.py: {error}")
+        print(f"app.py: {error}", file=sys.stderr)
+        sys.exit(2)
     backend.loader.start(catalogue.default.target)
     demo.block_thread()

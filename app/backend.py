@@ -32,5 +32,7 @@ class TorchBackend:
 
         loaded = load(target, dtype=self._dtype, device=self._device, progress=progress)
         progress(f"preparing {target} for steps of fixed width", None)
-        loaded.prepared  # noqa: B018  made when first asked for
+        from engine.threads import settle
+
+        settle(loaded.prepared, progress)
         return loaded

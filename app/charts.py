@@ -44,12 +44,13 @@ def step_times(done: Sequence[Step], plain_step_s: float | None) -> Chart:
     _bars(figure, index, [step.draft_s * MS for step in done], "draft", ORANGE, "/", "step %{x}: draft %{y:.1f} ms")
     figure.update_layout(barmode="stack", bargap=0.15)
     if plain_step_s is not None:
-        figure.add_hline(y=plain_step_s * MS, line={"color": INK, "dash": "dot", "width": 1.5}, annotation_text="plain step, median", annotation_font_color=INK)
+        ends = [index[0] - 0.5, index[-1] + 0.5]
+        figure.add_scatter(x=ends, y=[plain_step_s * MS] * 2, name="plain step, median", mode="lines", line={"color": INK, "dash": "dot", "width": 2}, hoverinfo="skip")
     share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
     ratio = _ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
-    sentence = f"Drafting took {100 * share:.0f} % of the lane's time."
+    sentence = f"Drafting took {_percent(share)} of the lane's time."
     if ratio is not None:
-        sentence += f" A step here costs {ratio:.2f} times a plain one: it has to bring more than {ratio:.2f} tokens to win."
+        sentence += f" The median step costs {ratio:.2f} times a plain one: to win, a step has to bring more tokens than that."
     return Chart(title, figure, sentence)
 
 
@@ -115,6 +116,10 @@ def _figure(x: str, y: str) -> Any:
 
 def _bars(figure: Any, x: list[int], y: list[float], name: str, colour: str, pattern: str, hover: str) -> None:
     figure.add_bar(x=x, y=y, name=name, marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}}, hovertemplate=f"{hover}<extra></extra>")
+
+
+def _percent(share: float) -> str:
+    return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

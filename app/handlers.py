@@ -33,10 +33,24 @@ class Handlers:
         self.stage = Stage(backend)
         self.recorded = recorded_view()
 
-    async def race(self, *values: Any, request: gr.Request) -> AsyncGenerator[str, None]:
+    async def race(
+        self,
+        prompt: Any,
+        pair: Any,
+        drafter: Any,
+        k: Any,
+        temperature: Any,
+        top_p: Any,
+        seed: Any,
+        max_new_tokens: Any,
+        width: Any,
+        audit: Any,
+        chat: Any,
+        request: gr.Request,
+    ) -> AsyncGenerator[str, None]:
         """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
         try:
-            order = read_order(self.catalogue, *values)
+            order = read_order(self.catalogue, prompt, pair, drafter, k, temperature, top_p, seed, max_new_tokens, width, audit, chat)
             async with aclosing(self.stage.frames(_visitor(request), order)) as frames:
                 async for frame in frames:
                     yield frame

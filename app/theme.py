@@ -7,14 +7,20 @@ from pathlib import Path
 import gradio as gr
 
 PAGE_CSS = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-INK = gr.themes.Color("#f7f6f3", "#efede8", "#e2dfd8", "#cbc7bd", "#9c988e", "#77746b", "#5a5850", "#403e39", "#2a2926", "#1c1b19", "#121210", name="ink")
+HEAD = """<style>
+@media (min-width: 2400px) { .gradio-container { zoom: 1.3; } }
+@media (min-width: 3200px) { .gradio-container { zoom: 1.8; } }
+@media (prefers-reduced-motion: reduce) { .gradio-container * { transition: none !important; animation: none !important; } }
+</style>"""
+"""Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of them once more."""
+INK = gr.themes.Color("#f7f6f3", "#efede8", "#e2dfd8", "#cbc7bd", "#9c988e", "#75736d", "#555c65", "#2f3740", "#20262d", "#12161b", "#0d1014", name="ink")
 BLUE = gr.themes.Color("#eaf4fb", "#cfe6f6", "#a3cfee", "#6fb4e2", "#3c97d3", "#0072b2", "#00629a", "#004f7d", "#003e62", "#002c46", "#001c2e", name="blue")
 
 
 def theme() -> gr.themes.Base:
-    """Paper and ink, one blue. The fonts ship with Gradio: nothing is fetched."""
-    sans = (gr.themes.LocalFont("IBM Plex Sans", weights=(400, 600)), "system-ui", "sans-serif")
-    mono = (gr.themes.LocalFont("IBM Plex Mono", weights=(400, 600)), "ui-monospace", "monospace")
+    """Paper and ink, one blue. The fonts ship with Gradio, in these two weights: nothing is fetched."""
+    sans = (gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700)), "system-ui", "sans-serif")
+    mono = (gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "monospace")
     return gr.themes.Base(
         primary_hue=BLUE, secondary_hue=BLUE, neutral_hue=INK, font=sans, font_mono=mono, radius_size=gr.themes.sizes.radius_sm, spacing_size=gr.themes.sizes.spacing_md
     ).set(
@@ -38,7 +44,7 @@ def theme() -> gr.themes.Base:
         block_shadow="none",
         block_label_background_fill="transparent",
         block_label_background_fill_dark="transparent",
-        block_title_text_weight="600",
+        block_title_text_weight="700",
         block_title_text_color="*neutral_900",
         block_title_text_color_dark="*neutral_100",
         block_info_text_color="*neutral_600",
@@ -52,7 +58,7 @@ def theme() -> gr.themes.Base:
         button_primary_background_fill="*primary_500",
         button_primary_background_fill_hover="*primary_600",
         button_primary_background_fill_dark="*primary_500",
-        button_primary_background_fill_hover_dark="*primary_400",
+        button_primary_background_fill_hover_dark="*primary_600",
         button_primary_text_color="white",
         button_primary_text_color_dark="white",
         button_secondary_background_fill="transparent",

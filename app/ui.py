@@ -18,7 +18,7 @@ from .handlers import Handlers
 from .order import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .race_view import RACE_VIEW_CSS, race_view
 from .stream import first_frame
-from .theme import PAGE_CSS, theme
+from .theme import HEAD, PAGE_CSS, theme
 
 MAX_SLIDER_K = 15
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
@@ -51,14 +51,16 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
     handlers = Handlers(catalogue, backend)
     preset = catalogue.presets[0]
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(words.HEADER)
-        model = gr.HTML(words.model_line(backend.loader.status))
+        with gr.Row(elem_id="page-top"):
+            gr.HTML(words.HEADER)
+            model = gr.HTML(words.model_line(backend.loader.status), elem_id="page-model")
         presets = _presets(catalogue)
-        prompt = gr.Textbox(preset.prompt, lines=5, max_lines=9, max_length=MAX_PROMPT_CHARS, label="Prompt", show_label=False, placeholder="A prompt, used byte for byte", elem_id="page-prompt")
+        prompt = gr.Textbox(preset.prompt, lines=4, max_lines=4, max_length=MAX_PROMPT_CHARS, label="Prompt", show_label=False, placeholder="A prompt, used byte for byte", elem_id="page-prompt")
         with gr.Row(elem_id="page-go"):
             start = gr.Button("Race", variant="primary", elem_id="page-race-button")
             stop = gr.Button("Stop", elem_id="page-stop-button")
             expectation = gr.HTML(words.preset_line(preset))
+            more = gr.Button("Settings", elem_id="page-settings-button")
         race = race_view(first_frame(handlers.recorded), elem_id="race")
         with gr.Row(elem_id="page-cost"):
             dollars = gr.Number(2.5, label="Price of the machine, $ an hour", minimum=0, elem_id="page-dollars")
@@ -66,14 +68,14 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         with gr.Row(elem_id="page-charts", visible=False) as row:
             drawn = [part for chart in charts(()) for part in _chart(chart.title)]
         gr.HTML(words.footer())
-        settings = _settings(catalogue, prompt)
+        panel, controls, pair_hint = _settings(catalogue, prompt)
 
-        controls, pair_hint = settings
         result = [model, cost, row, *drawn]
         held = start.click(handlers.race, controls.all(), race, api_name="race", trigger_mode="once", preprocess=False, **FOREVER)
         held.then(handlers.after, dollars, result, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         filled = [prompt, expectation, controls.drafter, controls.k, controls.temperature, controls.top_p, controls.seed, controls.max_new_tokens]
+        more.click(lambda: gr.update(open=True), None, panel, queue=False, **PRIVATE)
         for preset_id, button in presets.items():
             button.click(partial(handlers.preset, preset_id), None, filled, queue=False, **PRIVATE)
         controls.pair.change(handlers.pair, controls.pair, [pair_hint, controls.drafter, controls.k], queue=False, **PRIVATE)
@@ -91,6 +93,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         server_port=port,
         theme=theme(),
         css=RACE_VIEW_CSS + PAGE_CSS,
+        head=HEAD,
         show_error=False,
         run_history=False,
         footer_links=["api"],
@@ -115,10 +118,10 @@ def _chart(title: str) -> tuple[gr.Plot, gr.HTML]:
         return gr.Plot(show_label=False, container=False), gr.HTML()
 
 
-def _settings(catalogue: Catalogue, prompt: gr.Textbox) -> tuple[Controls, gr.HTML]:
-    """The side panel: every setting with a sentence."""
+def _settings(catalogue: Catalogue, prompt: gr.Textbox) -> tuple[gr.Sidebar, Controls, gr.HTML]:
+    """The side panel: every setting with a sentence. Returns it, all controls, and the line about the chosen pair."""
     pair, preset = catalogue.default, catalogue.presets[0]
-    with gr.Sidebar(position="right", open=False, width=360, label="Settings"):
+    with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel") as panel:
         gr.HTML('<h2 class="page-panel-title">Settings</h2>')
         pairs = gr.Radio([(each.title, each.id) for each in catalogue.runnable], value=pair.id, label="Target and drafter", info="What is raced: the model that decides, and what guesses for it.")
         hint = gr.HTML(words.pair_line(pair))
@@ -138,5 +141,4 @@ def _settings(catalogue: Catalogue, prompt: gr.Textbox) -> tuple[Controls, gr.HT
         audit = gr.Checkbox(True, label="Audit", info="Compare all bits of all rows of logits, not the tokens alone.")
         chat = gr.Checkbox(False, label="Chat template", info="Send the prompt as one message, for models that were tuned to chat.")
         gr.HTML(words.refused(catalogue.offers))
-        gr.HTML(f'<p class="page-hint">{words.SMALL_MODEL}</p>')
-    return Controls(prompt, pairs, drafter, k, temperature, top_p, seed, length, width, audit, chat), hint
+    return panel, Controls(prompt, pairs, drafter, k, temperature, top_p, seed, length, width, audit, chat), hint

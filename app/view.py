@@ -89,8 +89,11 @@ def fold(view: RaceView, news: News) -> RaceView:
 def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
     """`fold` over several, in order; lane events in a row are taken in one move."""
     batch = list(news)
-    if not view.ended and all(isinstance(item, LaneEvent) for item in batch):
-        return replace(view, events=(*view.events, *batch)) if batch else view
+    events = [item for item in batch if isinstance(item, LaneEvent)]
+    if view.ended or not batch:
+        return view
+    if len(events) == len(batch):
+        return replace(view, events=(*view.events, *events))
     return reduce(fold, batch, view)
 
 

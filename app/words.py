@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.default_model import NOTICE
+from engine.default_model import NAME, NOTICE
 
 from .catalogue import Offer, Pair, Preset
 from .cost import Cost, amount, saving
@@ -15,10 +15,10 @@ HEADER = """
 <header class="page-header">
   <div class="page-mark" aria-hidden="true"></div>
   <h1>Photofinish</h1>
-  <p>One prompt, one model, two decoders: plain on the left, speculative on the right. They must write the same tokens, and the page proves it. What differs is the time.</p>
+  <p>One prompt, one model, two decoders: plain on the left, speculative on the right. Both write the same tokens, and the page proves it; what differs is the time.</p>
 </header>
 """
-SMALL_MODEL = "The default is a small base model: watch the tokens' race, the text is not the point."
+SMALL_MODEL = "A small base model: the text is not the point."
 WAITING_FOR_MODEL = "Race will start as soon as the model is ready."
 _CODES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;", "$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;", "\\": "&#92;"})
 
@@ -39,7 +39,7 @@ def model_line(status: ModelStatus | None) -> str:
     if status is None:
         return _line("loading", "The model has not been asked for yet.", None)
     if status.state == "ready":
-        return _line("ready", f"{status.target} is ready.", None)
+        return _line("ready", f"{status.target} is ready. {SMALL_MODEL if status.target == NAME else ''}".strip(), None)
     if status.state == "failed":
         return _line("failed", f"{status.target} cannot be used: {status.text}.", None)
     return _line("loading", f"{status.text[:1].upper()}{status.text[1:]} … {WAITING_FOR_MODEL}", status.share)

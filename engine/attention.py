@@ -19,7 +19,7 @@ from .errors import UnsupportedModel
 
 NAME = "photofinish"
 LAYER_TYPES = {"full_attention", "sliding_attention"}
-IGNORABLE = {"dropout", "is_causal", "position_ids", "use_cache", "output_attentions", "output_hidden_states", "cache_position", "logits_to_keep", "return_dict"}
+IGNORABLE = {"output_router_logits", "dropout", "is_causal", "position_ids", "use_cache", "output_attentions", "output_hidden_states", "cache_position", "logits_to_keep", "return_dict"}
 """Arguments of an attention call that change nothing here: no dropout at inference; the mask, positions and cache are the engine's own."""
 
 
@@ -31,20 +31,33 @@ class StepState:
     at: Tensor
     kv: list[tuple[Tensor, Tensor]]
     masks: dict[int | None, Tensor]
+    seen: dict[int, int | None] | None = None
+    """If given, filled with the window that each layer asked for."""
 
 
-def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float | None = None, sliding_window: int | None = None, state: StepState, **more: Any):
+def attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float | None = None, sliding_window: int | None = None, state: StepState | None = None, **more: Any
+):
     """query [1, heads, W, dim], key and value [1, kv_heads, W, dim] -> ([1, W, heads, dim], None)."""
     unknown = [name for name, value in more.items() if value is not None and name not in IGNORABLE]
     if unknown:
         raise UnsupportedModel(f"{type(module).__name__} needs {', '.join(unknown)} in its attention, which this engine does not do")
+    if state is None:
+        raise UnsupportedModel(f"{type(module).__name__} does not hand the engine's state on to its attention")
+    if state.seen is not None:
+        state.seen[module.layer_idx] = sliding_window
     keys, values = state.kv[module.layer_idx]
     keys.index_copy_(2, state.at, key)
     values.index_copy_(2, state.at, value)
+    return attend_rows(query, keys, values, state.masks[sliding_window], scaling), None
+
+
+def attend_rows(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """query [1, heads, W, dim] over keys and values [1, kv_heads, S, dim] under an additive mask [groups * W, S] -> [1, W, heads, dim]."""
     _, heads, width, dim = query.shape
     rows = query.reshape(1, keys.shape[1], -1, dim)  # heads that share keys become rows: K and V are read once, never repeated
-    out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=state.masks[sliding_window], scale=scaling)
-    return out.view(1, heads, width, -1).transpose(1, 2), None
+    out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scaling)
+    return out.view(1, heads, width, -1).transpose(1, 2)
 
 
 AttentionInterface.register(NAME, attend)
@@ -84,6 +97,14 @@ def shape_of(model: PreTrainedModel) -> Shape:
         windows=tuple(sorted(windows, key=lambda w: -1 if w is None else w)),
         max_length=getattr(config, "max_position_embeddings", None) or 2**31,
     )
+
+
+def windows_of(model: PreTrainedModel) -> dict[int, int | None]:
+    """Per layer the window that the configuration gives it; None: full attention."""
+    config = model.config.get_text_config()
+    window = getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
+    return {layer: window if kind == "sliding_attention" else None for layer, kind in enumerate(types)}
 
 
 def additive_masks(shape: Shape, at: Tensor, columns: Tensor, dtype: torch.dtype) -> dict[int | None, Tensor]:

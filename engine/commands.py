@@ -70,6 +70,7 @@ def hold_race(
     spec: RaceSpec,
     prompt_of: Callable[[Any], Prompt],
     screen: Callable[[Mapping[str, Any]], Any] | None = None,
+    settle_threads: bool = False,
 ) -> dict[str, Any]:
     """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a context manager whose value is
     called with every event. While it runs, what libraries print goes to stderr. Raises UsageError or RaceError."""
@@ -81,6 +82,10 @@ def hold_race(
             loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
             from .backends.torch import TorchRace
 
+            if settle_threads:
+                from .threads import settle
+
+                settle(loaded.prepared, progress)
             race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
         header = race.header()
         events: list[LaneEvent] = []
@@ -139,6 +144,7 @@ def _race(options: Namespace) -> int:
         spec,
         lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
         None if out is None else _screen_on(out),
+        settle_threads=options.threads is None,
     )
     try:
         if options.save is not None:
@@ -231,7 +237,7 @@ JSON = option("--json", action="store_true", help="print one JSON object on stdo
 TARGET = option("--target", metavar="T", type=words, help="a hub repository or a local folder (default: the bundled Gemma 3 270M)")
 DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured)")
 DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
-THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice)")
+THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)")
 
 RACE = Command(
     (

@@ -47,7 +47,7 @@ def decode(
     try:
         started = clock()
         _, hidden = target.extend(committed[:-1], 0)
-        _guard(drafter.prefill, committed, hidden)
+        _guard(drafter.prefill, tuple(committed), hidden)
         target.synchronize()
         yield Started(len(committed), clock() - started)
 
@@ -96,7 +96,7 @@ def decode(
 
 def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: int, vocab_size: int) -> Draft:
     """A draft that is safe to verify. Raises DrafterError where the drafter raised or broke its contract."""
-    draft = _guard(drafter.propose, committed, hidden, k)
+    draft = _guard(drafter.propose, tuple(committed), hidden, k)  # a tuple: a drafter cannot change what was committed
     if not isinstance(draft, Draft) or not isinstance(draft.token_ids, tuple):
         raise DrafterError(f"the drafter proposed {type(draft).__name__} {str(draft)[:60]!r}, which is no Draft of a tuple of token ids")
     ids = draft.token_ids

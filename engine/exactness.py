@@ -16,39 +16,41 @@ import platform
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import torch
 import transformers
 from torch import Tensor
 
 from . import cache
+from .operators import operator_classes
 from .progress import Progress, silent
 from .sampling import Sampler
 from .target import Prepared, StaticTarget
 from .widths import WidthClasses
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 1
+PROBE_VERSION = 2
 MIN_ROWS = 16
-NUM_REPLAYS = 2
 
 
 @torch.inference_mode()
 def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0, progress: Progress = silent) -> WidthClasses:
-    """Decode one random sequence at every width, first one token a step, then replayed under random accept patterns, rejected rows and cache behind
-    the pointer filled with garbage; compare every committed row of logits and every committed key and value bit by bit.
+    """Decode one random sequence at every width, in the middle of the cache and at its beginning: one token a step, whole steps, random accept
+    patterns, with rejected rows and the cache behind the pointer filled with garbage; compare every committed row of logits and every committed
+    key and value bit by bit.
 
-    Raises nothing: widths that fail are listed as unstable."""
+    Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree too (`operators.py`)."""
     rng = random.Random(seed)
     num_rows = max(MIN_ROWS, max(widths))
-    start = min(length - num_rows - max(widths), max(8, length // 2))
+    starts = (min(length - num_rows - max(widths), max(8, length // 2)), 1)
     tokens = [rng.randrange(prepared.vocab_size) for _ in range(num_rows)]
     target = StaticTarget(prepared, length, widths)
     generator = torch.Generator().manual_seed(seed)
     context = [tuple((torch.randn(side.shape, generator=generator) * 0.5).to(side) for side in layer) for layer in target.kv]
 
-    def run(width: int, pattern: Callable[[], int]) -> tuple[Tensor, list[Tensor]]:
-        """Commit `tokens`, `pattern()` of them a step, from the same context; returns logits [num_rows, vocab] and the keys and values written."""
+    def run(width: int, start: int, pattern: Callable[[], int]) -> list[Tensor]:
+        """Commit `tokens`, `pattern()` of them a step, from the same context; the logits [num_rows, vocab] and the keys and values written."""
         for buffers, originals in zip(target.kv, context, strict=True):
             for buffer, original in zip(buffers, originals, strict=True):
                 buffer.copy_(original)
@@ -62,22 +64,29 @@ def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0,
             done += num_kept
             target.rollback(start + done)
         written = slice(start, start + num_rows)
-        return torch.cat(rows), [side[:, :, written].clone() for layer in target.kv for side in layer]
+        return [torch.cat(rows), *(side[:, :, written].clone() for layer in target.kv for side in layer)]
 
-    reference: dict[int, tuple[Tensor, list[Tensor]]] = {}
+    reference: dict[int, list[Tensor]] = {}
     unstable: list[int] = []
     for done, width in enumerate(widths):
         progress(f"finding out which widths are exact on this device: width {width}", done / len(widths))
-        first = run(width, lambda: 1)
-        patterns = [lambda w=width: w] + [lambda w=width: rng.randint(1, w)] * (NUM_REPLAYS - 1)
-        if all(_same_bits(first, run(width, pattern)) for pattern in patterns):
-            reference[width] = first
+        whole, mixed = partial(int, width), partial(rng.randint, 1, width)
+        middle, beginning = starts
+        first, early = run(width, middle, partial(int, 1)), run(width, beginning, whole)
+        if _same_bits(first, run(width, middle, whole)) and _same_bits(first, run(width, middle, mixed)) and _same_bits(early, run(width, beginning, mixed)):
+            reference[width] = first + early
         else:
             unstable.append(width)
 
+    progress("finding out which widths run the same kernels", None)
+    groups, placed = operator_classes(prepared, length, list(reference), seed)
+    unstable = sorted({*unstable, *placed})
     classes: list[list[int]] = []
     for width, rows in reference.items():
-        home = next((c for c in classes if _same_bits(reference[c[0]], rows)), None)
+        if width in placed:
+            continue
+        group = next(g for g in groups if width in g)
+        home = next((c for c in classes if c[0] in group and _same_bits(reference[c[0]], rows)), None)
         if home is None:
             classes.append([width])
         else:
@@ -85,8 +94,8 @@ def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0,
     return WidthClasses(tuple(map(tuple, classes)), tuple(unstable))
 
 
-def _same_bits(a: tuple[Tensor, list[Tensor]], b: tuple[Tensor, list[Tensor]]) -> bool:
-    return all(torch.equal(_bits(x), _bits(y)) for x, y in zip([a[0], *a[1]], [b[0], *b[1]], strict=True))
+def _same_bits(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(_bits(x), _bits(y)) for x, y in zip(a, b, strict=True))
 
 
 def _bits(x: Tensor) -> Tensor:
@@ -118,8 +127,10 @@ def probe_cached(prepared: Prepared, digest: str, length: int, widths: Sequence[
     name = f"widths-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
     if (known := cache.read_json(name)) is not None:
         try:
-            if known["fingerprint"] == key:
-                return WidthClasses(tuple(tuple(map(int, c)) for c in known["classes"]), tuple(map(int, known["unstable"])))
+            found = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
+            judged = [*found.unstable, *(width for c in found.classes for width in c)]
+            if known["fingerprint"] == key and all(type(width) is int for width in judged) and sorted(judged) == sorted(widths):
+                return found
         except (KeyError, TypeError, ValueError):
             log.warning("ignoring a damaged probe result in the cache: %s", name)
     found = probe(prepared, length, widths, progress=progress)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .attention import NAME, Shape, StepState, additive_masks, shape_of
+from .attention import NAME, Shape, StepState, additive_masks, shape_of, windows_of
 from .errors import UnsupportedModel, UsageError
 from .graphs import FixedCall
 from .packing import can_pack, pack
@@ -49,6 +49,16 @@ def prepare(model: PreTrainedModel, packed: bool | None = None) -> Prepared:
 
     The fixed step is then compared with the stock model on a few tokens. Raises UnsupportedModel if they disagree: whatever an architecture
     does beyond what the fixed step reproduces is refused, never ignored."""
+    kind = type(model).__name__
+    try:
+        return _prepare(model, packed)
+    except UnsupportedModel:
+        raise
+    except Exception as error:  # architectures differ in any way; what does not fit shows as any error of theirs
+        raise UnsupportedModel(f"{kind} does not run on the fixed step: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}") from error
+
+
+def _prepare(model: PreTrainedModel, packed: bool | None) -> Prepared:
     shape = shape_of(model)
     weight = next(model.parameters())
     device, dtype = weight.device, weight.dtype
@@ -71,9 +81,16 @@ def prepare(model: PreTrainedModel, packed: bool | None = None) -> Prepared:
 
 def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
     target = StaticTarget(prepared, LENGTH_BUCKET, (len(ids),))
-    logits, _ = target.extend(ids, len(ids))
-    if not all(bool(keys[:, :, : len(ids)].any()) for keys, _ in target.kv):
-        raise UnsupportedModel(f"{type(prepared.model).__name__} has layers that do not go through the attention interface")
+    seen: dict[int, int | None] = {}
+    logits, _ = target.forward(torch.tensor([ids], device=prepared.device), seen)
+    if seen != (wanted := windows_of(prepared.model)):
+        layer = next(layer for layer in wanted if seen.get(layer, -1) != wanted[layer])
+        what = f"is configured for window {wanted[layer]}, and asks for {seen[layer]}" if layer in seen else "does not go through"
+        raise UnsupportedModel(
+            f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface"
+            if layer not in seen
+            else f"{type(prepared.model).__name__}: layer {layer} {what} in the attention interface"
+        )
     error, scale = float((logits.float() - stock).abs().mean()), float(stock.std())
     bound = (0.1 if prepared.dtype in (torch.bfloat16, torch.float16) else 1e-3) * scale
     if not error <= bound:
@@ -82,16 +99,26 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
         )
 
 
-def _forward(
-    prepared: Prepared, kv: list[tuple[Tensor, Tensor]], pointer: Tensor, columns: Tensor, hidden_layers: tuple[int, ...], ids: Tensor, want_logits: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers."""
-    at = pointer + columns[: ids.shape[1]]
-    state = StepState(at, kv, additive_masks(prepared.shape, at, columns, prepared.dtype))
-    out = prepared.model.get_decoder()(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(hidden_layers), state=state)
-    hidden = torch.cat([out.hidden_states[layer][0] for layer in hidden_layers], dim=-1) if hidden_layers else None
-    logits = prepared.model.get_output_embeddings()(out.last_hidden_state[0]) if want_logits else None
-    return logits, hidden
+@dataclass(frozen=True)
+class Buffers:
+    """The buffers of one sequence, all of them device tensors that stay in place."""
+
+    prepared: Prepared
+    kv: list[tuple[Tensor, Tensor]]
+    pointer: Tensor
+    columns: Tensor
+    hidden_layers: tuple[int, ...]
+
+    def forward(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
+        """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
+        The logits are those of the model's own forward, with whatever it does to them."""
+        model = self.prepared.model
+        at = self.pointer + self.columns[: ids.shape[1]]
+        state = StepState(at, self.kv, additive_masks(self.prepared.shape, at, self.columns, self.prepared.dtype), seen)
+        run = model if want_logits else model.get_decoder()
+        out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
+        hidden = torch.cat([out.hidden_states[layer][0] for layer in self.hidden_layers], dim=-1) if self.hidden_layers else None
+        return out.logits[0] if want_logits else None, hidden
 
 
 class StaticTarget:
@@ -115,8 +142,8 @@ class StaticTarget:
         self._columns = torch.arange(length, device=device)
         self._pointer = torch.zeros(1, dtype=torch.long, device=device)
         self._ids = {width: torch.zeros(1, width, dtype=torch.long, device=device) for width in self.widths}
-        self._forward = partial(_forward, prepared, self.kv, self._pointer, self._columns, self.hidden_layers)
-        self._steps = {width: FixedCall(partial(self._forward, self._ids[width], True), device) for width in self.widths}
+        self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers)
+        self._steps = {width: FixedCall(partial(self._buffers.forward, self._ids[width], True), device) for width in self.widths}
         self._checksum_weights: Tensor | None = None
 
     @torch.inference_mode()
@@ -139,7 +166,7 @@ class StaticTarget:
         hidden = []
         for start in range(0, len(token_ids), PREFILL_CHUNK):
             chunk = token_ids[start : start + PREFILL_CHUNK]
-            _, rows = self._forward(torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False)
+            _, rows = self._buffers.forward(torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False)
             self.jump(self.length + len(chunk))
             if rows is not None:
                 hidden.append(rows)
@@ -177,6 +204,13 @@ class StaticTarget:
             self._checksum_weights = (x ^ (x >> 29)) * -4658895280553007687 | 1
         bits = logits.contiguous().view(torch.int16 if logits.element_size() == 2 else torch.int32)
         return tuple(int((row.long() * self._checksum_weights).sum()) & (2**64 - 1) for row in bits)
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, seen: dict[int, int | None]) -> tuple[Tensor, Tensor | None]:
+        """One direct forward of ids [1, n] that moves nothing, noting which window each layer asked for: to check a model."""
+        logits, hidden = self._buffers.forward(ids, True, seen)
+        assert logits is not None
+        return logits, hidden
 
     @torch.inference_mode()
     def warm(self, prompt_ids: Sequence[int] = ()) -> None:

@@ -1,5 +1,5 @@
 """Every test run: no network, one thread (tests that need two ask for them: on a busy machine threads wait for each other ten times as long as they
-compute), and properties that try the same examples each time (HYPOTHESIS_PROFILE=explore looks for new ones)."""
+compute, above all where they spin), and properties that try the same examples each time (HYPOTHESIS_PROFILE=explore looks for new ones)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 from hypothesis import HealthCheck, settings

@@ -1,13 +1,15 @@
 // Everything around the texts: figures, ratio, track, verdict, acceptance, facts. Reads values, writes text.
 
 const VERDICTS = {
+  __proto__: null,
   identical_bits: ["\u2261", "Identical, bit for bit", "Speculation changed the speed and nothing else: the same tokens, from scores that agree to the last bit."],
   identical_tokens: ["=", "Identical tokens", "Speculation changed the speed and not one token of the text."],
   near_tie: ["\u2248", "Near-tie flip", "Two candidates were so close that rounding at another width decided between them; neither text is wrong."],
   different: ["\u2715", "Different: a fault", "This must not happen: both lanes should have written the same. Please report it, with the race file."],
   same_distribution: ["\u223c", "Same distribution only", "These lanes promise the same odds for every token, not the same tokens; a difference is no fault."],
 };
-const RIBBONS = { RECORDED: "an earlier race, played from its file", SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own", SIMULATED: "these numbers were not measured" };
+const RIBBONS = { __proto__: null, RECORDED: "an earlier race, played from its file", SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own", SIMULATED: "these numbers were not measured" };
+const GRADE = /^(?:identical, bit for bit|identical tokens|near-tie flip|a fault): /;    // the engine's sentence begins with what stands above it
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
 
 function write(node, words) {
@@ -74,6 +76,8 @@ class Board {
     const [left, right] = sideNames.map((name) => metrics?.[name]), plain = metrics?.plain, { refs } = this;
     write(refs.leftFigure, rate(left?.tokens_per_s));
     write(refs.rightFigure, rate(right?.tokens_per_s));
+    refs.leftFigure.classList.toggle("pf-none", !left?.tokens_per_s);
+    refs.rightFigure.classList.toggle("pf-none", !right?.tokens_per_s);
     write(refs.fastest, plain?.tokens_per_s ? `fastest plain: ${rate(plain.tokens_per_s)} tok/s; the ratio is against this` : "fastest plain: –");
     write(refs.perStep, right?.mean_acceptance_length ? `${right.mean_acceptance_length.toFixed(2)} tokens a step; ${left?.mean_acceptance_length?.toFixed(2) ?? "–"} on the left` : "tokens a step: –");
     const known = typeof speedup === "number";
@@ -100,7 +104,7 @@ class Board {
       const n = counts[side];
       row.row.hidden = n === null;
       if (n === null) continue;
-      row.run.style.transform = `scaleX(${total ? Math.min(1, n / total) : 0})`;
+      row.run.style.clipPath = `inset(0 ${100 - 100 * (total ? Math.min(1, n / total) : 0)}% 0 0)`;
       write(row.count, String(n));
     }
     for (const side of ["left", "right"]) {
@@ -117,7 +121,7 @@ class Board {
     write(refs.verdictIcon, known ? VERDICTS[verdict.kind][0] : "");
     write(refs.verdictWord, known ? VERDICTS[verdict.kind][1] : "");
     write(refs.verdictMeans, known ? VERDICTS[verdict.kind][2] : "");
-    write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "");
+    write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence).replace(GRADE, "")) : "");
     write(refs.verdictRows, known ? comparedWords(verdict) : "");
     write(refs.plainVerdict, plainVerdict ? `Against the fastest plain lane: ${oneLine(plainVerdict.sentence)}.` : "");
     const first = known && verdict.first_difference;

@@ -1,8 +1,6 @@
 // Tokens over lane time as one SVG: the paths are in data units (milliseconds, tokens) and only ever grow; a transform scales them.
 
 const SVG = "http://www.w3.org/2000/svg";
-const CHART_HEIGHT = 220;
-const MARGIN = { left: 44, right: 16, top: 14, bottom: 30 };
 const STEPS_OF_SCALE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
 function svg(tag, className, attributes = {}) {
@@ -22,7 +20,7 @@ class Line {
   constructor(kind) {
     this.path = svg("path", `pf-line pf-line-${kind}`);
     this.ghost = svg("path", `pf-line pf-ghost pf-line-${kind}`);
-    this.dot = svg("circle", `pf-dot pf-line-${kind}`, { r: 4 });
+    this.dot = svg("circle", `pf-dot pf-line-${kind}`, { r: 4.5 });
     this.label = svg("text", `pf-line-label pf-label-${kind}`);
     this.clear();
   }
@@ -46,8 +44,8 @@ class Line {
 
 class Chart {
   constructor(box) {
-    this.width = 600;
-    this.svg = svg("svg", "pf-chart-svg", { role: "img", height: CHART_HEIGHT, "aria-label": "Tokens over lane time" });
+    this.resize(600);
+    this.svg = svg("svg", "pf-chart-svg", { role: "img", "aria-label": "Tokens over lane time" });
     this.axes = svg("g", "pf-axes");
     this.data = svg("g");
     this.head = svg("line", "pf-playhead");
@@ -57,7 +55,14 @@ class Chart {
     this.svg.append(this.axes, this.data, this.head, ...lines.flatMap((line) => [line.dot, line.label]));
     box.append(this.svg);
     this.scale = { ms: 0, tokens: 0 };
-    new ResizeObserver(([entry]) => { this.width = Math.max(200, entry.contentRect.width); this.scale = { ms: 0, tokens: 0 }; this.redraw?.(); }).observe(box);
+    new ResizeObserver(([entry]) => { this.resize(Math.max(200, entry.contentRect.width)); this.redraw?.(); }).observe(box);
+  }
+
+  // The picture is drawn in pixels, so that its words have the size of the page's.
+  resize(width) {
+    const em = width > 1400 ? 1.45 : 1;
+    Object.assign(this, { width, em, height: Math.round(Math.max(220, Math.min(520, width * 0.26))), scale: { ms: 0, tokens: 0 } });
+    this.margin = { left: 44 * em, right: 16, top: 14 * em, bottom: 30 * em };
   }
 
   clear() {
@@ -74,6 +79,7 @@ class Chart {
     const present = Object.keys(this.lines).filter((key) => lanes[key]);
     const ms = Math.max(...present.map((key) => 1000 * lanes[key].clock), 100), tokens = Math.max(...present.map((key) => lanes[key].tokens[lanes[key].steps.length]), 10);
     this.rescale(whole ? ms : ceiling(ms), ceiling(tokens));
+    const spots = [];
     for (const key of present) {
       const line = this.lines[key], lane = lanes[key], n = counts[key];
       line.draw(lane, n, whole);
@@ -82,38 +88,51 @@ class Chart {
       line.dot.setAttribute("cx", x);
       line.dot.setAttribute("cy", y);
       const left = x > this.width * 0.62;
-      line.label.textContent = n ? `${names[key]} ${lane.tokens[n]}` : "";
+      line.label.textContent = n ? `${oneLine(names[key]).slice(0, 24)} ${lane.tokens[n]}` : "";
       line.label.setAttribute("text-anchor", left ? "end" : "start");
       line.label.setAttribute("x", x + (left ? -9 : 9));
-      line.label.setAttribute("y", Math.max(MARGIN.top, key === "right" ? y - 6 : y + 16));
+      spots.push({ key, x, y, label: line.label });
     }
+    this.putLabels(spots);
     this.head.setAttribute("visibility", whole ? "visible" : "hidden");
     this.head.setAttribute("transform", `translate(${this.x(1000 * t)} 0)`);
   }
 
-  x(ms) { return MARGIN.left + (ms / this.scale.ms) * (this.width - MARGIN.left - MARGIN.right); }
+  // The speculative lane's words above its point, the others' below; where two would meet, the later one is moved down.
+  putLabels(spots) {
+    const taken = [];
+    for (const { key, x, y, label } of spots.toSorted((a, b) => a.y - b.y)) {
+      let at = key === "right" ? Math.max(this.margin.top, y - 7 * this.em) : y + 17 * this.em;
+      while (taken.some((other) => Math.abs(other.x - x) < 150 * this.em && Math.abs(other.at - at) < 15 * this.em)) at += 16 * this.em;
+      label.setAttribute("y", at);
+      taken.push({ x, at });
+    }
+  }
 
-  y(tokens) { return CHART_HEIGHT - MARGIN.bottom - (tokens / this.scale.tokens) * (CHART_HEIGHT - MARGIN.top - MARGIN.bottom); }
+  x(ms) { return this.margin.left + (ms / this.scale.ms) * (this.width - this.margin.left - this.margin.right); }
+
+  y(tokens) { return this.height - this.margin.bottom - (tokens / this.scale.tokens) * (this.height - this.margin.top - this.margin.bottom); }
 
   rescale(ms, tokens) {
     if (ms === this.scale.ms && tokens === this.scale.tokens) return;
     this.scale = { ms, tokens };
-    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${CHART_HEIGHT}`);
+    this.svg.setAttribute("height", this.height);
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     const sx = (this.x(ms) - this.x(0)) / ms, sy = (this.y(0) - this.y(tokens)) / tokens;
     this.data.setAttribute("transform", `translate(${this.x(0)} ${this.y(0)}) scale(${sx} ${sy})`);
-    this.head.setAttribute("y1", MARGIN.top);
-    this.head.setAttribute("y2", CHART_HEIGHT - MARGIN.bottom);
+    this.head.setAttribute("y1", this.margin.top);
+    this.head.setAttribute("y2", this.height - this.margin.bottom);
     const marks = [];
     const step = ceiling(tokens / 4);
     for (let n = 0; n <= tokens * 1.001; n += step) {
-      marks.push(svg("line", "pf-grid", { x1: MARGIN.left, x2: this.width - MARGIN.right, y1: this.y(n), y2: this.y(n) }));
-      const label = svg("text", "pf-tick", { x: MARGIN.left - 8, y: this.y(n) + 4, "text-anchor": "end" });
+      marks.push(svg("line", "pf-grid", { x1: this.margin.left, x2: this.width - this.margin.right, y1: this.y(n), y2: this.y(n) }));
+      const label = svg("text", "pf-tick", { x: this.margin.left - 8, y: this.y(n) + 4 * this.em, "text-anchor": "end" });
       label.textContent = String(Math.round(n));
       marks.push(label);
     }
     const every = ceiling(ms / (this.width < 420 ? 3 : 6));
     for (let m = 0; m <= ms * 1.001; m += every) {
-      const label = svg("text", "pf-tick", { x: this.x(m), y: CHART_HEIGHT - 10, "text-anchor": m ? "middle" : "start" });
+      const label = svg("text", "pf-tick", { x: this.x(m), y: this.height - 10 * this.em, "text-anchor": m ? "middle" : "start" });
       label.textContent = m ? `${+(m / 1000).toPrecision(3)} s` : "0";
       marks.push(label);
     }
@@ -126,11 +145,11 @@ function bars(box, items, className) {
   const key = JSON.stringify(items);
   if (box.dataset.drawn === key) return;
   box.dataset.drawn = key;
-  const slot = 34, height = 104, width = Math.max(slot, items.length * slot), foot = 34;
-  const picture = svg("svg", `pf-bars-svg ${className}`, { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": items.map((item) => `${item.label}: ${item.words}`).join(", ") });
+  const slot = 29, height = 104, width = Math.max(slot, items.length * slot), foot = 34;
+  const picture = svg("svg", `pf-bars-svg ${className}`, { viewBox: `0 0 ${width} ${height}`, style: `width:${width / 15}em`, role: "img", "aria-label": items.map((item) => `${item.label}: ${item.words}`).join(", ") });
   items.forEach((item, i) => {
     const tall = Math.max(1, item.value * (height - foot - 4)), top = height - foot - tall + 2;
-    picture.append(svg("rect", "pf-bar", { x: i * slot + 4, y: top, width: slot - 8, height: tall, rx: 1.5 }));
+    picture.append(svg("rect", "pf-bar", { x: i * slot + 3, y: top, width: slot - 6, height: tall, rx: 1.5 }));
     const [place, words] = [svg("text", "pf-tick", { x: i * slot + slot / 2, y: height - 18, "text-anchor": "middle" }), svg("text", "pf-bar-words", { x: i * slot + slot / 2, y: height - 4, "text-anchor": "middle" })];
     place.textContent = item.label;
     words.textContent = item.words;

@@ -18,7 +18,9 @@ function stepNode(step) {
   node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
   node.tabIndex = -1;
   node.setAttribute("role", "listitem");
-  for (const piece of tokensOf(step)) node.append(tokenNode(piece));
+  const words = make("span", "pf-words");
+  words.append(...tokensOf(step).map(tokenNode));
+  node.append(words);
   return node;
 }
 
@@ -95,7 +97,10 @@ class Popover {
       if (node) { this.open(node); this.pinned = true; } else if (!box.contains(event.target)) this.close();
     });
     root.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
-    root.addEventListener("scroll", () => this.close(), { capture: true, passive: true });
+    root.addEventListener("scroll", (event) => {      // a focused step may have been scrolled into view just now
+      if (!this.target || event.target === box) return;
+      if (document.activeElement === this.target) this.place(this.target); else this.close();
+    }, { capture: true, passive: true });
   }
 
   closeSoon() {

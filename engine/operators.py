@@ -1,0 +1,100 @@
+"""The probe's magnifying glass: every distinct operator of a model alone, on many random rows.
+
+Two kernels that sum in another order differ in the last bits of float32 and, rounded to bfloat16, in one value of tens of thousands. A replay of
+the whole model compares few rows of a small model and can miss that; a linear alone costs microseconds, so thousands of rows of each can be
+compared. A kernel is chosen by shape, dtype and layout, never by the weights' values, so one module of each shape stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from .attention import additive_masks, attend_rows
+from .packing import PackedLinear
+from .target import Prepared
+
+LINEAR_VALUES, LINEAR_ROWS = 2**22, (16, 4096)
+ATTENTION_VALUES, ATTENTION_ROUNDS, ATTENTION_ROWS = 2**20, (2, 48), 64
+
+
+@torch.inference_mode()
+def operator_classes(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0) -> tuple[list[tuple[int, ...]], set[int]]:
+    """Groups of widths at which every distinct operator gives the same bits for the same rows; and the widths at which a linear gives a row other
+    bits at another place among the same rows."""
+    generator = torch.Generator().manual_seed(seed)
+    groups, unstable = [tuple(widths)], set()
+    for rows, linear in _linears(prepared, generator):
+        unstable |= {w for w in widths if not torch.equal(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))}
+        groups = _split(groups, partial(_in_blocks, rows, call=linear))
+    for at_width in _attention(prepared, length, generator):
+        groups = _split(groups, at_width)
+    return groups, unstable
+
+
+def _split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> list[tuple[int, ...]]:
+    """The groups, each divided into those widths whose results are bit-equal."""
+    parts: list[tuple[int, ...]] = []
+    for group in groups:
+        found: list[tuple[Tensor, list[int]]] = []
+        for width in group:
+            result = at_width(width)
+            home = next((members for rows, members in found if torch.equal(rows, result)), None)
+            if home is None:
+                found.append((result, [width]))
+            else:
+                home.append(width)
+        parts += [tuple(members) for _, members in found]
+    return parts
+
+
+def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Tensor:
+    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block filled up with the first row; [n, out]."""
+    missing = -len(rows) % width
+    full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
+    return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]
+
+
+def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+    """Random rows [n, in] for one linear of each kind and shape, and the linear."""
+    distinct: dict[tuple, nn.Linear | PackedLinear] = {}
+    for module in prepared.model.modules():
+        if isinstance(module, (nn.Linear, PackedLinear)):
+            distinct[type(module), module.in_features, module.out_features, module.bias is None] = module
+
+    for linear in distinct.values():
+        num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
+        yield torch.randn(num_rows, linear.in_features, generator=generator).to(prepared.device, prepared.dtype), linear
+
+
+def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:
+    """Attention of random queries over random keys and values, at each of the model's windows: width -> rows."""
+    shape, columns = prepared.shape, torch.arange(length, device=prepared.device)
+    heads = shape.num_kv_heads * shape.groups
+    num_rows = min(ATTENTION_ROWS, length // 2)
+    rounds = max(ATTENTION_ROUNDS[0], min(ATTENTION_ROUNDS[1], ATTENTION_VALUES // (num_rows * heads * shape.head_dim)))
+
+    def random(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)
+
+    for _ in range(rounds):
+        queries, keys, values = random(num_rows, heads, shape.head_dim), *(random(1, shape.num_kv_heads, length, shape.head_dim) for _ in range(2))
+        first = int(torch.randint(1, length - num_rows - 64, (1,), generator=generator)) if length > num_rows + 65 else 1
+        places = torch.arange(first, first + num_rows, device=prepared.device)
+
+        def at_width(width: int, queries: Tensor = queries, keys: Tensor = keys, values: Tensor = values, places: Tensor = places) -> Tensor:
+            parts = []
+            for start in range(0, num_rows, width):
+                count = min(width, num_rows - start)
+                at = (places[start] + torch.arange(width, device=prepared.device)).clamp_(max=length - 1)
+                block = queries[start : start + count]
+                block = torch.cat([block, block[:1].expand(width - count, *block.shape[1:])]) if count < width else block
+                masks = additive_masks(shape, at, columns, prepared.dtype)
+                for window in shape.windows:
+                    parts.append((window, attend_rows(block.transpose(0, 1)[None], keys, values, masks[window], None)[0][:count]))
+            return torch.cat([rows for window in shape.windows for w, rows in parts if w == window])
+
+        yield at_width

@@ -1,0 +1,64 @@
+"""Races without a model, for tests of the stage: real events of a recording, handed out at a pace of our choosing, by a backend that counts who runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from engine.events import LaneEvent
+from engine.recording import events_of
+
+
+class StagedRace:
+    """A race whose steps take `step_s` each."""
+
+    def __init__(self, backend: StagedBackend) -> None:
+        self._backend = backend
+
+    def header(self) -> dict[str, Any]:
+        skipped = ("schema", "format", "events", "verdict", "plain_verdict")
+        return {key: value for key, value in self._backend.recording.items() if key not in skipped}
+
+    def events(self) -> Iterator[LaneEvent]:
+        self._backend.begin()
+        try:
+            for event in events_of(self._backend.recording):
+                time.sleep(self._backend.step_s)
+                yield event
+                self._backend.fail()
+        finally:
+            self._backend.end()
+
+    def result(self) -> dict[str, Any]:
+        return {key: self._backend.recording[key] for key in ("verdict", "plain_verdict")}
+
+
+class StagedBackend:
+    """Prepares StagedRaces. `running` is how many are between their first event and their end, `most` the most there ever were."""
+
+    def __init__(self, recording: dict[str, Any], step_s: float = 0.0, prepare_s: float = 0.0, failing: Callable[[], None] | None = None) -> None:
+        self.recording, self.step_s, self.prepare_s = recording, step_s, prepare_s
+        self.fail = failing or (lambda: None)
+        self.running = self.most = self.ended = 0
+        self.lock = threading.Lock()
+        self.orders: list[Any] = []
+
+    def prepare(self, order: Any, progress: Callable[[str, float | None], None]) -> StagedRace:
+        self.orders.append(order)
+        ends = time.monotonic() + self.prepare_s
+        while time.monotonic() < ends:
+            progress("preparing something", 0.5)
+            time.sleep(0.01)
+        return StagedRace(self)
+
+    def begin(self) -> None:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+
+    def end(self) -> None:
+        with self.lock:
+            self.running -= 1
+            self.ended += 1
