@@ -21,9 +21,7 @@ def theme() -> gr.themes.Base:
     """Paper and ink, one blue. The fonts ship with Gradio, in these two weights: nothing is fetched."""
     sans = (gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700)), "system-ui", "sans-serif")
     mono = (gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "monospace")
-    return gr.themes.Base(
-        primary_hue=BLUE, secondary_hue=BLUE, neutral_hue=INK, font=sans, font_mono=mono, radius_size=gr.themes.sizes.radius_sm, spacing_size=gr.themes.sizes.spacing_md
-    ).set(
+    return gr.themes.Base(primary_hue=BLUE, secondary_hue=BLUE, neutral_hue=INK, font=sans, font_mono=mono, radius_size=gr.themes.sizes.radius_sm, spacing_size=gr.themes.sizes.spacing_md).set(
         body_background_fill="*neutral_50",
         body_background_fill_dark="*neutral_950",
         body_text_color="*neutral_900",

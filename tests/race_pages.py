@@ -25,8 +25,32 @@ TEXT = """[
   {"name": "Edsger Dijkstra", "born": 1930, "city": "Rotterdam", "field": "algorithms"}
 ]
 """
-HOSTILE = ["${window.ran=1}", "{{constructor}}", "`+(window.ran=1)+`", "</script><script>window.ran=1</script>", "<img src=x onerror=window.ran=1>", "\u202eevil\u202c", "a\u200bb", "\ufeff", "👩\u200d", "\U0001f680",
-           "👩\u200d💻", "W" * 10_000, "\x00\x07\x1b[31m", "\r\n", "\t\n\n", "é\u0301\u0301\u0301", "\u2028", "مرحبا", "\\u003cb>", "", "'\"&amp;", "javascript:alert(1)", "__proto__", "\U000e0041"]
+HOSTILE = [
+    "${window.ran=1}",
+    "{{constructor}}",
+    "`+(window.ran=1)+`",
+    "</script><script>window.ran=1</script>",
+    "<img src=x onerror=window.ran=1>",
+    "\u202eevil\u202c",
+    "a\u200bb",
+    "\ufeff",
+    "👩\u200d",
+    "\U0001f680",
+    "👩\u200d💻",
+    "W" * 10_000,
+    "\x00\x07\x1b[31m",
+    "\r\n",
+    "\t\n\n",
+    "é\u0301\u0301\u0301",
+    "\u2028",
+    "مرحبا",
+    "\\u003cb>",
+    "",
+    "'\"&amp;",
+    "javascript:alert(1)",
+    "__proto__",
+    "\U000e0041",
+]
 
 ARTEFACTS = Path(__file__).parent.parent / "artefacts"
 TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step => [step.dataset.lane, +step.dataset.step,

@@ -41,9 +41,7 @@ def lane_steps(draw: st.DrawFn, token_ids: list[int], k: int, audit: bool) -> li
         pieces = tuple(map(piece, committed))
         drafted = (*left[:right], *wrong)
         checksums = tuple((token * 2**40 + position + i) % 2**64 for i, token in enumerate(committed)) if audit else ()
-        out.append(
-            Step(len(out), position, drafted, right, tuple(committed), draw(seconds), draw(seconds), draw(st.integers(num_drafted + 1, 8)), pieces, tuple(map(piece, drafted)), checksums)
-        )
+        out.append(Step(len(out), position, drafted, right, tuple(committed), draw(seconds), draw(seconds), draw(st.integers(num_drafted + 1, 8)), pieces, tuple(map(piece, drafted)), checksums))
         position += n
     return out
 

@@ -169,7 +169,12 @@ def test_help_names_every_option() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--drafter", "nonsense"], "unknown drafter 'nonsense'"), (["--port", "99999"], "from 1 to 65535"), (["--dtype", "int3"], "bfloat16"), (["--host", "no.such.host.invalid"], "no.such.host.invalid")],
+    [
+        (["--drafter", "nonsense"], "unknown drafter 'nonsense'"),
+        (["--port", "99999"], "from 1 to 65535"),
+        (["--dtype", "int3"], "bfloat16"),
+        (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
+    ],
 )
 def test_unusable_arguments_are_one_line(arguments, words) -> None:
     """A typing error on the command line is answered before anything is served."""

@@ -27,11 +27,10 @@ from engine.spec import SamplingParams
 from engine.target import Prepared, prepare
 from engine.widths import WidthClasses
 
-WIDTHS = (1, 2, 4, 6, 8)
+WIDTHS = (1, 2, 4, 8)
 Configuration = tuple[str, torch.dtype, bool | None]
 CONFIGURATIONS: list[Configuration] = [
     ("gemma3", torch.bfloat16, None),
-    ("llama", torch.float32, None),
     ("mistral", torch.bfloat16, False),
     ("qwen3", torch.float32, False),
     ("trained", torch.bfloat16, None),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafters.ngram import LONG_MATCH, MAX_CANDIDATES, MAX_MATCH, TRUST, NgramDrafter, min_match_of
+from engine.drafters.ngram import LONG_MATCH, MAX_CANDIDATES, MAX_MATCH, NEIGHBOURHOOD, TRUST, NgramDrafter, min_match_of
 from engine.errors import UsageError
 
 TEXTS = st.integers(1, 6).flatmap(lambda size: st.lists(st.integers(0, size), min_size=1, max_size=400))
@@ -32,7 +32,8 @@ def expected(text: list[int], k: int, min_match: int) -> list[int]:
     length_at = {p: next((i for i in range(min(p, MAX_MATCH)) if text[p - 1 - i] != text[-1 - i]), min(p, MAX_MATCH)) for p in starts}
     longest = max(length_at.values())
     copies = []
-    for start in [p for p in starts if length_at[p] == longest][:2]:
+    alike = {p: len(set(text[-NEIGHBOURHOOD:]) & set(text[max(0, p - NEIGHBOURHOOD) : p])) for p in starts}
+    for start in sorted([p for p in starts if length_at[p] == longest], key=lambda p: (-alike[p], -p))[:2]:
         grown = list(text)
         for i in range(k):
             grown.append(grown[start + i])
@@ -53,6 +54,13 @@ def propose(text: list[int], k: int, min_match: int = 1) -> list[int]:
 def test_the_index_finds_what_brute_force_finds(text, k, min_match):
     """The chains would miss a match, prefer a shorter or an older one, or copy from beside it."""
     assert propose(text, k, min_match) == expected(text, k, min_match)
+
+
+def test_after_a_value_that_differs_the_copy_goes_on_with_the_same_field():
+    """The most recent of equally short matches, another field of the record, would be drafted after every value."""
+    key, quote, end = (11, 12, 13), 7, 8
+    record = [t for name, value in zip(key, (21, 22, 23), strict=True) for t in (name, quote, value, end)]
+    assert propose([*record, 9, *record, 9, 11, quote, 99, end], 3)[:1] == [12]
 
 
 @given(TEXTS, st.integers(0, 15), st.integers(1, 6), st.randoms(use_true_random=False))

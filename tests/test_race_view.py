@@ -114,6 +114,7 @@ def test_a_new_race_clears_the_old(page: Any) -> None:
 
 # ---- replay
 
+
 @pytest.mark.browser
 def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
     """Arrow keys go from step to step, Home and End to the ends, space plays and pauses."""

@@ -21,7 +21,16 @@ SHORT = race_over(words_of(TEXT)[:60], seed=5)
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("kind, word", [("identical_bits", "Identical, bit for bit"), ("identical_tokens", "Identical tokens"), ("near_tie", "Near-tie flip"), ("different", "Different: a fault"), ("same_distribution", "Same distribution only")])
+@pytest.mark.parametrize(
+    "kind, word",
+    [
+        ("identical_bits", "Identical, bit for bit"),
+        ("identical_tokens", "Identical tokens"),
+        ("near_tie", "Near-tie flip"),
+        ("different", "Different: a fault"),
+        ("same_distribution", "Same distribution only"),
+    ],
+)
 def test_the_verdict_is_graded(page: Any, kind: str, word: str) -> None:
     """A bare tick would hide what was compared and how closely."""
     recorded = copy.deepcopy(SHORT)
@@ -126,7 +135,9 @@ def test_a_failed_lane_says_so(page: Any) -> None:
 @pytest.mark.browser
 def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any) -> None:
     """A screen reader that hears every token hears nothing."""
-    page.evaluate("window.said = []; new MutationObserver(() => said.push(document.querySelector('[data-ref=announce]').textContent)).observe(document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})")
+    page.evaluate(
+        "window.said = []; new MutationObserver(() => said.push(document.querySelector('[data-ref=announce]').textContent)).observe(document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})"
+    )
     for frame in frames(RACE, every=20):
         show(page, [frame])
     said = page.evaluate("said")
@@ -138,7 +149,18 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width, height, dark, view", [(360, 740, True, "reading"), (360, 740, False, "rows"), (768, 1024, False, "reading"), (1280, 1900, True, "reading"), (1280, 1900, False, "reading"), (1280, 1900, True, "rows"), (3840, 2160, False, "reading")])
+@pytest.mark.parametrize(
+    "width, height, dark, view",
+    [
+        (360, 740, True, "reading"),
+        (360, 740, False, "rows"),
+        (768, 1024, False, "reading"),
+        (1280, 1900, True, "reading"),
+        (1280, 1900, False, "reading"),
+        (1280, 1900, True, "rows"),
+        (3840, 2160, False, "reading"),
+    ],
+)
 def test_no_size_scrolls_sideways(open_page: Any, width: int, height: int, dark: bool, view: str) -> None:
     """From a small phone to 4K, with a ribbon, hostile words and a popover open; the pictures are for looking at."""
     page = open_page(width, height, dark, reduced_motion="reduce")

@@ -23,7 +23,9 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07[red]x[/red] :smile: \u202eabc\u2066 \x9b31m \
 
 
 def console(terminal: bool, width: int = 80, height: int = 24) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=width, height=height, highlight=False, markup=False, emoji=False, color_system="truecolor" if terminal else None, _environ={"TERM": "xterm"})
+    return Console(
+        file=io.StringIO(), force_terminal=terminal, width=width, height=height, highlight=False, markup=False, emoji=False, color_system="truecolor" if terminal else None, _environ={"TERM": "xterm"}
+    )
 
 
 def output(on: Console) -> str:

@@ -37,7 +37,7 @@ def test_the_first_token_that_differs_is_named(recording, data):
     i = data.draw(st.integers(0, len(step["token_ids"]) - 1))
     before, position = step["token_ids"][i], step["position"] + i
     step["token_ids"][i] += 1
-    step["drafted"][:step["num_accepted"]] = step["token_ids"][:step["num_accepted"]]
+    step["drafted"][: step["num_accepted"]] = step["token_ids"][: step["num_accepted"]]
     result = compare(recording, here)
     assert not result["same_tokens"]
     assert result["sentence"] == f"different: lane {lane!r} parts from the recording at position {position}: token {before} there, token {before + 1} here"

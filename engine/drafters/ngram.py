@@ -18,6 +18,8 @@ MAX_MIN_MATCH = 16
 LONG_MATCH = 4
 MAX_MATCH = 32
 MAX_CANDIDATES = 64
+NEIGHBOURHOOD = 8
+"""Tokens before a match whose likeness decides between equally long ones: after a value that differs, the same field of an earlier record."""
 TRUST = {1: 1, 2: 3}
 """Match length -> how many tokens to draft on the word of a single earlier occurrence; all of k where longer. 1 and 3 fill steps of width 2 and 4."""
 
@@ -26,10 +28,11 @@ class NgramDrafter:
     """Proposes what followed the longest earlier occurrence of the text's last tokens.
 
     Candidates are the positions after an earlier occurrence of the last LONG_MATCH tokens or, where there is none, of the last `min_match`;
-    the MAX_CANDIDATES most recent are looked at. The match that reaches furthest back wins (counted up to MAX_MATCH), ties to the most recent. What
-    followed it is copied; where the copy runs into the end of the text it goes on into itself, so that a loop yields k tokens.
+    the MAX_CANDIDATES most recent are looked at. The match that reaches furthest back wins (counted up to MAX_MATCH); of equally long ones that whose
+    NEIGHBOURHOOD has the most distinct tokens in common with the text's end, then the most recent. What followed it is copied; where the copy
+    runs into the end of the text it goes on into itself, so that a loop yields k tokens.
 
-    A draft is as long as it is likely to hold: where two equally long matches exist, as far as the two most recent agree, and one token at
+    A draft is as long as it is likely to hold: where two equally long matches exist, as far as the two best agree, and one token at
     least; where there is one, by TRUST. Each call costs the same however long the text is: only new tokens are indexed, and the candidates are
     bounded. The proposal is a function of the tokens alone.
     """
@@ -61,20 +64,25 @@ class NgramDrafter:
             chain.index(self._ids)
 
     def _longest_matches(self) -> tuple[int, list[int]]:
-        """(length, the one or two most recent positions after a match of that length), or (0, [])."""
+        """(length of the longest match, the one or two best positions after a match of that length), or (0, [])."""
         for chain in self._chains:
             best, starts = 0, []
             for start in islice(chain.candidates(self._ids), MAX_CANDIDATES):
                 length = self._match_length(start, chain.length)
                 if length > best:
                     best, starts = length, [start]
-                elif length == best and len(starts) < 2:
+                elif length == best:
                     starts.append(start)
-                if best == MAX_MATCH and len(starts) == 2:
-                    break
             if starts:
-                return best, starts
+                return best, self._most_alike(starts)[:2]
         return 0, []
+
+    def _most_alike(self, starts: list[int]) -> list[int]:
+        """The positions, most recent first, in order of how many distinct tokens of their neighbourhood the text's end has too."""
+        if len(starts) < 2:
+            return starts
+        here = set(self._ids[-NEIGHBOURHOOD:])
+        return sorted(starts, key=lambda start: -len(here.intersection(self._ids[max(0, start - NEIGHBOURHOOD) : start])))
 
     def _match_length(self, start: int, known: int) -> int:
         """How many tokens before `start` equal the text's last ones; `known` of them are known to."""
