@@ -3,7 +3,8 @@ PROMPT ?= assets/prompts/csv_to_json.txt
 
 .PHONY: run race test fast check
 
-run: race
+run:
+	$(PYTHON) app.py
 
 race:
 	$(PYTHON) -m engine race --prompt-file $(PROMPT)

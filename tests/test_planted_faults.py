@@ -24,7 +24,7 @@ from engine.target import Prepared, StaticTarget, prepare
 from engine.verdict import Verdict, compare
 
 MODELS = [("gemma3", torch.bfloat16), ("trained", torch.float32)]
-NEW_TOKENS = 40
+NEW_TOKENS = 32
 WIDE = 8
 Configuration = tuple[str, torch.dtype, bool | None]
 CONFIGURATIONS: list[Configuration] = list(product(("trained", *NAMES), reversed(DTYPES), (None, False)))
@@ -149,7 +149,7 @@ def test_a_cache_sliced_to_its_live_length_is_caught():
     assert any(map(found, CONFIGURATIONS))
 
 
-def test_a_one_wide_verify_in_a_wide_race_is_caught():
+def test_a_one_wide_verify_in_a_wide_race_is_caught(few_rows):
     """A step without a draft run 1 wide "because that is faster", where the probe says that its rows are rounded otherwise."""
 
     def found(configuration: Configuration) -> bool:
@@ -178,7 +178,7 @@ def test_padding_that_is_not_masked_is_caught(name, dtype, monkeypatch):
 
 
 @on_every_model
-def test_a_stale_draft_left_visible_is_caught(name, dtype, monkeypatch):
+def test_a_stale_draft_left_visible_is_caught(name, dtype, few_rows, monkeypatch):
     """After a wide step was rejected a narrow one sees what it left behind the pointer."""
     race = Real(prepared(name, dtype))
     narrow = next(w for w in (2, 3, 4, WIDE) if any({w, WIDE} <= set(c) for c in probe(race.model, LENGTH, (w, WIDE)).classes))

@@ -188,7 +188,7 @@ function announcement() {
 function controls() {
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
-  refs.save.disabled = !S.raw;
+  refs.save.disabled = !S.raw || S.state === "stopped"; // a race that never ended is no recording
   refs.open.disabled = S.state === "running" || S.state === "preparing" || S.state === "waiting";
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");
