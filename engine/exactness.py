@@ -23,7 +23,7 @@ import transformers
 from torch import Tensor
 
 from . import cache
-from .operators import operator_classes
+from .operators import operator_classes, same_bits
 from .progress import Progress, silent
 from .sampling import Sampler
 from .target import Prepared, StaticTarget
@@ -95,11 +95,7 @@ def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0,
 
 
 def _same_bits(a: list[Tensor], b: list[Tensor]) -> bool:
-    return all(torch.equal(_bits(x), _bits(y)) for x, y in zip(a, b, strict=True))
-
-
-def _bits(x: Tensor) -> Tensor:
-    return x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
+    return all(same_bits(x, y) for x, y in zip(a, b, strict=True))
 
 
 def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[int]) -> dict:

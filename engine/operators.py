@@ -28,11 +28,17 @@ def operator_classes(prepared: Prepared, length: int, widths: Sequence[int], see
     generator = torch.Generator().manual_seed(seed)
     groups, unstable = [tuple(widths)], set()
     for rows, linear in _linears(prepared, generator):
-        unstable |= {w for w in widths if not torch.equal(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))}
+        unstable |= {w for w in widths if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))}
         groups = _split(groups, partial(_in_blocks, rows, call=linear))
     for at_width in _attention(prepared, length, generator):
         groups = _split(groups, at_width)
     return groups, unstable
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one floating dtype hold the same bits (0.0 and -0.0 differ, NaN equals itself)."""
+    kind = torch.int16 if a.element_size() == 2 else torch.int32
+    return torch.equal(a.contiguous().view(kind), b.contiguous().view(kind))
 
 
 def _split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> list[tuple[int, ...]]:
@@ -42,7 +48,7 @@ def _split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> 
         found: list[tuple[Tensor, list[int]]] = []
         for width in group:
             result = at_width(width)
-            home = next((members for rows, members in found if torch.equal(rows, result)), None)
+            home = next((members for rows, members in found if same_bits(rows, result)), None)
             if home is None:
                 found.append((result, [width]))
             else:

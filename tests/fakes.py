@@ -263,9 +263,9 @@ class Slow(Oracle):
         return super().guess(done, k)
 
 
-def run(target: FakeTarget, drafter: Any, prompt: Sequence[int], max_new_tokens: int, k: int, end_ids: Sequence[int] = (), sample: Any = None, **more: Any) -> Iterator[Event]:
+def run(target: Any, drafter: Any, prompt: Sequence[int], max_new_tokens: int, k: int, end_ids: Sequence[int] = (), sample: Any = None, **more: Any) -> Iterator[Event]:
     """`decode` with the fakes' own ending and the coupled rule."""
-    rule = Coupled(sample or sample_with())
+    rule: Any = Coupled(sample or sample_with())
     return decode(target, drafter, rule, prompt, Ends(max_new_tokens, frozenset(end_ids)), max_new_tokens, k, **more)
 
 

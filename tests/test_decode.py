@@ -1,38 +1,19 @@
-"""The loop: its invariant, its events, its clock, and what becomes of bad drafters."""
+"""The loop: its invariant, its events and its clock. (What becomes of bad drafters: test_bad_drafters.py.)"""
 
 from __future__ import annotations
 
-import logging
 import time
 
 import pytest
-from fakes import (
-    VOCAB,
-    Adversarial,
-    Empty,
-    Ends,
-    Fake,
-    FakeClock,
-    FakeTarget,
-    Garbage,
-    Meddles,
-    NoDraft,
-    Oracle,
-    Raises,
-    Random,
-    Slow,
-    TooLong,
-    run,
-    sample_with,
-    tokens_of,
-)
+from fake_races import races
+from fakes import Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Oracle, Random, Slow, run, sample_with, tokens_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.accept import Coupled, coupled, greedy
 from engine.decode import decode
-from engine.errors import RaceError, UsageError
-from engine.events import Failed, Finished, LaneEvent, Started, Step, from_json, to_json
+from engine.errors import UsageError
+from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
 from engine.interfaces import Draft
 from engine.spec import SamplingParams
 
@@ -44,21 +25,6 @@ GOOD = {
     "adversarial": lambda truth, seed: Adversarial(truth),
 }
 """Drafters that keep their contract."""
-
-
-@st.composite
-def races(draw):
-    """Keyword arguments of a lane and the truth: what the loop writes with the empty drafter."""
-    prompt = draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
-    lane = {
-        "prompt": prompt,
-        "max_new_tokens": draw(st.integers(1, 24)),
-        "k": draw(st.integers(0, 7)),
-        "end_ids": draw(st.lists(st.integers(0, VOCAB - 1), max_size=2)),
-        "sample": sample_with(draw(st.sampled_from([0.0, 0.8])), draw(st.integers(0, 9))),
-    }
-    table = draw(st.integers(0, 3))
-    return lane, table, list(run(FakeTarget(table), Empty(), **lane, audit=True))
 
 
 def summary(events):
@@ -129,104 +95,6 @@ def test_a_drafter_sees_each_hidden_row_once_and_of_committed_tokens_only(race, 
     assert drafter.hidden == list(enumerate(committed))[: len(drafter.hidden)]
     last = [e for e in events if isinstance(e, Step)][-1]
     assert len(drafter.hidden) == len(lane["prompt"]) + last.position - 1
-
-
-GARBAGE = [-1, VOCAB, 10**30, 1.0, float("nan"), True, None, "1", (1,)]
-
-
-@given(races().filter(lambda race: race[0]["k"] > 0), st.sampled_from(GARBAGE), st.integers(0, 3))
-def test_garbage_fails_its_lane_in_words_and_the_tokens_before_stand(race, value, good):
-    """A drafter's garbage would reach the embedding (an index error, or another token), or be taken for a draft."""
-    lane, table, truth = race
-    _, *steps, last = run(FakeTarget(table), Garbage(tokens_of(truth), value, good), **lane)
-    tokens = tokens_of(truth)
-    if isinstance(last, Failed):
-        assert repr(value) in last.message and str(VOCAB - 1) in last.message and "drafter" in last.message
-        assert len(steps) >= good and tokens_of(steps) == tokens[: len(tokens_of(steps))]
-    else:
-        assert tokens_of(steps) == tokens
-
-
-def test_numpy_and_torch_integers_are_garbage_too():
-    """A recording of them would not be JSON."""
-    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
-    for value in (numpy.int64(3), torch.tensor(3)):
-        events = list(run(FakeTarget(), Garbage([1] * 9, value, 0), [1, 2], 8, 3))
-        assert isinstance(events[-1], Failed) and repr(value) in events[-1].message
-
-
-@given(races().filter(lambda race: race[0]["k"] > 0))
-def test_a_draft_beyond_what_was_asked_for_fails_the_lane(race):
-    """It would not fit the step's width, or run past the length limit."""
-    lane, table, truth = race
-    tokens = tokens_of(truth)
-    _, *steps, last = run(FakeTarget(table), TooLong(tokens), **lane)
-    assert steps == [] and isinstance(last, Failed)
-    k = min(lane["k"], lane["max_new_tokens"] - 1)
-    assert str(k + 1) in last.message and f"at most {k}" in last.message
-
-
-@given(races(), st.sampled_from([ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]), st.integers(0, 4))
-def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
-    """One drafter's bug would end the whole race with a traceback, or leave its lane waiting for ever."""
-    lane, table, truth = race
-    drafter = Raises(tokens_of(truth), at, error)
-    *events, last = run(FakeTarget(table), drafter, **lane)
-    steps = [e for e in events if isinstance(e, Step)]
-    if isinstance(last, Failed):
-        assert type(error).__name__ in last.message and str(error) in last.message and "drafter" in last.message
-        assert len(steps) == max(0, at - 1) and isinstance(events[0] if events else Started(0, 0), Started) and bool(events) == (at > 0)
-    assert tokens_of(events) == tokens_of(truth)[: len(tokens_of(events))]
-    assert isinstance(last, Failed) or tokens_of(events) == tokens_of(truth)
-
-
-MEDDLING = {
-    "append": lambda ids: ids.append(1),
-    "pop": lambda ids: ids.pop(),
-    "clear": lambda ids: ids.clear(),
-    "overwrite": lambda ids: ids.__setitem__(-1, 1),
-    "reverse": lambda ids: ids.reverse(),
-}
-
-
-@pytest.mark.parametrize("how", sorted(MEDDLING))
-@pytest.mark.parametrize("k", [0, 3])
-def test_a_drafter_that_changes_what_it_was_shown_changes_no_token(how, k):
-    """A drafter that pads or pops the list in place, as many do with their own, would rewrite the lane's context."""
-    truth = tokens_of(list(run(FakeTarget(), Empty(), [1, 2, 3], 24, k)))
-    events = list(run(FakeTarget(), Meddles(truth, MEDDLING[how]), [1, 2, 3], 24, k))
-    assert tokens_of(events) == truth[: len(tokens_of(events))]
-    assert isinstance(events[-1], Failed) or tokens_of(events) == truth
-
-
-@pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)
-def test_what_is_no_draft_fails_the_lane(value):
-    """A drafter that returns a list, or nothing, would end the race with a traceback, or write a list into a frozen event."""
-    _, *steps, last = run(FakeTarget(), NoDraft([1] * 9, value, 0), [1, 2], 8, 3)
-    assert steps == [] and isinstance(last, Failed) and "drafter" in last.message
-
-
-def test_a_lane_that_fails_keeps_its_cause_for_the_engineer(caplog):
-    """`--debug` could not show where a drafter raised."""
-    error = ValueError("no such thing")
-    with caplog.at_level(logging.DEBUG, "engine.decode"):
-        list(run(FakeTarget(), Raises([], 1, error), [1, 2], 8, 3))
-    assert any(record.exc_info and record.exc_info[1].__cause__ is error for record in caplog.records)
-
-
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), RaceError("NaN")], ids=repr)
-def test_a_model_that_fails_fails_its_lane_only(error):
-    """Memory that runs out in one lane would end the race with a traceback, though `decode` promises Failed."""
-
-    class Breaks(FakeTarget):
-        def extend(self, token_ids, num_logits):
-            if self.calls.count("extend") == 3:
-                raise error
-            return super().extend(token_ids, num_logits)
-
-    *steps, last = run(Breaks(), Empty(), [1, 2], 8, 0)
-    assert isinstance(last, Failed) and str(error) in last.message
-    assert tokens_of(steps) == tokens_of(list(run(FakeTarget(), Empty(), [1, 2], 8, 0)))[:2]
 
 
 @given(races(), st.integers(0, 12))

@@ -7,7 +7,8 @@ Weights are drawn large enough that logits spread and greedy text does not settl
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,14 @@ def lane(model: Prepared, drafter: Any, prompt: Sequence[int], widths: Sequence[
     target = target or StaticTarget(model, length, widths)
     rule = Coupled(sample or Sampler(params, model.vocab_size, model.device))
     return list(decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, k, audit=True))
+
+
+@contextmanager
+def threads(num: int) -> Iterator[None]:
+    """Run with `num` threads: other classes than with one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

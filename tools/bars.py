@@ -1,6 +1,6 @@
 """Measure the bars of the engine, one figure a line, on this machine: what README and the issue's table quote comes from here.
 
-python tools/bars.py [exact] [speed] [start] [--tokens N] [--repeats N] [--json FILE]
+python tools/bars.py [exact] [speed] [start] [--tokens N] [--only TEXT] [--repeats N] [--json FILE]
 
 exact   N committed tokens over drafters, temperatures, dtypes and targets: how many tokens and rows of logits differ from the baseline's (bar: 0)
 speed   interleaved, medians of repeats: plain lane against transformers `generate`; width 8 against the plain step; CSV to JSON and a sampled
@@ -48,7 +48,7 @@ def run_race(loaded, text, drafter, k, params, **more):
     return race, events, race.result()
 
 
-def exact(num_tokens: int) -> list[dict]:
+def exact(num_tokens: int, only: str = "") -> list[dict]:
     from engine.loading import load
     from engine.spec import SamplingParams
 
@@ -60,6 +60,8 @@ def exact(num_tokens: int) -> list[dict]:
         (fixture("target"), "bfloat16", ["ngram", "synthetic:0.5", f"draft_model:{fixture('draft')}"], 300),
     ]
     for target, dtype, drafters, length in plans:
+        if only not in f"{Path(target).name}:{dtype}":
+            continue
         loaded = load(target, dtype=dtype)
         share = num_tokens // len(plans)
         total = different_tokens = different_rows = compared = 0
@@ -175,11 +177,12 @@ def main() -> None:
     parser.add_argument("what", nargs="*", choices=["exact", "speed", "start", []], default=["start", "speed", "exact"])
     parser.add_argument("--tokens", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", default="", help="of `exact`, the targets whose name:dtype has this in it")
     parser.add_argument("--json", type=Path)
     a = parser.parse_args()
     rows: list[dict] = []
     for what in a.what:
-        rows += {"exact": lambda: exact(a.tokens), "speed": lambda: speed(a.repeats), "start": start}[what]()
+        rows += {"exact": lambda: exact(a.tokens, a.only), "speed": lambda: speed(a.repeats), "start": start}[what]()
     if a.json:
         import torch
 
