@@ -71,6 +71,7 @@ class Shape:
     num_kv_heads: int
     groups: int
     head_dim: int
+    hidden_size: int
     windows: tuple[int | None, ...]
     max_length: int
 
@@ -94,6 +95,7 @@ def shape_of(model: PreTrainedModel) -> Shape:
         num_kv_heads=kv_heads,
         groups=heads // kv_heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        hidden_size=config.hidden_size,
         windows=tuple(sorted(windows, key=lambda w: -1 if w is None else w)),
         max_length=getattr(config, "max_position_embeddings", None) or 2**31,
     )

@@ -23,6 +23,7 @@ COMMANDS = {
     "race": ("engine.commands:RACE", "race one prompt through a plain and a speculative decoder and prove that the tokens are equal"),
     "verify": ("engine.verify:VERIFY", "run a recorded race again and say whether this machine gets the same tokens"),
     "replay": ("engine.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
+    "train": ("engine.training.command:TRAIN", "train a draft head for a target"),
     "load": ("engine.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
 }
 """Name -> ("module:attribute" of a Command, what it does)."""

@@ -16,13 +16,14 @@ from .backends.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from .drafters import check as check_drafter
 from .errors import RaceError, UsageError
 from .events import LaneEvent, Prompt
-from .spec import MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RaceSpec, SamplingParams, standard_lanes
+from .spec import AUTO, MAX_AUTO_K, MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RaceSpec, SamplingParams, standard_lanes
 from .text import check_prompt_text, encode_prompt
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
+RACE_RULES = ("coupled", "rejection")
 MAX_THREADS = 64
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 STDIN = "-"
@@ -130,7 +131,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 def _race(options: Namespace) -> int:
     params = SamplingParams(options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop))
     check_drafter(options.drafter)
-    spec = RaceSpec(standard_lanes(options.drafter, options.k, options.width), params, options.audit, options.solo)
+    spec = RaceSpec(standard_lanes(options.drafter, options.k, options.width, options.rule), params, options.audit, options.solo)
     text = read_prompt(options)
     if options.save is not None:
         recordings.check_writable(options.save)
@@ -214,15 +215,14 @@ def _device(text: str) -> str:
     raise ArgumentTypeError(f"must be one of auto, cpu, cuda, cuda:N, mps, not {shown(text)}")
 
 
-def _width(text: str) -> int | str:
-    return text if text == "auto" else _integer_width(text)
+def _auto_or(low: int, high: int) -> Callable[[str], int | str]:
+    def convert(text: str) -> int | str:
+        try:
+            return text if text == AUTO else integer(low, high)(text)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"must be auto or an integer from {low} to {high}, not {shown(text)}") from error
 
-
-def _integer_width(text: str) -> int:
-    try:
-        return integer(1, MAX_WIDTH)(text)
-    except ArgumentTypeError as error:
-        raise ArgumentTypeError(f"must be auto or an integer from 1 to {MAX_WIDTH}, not {shown(text)}") from error
+    return convert
 
 
 def _speed(text: str) -> float:
@@ -246,8 +246,9 @@ RACE = Command(
         option("--chat", action="store_true", help="apply the model's chat template"),
         TARGET,
         option("--drafter", metavar="D", type=words, default="ngram", help="name or name:argument (default ngram)"),
-        option("--k", metavar="K", type=integer(0, MAX_K), default=7, help="draft tokens a step (default 7)"),
-        option("--width", metavar="W", type=_width, default="auto", help="rows of every exact step: auto, or an integer above k (default auto)"),
+        option("--k", metavar="K", type=_auto_or(0, MAX_K), default=7, help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default 7)"),
+        option("--rule", metavar="R", type=one_of(RACE_RULES), default="coupled", help="coupled: the baseline's own tokens; rejection: its distribution only (default coupled)"),
+        option("--width", metavar="W", type=_auto_or(1, MAX_WIDTH), default="auto", help="rows of every exact step: auto, or an integer above k (default auto)"),
         option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
         option("--top-k", metavar="N", type=integer(0, 2**31 - 1), default=0, help="sample among the N likeliest; 0 is off (default 0)"),
         option("--top-p", metavar="X", type=number(5e-324, 1, "above 0 and at most 1"), default=1.0, help="sample within this mass; 1 is off (default 1)"),

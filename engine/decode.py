@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from .errors import DrafterError, RaceError
+from .errors import DrafterError, PhotofinishError
 from .events import Event, Failed, Finished, Started, Step
 from .interfaces import AcceptRule, Draft, Drafter, Ending, Target
 
@@ -86,7 +86,7 @@ def decode(
             if reason is not None:
                 yield Finished(reason, num_tokens, decode_s)
                 return
-    except RaceError as error:
+    except PhotofinishError as error:
         log.warning("a lane failed", exc_info=True)
         yield Failed(str(error))
     except RuntimeError as error:  # what torch raises: out of memory, a device that went away

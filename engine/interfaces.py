@@ -61,6 +61,9 @@ class Target(Protocol):
 class Drafter(Protocol):
     """Guesses what the target will say next. It changes speed, never tokens."""
 
+    hidden_layers: tuple[int, ...]
+    """The target's hidden states that it asks for, indices into transformers' `hidden_states` (0: embeddings); () for none."""
+
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         """See the prompt, before the first step. `hidden` [len(prompt) - 1, layers * dim] if it asked for hidden states.
         Starts a new race: nothing of an earlier one may remain."""
@@ -68,7 +71,8 @@ class Drafter(Protocol):
 
     def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
         """Guess at most k tokens after `token_ids`, all tokens committed so far, prompt included (not to be kept or changed).
-        `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except the newest. Fewer, or none, is fine."""
+        `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except the newest; None at the first
+        step. Valid until the target's next step. Fewer, or none, is fine; k 0 asks for none, and the rows are to be taken all the same."""
         ...
 
 

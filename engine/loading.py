@@ -7,7 +7,7 @@ import math
 import pickle
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,16 +67,20 @@ class LoadedModel:
         return prepare(self.model)
 
     @cached_property
-    def _companions(self) -> dict[str, LoadedModel]:
+    def _attached(self) -> dict[Any, Any]:
         return {}
+
+    def attached(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make()` returned when first asked for under that key: something that belongs to this model and serves every race."""
+        if key not in self._attached:
+            self._attached[key] = make()
+        return self._attached[key]
 
     def companion(self, name: str, progress: Progress = silent) -> LoadedModel:
         """Another model on the same device in the same dtype, loaded once however many races ask for it; this one, if it is its own name."""
         if name == self.info.name:
             return self
-        if name not in self._companions:
-            self._companions[name] = load(name, self.info.dtype, self.info.device, progress)
-        return self._companions[name]
+        return self.attached(("companion", name), lambda: load(name, self.info.dtype, self.info.device, progress))
 
 
 def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedModel:

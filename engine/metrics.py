@@ -14,6 +14,8 @@ from .events import LaneEvent, Started, Step, steps
 
 MILLION = 1_000_000
 SECONDS_PER_HOUR = 3600
+DISTURBED = 3.0
+MIN_STEPS_TO_JUDGE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,37 @@ def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | 
     """
     n = min(_num_tokens(plain_steps), _num_tokens(lane_steps))
     return ratio(_seconds_per_token(plain_steps, n), _seconds_per_token(lane_steps, n))
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A lane whose steps of one width took so unequal times that the machine must have been busy with something else."""
+
+    lane: str
+    width: int
+    median_s: float
+    p95_s: float
+
+    @property
+    def sentence(self) -> str:
+        times = f"of width {self.width} took {1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at the 95th percentile"
+        return f"The machine was disturbed: steps of lane {self.lane} {times}, so the ratio of this race is not to be quoted."
+
+
+def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
+    """The worst lane whose 95th percentile of step times is more than DISTURBED times its median; None in a quiet race.
+
+    Only steps of equal width are compared with each other, and only where a lane has at least MIN_STEPS_TO_JUDGE of them."""
+    seconds: dict[tuple[str, int], list[float]] = {}
+    for e in events:
+        if isinstance(e.event, Step):
+            seconds.setdefault((e.lane, e.event.width), []).append(e.event.seconds)
+    found = []
+    for (lane, width), times in seconds.items():
+        median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
+        if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > DISTURBED * median_s:
+            found.append(Disturbance(lane, width, median_s, p95_s))
+    return max(found, key=lambda each: each.p95_s / each.median_s, default=None)
 
 
 def cost_per_million(tokens_per_s: float | None, dollars_per_hour: float | None) -> float | None:

@@ -7,6 +7,7 @@ moment all lanes stand at the same lane time, to within one step: a true race at
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 
 from .events import Event, Failed, Finished, LaneEvent, Step
 
@@ -15,12 +16,16 @@ def race(lanes: Mapping[str, Iterator[Event]], solo: bool = False) -> Iterator[L
     """Interleave lanes by their own clocks; with `solo` run them whole, one after the other, in the order given.
 
     A lane's clock counts its steps; prefill comes before its start and is not on it. Ties go to the lane named first. A lane that fails leaves
-    the others running. Closing this generator closes every lane.
+    the others running. Closing this generator closes every lane, also where one of
+    them raises at it.
     """
     clocks = dict.fromkeys(lanes, 0.0)
     running = list(lanes)
     fresh = list(lanes)
-    try:
+    with ExitStack() as stack:
+        for lane in lanes.values():
+            if hasattr(lane, "close"):
+                stack.callback(lane.close)
         while running:
             if solo:
                 name = running[0]
@@ -34,8 +39,3 @@ def race(lanes: Mapping[str, Iterator[Event]], solo: bool = False) -> Iterator[L
             elif isinstance(event, (Finished, Failed)):
                 running.remove(name)
             yield LaneEvent(name, clocks[name], event)
-    finally:
-        for lane in lanes.values():
-            close = getattr(lane, "close", None)
-            if close is not None:
-                close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from .errors import UsageError
 from .events import Finished, LaneEvent, Started, Step, from_json
-from .spec import MAX_WIDTH, LaneSpec, RaceSpec, SamplingParams
+from .spec import AUTO, MAX_WIDTH, LaneSpec, RaceSpec, SamplingParams
 from .strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, Maybe, Shape, fits, kind, short
 
 SCHEMA = 1
@@ -37,6 +37,7 @@ def check(recording: Any) -> dict[str, Any]:
         raise UsageError(f"its schema is {short(schema)}; this version reads schema {SCHEMA}" + ("; a newer version of Photofinish wrote it" if newer else ""))
     fits(recording, RECORDING)
     fits(recording.get("synthetic", []), [NAME], "synthetic")
+    fits(recording.get("stopped", False), FLAG, "stopped")
     spec = read_spec(recording["spec"])
     _check_events([from_json(event) for event in recording["events"]], spec, len(recording["prompt"]["token_ids"]), recording)
     return recording
@@ -63,6 +64,7 @@ def _exactly(cls: type, value: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 WIDTH = Shape(f"an integer from 1 to {MAX_WIDTH}", lambda value: type(value) is int and 1 <= value <= MAX_WIDTH)
 WIDTH_OR_WORD = Shape(f"auto, fastest or an integer from 1 to {MAX_WIDTH}", lambda value: value in ("auto", "fastest") or WIDTH.holds(value))
+K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO or COUNT.holds(value))
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
 TOKENS = Shape(f"a list of token ids from 0 to {MAX_TOKEN_ID}", _are_tokens)
 TWO_TOKENS = Shape(f"two token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens(value) and len(value) == 2)
@@ -70,7 +72,7 @@ TWO_TEXTS = Shape("two strings", lambda value: isinstance(value, list) and [type
 TWO_WIDTHS = Shape("two widths", lambda value: isinstance(value, list) and len(value) == 2 and all(map(WIDTH.holds, value)))
 _DIFFERENCE = {"position": COUNT, "tokens": TWO_TOKENS, "pieces": TWO_TEXTS, "margin": Maybe(NUMBER), "widths": TWO_WIDTHS}
 _VERDICT = {"kind": KIND, "rows_compared": COUNT, "rows_different": Maybe(COUNT), "first_difference": Maybe(_DIFFERENCE), "sentence": TEXT}
-_LANE = {"name": NAME, "drafter": NAME, "k": COUNT, "width": WIDTH_OR_WORD, "rule": NAME}
+_LANE = {"name": NAME, "drafter": NAME, "k": K_OR_WORD, "width": WIDTH_OR_WORD, "rule": NAME}
 SPEC = {"lanes": [_LANE], "params": {"stop": [TEXT]}, "audit": FLAG, "solo": FLAG}
 RECORDING = {
     "model": {"name": NAME, "revision": Maybe(NAME), "digest": Maybe(NAME), "dtype": NAME, "licence": Maybe(NAME)},
@@ -133,8 +135,8 @@ class _Lane:
             raise UsageError(f"{which} commits {len(step.token_ids)} tokens to {len(self.token_ids)}; a step commits at least 1, a lane at most {spec.params.max_new_tokens}")
         if not _are_tokens([*step.token_ids, *step.drafted]):
             raise UsageError(f"{which} has a token id beyond {MAX_TOKEN_ID}")
-        if len(step.drafted) > self.spec.k:
-            raise UsageError(f"{which} drafted {len(step.drafted)} tokens, but the lane's k is {self.spec.k}")
+        if len(step.drafted) > self.spec.max_drafts:
+            raise UsageError(f"{which} drafted {len(step.drafted)} tokens, but the lane's k is {self.spec.k}" + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else ""))
         if not len(step.drafted) < step.width <= MAX_WIDTH:
             raise UsageError(f"{which} ran at width {step.width}, which must be from {len(step.drafted) + 1} to {MAX_WIDTH}")
         if bool(step.checksums) != spec.audit:
@@ -159,7 +161,8 @@ def _check_events(events: list[LaneEvent], spec: RaceSpec, num_prompt_tokens: in
         if event.lane not in lanes:
             raise UsageError(f"an event belongs to lane {short(event.lane)}, which the spec does not have; it has: {', '.join(lanes)}")
         lanes[event.lane].take(event, num_prompt_tokens, spec)
-    if unfinished := [name for name, lane in lanes.items() if not lane.ended]:
+    unfinished = [name for name, lane in lanes.items() if not lane.ended]
+    if unfinished and not recording.get("stopped", False):
         raise UsageError(f"lane {short(unfinished[0])} never ends: the recording is incomplete")
     for key, second in (("verdict", "speculative"), ("plain_verdict", "plain")):
         if recording[key] is not None and {"baseline", second} <= lanes.keys():

@@ -8,6 +8,8 @@ numbers: as easy as 1, 2, 3"; the mixing function is of the murmur family). So t
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -109,14 +111,36 @@ class Sampler:
         self.params = params
         self._tokens = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
+    def among(self, token_ids: Tensor) -> Sampler:
+        """The same choice for rows over a part of the vocabulary: `token_ids` [n] name their columns, and column numbers are returned."""
+        part = copy(self)
+        part._tokens = token_ids.to(self._tokens)
+        return part
+
+    def stream(self, purpose: int) -> Sampler:
+        """The same sampler with noise of its own, which has nothing to do with this one's nor with that of another purpose."""
+        other = copy(self)
+        other.params = replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1)
+        return other
+
     def scores(self, row: Tensor, position: int) -> Tensor:
         """What is maximised: float32 [vocab]; what top-k and top-p removed is at -inf."""
+        if self.params.temperature == 0:
+            return row.float()
+        return self.processed(row) + gumbel(self._tokens[: row.shape[-1]], self.params.seed, position)
+
+    def processed(self, row: Tensor) -> Tensor:
+        """The logits of the distribution that is sampled from, after temperature (above 0), top-k and top-p: float32 [vocab]."""
         p = self.params
-        scores = row.float()
-        if p.temperature == 0:
-            return scores
-        scores = kept_by_top_p(kept_by_top_k(scores / p.temperature, p.top_k), p.top_p)
-        return scores + gumbel(self._tokens[: row.shape[-1]], p.seed, position)
+        return kept_by_top_p(kept_by_top_k(row.float() / p.temperature, p.top_k), p.top_p)
+
+    def draw(self, weights: Tensor, position: int) -> int:
+        """A token, each with probability in proportion to its weight [vocab]."""
+        return first_argmax(weights.log() + gumbel(self._tokens[: weights.shape[-1]], self.params.seed, position))
+
+    def uniform(self, position: int) -> float:
+        """A number in (0, 1), decided by seed and position."""
+        return ((splitmix64(splitmix64(self.params.seed) ^ position) >> 11) + 0.5) * 2.0**-53
 
     def __call__(self, row: Tensor, position: int) -> int:
         return first_argmax(row if self.params.temperature == 0 else self.scores(row, position))

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from .errors import UsageError
 
 MAX_K = 63
+AUTO = "auto"
+MAX_AUTO_K = 15
+"""The longest draft where k is "auto"."""
 MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
-RULES = {"greedy": "engine.accept:greedy", "coupled": "engine.accept:coupled"}
+RULES = {"greedy": "engine.accept:greedy", "coupled": "engine.accept:coupled", "rejection": "engine.accept:rejection"}
 """Acceptance rules: name -> "module:attribute"."""
 
 
@@ -55,13 +58,14 @@ class SamplingParams:
 class LaneSpec:
     """One lane of a race: its name, its drafter (`name` or `name:argument`), its draft length k, its width and its acceptance rule.
 
+    k "auto": each step drafts as many tokens as pay, none where none pay, up to `max_drafts`.
     width "auto": each step runs at the narrowest width of the race's class that holds it. "fastest": the width that was measured fastest,
     whatever its class (the plain lane). An integer: every step runs at exactly that width.
     """
 
     name: str
     drafter: str = "none"
-    k: int = 0
+    k: int | str = 0
     width: int | str = "auto"
     rule: str = "coupled"
 
@@ -70,17 +74,28 @@ class LaneSpec:
             raise UsageError(f"a lane's name must be a string that is not empty, not {self.name!r}")
         if not isinstance(self.drafter, str) or not self.drafter:
             raise UsageError(f"a drafter must be given as name or name:argument, not {self.drafter!r}")
-        _integer("k", self.k, 0, MAX_K)
+        if self.k != AUTO:
+            if isinstance(self.k, str):
+                raise UsageError(f"k must be auto or an integer from 0 to {MAX_K}, not {self.k!r}")
+            _integer("k", self.k, 0, MAX_K)
         if self.width not in ("auto", "fastest"):
             if isinstance(self.width, str):
                 raise UsageError(f"width must be auto or an integer from 1 to {MAX_WIDTH}, not {self.width!r}")
             _integer("width", self.width, 1, MAX_WIDTH)
-            if self.width < self.k + 1:
-                raise UsageError(f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {self.k + 1}")
+            least = 2 if isinstance(self.k, str) else self.k + 1
+            if self.width < least:
+                raise UsageError(f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {least}")
         if not isinstance(self.rule, str) or self.rule not in RULES:
             raise UsageError(f"unknown rule {self.rule!r}; choose one of: {', '.join(RULES)}")
         if self.drafter != "none" and self.k == 0:
-            raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K}, not 0")
+            raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K} or auto, not 0")
+
+    @property
+    def max_drafts(self) -> int:
+        """The most tokens that a step of this lane may draft."""
+        if not isinstance(self.k, str):
+            return self.k
+        return MAX_AUTO_K if isinstance(self.width, str) else min(MAX_AUTO_K, self.width - 1)
 
 
 @dataclass(frozen=True)
@@ -98,12 +113,13 @@ class RaceSpec:
             raise UsageError(f"a race needs lanes with different names, not {names!r}")
 
 
-def standard_lanes(drafter: str, k: int, width: int | str = "auto", rule: str = "coupled") -> tuple[LaneSpec, ...]:
-    """The three lanes of every race: the fastest plain decoding, the exact baseline, and the speculative lane."""
+def standard_lanes(drafter: str, k: int | str, width: int | str = "auto", rule: str = "coupled") -> tuple[LaneSpec, ...]:
+    """The three lanes of every race: the fastest plain decoding, the exact baseline, and the speculative lane. `rule` is that of the last: the
+    others draft nothing, and sample the target as every race does."""
     if drafter == "none":
         k = 0
     return (
-        LaneSpec("plain", width="fastest", rule=rule),
-        LaneSpec("baseline", width=width, rule=rule),
+        LaneSpec("plain", width="fastest"),
+        LaneSpec("baseline", width=width),
         LaneSpec("speculative", drafter=drafter, k=k, width=width, rule=rule),
     )

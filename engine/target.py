@@ -170,8 +170,10 @@ class StaticTarget:
             self.jump(self.length + len(chunk))
             if rows is not None:
                 hidden.append(rows)
-        empty = torch.empty(0, self.vocab_size, dtype=self.prepared.dtype, device=self.prepared.device)
-        return empty, torch.cat(hidden) if hidden else None
+        prepared = self.prepared
+        if self.hidden_layers and not hidden:
+            hidden.append(torch.empty(0, len(self.hidden_layers) * prepared.shape.hidden_size, dtype=prepared.dtype, device=prepared.device))
+        return torch.empty(0, self.vocab_size, dtype=prepared.dtype, device=prepared.device), torch.cat(hidden) if hidden else None
 
     def rollback(self, length: int) -> None:
         """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until it is overwritten."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .events import steps
-from .metrics import LaneMetrics, lane_metrics, speedup
+from .metrics import LaneMetrics, disturbance, lane_metrics, speedup
 from .recording import events_of, failures, spec_of, text
 from .terminal import clean, is_live
 
@@ -38,6 +38,8 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
             console.print(Text(f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"))
             console.print(Text(f"{clean(name)}, accepted by position, of drafts that reached it: {_shares(lane_metric.conditional_acceptance_by_position)}"))
     console.print(_speedup(speedup(steps(events, "plain"), steps(events, "speculative")), {"plain", "speculative"} <= metrics.keys()))
+    if (disturbed := disturbance(events)) is not None:
+        console.print(Text(clean(disturbed.sentence), "bold #e69f00"))
     for label, verdict in (("", recording["verdict"]), ("plain lane: ", recording["plain_verdict"])):
         if verdict is not None:
             console.print(Text(label + clean(verdict["sentence"]), VERDICT_STYLES[verdict["kind"]] if not label else ""))
@@ -68,7 +70,7 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> 
     for name in metrics:
         table.add_column(Text(clean(name)), justify="right")
     ends = {e["lane"]: e.get("reason", "failed") for e in recording["events"] if e["type"] in ("finished", "failed")}
-    table.add_row(Text("ended by"), *(Text(clean(ends.get(name, ""))) for name in metrics))
+    table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
     for label, value in _ROWS:
         table.add_row(Text(label), *(Text(value(m)) for m in metrics.values()))
     return table

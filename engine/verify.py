@@ -12,7 +12,7 @@ from .arguments import Command, option
 from .commands import DEVICE, FILE, JSON, TARGET, console, hold_race, print_json, set_threads
 from .errors import RaceError
 from .events import Prompt, steps
-from .spec import LaneSpec
+from .spec import AUTO, LaneSpec
 from .text import check_prompt_text
 
 CIRCUMSTANCES = (("device", "type"), ("device", "name"), ("device", "threads"), ("model", "dtype"), ("model", "revision"))
@@ -24,10 +24,12 @@ def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, A
 
     {"schema", "same_tokens": bool, "lanes": {name: {"num_tokens", "same_tokens", "counts", "first_difference", "rows_compared", "rows_different",
     "error"}}, "digest": {"recorded", "here", "same"}, "differences": [str], "sentence": str}. A lane that asked for the fastest width counts only
-    where it ran at the same width both times: the fastest may be another one today, and another width is another rounding. `rows_*` is None without checksums."""
+    where it ran at the same width both times: the fastest may be another one today, and another width is another rounding. Nor does a lane count that samples
+    by rejection as many drafts as pay: which of its draws decide depends on time. `rows_*` is None without checksums."""
     spec = recordings.spec_of(recorded)
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
-    lanes = {lane.name: _compare_lane(recorded, here, lane, lane.width != "fastest" or same_plain_width) for lane in spec.lanes}
+    excused = {lane.name: why for lane in spec.lanes if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
+    lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in spec.lanes}
     digests = recorded["model"]["digest"], here["model"]["digest"]
     result = {
         "schema": recordings.SCHEMA,
@@ -36,7 +38,16 @@ def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, A
         "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},
         "differences": _differences(recorded, here),
     }
-    return {**result, "sentence": _sentence(result, same_plain_width)}
+    return {**result, "sentence": _sentence(result, excused)}
+
+
+def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple[str, str] | None:
+    """Why a lane's tokens need not come again, and what then explains that they did not."""
+    if lane.width == "fastest" and not same_plain_width:
+        return "ran at another width here", "another rounding"
+    if lane.rule == "rejection" and lane.k == AUTO and temperature > 0:
+        return "drafts by the clock under rule 'rejection'", "another timing"
+    return None
 
 
 def _compare_lane(recorded: Mapping[str, Any], here: Mapping[str, Any], lane: LaneSpec, counts: bool) -> dict[str, Any]:
@@ -73,7 +84,7 @@ def _differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[s
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
 
 
-def _sentence(result: Mapping[str, Any], same_plain_width: bool) -> str:
+def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]]) -> str:
     digest = result["digest"]
     weights = "" if digest["same"] else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
     parted = {name: lane for name, lane in result["lanes"].items() if lane["counts"] and not lane["same_tokens"]}
@@ -88,8 +99,9 @@ def _sentence(result: Mapping[str, Any], same_plain_width: bool) -> str:
         sentence += "; the bits of the logits were not recorded (race --audit records them)"
     for name, lane in result["lanes"].items():
         if not lane["counts"]:
-            same = "its tokens are the same all the same" if lane["same_tokens"] else "its tokens differ, which another rounding explains"
-            sentence += f"; lane {name!r} ran at another width here and is not counted: {same}"
+            why, cause = excused[name]
+            same = "its tokens are the same all the same" if lane["same_tokens"] else f"its tokens differ, which {cause} explains"
+            sentence += f"; lane {name!r} {why} and is not counted: {same}"
     return sentence + weights
 
 

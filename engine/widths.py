@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from .spec import MAX_WIDTH
 
 DOMINATED = 0.97
+ASSUMED_ACCEPTANCE = (0.0, 0.5, 0.8, 0.9)
+"""What widths are weighed by where a race decides at each step how much to draft: nobody knows yet what its drafts will be worth."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +51,34 @@ def candidates(k: int, width: int | str = "auto") -> tuple[int, ...]:
     return tuple(sorted(w for w in widths if w <= MAX_WIDTH))
 
 
-def plan(found: WidthClasses, seconds: Mapping[int, float], k: int, width: int | str = "auto") -> WidthPlan:
+def plan(found: WidthClasses, seconds: Mapping[int, float], k: int, width: int | str = "auto", auto_k: bool = False) -> WidthPlan:
     """Choose. `seconds`: measured step time of each candidate. With an integer `width` every exact step runs at it; with "auto" each step runs at the
-    narrowest width of the class that holds it, those left out that a wider one beats by 3 % or more."""
+    narrowest width of the class that holds it, those left out that a wider one beats by 3 % or more. The plan holds k drafts; with `auto_k` it
+    holds at least k, and one more, and its width is the one whose class promises the fastest steps."""
     stable = [w for w in sorted(seconds) if w not in found.unstable]
     plain_width = min((w for w in seconds if w <= 8), key=lambda w: seconds[w])
     if isinstance(width, int):
         exact = width not in found.unstable
         note = f"every step of the exact lanes runs at width {width}" if exact else _not_exact([width])
         return WidthPlan(width, found.of(width), (width,), plain_width, exact, note)
-    chosen = next((w for w in stable if w > k), None)
+    fitting = [w for w in stable if w > max(k, 1 if auto_k else 0)]
+    if auto_k:
+        fitting.sort(key=lambda w: -_promise(found, seconds, w))
+    chosen = next(iter(fitting), None)
     if chosen is None:
-        chosen = min(w for w in seconds if w > k)
-        return WidthPlan(chosen, (chosen,), (chosen,), plain_width, False, _not_exact([w for w in seconds if w > k]))
+        wide = [w for w in seconds if w > max(k, 1 if auto_k else 0)]
+        chosen = max(wide, key=lambda w: _promise(WidthClasses(()), seconds, w)) if auto_k else min(wide)
+        return WidthPlan(chosen, (chosen,), (chosen,), plain_width, False, _not_exact(wide))
     members = [w for w in found.of(chosen) if w <= chosen and w in seconds]
     step_widths = tuple(w for w in members if not any(seconds[v] < DOMINATED * seconds[w] for v in members if v > w))
     note = f"steps run at widths {_words(step_widths)}, whose rows are bit-equal on this device"
     return WidthPlan(chosen, found.of(chosen), step_widths, plain_width, True, note)
+
+
+def _promise(found: WidthClasses, seconds: Mapping[int, float], width: int) -> float:
+    """What grows with the tokens per second of the class's widths up to this one: their product over ASSUMED_ACCEPTANCE, drafts costing nothing."""
+    widths = [w for w in found.of(width) if w <= width and w in seconds]
+    return prod(max(sum(rate**i for i in range(w)) / seconds[w] for w in widths) for rate in ASSUMED_ACCEPTANCE)
 
 
 def _not_exact(widths: Sequence[int]) -> str:

@@ -143,6 +143,8 @@ def test_what_only_the_model_can_refuse_is_refused_in_one_line(capsys, arguments
 class Broken:
     """A drafter that works twice and then raises."""
 
+    hidden_layers = ()
+
     def __init__(self) -> None:
         self.calls = 0
 

@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from head_fixtures import hidden_rows, spoil
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import TRAINED, lane
+from tiny import LENGTH, TRAINED, lane
 
 from engine import drafters
 from engine.drafters import DRAFTERS, DrafterContext
@@ -26,13 +27,15 @@ from engine.loading import LoadedModel, load
 from engine.progress import silent
 from engine.sampling import Sampler
 from engine.spec import SamplingParams
+from engine.target import StaticTarget
 
 DRAFT = TRAINED.parent / "draft"
-ARGUMENTS = {"none": "", "ngram": ":2", "draft_model": f":{DRAFT}", "synthetic": ":0.7"}
+ARGUMENTS = {"none": "", "ngram": ":2", "draft_model": f":{DRAFT}", "synthetic": ":0.7", "hybrid": f":ngram:2+draft_model:{DRAFT}"} | {n: f":{TRAINED.parent / n}" for n in ("eagle3", "dflash")}
 """What each drafter is tested with. A new one needs a line here."""
 NAMES = sorted(DRAFTERS)
 WIDTHS = (8,)
 NUM_NEW = 48
+SIZE = 128
 PROMPTS = ("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ", "import os\n\n")
 few = settings(max_examples=12)
 
@@ -67,17 +70,20 @@ RACES = st.tuples(
 
 
 def proposals(drafter, race) -> list[tuple[int, ...]]:
-    """All drafts of a race. The lists handed out are spoiled after each call: a drafter may not keep them; nor may it change them."""
+    """All drafts of a race. The lists and rows handed out are spoiled after each call: a drafter may not keep them; nor may it change the lists."""
     prompt, steps = race
-    given = list(prompt)
-    drafter.prefill(given, None)
+    given, rows = list(prompt), hidden_rows(drafter, prompt[:-1], SIZE)
+    drafter.prefill(given, rows)
+    spoil(rows)
     assert given == prompt
     given[:] = [-1] * 99
     committed, drafts = list(prompt), []
     for tokens, k in [([], 7), *steps]:
         committed += tokens
         given = list(committed)
-        draft = drafter.propose(given, None, k).token_ids
+        rows = hidden_rows(drafter, tokens, SIZE) if tokens else None  # None at the first step
+        draft = drafter.propose(given, rows, k).token_ids
+        spoil(rows)
         assert given == committed
         given[:] = [-1] * 99
         assert isinstance(draft, tuple) and len(draft) <= k
@@ -125,7 +131,8 @@ def test_a_race_writes_the_baselines_tokens(name, temperature, text):
 def written(drafter, prompt, temperature, k) -> tuple[list[int], list[Step]]:
     """(tokens, steps) of a whole lane of the real loop."""
     here = context(prompt, temperature=temperature)
-    events = lane(here.loaded.prepared, drafter, prompt, WIDTHS, here.params, k)
+    target = StaticTarget(here.loaded.prepared, LENGTH, WIDTHS, drafter.hidden_layers)
+    events = lane(here.loaded.prepared, drafter, prompt, WIDTHS, here.params, k, target=target)
     steps = [e for e in events if isinstance(e, Step)]
     assert events[-1].reason == "length"
     return [t for s in steps for t in s.token_ids], steps

@@ -113,3 +113,24 @@ def test_lanes_may_be_plain_iterators():
     """Replay, whose lanes are lists of events, could not use the same clock."""
     lanes = {name: iter([Started(1, 0.0), Step(0, 0, (), 0, (1,), 0.0, s, 1), Finished("length", 1, s)]) for name, s in (("a", 2.0), ("b", 1.0))}
     assert [(e.lane, type(e.event)) for e in race(lanes)] == [("a", Started), ("b", Started), ("a", Step), ("b", Step), ("b", Finished), ("a", Finished)]
+
+
+def test_a_lane_that_will_not_close_leaves_none_open():
+    """One lane's error while it is stopped would leave the lanes after it holding the device."""
+    closed = []
+
+    def lane(name):
+        try:
+            while True:
+                yield Started(1, 0.0)
+        finally:
+            closed.append(name)
+            if name != "c":
+                raise RuntimeError(name)
+
+    running = race({name: lane(name) for name in "abc"})
+    for _ in range(3):
+        next(running)
+    with pytest.raises(RuntimeError):
+        running.close()
+    assert sorted(closed) == ["a", "b", "c"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UsageError
-from engine.spec import MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RULES, LaneSpec, RaceSpec, SamplingParams, standard_lanes
+from engine.spec import MAX_AUTO_K, MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RULES, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 
 numbers = st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=3) | st.sampled_from([10**400, -(10**400), 1j, "1", b"1", (), []])
 
@@ -62,22 +62,23 @@ def test_a_refusal_names_the_value_or_the_limit(wrong, said):
     assert said in str(caught.value) and next(iter(wrong)) in str(caught.value)
 
 
-@given(numbers, numbers, st.sampled_from(["none", "ngram", ""]) | numbers, st.sampled_from([*RULES, "classic"]) | numbers)
+@given(numbers | st.just("auto"), numbers, st.sampled_from(["none", "ngram", ""]) | numbers, st.sampled_from([*RULES, "classic"]) | numbers)
 def test_a_lane_always_fits_its_draft(k, width, drafter, rule):
     """A step with k drafts would not fit its width, or run under a rule that does not exist."""
     try:
         lane = LaneSpec("a", drafter=drafter, k=k, width=width, rule=rule)
     except UsageError:
         return
-    assert type(lane.k) is int and 0 <= lane.k <= MAX_K and lane.rule in RULES
-    assert lane.width in ("auto", "fastest") or (type(lane.width) is int and lane.k + 1 <= lane.width <= MAX_WIDTH)
-    assert lane.drafter == "none" or lane.k > 0
+    assert (lane.k == "auto" or (type(lane.k) is int and 0 <= lane.k <= MAX_K)) and lane.rule in RULES
+    assert 0 <= lane.max_drafts <= (MAX_AUTO_K if lane.k == "auto" else lane.k)
+    assert lane.width in ("auto", "fastest") or (type(lane.width) is int and lane.max_drafts + 1 <= lane.width <= MAX_WIDTH)
+    assert lane.drafter == "none" or lane.max_drafts > 0
 
 
 IMPOSSIBLE = {
     "name": ["", 3],
     "drafter": ["", None],
-    "k": [-1, MAX_K + 1, 1.0, True],
+    "k": [-1, MAX_K + 1, 1.0, True, "many", None],
     "width": [0, MAX_WIDTH + 1, "wide", True, 4.0, None],
     "rule": ["classic", "", [], None],
 }
@@ -105,11 +106,11 @@ def test_a_race_needs_lanes_that_can_be_told_apart():
         RaceSpec((LaneSpec("a"), LaneSpec("b"), LaneSpec("a")))
 
 
-@given(st.sampled_from(["none", "ngram", "synthetic:0.5"]), st.integers(1, MAX_K), st.sampled_from(["auto", MAX_WIDTH]), st.sampled_from(sorted(RULES)))
+@given(st.sampled_from(["none", "ngram", "synthetic:0.5"]), st.integers(1, MAX_K) | st.just("auto"), st.sampled_from(["auto", MAX_WIDTH]), st.sampled_from(sorted(RULES)))
 def test_the_standard_race_differs_in_the_drafter_alone(drafter, k, width, rule):
     """The baseline would run under other conditions than the lane it is compared with."""
     plain, baseline, speculative = standard_lanes(drafter, k, width, rule)
     assert (plain.drafter, plain.k, plain.width) == ("none", 0, "fastest")
     assert (baseline.drafter, baseline.k, baseline.width) == ("none", 0, speculative.width) == ("none", 0, width)
     assert (speculative.drafter, speculative.k) == (drafter, 0 if drafter == "none" else k)
-    assert {lane.rule for lane in (plain, baseline, speculative)} == {rule}
+    assert (plain.rule, baseline.rule, speculative.rule) == ("coupled", "coupled", rule)

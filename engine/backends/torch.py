@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .. import environment
+from ..accept import drafters_sampler
 from ..decode import decode
 from ..drafters import DrafterContext, make
+from ..drafters.auto import AutoDrafter
 from ..errors import UsageError
 from ..events import Event, Finished, LaneEvent, Prompt, Step
 from ..exactness import explain, probe_cached
@@ -19,15 +22,16 @@ from ..interfaces import AcceptRule, Drafter
 from ..progress import Progress, silent
 from ..race import race
 from ..sampling import Sampler
-from ..spec import RULES, LaneSpec, RaceSpec
+from ..spec import AUTO, RULES, LaneSpec, RaceSpec
 from ..target import StaticTarget, cache_length
 from ..text import Pieces, StopAt, end_token_ids
-from ..verdict import Difference, compare, width_at
+from ..verdict import Difference, Verdict, compare, width_at
 from ..widths import WidthPlan, candidates, plan
 
 if TYPE_CHECKING:
     from ..loading import LoadedModel
 
+log = logging.getLogger(__name__)
 REFERENCE = "baseline"
 PLAIN = "plain"
 
@@ -63,6 +67,7 @@ class TorchRace:
         self.progress("warming up every lane", None)
         for lane in self.lanes.values():
             lane.target.warm(prompt.token_ids[:-1])
+            self._calibrate(lane)
 
     def _check_fits(self) -> None:
         num_prompt, num_new, limit = len(self.prompt.token_ids), self.spec.params.max_new_tokens, self.prepared.shape.max_length
@@ -74,33 +79,52 @@ class TorchRace:
             raise UsageError(f"prompt token {bad[0]} is outside the model's vocabulary of {self.prepared.vocab_size}")
 
     def _plan_widths(self) -> tuple[WidthPlan, Any, int]:
-        k = max(lane.k for lane in self.spec.lanes)
-        asked = {lane.width for lane in self.spec.lanes if lane.width != "fastest"}
+        lanes = self.spec.lanes
+        k, most = max(lane.k if isinstance(lane.k, int) else 0 for lane in lanes), max(lane.max_drafts for lane in lanes)
+        asked = {lane.width for lane in lanes if lane.width != "fastest"}
         if len(asked) > 1:
             raise UsageError(f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}")
         width = asked.pop() if asked else "auto"
-        widths = candidates(k, width)
+        widths = candidates(most, width)
         length = cache_length(len(self.prompt.token_ids), self.spec.params.max_new_tokens, max(widths))
         found = probe_cached(self.prepared, self.loaded.info.digest, length, widths, self.progress)
         self.progress("measuring what each width costs", None)
         seconds = StaticTarget(self.prepared, length, widths).time_widths(position=len(self.prompt.token_ids))
         self.seconds = seconds
-        return plan(found, seconds, k, width), found, length
+        return plan(found, seconds, k, width, auto_k=any(lane.k == AUTO for lane in lanes)), found, length
 
     def _build(self, lane: LaneSpec) -> Lane:
         widths = (self.plan.plain_width,) if lane.width == "fastest" else self.plan.step_widths
-        target = StaticTarget(self.prepared, self.length, widths)
+        accept = self._rule(lane)
+        k = min(lane.max_drafts, max(widths) - 1) if lane.k == AUTO else lane.max_drafts
         context = DrafterContext(
             loaded=self.loaded,
             params=self.spec.params,
-            k=lane.k,
+            k=k,
             length=self.length,
-            sample=self.sampler,
+            sample=drafters_sampler(accept, self.sampler),
             prompt=self.prompt,
             reference=self._reference,
             progress=self.progress,
+            keep_logits=accept.guarantee == "same distribution",
+            auto_k=lane.k == AUTO,
         )
-        return Lane(lane, target, make(lane.drafter, context), self._rule(lane), [])
+        drafter = make(lane.drafter, context)
+        target = StaticTarget(self.prepared, self.length, widths, drafter.hidden_layers)
+        if lane.k == AUTO:
+            drafter = AutoDrafter(drafter, [self.seconds[target.width_for(num + 1)] for num in range(k + 1)])
+        return Lane(lane, target, drafter, accept, [])
+
+    def _calibrate(self, lane: Lane) -> None:
+        """Let an `auto` drafter time its drafts. One that fails at it will fail in its lane, where it is told."""
+        if isinstance(lane.drafter, AutoDrafter):
+            self.progress("measuring what drafts cost", None)
+            _, hidden = lane.target.extend(self.prompt.token_ids[:-1], 0)
+            try:
+                lane.drafter.calibrate(self.prompt.token_ids, hidden)
+            except Exception:
+                log.warning("a drafter failed before its race", exc_info=True)
+            lane.target.rollback(0)
 
     def _rule(self, lane: LaneSpec) -> AcceptRule:
         module, _, attribute = RULES[lane.rule].partition(":")
@@ -116,7 +140,7 @@ class TorchRace:
     def _decode(self, lane: Lane, ending: StopAt | None = None) -> Iterator[Event]:
         ending = ending or self._ending()
         params = self.spec.params
-        return decode(lane.target, lane.drafter, lane.accept, self.prompt.token_ids, ending, params.max_new_tokens, lane.spec.k, audit=self.spec.audit)
+        return decode(lane.target, lane.drafter, lane.accept, self.prompt.token_ids, ending, params.max_new_tokens, lane.spec.max_drafts, audit=self.spec.audit)
 
     def _pieces(self) -> Pieces:
         return Pieces(self.loaded.tokenizer, self.prompt.token_ids, self.end_ids)
@@ -182,6 +206,8 @@ class TorchRace:
         if first not in self.lanes or second not in self.lanes:
             return None
         a, b = self.lanes[first], self.lanes[second]
+        if "same distribution" in (a.accept.guarantee, b.accept.guarantee):
+            return _same_distribution(a, b).to_json()
         widths = {step.width for lane in (a, b) for step in lane.steps}
         classes = {self.classes.of(width) for width in widths}
         same_class = len(classes) <= 1 and not widths & set(self.classes.unstable)
@@ -202,3 +228,10 @@ class TorchRace:
         margin, rounding, share = explain(self.sampler, rows[0], rows[1], position, tokens)
         pieces = tuple(self.loaded.tokenizer.decode([t]) for t in tokens)
         return Difference(position, tokens, (pieces[0], pieces[1]), (width_at(a.steps, position), width_at(b.steps, position)), margin, rounding, share)
+
+
+def _same_distribution(a: Lane, b: Lane) -> Verdict:
+    """The verdict on two lanes that do not promise the same tokens: nothing is compared."""
+    rule = (a if a.accept.guarantee == "same distribution" else b).spec.rule
+    names = f"{a.spec.name} and {b.spec.name}"
+    return Verdict("same_distribution", 0, None, None, f"same distribution only: {names} promise the same odds for every token, not the same tokens (rule {rule!r})")

@@ -24,7 +24,10 @@ DRAFTERS: dict[str, str] = {
     "none": "engine.drafters.none:KIND",
     "ngram": "engine.drafters.ngram:KIND",
     "draft_model": "engine.drafters.draft_model:KIND",
+    "eagle3": "engine.drafters.head_kinds:EAGLE3",
+    "dflash": "engine.drafters.head_kinds:DFLASH",
     "synthetic": "engine.drafters.synthetic:KIND",
+    "hybrid": "engine.drafters.hybrid:KIND",
 }
 """name -> "module:attribute" of a `Kind`."""
 
@@ -33,9 +36,11 @@ DRAFTERS: dict[str, str] = {
 class DrafterContext:
     """What a drafter may use of the race it is made for.
 
-    loaded: the target. k: the most tokens a draft may have. length: S, the static cache length. sample: the race's choice of tokens,
-    `sample(logits row [vocab], position in the completion) -> id`; a drafter with a distribution picks with it, so that its noise is the target's.
-    reference: the target's own completion, from an untimed run.
+    loaded: the target. k: the most tokens a draft may have. length: S, the static cache length. sample: what a drafter with a distribution picks
+    with, `sample(logits row [vocab], position in the completion) -> id`: under rule `coupled` the race's own choice, so that its noise is the
+    target's. reference: the target's own completion, from an untimed run. keep_logits: the lane's rule needs the distributions that
+    draft tokens were picked from: `Draft.logits`. auto_k: k is the most that may ever pay and not what was asked for; a drafter with a
+    smaller limit takes that, and says so in its attribute `max_k`.
     """
 
     loaded: Any
@@ -46,6 +51,8 @@ class DrafterContext:
     prompt: Prompt
     reference: Callable[[], Sequence[int]] | None
     progress: Progress
+    keep_logits: bool = False
+    auto_k: bool = False
 
 
 @dataclass(frozen=True)

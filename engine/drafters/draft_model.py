@@ -28,11 +28,14 @@ class DraftModelDrafter:
     """Proposes k tokens of `model`, picked by `sample(logits row, position in the completion)` from its first `vocab_size` tokens.
 
     Between calls the model's cache holds the tokens committed at the last call, then the draft but its last token. Each call rolls back
-    to what the target agreed with, extends by what is new, and goes on token by token.
+    to what the target agreed with, extends by what is new, and goes on token by token. With `keep_logits` a draft carries the rows
+    it was picked from, over the target's vocabulary; what the model does not have is at -inf.
     """
 
-    def __init__(self, model: StaticTarget, sample: Callable[[Tensor, int], int], vocab_size: int) -> None:
-        self._model, self._sample, self._vocab_size = model, sample, vocab_size
+    hidden_layers: tuple[int, ...] = ()
+
+    def __init__(self, model: StaticTarget, sample: Callable[[Tensor, int], int], vocab_size: int, keep_logits: bool = False) -> None:
+        self._model, self._sample, self._vocab_size, self._keep_logits = model, sample, vocab_size, keep_logits
         self._num_prompt_tokens = self._num_committed = 0
         self._drafted: list[int] = []
 
@@ -46,12 +49,19 @@ class DraftModelDrafter:
         if k == 0:
             return Draft()
         position = len(token_ids) - self._num_prompt_tokens
-        draft = [self._pick(self._catch_up(token_ids), position)]
-        while len(draft) < k:
-            logits, _ = self._model.extend(draft[-1:], 1)
-            draft.append(self._pick(logits[0], position + len(draft)))
+        row = self._catch_up(token_ids)
+        draft: list[int] = []
+        kept = row.new_full((k, self._vocab_size), float("-inf")) if self._keep_logits else None
+        while True:
+            row = row[: self._vocab_size]
+            if kept is not None:
+                kept[len(draft), : len(row)] = row
+            draft.append(self._sample(row, position + len(draft)))
+            if len(draft) == k:
+                break
+            row = self._model.extend(draft[-1:], 1)[0][0]
         self._num_committed, self._drafted = len(token_ids), draft[:-1]
-        return Draft(tuple(draft))
+        return Draft(tuple(draft), kept)
 
     def _catch_up(self, token_ids: Sequence[int]) -> Tensor:
         """Make the cache hold exactly `token_ids`; the logits [vocab] after the last of them."""
@@ -68,9 +78,6 @@ class DraftModelDrafter:
             new = new[-1:]
         logits, _ = self._model.extend(new, len(new))
         return logits[-1]
-
-    def _pick(self, row: Tensor, position: int) -> int:
-        return self._sample(row[: self._vocab_size], position)
 
 
 def name_of(argument: str) -> str:
@@ -104,7 +111,7 @@ def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
         raise UsageError(f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model {name!r}")
     model = StaticTarget(draft.prepared, cache_length(num_prompt, num_new, WIDTH), (WIDTH,))
     model.warm(context.prompt.token_ids[:-1])
-    return DraftModelDrafter(model, context.sample or (lambda row, position: first_argmax(row)), target.prepared.vocab_size)
+    return DraftModelDrafter(model, context.sample or (lambda row, position: first_argmax(row)), target.prepared.vocab_size, context.keep_logits)
 
 
 KIND = Kind(name_of, _make)

@@ -37,6 +37,8 @@ class NgramDrafter:
     bounded. The proposal is a function of the tokens alone.
     """
 
+    hidden_layers: tuple[int, ...] = ()
+
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self._lengths = sorted({min_match, max(min_match, LONG_MATCH)}, reverse=True)
         self.prefill((), None)

@@ -13,6 +13,8 @@ from . import Kind
 class NoDrafter:
     """Proposes nothing."""
 
+    hidden_layers: tuple[int, ...] = ()
+
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
         pass
 

@@ -18,6 +18,7 @@ class SyntheticDrafter:
     """Proposes `reference`, the completion that the target is about to write; each token is replaced, with probability 1 - rate, by a different
     one below `vocab_size`. Which, and by what, depends on the seed and the token's position alone. Past the reference's end it proposes nothing."""
 
+    hidden_layers: tuple[int, ...] = ()
     synthetic = True
 
     def __init__(self, reference: Sequence[int], rate: float, seed: int, vocab_size: int) -> None:

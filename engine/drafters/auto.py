@@ -1,0 +1,255 @@
+"""`auto` k: how many tokens to draft, decided step by step from measured costs and a running estimate of what is accepted. Standard library only.
+
+A step that drafts m tokens commits E(m) = 1 + a1 + a1 a2 + ... on average (a: conditional acceptance by position in the draft) and takes D(m) + V(m)
+seconds: the draft, and the verification at the width that holds m + 1. A second is worth `rate` tokens, which is what the lane achieves; so the m
+is taken that maximises E(m) - rate * (D(m) + V(m)). In the long run that maximises tokens per second (Dinkelbach 1967), also where one step
+has better chances than the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..interfaces import Draft, Drafter
+
+FORGET = 0.97
+"""What a draft's fate weighs a step later."""
+PRIOR, PRIOR_OFFERED, PRIOR_DRAFTS = 0.7, 0.9, 2.0
+"""Acceptance before anything was seen (where a draft costs something; where it costs nothing), and how many drafts that belief is worth."""
+CHAIN_DRAFTS = 4.0
+"""How many drafts the belief is worth that a position is accepted as the one before it."""
+RATE_STEPS, RATE_PRIOR = 64, 8
+"""Steps over which the achieved rate is averaged, and how many without a draft it starts from."""
+EXPLORE = 0.01
+"""Share of the time that may be lost on finding out whether drafting has begun to pay."""
+CHEAP = 0.02
+"""A drafter whose longest draft takes less than this share of a step is always asked for it, and the draft cut to what pays."""
+NUM_TIMES = 5
+CALIBRATIONS = 2
+
+
+class AutoDrafter:
+    """Asks `drafter` for as many tokens as pay, and for none where none pay. Of a hybrid each part is judged by itself, and the one asked whose draft is
+    worth most.
+
+    step_s: seconds of the target's step that verifies 0, 1, ... drafts; its length limits a draft. Every part sees every commit and takes its hidden
+    rows at every call. How many tokens are asked for, and what is cut off, depends on the committed tokens, on time, and on how many tokens were
+    proposed; never on which, for under rule `rejection` that would bias what is written.
+    """
+
+    def __init__(self, drafter: Drafter, step_s: Sequence[float], clock: Callable[[], float] = time.perf_counter) -> None:
+        self.drafters: tuple[Drafter, ...] = getattr(drafter, "parts", (drafter,))
+        self.hidden_layers = drafter.hidden_layers
+        self.synthetic = bool(getattr(drafter, "synthetic", False))
+        self._step_s, self._clock = tuple(step_s), clock
+        self._draft_s = tuple(DraftTime() for _ in self.drafters)
+        self._start(0)
+
+    def calibrate(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        """Time a short and a long draft of each part, before the race; arguments as those of `prefill`. Raises whatever a drafter raises."""
+        for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True):
+            for num in (len(self._step_s) - 1, 1) * CALIBRATIONS:
+                drafter.prefill(prompt_ids, _rows(drafter, hidden))
+                started = self._clock()
+                draft = drafter.propose(prompt_ids, None, min(num, _limit(drafter, num)))
+                draft_s.add(len(draft), self._clock() - started)
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        """See `interfaces.Drafter`. What was learned of acceptance is forgotten; what drafts cost is not."""
+        self._start(len(prompt_ids))
+        for drafter in self.drafters:
+            drafter.prefill(prompt_ids, _rows(drafter, hidden))
+
+    def _start(self, num_tokens: int) -> None:
+        self._parts = [_Part(drafter, draft_s, self._step_s, self._clock) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True)]
+        self._num_tokens, self._num_steps = num_tokens, 0
+        self._written, self._time_s = float(RATE_PRIOR), RATE_PRIOR * self._step_s[0]
+        self._last_s = self._step_s[0]
+        self._credit_s = 0.0
+        self._probing = False
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        """See `interfaces.Drafter`; k is the most that may be drafted."""
+        self._learn(token_ids)
+        k = min(k, len(self._step_s) - 1)
+        rate = self._written / self._time_s
+        value, num, chosen = 0.0, 0, None
+        for part in self._parts:
+            part.begin(token_ids, hidden, k)
+            part_value, part_num = part.best(rate)
+            if part_value > value:
+                value, num, chosen = part_value, part_num, part
+        if chosen is None and k:
+            chosen, num = self._probe(), 1
+        draft, self._last_s = Draft(), self._step_s[0]
+        for part in self._parts:
+            if part is chosen:
+                draft = part.take(token_ids, hidden, num)
+                self._last_s = part.draft_s(len(draft)) + self._step_s[len(draft)]
+            else:
+                part.leave(token_ids, hidden)
+        return draft
+
+    def _probe(self) -> _Part | None:
+        """The part to draft one token although it does not pay, if the time that may be lost on finding out allows it."""
+        for part in self._parts:
+            cost = part.draft_s(1) + self._step_s[1] - self._step_s[0]
+            if part.limit and part.offered is None and cost <= self._credit_s:
+                self._credit_s -= cost
+                self._probing = True
+                return part
+        return None
+
+    def _learn(self, token_ids: Sequence[int]) -> None:
+        """Take in what the last step committed: the accepted tokens of its draft, then one of the target's own."""
+        written = token_ids[self._num_tokens :]
+        self._num_tokens = len(token_ids)
+        if not written:
+            return
+        self._num_steps += 1
+        for part in self._parts:
+            part.learn(written, self._num_steps)
+        keep = 1 - 1 / RATE_STEPS
+        self._written = keep * self._written + len(written)
+        self._time_s = keep * self._time_s + self._last_s
+        self._credit_s += EXPLORE * self._step_s[0]
+        if self._probing:
+            self._credit_s += (len(written) - 1) * self._time_s / self._written
+            self._probing = False
+
+
+class _Part:
+    """A drafter, and what is known of it. A step is `begin`, `best`, then `take` or `leave`; the next one starts with `learn`."""
+
+    def __init__(self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float]) -> None:
+        self.drafter, self.draft_s = drafter, draft_s
+        self._step_s, self._clock = step_s, clock
+        self._by_length: dict[int, AcceptanceRates] = {}
+        self._when_asked = AcceptanceRates(PRIOR)
+        self._rates = self._when_asked
+        self._taken = self.limit = 0
+        self.offered: Draft | None = None
+        """This step's draft where it was asked for before it was known to pay: a cheap one."""
+        self._draft: Draft | None = None
+
+    def begin(self, token_ids: Sequence[int], hidden: Any, k: int) -> None:
+        """Find out how many tokens there are to choose from. The length of a cheap draft tells how far its drafter trusts it, so acceptance is kept
+        by length."""
+        self.limit, self._taken = _limit(self.drafter, k), 0
+        self.offered = self._draft = None
+        self._rates = self._when_asked
+        if self.limit and self.draft_s.is_known and self.draft_s(self.limit) <= CHEAP * self._step_s[0]:
+            self.offered = self._ask(token_ids, hidden, self.limit)
+            self.limit = len(self.offered)
+            self._rates = self._by_length.setdefault(self.limit.bit_length(), AcceptanceRates(PRIOR_OFFERED))
+
+    def best(self, rate: float) -> tuple[float, int]:
+        """(what the best draft is worth beyond a step without one, in tokens, its length); (0, 0) where none pays."""
+        value, num, expected, reached = 0.0, 0, 0.0, 1.0
+        for m, chance in zip(range(1, self.limit + 1), self._rates.chances(), strict=False):
+            reached *= chance
+            expected += reached
+            draft_s = 0.0 if self.offered is not None else self.draft_s(m)
+            if (worth := expected - rate * (draft_s + self._step_s[m] - self._step_s[0])) > value:
+                value, num = worth, m
+        return value, num
+
+    def take(self, token_ids: Sequence[int], hidden: Any, num: int) -> Draft:
+        """A draft of at most `num` tokens."""
+        draft = self.offered if self.offered is not None else self._ask(token_ids, hidden, num)
+        self._taken = min(num, len(draft))
+        if self._taken == len(draft):
+            return draft
+        return Draft(draft.token_ids[: self._taken], None if draft.logits is None else draft.logits[: self._taken])
+
+    def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
+        """Draft nothing; the hidden rows are taken."""
+        if self.offered is None:
+            self.drafter.propose(token_ids, _rows(self.drafter, hidden), 0)
+
+    def learn(self, written: Sequence[int], step: int) -> None:
+        """Compare the last draft with what was written. One picked without chance is judged also as far as it was cut off, for nothing."""
+        if self._draft is None:
+            return
+        if self._draft.logits is None:
+            ids = self._draft.token_ids[: len(written)]
+            num_matching = next((i for i, pair in enumerate(zip(ids, written, strict=False)) if pair[0] != pair[1]), len(ids))
+            self._rates.add(len(ids), num_matching, step)
+        else:
+            self._rates.add(self._taken, min(len(written) - 1, self._taken), step)
+
+    def _ask(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        started = self._clock()
+        draft = self._draft = self.drafter.propose(token_ids, _rows(self.drafter, hidden), k)
+        self.draft_s.add(len(draft), self._clock() - started)
+        return draft
+
+
+def _rows(drafter: Drafter, hidden: Any) -> Any:
+    return hidden if drafter.hidden_layers else None
+
+
+def _limit(drafter: Drafter, k: int) -> int:
+    return min(k, getattr(drafter, "max_k", k))
+
+
+class DraftTime:
+    """Seconds that a draft of n tokens takes: a line, fixed + n * slope, through the medians of the last times measured at each length."""
+
+    def __init__(self) -> None:
+        self._recent: dict[int, deque[float]] = {}
+        self._fixed = self._slope = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self._recent)
+
+    def add(self, num: int, seconds: float) -> None:
+        """Take in a draft of `num` tokens. Of an even number of times the lower middle one is the median: what disturbs makes slower."""
+        self._recent.setdefault(num, deque(maxlen=NUM_TIMES)).append(seconds)
+        points = [(n, sorted(times)[(len(times) - 1) // 2], len(times)) for n, times in self._recent.items()]
+        total = sum(weight for _, _, weight in points)
+        mean_n = sum(n * weight for n, _, weight in points) / total
+        mean_s = sum(s * weight for _, s, weight in points) / total
+        spread = sum(weight * (n - mean_n) ** 2 for n, _, weight in points)
+        slope = sum(weight * (n - mean_n) * (s - mean_s) for n, s, weight in points) / spread if spread else 0.0
+        self._slope = min(max(slope, 0.0), mean_s / mean_n if mean_n else 0.0)
+        self._fixed = mean_s - self._slope * mean_n
+
+    def __call__(self, num: int) -> float:
+        """Where one length alone was timed, the best that may be hoped of the others: a shorter one takes its share, a longer one as long."""
+        if len(self._recent) == 1 and (known := next(iter(self._recent))):
+            return self._fixed * min(1.0, num / known)
+        return self._fixed + self._slope * num
+
+
+class AcceptanceRates:
+    """Conditional acceptance by position in the draft; what lies steps back is forgotten exponentially, where nothing was seen since it stands."""
+
+    def __init__(self, prior: float) -> None:
+        self._tried, self._kept = [PRIOR_DRAFTS], [prior * PRIOR_DRAFTS]
+        self._seen: int | None = None
+
+    def add(self, num: int, num_accepted: int, step: int) -> None:
+        """Take in that of `num` tokens the first `num_accepted` held."""
+        keep = FORGET ** (1 if self._seen is None else step - self._seen)
+        self._seen = step
+        more = [0.0] * (num - len(self._tried))
+        self._tried = [keep * tried for tried in self._tried] + more
+        self._kept = [keep * kept for kept in self._kept] + more
+        for i in range(min(num_accepted + 1, num)):
+            self._tried[i] += 1
+            self._kept[i] += i < num_accepted
+
+    def chances(self) -> Iterator[float]:
+        """Position by position, without end; where little was seen of a position, as the one before it."""
+        chance = self._kept[0] / self._tried[0]
+        yield chance
+        for kept, tried in zip(self._kept[1:], self._tried[1:], strict=True):
+            chance = (chance * CHAIN_DRAFTS + kept) / (CHAIN_DRAFTS + tried)
+            yield chance
+        while True:
+            yield chance

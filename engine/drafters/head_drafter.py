@@ -1,0 +1,142 @@
+"""What drafters with a head share: static buffers over the positions of a race, keeping up with it, and the choice of tokens.
+
+The target's hidden states are kept by position as they come, and used when a draft is asked for; so a step without a draft costs nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UsageError
+from ..graphs import FixedCall
+from ..heads.layers import rope_table
+from ..interfaces import Draft
+
+if TYPE_CHECKING:
+    from . import DrafterContext
+
+PREFILL_CHUNK = 256
+
+
+class HeadBuffers:
+    """Device tensors of one sequence, all of length S, which stay in place: keys and values per layer, token ids, the target's hidden states, angles."""
+
+    def __init__(self, head: Any, num_features: int, length: int, dtype: torch.dtype, device: torch.device) -> None:
+        config = head.spec.layers
+        attention = head.layers[0].self_attn
+        size = (1, config.num_key_value_heads, length, attention.dim)
+        self.keys, self.values = ([torch.zeros(size, dtype=dtype, device=device) for _ in head.layers] for _ in range(2))
+        self.token_ids = torch.zeros(length, dtype=torch.long, device=device)
+        self.hidden = torch.zeros(length, num_features, dtype=dtype, device=device)
+        self.columns = torch.arange(length, device=device)
+        self.cos, self.sin = rope_table(config, length, dtype, device)
+
+    def rope(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Angles of positions [n]."""
+        return self.cos[at][None], self.sin[at][None]
+
+    def write(self, layer: int, at: Tensor, key: Tensor, value: Tensor) -> None:
+        """Put [1, kv_heads, n, dim] at positions [n]."""
+        self.keys[layer].index_copy_(2, at, key)
+        self.values[layer].index_copy_(2, at, value)
+
+
+class HeadDrafter(ABC):
+    """The part of a drafter that keeps up with the race. `_num_tokens` token ids and the hidden states of all but the last of them are in the buffers.
+
+    Subclasses draft in `_draft(k)`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are in their cache already."""
+
+    def __init__(self, head: Any, context: DrafterContext, limit: int | None = None) -> None:
+        prepared = context.loaded.prepared
+        if limit is not None and context.k > limit and not context.auto_k:
+            raise UsageError(f"this head drafts at most {limit} tokens at a time, not k={context.k}")
+        self.head, self.max_k = head, context.k if limit is None else min(context.k, limit)
+        self.hidden_layers: tuple[int, ...] = head.spec.hidden_layers
+        self.width = self.max_k + 1
+        num_features = len(self.hidden_layers) * prepared.shape.hidden_size
+        self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device)
+        self._device = prepared.device
+        self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
+        self._vocab_size = prepared.vocab_size
+        self._keep_logits = context.keep_logits
+        self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
+        self._pick = _sampler(context.sample, head.target_ids)
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
+        self._num_prompt_tokens = len(prompt_ids)
+        self._num_tokens = self._num_rows = 0
+        self._keep(prompt_ids, hidden)
+        self._absorb(len(prompt_ids) - 2)
+
+    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
+        self._keep(token_ids, hidden)
+        if k == 0:
+            return Draft()
+        with torch.inference_mode():
+            if self._num_tokens - 1 - self._num_rows > self.width:
+                self._absorb(self._num_tokens - 2)
+            drafted, rows = self._draft(min(k, self.max_k))
+        return Draft(tuple(drafted), self._scattered(rows) if self._keep_logits and rows else None)
+
+    @torch.inference_mode()
+    def _warm(self, num_prompt_tokens: int, *calls: Callable[[], Any]) -> None:
+        """Run everything that a race will run once, untimed; on CUDA this captures the graphs. What it writes is masked until it is overwritten."""
+        num_rows = max(0, num_prompt_tokens - 2)
+        for size in {min(num_rows, PREFILL_CHUNK), num_rows % PREFILL_CHUNK} - {0}:
+            self._take(self.buffers.columns[:size])
+        for call in calls:
+            call()
+
+    def _keep(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
+        first, buffers = self._num_tokens, self.buffers
+        new = torch.tensor(token_ids[first:], dtype=torch.long)
+        buffers.token_ids[first : len(token_ids)] = new.to(self._device)
+        if hidden is not None and len(hidden):
+            end = len(token_ids) - 1
+            buffers.hidden[end - len(hidden) : end] = hidden
+        self._num_tokens = len(token_ids)
+
+    @torch.inference_mode()
+    def _absorb(self, end: int) -> None:
+        """Put positions up to `end` into the cache, without drafting."""
+        while self._num_rows < end:
+            stop = min(end, self._num_rows + PREFILL_CHUNK)
+            self._take(self.buffers.columns[self._num_rows : stop])
+            self._num_rows = stop
+
+    @abstractmethod
+    def _take(self, at: Tensor) -> Any:
+        """Put the context of positions [n] into the cache."""
+
+    @abstractmethod
+    def _draft(self, k: int) -> tuple[list[int], list[Tensor]]:
+        """Up to k token ids, and the row of logits that each was picked from."""
+
+    def _choose(self, row: Tensor, offset: int) -> int:
+        """The token picked from a row of the head's logits, `offset` places after the last committed token."""
+        index = self._pick(row, self._num_tokens - self._num_prompt_tokens + offset)
+        return index if self._target_ids is None else self._target_ids[index]
+
+    def _scattered(self, rows: list[Tensor]) -> Tensor:
+        """Rows over the head's vocabulary as [k, vocab]; -inf where it cannot draft."""
+        stacked = torch.stack(rows)
+        if self.head.target_ids is None:
+            return stacked
+        whole = torch.full((len(rows), self._vocab_size), -torch.inf, dtype=stacked.dtype, device=stacked.device)
+        return whole.index_copy_(1, self.head.target_ids, stacked)
+
+    def _fixed(self, function: Callable[[], Any]) -> FixedCall[Any]:
+        return FixedCall(function, self._device)
+
+
+def _sampler(sample: Any, target_ids: Tensor | None) -> Callable[[Tensor, int], int]:
+    if sample is None:
+        from ..sampling import first_argmax
+
+        return lambda row, position: first_argmax(row)
+    return sample if target_ids is None else sample.among(target_ids)

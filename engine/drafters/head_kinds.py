@@ -1,0 +1,30 @@
+"""The table's entries for drafters with a head. Standard library only; what they make is imported on use."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..heads.names import HeadName, parse_name
+from . import DrafterContext, Kind
+
+if TYPE_CHECKING:
+    from ..interfaces import Drafter
+
+
+def _eagle3(name: HeadName, context: DrafterContext) -> Drafter:
+    from ..heads.loading import load_head
+    from .eagle3 import Eagle3Drafter
+
+    return Eagle3Drafter(load_head("eagle3", name, context.loaded, context.progress), context)
+
+
+def _dflash(name: HeadName, context: DrafterContext) -> Drafter:
+    from ..heads.loading import load_head
+    from .dflash import DFlashDrafter
+
+    return DFlashDrafter(load_head("dflash", name, context.loaded, context.progress), context)
+
+
+EAGLE3 = Kind(partial(parse_name, "eagle3"), _eagle3)
+DFLASH = Kind(partial(parse_name, "dflash"), _dflash)

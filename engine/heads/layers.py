@@ -1,0 +1,157 @@
+"""The decoder layer that draft heads are made of: Llama's, or Qwen3's where queries and keys are normalised. Parameter names are transformers'.
+
+Attention is handed in, because it is what differs: over static buffers when drafting, over whole texts when training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from ..errors import UsageError
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n, dim]."""
+Rope = tuple[Tensor, Tensor]
+"""cos and sin, each [B or 1, n, dim]."""
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight over the last dimension, the mean taken in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+class MLP(nn.Module):
+    """down(act(gate(x)) * up(x))."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        size, inner, bias = config.hidden_size, config.intermediate_size, bool(getattr(config, "mlp_bias", False))
+        self.gate_proj, self.up_proj = nn.Linear(size, inner, bias=bias), nn.Linear(size, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, size, bias=bias)
+        self.act = ACT2FN[config.hidden_act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Attention(nn.Module):
+    """Projections, norms and rotary positions of grouped-query attention; `in_size` features in, the hidden size out."""
+
+    def __init__(self, config: Any, in_size: int, qk_norm: bool) -> None:
+        super().__init__()
+        self.dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        bias = bool(getattr(config, "attention_bias", False))
+        num_q, num_kv = config.num_attention_heads * self.dim, config.num_key_value_heads * self.dim
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(in_size, size, bias=bias) for size in (num_q, num_kv, num_kv))
+        self.o_proj = nn.Linear(num_q, config.hidden_size, bias=bias)
+        self.q_norm, self.k_norm = (RMSNorm(self.dim, config.rms_norm_eps) if qk_norm else nn.Identity() for _ in range(2))
+
+    def query(self, x: Tensor, rope: Rope) -> Tensor:
+        """x [B, n, in_size] -> [B, heads, n, dim]."""
+        return rotate(self.q_norm(self._split(self.q_proj(x))), rope)
+
+    def key_value(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+        """x [B, n, in_size] -> two of [B, kv_heads, n, dim]."""
+        return rotate(self.k_norm(self._split(self.k_proj(x))), rope), self._split(self.v_proj(x)).transpose(1, 2)
+
+    def out(self, attended: Tensor) -> Tensor:
+        """[B, heads, n, dim] -> [B, n, hidden]."""
+        return self.o_proj(attended.transpose(1, 2).flatten(2))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], -1, self.dim)
+
+
+class Layer(nn.Module):
+    """A decoder layer whose attention reads `in_size` features."""
+
+    def __init__(self, config: Any, in_size: int, qk_norm: bool) -> None:
+        super().__init__()
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.self_attn, self.mlp = Attention(config, in_size, qk_norm), MLP(config)
+        self.input_layernorm, self.post_attention_layernorm = RMSNorm(size, eps), RMSNorm(size, eps)
+
+    def attend(self, index: int, x: Tensor, rope: Rope, attend: Attend) -> Tensor:
+        """Self-attention of x [B, n, in_size], already normalised -> [B, n, hidden]."""
+        key, value = self.self_attn.key_value(x, rope)
+        return self.self_attn.out(attend(index, self.self_attn.query(x, rope), key, value))
+
+    def forward(self, index: int, x: Tensor, rope: Rope, attend: Attend) -> Tensor:
+        x = x + self.attend(index, self.input_layernorm(x), rope, attend)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+def rotate(x: Tensor, rope: Rope) -> Tensor:
+    """x [B, n, heads, dim] by its positions' angles -> [B, heads, n, dim]."""
+    cos, sin = (part[:, None] for part in rope)
+    x = x.transpose(1, 2)
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-right, left], dim=-1) * sin
+
+
+def rope_table(config: Any, length: int, dtype: torch.dtype, device: torch.device | str) -> Rope:
+    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that change with the length."""
+    kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    if kind in ("dynamic", "longrope") or (kind != "default" and kind not in ROPE_INIT_FUNCTIONS):
+        raise UsageError(f"the head uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles")
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(length)[None])
+    return cos[0].to(device, dtype), sin[0].to(device, dtype)
+
+
+def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """query [1, heads, n, dim] over keys, values [1, kv_heads, S, dim] under an additive mask [n, S] -> [1, heads, n, dim]."""
+    heads, n = query.shape[1], query.shape[2]
+    groups = heads // keys.shape[1]
+    rows = query.reshape(1, keys.shape[1], groups * n, -1)  # heads that share keys become rows
+    return F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask.repeat(groups, 1)).view(1, heads, n, -1)
+
+
+def matrix(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
+    """The matrix of that name, if there is one. Raises UsageError for what is no matrix."""
+    value = tensors.get(name)
+    if value is not None and (value.dim() != 2 or 0 in value.shape):
+        raise UsageError(f"the head's {name} has shape {list(value.shape)}, which is no matrix")
+    return value
+
+
+def check_fc(weight: Tensor | None, what: str, num_hidden: int, target_size: int) -> None:
+    """Raise UsageError unless a head's `fc` reads that many of the target's hidden states."""
+    if weight is None:
+        raise UsageError(f"{what} lacks fc.weight")
+    if weight.shape[1] != num_hidden * target_size:
+        raise UsageError(f"{what}'s fc reads {weight.shape[1]} features; {num_hidden} hidden states of this target have {num_hidden * target_size}: it is for another target, or other indices (#aux=)")
+
+
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+    """Make tensors the parameters of the same names, in their dtype. Raises UsageError naming what is missing, left over, of another shape, or no plain
+    numbers."""
+    wanted = dict(module.named_parameters())
+    if missing := sorted(set(wanted) - set(tensors)):
+        raise UsageError(f"{what} lacks {len(missing)} of its tensors, such as {missing[0]}")
+    if unknown := sorted(set(tensors) - set(wanted)):
+        raise UsageError(f"{what} has {len(unknown)} tensors that this engine has no use for, such as {unknown[0]}")
+    for name, parameter in wanted.items():
+        value = tensors[name]
+        if parameter.shape != value.shape:
+            raise UsageError(f"{what}: {name} has shape {list(value.shape)}, but its config.json makes it {list(parameter.shape)}")
+        if not value.is_floating_point() or value.element_size() < 2:
+            raise UsageError(f"{what}: {name} is {value.dtype}; this engine reads heads of float32, bfloat16 or float16")
+        if not bool(value.isfinite().all()):
+            raise UsageError(f"{what}: {name} holds values that are not finite numbers")
+    module.load_state_dict({name: tensors[name].to(parameter.dtype) for name, parameter in wanted.items()}, assign=True)

@@ -1,0 +1,185 @@
+"""`python -m engine train`: text, the target's continuations, its hidden states, the head, each kept in --out so that a stopped run goes on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..arguments import Command, integer, not_empty, number, one_of, option, words
+from ..commands import DEVICE, DTYPE, TARGET, progress_line, set_threads
+from ..errors import UsageError
+from ..heads.formats import KINDS
+from .texts import BUILTIN, PROMPTS, all_texts
+
+WINDOWS = "windows.json"
+WORDS = "words.json"
+
+
+def train(options: Namespace) -> int:
+    """Run the command; returns the exit status. Raises UsageError or RaceError."""
+    if options.steps is None and options.minutes is None:
+        raise UsageError("give the length of the training, by --steps N or --minutes M")
+    set_threads(options.threads)
+    with progress_line() as progress:
+        progress("starting torch", None)
+        import torch
+
+        from ..loading import DEFAULT_TARGET, load
+        from ..packing import can_pack, pack
+        from .features import Features, extract
+        from .heads import Design, TargetWeights, default_layers, new_head, new_spec, save_head
+        from .trainer import Report, Schedule, Trainer
+
+        folder = Path(options.out)
+        data = Path(options.data_dir) if options.data_dir else folder / "data"
+        loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
+        model, name = loaded.model, loaded.info.name
+        device = next(model.parameters()).device
+        target = TargetWeights.of(model)
+        if device.type == "cpu" and can_pack(model.dtype):
+            pack(model)
+        hidden_layers = default_layers(options.kind, target.config.num_hidden_layers)
+        windows = _windows(options, loaded, data, progress)
+        extract(model, windows, hidden_layers, data, progress)
+        features = Features(data)
+        design = Design(options.kind, options.layers, options.intermediate, options.vocabulary, options.block, options.chain, options.train_output)
+        words_ = _words(folder / WORDS, windows, design.draft_vocab_size, len(target.output))
+        spec = new_spec(design, target, hidden_layers, _mask_token(loaded.tokenizer, len(target.output)))
+        torch.manual_seed(options.seed)
+        head = new_head(spec, target, words_, _scales(features, spec.norm_before_fc))
+        schedule = Schedule(options.steps, options.minutes, options.batch, options.learning_rate)
+        trainer = Trainer(head, design, features, target.output[words_].float(), schedule, folder, device, options.seed)
+        num_draft = options.block - 1 if options.kind == "dflash" else options.chain
+        log = folder / "log.jsonl"
+
+        def report(now: Report) -> None:
+            progress(f"training: loss {now.loss:.3f}, held-out tokens a step {now.held_out_length:.2f}", now.share)
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**vars_of(now), "num_tokens_of_data": features.num_tokens}) + "\n")
+            if not options.quiet:
+                print(_line(now), flush=True)
+
+        trainer.run(report)
+        save_head(head, folder, name, num_draft)
+    print(f"the head is in {options.out}: config.json and model.safetensors, in the speculators format")
+    return 0
+
+
+def vars_of(report: Any) -> dict[str, Any]:
+    """A report as JSON."""
+    from dataclasses import asdict
+
+    return asdict(report)
+
+
+def _line(now: Any) -> str:
+    alphas = " ".join(f"{a:.2f}" for a in now.held_out_alphas)
+    return f"step {now.step}  {now.share:4.0%}  {now.elapsed_s / 60:.1f} min  loss {now.loss:.3f}  held out: {now.held_out_length:.2f} tokens a step, acceptance by position {alphas}"
+
+
+def _windows(options: Namespace, loaded: Any, data: Path, progress: Callable[[str, float | None], None]) -> list[list[int]]:
+    """The windows to train on, from `data`, or made now: texts cut to length, then own prompts and beginnings of texts continued by the target."""
+    path = data / WINDOWS
+    if path.exists():
+        return json.loads(path.read_text())
+    from .prompts import prompts
+    from .windows import Sampling, continued, cut
+
+    rng = random.Random(options.seed)
+    length, tokenizer = options.length, loaded.tokenizer
+    progress("cutting texts", None)
+    pieces = cut(tokenizer, all_texts(options.data, options.seed), length, rng)
+    whole = list(itertools.islice(pieces, options.windows + options.continued // 2))
+    rng.shuffle(whole)
+    beginnings = [piece[: rng.randint(32, max(33, length // 3))] for piece in whole[options.windows :]]
+    written = [tokenizer(text)["input_ids"][: length // 2] for _, text in itertools.islice(prompts(options.seed), options.continued - len(beginnings))]
+    made = list(continued(loaded.model, [*beginnings, *written], Sampling(options.new_tokens), length, options.seed, progress)) if options.continued else []
+    windows = [*whole[: options.windows], *(w for w in made if len(w) >= 32)]
+    if not windows:
+        raise UsageError("there is no training text: --data gave nothing long enough")
+    data.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(windows))
+    return windows
+
+
+def _words(path: Path, windows: list[list[int]], count: int, vocab_size: int) -> Any:
+    """The head's words, chosen when it was first trained."""
+    import torch
+
+    from .heads import frequent_words
+
+    if path.exists():
+        return torch.tensor(json.loads(path.read_text()))
+    words_ = frequent_words(windows, count, vocab_size)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(words_.tolist()))
+    return words_
+
+
+def _scales(features: Any, normed: bool) -> Any:
+    """The typical size of every feature that the head reads [layers * size], over some windows; of normalised rows where the head normalises them."""
+    import torch
+
+    batch = features.batch(list(range(0, len(features.index), max(1, len(features.index) // 16))))
+    rows = batch.hidden[batch.valid].float()
+    if normed:
+        rows = rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return rows.pow(2).median(0).values.sqrt().clamp(min=1e-4)
+
+
+def _mask_token(tokenizer: Any, vocab_size: int) -> int:
+    """A token that no text holds: the tokenizer's mask or padding token, else its last."""
+    for token_id in (tokenizer.mask_token_id, tokenizer.pad_token_id):
+        if token_id is not None:
+            return int(token_id)
+    return vocab_size - 1
+
+
+def _positive(text: str) -> float:
+    value = number(0, 1e6)(text)
+    if value <= 0:
+        raise ArgumentTypeError("must be above 0")
+    return value
+
+
+TRAIN = Command(
+    (
+        option("--kind", metavar="K", type=one_of(KINDS), required=True, help=f"{' or '.join(KINDS)}"),
+        TARGET,
+        option(
+            "--data",
+            metavar="D",
+            type=words,
+            nargs="+",
+            default=[BUILTIN],
+            help=f"text files, folders of them, {BUILTIN}: Python's standard library and its documentation, or {PROMPTS}: prompts of ours (default {BUILTIN})",
+        ),
+        option("--out", metavar="DIR", type=not_empty, required=True, help="where the head, its checkpoints and its log go; a stopped run started again goes on"),
+        option("--data-dir", metavar="DIR", type=not_empty, help="where windows and hidden states are kept, to share them between heads (default: data in --out)"),
+        option("--steps", metavar="N", type=integer(1, 10_000_000), help="optimiser steps"),
+        option("--minutes", metavar="M", type=_positive, help="minutes of training, data apart"),
+        option("--windows", metavar="N", type=integer(0, 10_000_000), default=1500, help="windows of plain text (default 1500)"),
+        option("--continued", metavar="N", type=integer(0, 10_000_000), default=1500, help="windows continued by the target, half from our prompts, half from texts (default 1500)"),
+        option("--new-tokens", metavar="N", type=integer(1, 100_000), default=160, help="tokens the target adds to each (default 160)"),
+        option("--length", metavar="N", type=integer(48, 100_000), default=384, help="tokens of a window (default 384)"),
+        option("--vocabulary", metavar="N", type=integer(2, 10_000_000), default=8192, help="words the head drafts among, the most frequent (default 8192)"),
+        option("--layers", metavar="N", type=integer(1, 32), default=1, help="decoder layers of the head (default 1)"),
+        option("--intermediate", metavar="N", type=integer(8, 1_000_000), default=2048, help="width of its MLP (default 2048)"),
+        option("--chain", metavar="N", type=integer(1, 16), default=4, help="eagle3: steps of training-time test (default 4)"),
+        option("--block", metavar="N", type=integer(2, 64), default=8, help="dflash: block size, k + 1 (default 8)"),
+        option("--train-output", action="store_true", help="train the output rows too, which begin as the target's own"),
+        option("--batch", metavar="N", type=integer(1, 4096), default=8, help="windows a step (default 8)"),
+        option("--learning-rate", metavar="X", type=_positive, default=1e-3, help="at its peak (default 0.001)"),
+        option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="of data, weights and order (default 0)"),
+        DTYPE,
+        DEVICE,
+        option("--threads", metavar="N", type=integer(1, 64), help="CPU threads (default: torch's own choice)"),
+        option("--quiet", action="store_true", help="write the log, print nothing but the end"),
+    ),
+    train,
+)

@@ -1,0 +1,99 @@
+"""What a head learns from: the target's hidden states over windows, computed once and kept on disk, one file of windows after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..progress import Progress
+
+WINDOWS_PER_FILE = 64
+
+
+@dataclass(frozen=True)
+class Batch:
+    """ids [B, T] (padded with 0), lengths [B], hidden [B, T, layers * size]: the states that the head reads, last [B, T, size]: what the target's
+    output layer reads."""
+
+    ids: Tensor
+    lengths: Tensor
+    hidden: Tensor
+    last: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device, hidden states as float32."""
+        return Batch(self.ids.to(device), self.lengths.to(device), self.hidden.to(device).float(), self.last.to(device).float())
+
+    @property
+    def valid(self) -> Tensor:
+        """Bool [B, T]: true at the windows' own tokens."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device)[None] < self.lengths[:, None]
+
+
+class Features:
+    """Files of WINDOWS_PER_FILE windows in a folder; written once, read by slices."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = sorted(folder.glob("features-*.safetensors"))
+        self.index: list[tuple[Path, int, int]] = []
+        for path in self.files:
+            with safe_open(path, "pt") as file:
+                lengths = file.get_tensor("lengths").tolist()
+            self.index += [(path, i, int(length)) for i, length in enumerate(lengths)]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(length for _, _, length in self.index)
+
+    def batch(self, which: Sequence[int]) -> Batch:
+        """Windows by their numbers, padded to the longest of them."""
+        longest = max(self.index[i][2] for i in which)
+        parts: dict[str, list[Tensor]] = {"ids": [], "hidden": [], "last": []}
+        for i in which:
+            path, row, _ = self.index[i]
+            with safe_open(path, "pt") as file:
+                for name, part in parts.items():
+                    tensor = file.get_slice(name)[row : row + 1]
+                    part.append(tensor[:, :longest] if tensor.shape[1] >= longest else _padded(tensor, longest))
+        return Batch(torch.cat(parts["ids"]), torch.tensor([self.index[i][2] for i in which]), torch.cat(parts["hidden"]), torch.cat(parts["last"]))
+
+
+def _padded(tensor: Tensor, length: int) -> Tensor:
+    shape = list(tensor.shape)
+    shape[1] = length - shape[1]
+    return torch.cat([tensor, torch.zeros(shape, dtype=tensor.dtype)], 1)
+
+
+@torch.inference_mode()
+def extract(model: Any, windows: Sequence[Sequence[int]], hidden_layers: Sequence[int], folder: Path, progress: Progress, batch_size: int = 8) -> None:
+    """Run the stock model over all windows and write `folder`'s files; those that exist are kept, so that an interrupted run goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    device = next(model.parameters()).device
+    decoder = model.get_decoder()
+    windows = sorted(windows, key=len)
+    for number, first in enumerate(range(0, len(windows), WINDOWS_PER_FILE)):
+        path = folder / f"features-{number:05d}.safetensors"
+        if path.exists():
+            continue
+        progress("reading the target's hidden states", first / len(windows))
+        chosen = windows[first : first + WINDOWS_PER_FILE]
+        longest = max(map(len, chosen))
+        ids = torch.tensor([[*w, *[0] * (longest - len(w))] for w in chosen])
+        lengths = torch.tensor([len(w) for w in chosen])
+        hidden, last = [], []
+        for start in range(0, len(chosen), batch_size):
+            part = ids[start : start + batch_size].to(device)
+            mask = (torch.arange(longest)[None] < lengths[start : start + batch_size, None]).long().to(device)
+            out = decoder(input_ids=part, attention_mask=mask, use_cache=False, output_hidden_states=True)
+            hidden.append(torch.cat([out.hidden_states[i] for i in hidden_layers], -1).bfloat16().cpu())
+            last.append(out.last_hidden_state.bfloat16().cpu())
+        partial = path.with_suffix(".partial")
+        save_file({"ids": ids, "lengths": lengths, "hidden": torch.cat(hidden), "last": torch.cat(last)}, partial)
+        partial.rename(path)

@@ -1,0 +1,166 @@
+"""A new head for a target: which words it drafts among, its first weights, and the files it is published in."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ..heads.dflash import DFlashHead
+from ..heads.eagle3 import Eagle3Head
+from ..heads.formats import HeadSpec
+
+Head = Eagle3Head | DFlashHead
+HEAD_DIM = 64
+SMALL = 0.2
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a head will be. block_size: of DFlash; num_steps: training-time-test steps of EAGLE-3, which is also the k it is published for.
+    train_output False: the output rows stay the target's own (as in EAGLE 1), which is cheaper to train."""
+
+    kind: str
+    num_layers: int = 1
+    intermediate_size: int = 2048
+    draft_vocab_size: int = 8192
+    block_size: int = 8
+    num_steps: int = 3
+    train_output: bool = False
+
+
+@dataclass(frozen=True)
+class TargetWeights:
+    """What a head takes from its target: embedding and output rows, each [vocab, size], what its last norm multiplies by [size], and its text
+    configuration."""
+
+    embedding: Tensor
+    output: Tensor
+    norm: Tensor
+    config: Any
+
+    @classmethod
+    def of(cls, model: Any) -> TargetWeights:
+        """A model's, before its linears are packed."""
+        embedding, output = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
+        last = getattr(model.get_decoder(), "norm", None)
+        ones = torch.ones(1, output.shape[1], dtype=output.dtype, device=output.device)
+        with torch.no_grad():
+            norm = ones[0] if last is None else last(ones)[0]
+        return cls(embedding, output, norm.float(), model.config.get_text_config())
+
+
+def frequent_words(windows: Iterable[Sequence[int]], count: int, vocab_size: int) -> Tensor:
+    """The `count` token ids that occur most often (ties: the smaller id), ascending [count]."""
+    seen = Counter(token for window in windows for token in window)
+    ranked = sorted(range(vocab_size), key=lambda token: (-seen[token], token))
+    return torch.tensor(sorted(ranked[: min(count, vocab_size)]))
+
+
+def default_layers(kind: str, num_target_layers: int) -> tuple[int, ...]:
+    """Which of the target's hidden states a new head reads: early, middle, late; as the speculators package chooses them."""
+    return tuple(sorted({min(2, num_target_layers), num_target_layers // 2, max(0, num_target_layers - 3)}))
+
+
+def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ...], mask_token_id: int) -> HeadSpec:
+    """Its layers are as wide as the target, with attention heads of HEAD_DIM."""
+    from transformers import LlamaConfig, Qwen3Config
+
+    config = target.config
+    vocab_size, size = target.output.shape
+    num_heads = max(1, size // HEAD_DIM)
+    shape: dict[str, Any] = {
+        "hidden_size": size,
+        "intermediate_size": design.intermediate_size,
+        "num_hidden_layers": design.num_layers,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": num_heads // 2 if num_heads % 2 == 0 else num_heads,
+        "head_dim": min(HEAD_DIM, size),
+        "vocab_size": vocab_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+    }
+    if design.kind == "eagle3":
+        return HeadSpec("eagle3", LlamaConfig(**shape), hidden_layers, norm_before_residual=True, norm_before_fc=True)
+    layers = Qwen3Config(**shape, layer_types=["full_attention"] * design.num_layers, use_sliding_window=False)
+    return HeadSpec("dflash", layers, hidden_layers, block_size=design.block_size, mask_token_id=mask_token_id, causal=(False,) * design.num_layers, windows=(None,) * design.num_layers)
+
+
+def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tensor) -> Head:
+    """A head that begins near its target: its output rows and last norm are the target's, and what an EAGLE-3 head's layer adds to is the latest of the
+    hidden states it reads. With other beginnings the size of the logits alone takes thousands of steps to learn.
+
+    scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that a target whose states are large does not drown the head."""
+    vocab_size, size = target.output.shape
+    head: Head
+    if spec.kind == "eagle3":
+        head = Eagle3Head(spec, size, len(words), own_embedding=False)
+    else:
+        head = DFlashHead(spec, size, len(words))
+    head.lend(target.embedding, nn.Identity())
+    for module in head.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=module.in_features**-0.5)
+    layer: Any
+    for layer in head.layers:
+        for linear in (layer.self_attn.o_proj, layer.mlp.down_proj):
+            linear.weight.data.mul_(SMALL)
+    head.fc.weight.data.div_(scales[None])
+    if spec.kind == "eagle3":
+        head.fc.weight.data.mul_(SMALL)
+        latest = scales[-size:]
+        head.fc.weight.data[:, -size:] += torch.eye(size, device=latest.device) / latest.square().mean().sqrt()
+    head.norm.weight.data.copy_(target.norm)
+    head.lm_head.weight.data.copy_(target.output[words].float())
+    head.target_ids = None if len(words) == vocab_size else words
+    return head
+
+
+def save_head(head: Head, folder: Path, target_name: str, num_tokens: int, dtype: torch.dtype = torch.bfloat16) -> None:
+    """config.json and model.safetensors in the speculators format, which vLLM serves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    spec, vocab_size = head.spec, head.spec.layers.vocab_size
+    tensors = {name: value.detach().to(dtype).contiguous().cpu() for name, value in head.named_parameters()}
+    draft_vocab_size = head.lm_head.out_features
+    if head.target_ids is not None:
+        ids = head.target_ids.cpu()
+        tensors["d2t"] = ids - torch.arange(len(ids))
+        tensors["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, ids, True)
+    save_file(tensors, folder / "model.safetensors")
+    config: dict[str, Any] = {
+        "speculators_model_type": spec.kind,
+        "speculators_version": "0.9.0",
+        "architectures": ["Eagle3DraftModel" if spec.kind == "eagle3" else "DFlashDraftModel"],
+        "dtype": str(dtype).removeprefix("torch."),
+        "draft_vocab_size": draft_vocab_size,
+        "target_hidden_size": None,
+        "tie_word_embeddings": False,
+        "transformer_layer_config": _layers(spec.layers),
+        "speculators_config": {
+            "algorithm": spec.kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": num_tokens, "accept_tolerance": 0.0, "verifier_accept_k": 1}],
+            "verifier": {"name_or_path": target_name, "architectures": []},
+        },
+    }
+    if spec.kind == "eagle3":
+        config |= {"eagle_aux_hidden_state_layer_ids": list(spec.hidden_layers), "embed_requires_grad": False}
+        config |= {name: getattr(spec, name) for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")}
+    else:
+        config |= {"aux_hidden_state_layer_ids": list(spec.hidden_layers), "block_size": spec.block_size, "mask_token_id": spec.mask_token_id}
+        config |= {"sample_from_anchor": False, "sliding_window_non_causal": False}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _layers(config: Any) -> dict[str, Any]:
+    dropped = ("architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "id2label", "label2id", "problem_type", "return_dict", "chunk_size_feed_forward")
+    return {key: value for key, value in config.to_dict().items() if key not in dropped}

@@ -1,0 +1,107 @@
+"""What heads are trained to do: give the target's own distribution, at every place of the draft, from what they will know when they draft.
+
+Each loss returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at temperature 1 and over the
+head's vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..heads.dflash import DFlashHead, additive
+from ..heads.eagle3 import Eagle3Head
+from ..heads.layers import Rope
+from .features import Batch
+
+
+def eagle3_loss(head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_steps: int, decay: float = 0.9) -> tuple[Tensor, Tensor]:
+    """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, as a chain of drafts does; the mean over steps of the cross entropy
+    against the target, step j weighted by decay ** j.
+
+    output [draft vocabulary, size]: the target's output rows of the head's words. Row i of step j stands for the j-th token drafted after row i: it
+    sees the target's rows up to i and its own chain."""
+    ids, (_, num_tokens) = batch.ids, batch.ids.shape
+    num_rows = num_tokens - num_steps - 1
+    with torch.no_grad():
+        target = F.log_softmax((batch.last @ output.T).float(), -1)
+    hidden = head.fuse(batch.hidden)[:, :num_rows]
+    causal = torch.ones(num_rows, num_rows, dtype=torch.bool, device=ids.device).tril()
+    valid = batch.valid
+    chain: list[list[tuple[Tensor, Tensor]]] = [[] for _ in head.layers]
+    losses, alphas = [], []
+    for j in range(num_steps):
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            chain[layer].append((key, value))
+            return chain_attention(query, chain[layer], causal)
+
+        angles = tuple(part[None, j : j + num_rows] for part in rope)
+        hidden, out = head.step(head.embed(ids[:, 1 + j : 1 + j + num_rows]), hidden, angles, attend)  # type: ignore[arg-type]
+        rows = valid[:, 1 + j : 1 + j + num_rows]
+        loss, alpha = _against(target[:, 1 + j : 1 + j + num_rows][rows], head.lm_head(out)[rows])
+        losses.append(decay**j * loss.mean())
+        alphas.append(torch.zeros(rows.shape, device=ids.device).masked_scatter_(rows, alpha))
+    whole = valid[:, num_steps : num_steps + num_rows]
+    return torch.stack(losses).sum() / sum(decay**j for j in range(num_steps)), torch.stack([a[whole] for a in alphas], -1)
+
+
+def chain_attention(query: Tensor, chain: list[tuple[Tensor, Tensor]], causal: Tensor) -> Tensor:
+    """Row i of query [B, heads, n, dim] over the first step's keys and values up to i, and row i alone of every later step's [B, kv_heads, n, dim]."""
+    groups = query.shape[1] // chain[0][0].shape[1]
+    keys, values = ([part[i].repeat_interleave(groups, 1) for part in chain] for i in (0, 1))
+    scale = query.shape[-1] ** -0.5
+    scores = [(query @ keys[0].transpose(-1, -2) * scale).masked_fill(~causal, -torch.inf)]
+    scores += [(query * key).sum(-1, keepdim=True) * scale for key in keys[1:]]
+    weights = torch.cat(scores, -1).float().softmax(-1).to(query.dtype)
+    out = weights[..., : causal.shape[1]] @ values[0]
+    for j, value in enumerate(values[1:]):
+        out = out + weights[..., causal.shape[1] + j, None] * value
+    return out
+
+
+def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anchors: Tensor, decay: float) -> tuple[Tensor, Tensor]:
+    """Blocks at `anchors` [n] (places in the windows, the same in all of them), each seeing the context before its anchor and itself; the cross
+    entropy against the target given the true tokens before, the i-th drafted token weighted by exp(-(i - 1) / decay)."""
+    ids, spec, size = batch.ids, head.spec, head.spec.block_size
+    num_tokens = ids.shape[1]
+    places = anchors[:, None] + torch.arange(size, device=ids.device)
+    context = head.fuse(batch.hidden)
+    cached = head.context(context, tuple(part[None, :num_tokens] for part in rope))  # type: ignore[arg-type]
+    rows, block = places.flatten(), torch.arange(len(anchors), device=ids.device).repeat_interleave(size)
+    before = torch.arange(num_tokens, device=ids.device)[None] < anchors[block][:, None]
+    together = block[:, None] == block[None]
+    masks = []
+    for layer in range(len(head.layers)):
+        ours = together & (rows[None] <= rows[:, None]) if spec.causal[layer] else together
+        masks.append(additive(torch.cat([before, ours], 1), context.dtype))
+
+    def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        keys, values = (torch.cat([old, new], 2) for old, new in zip(cached[layer], (key, value), strict=True))
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=masks[layer].to(query.dtype), enable_gqa=True)
+
+    inputs = torch.full((len(ids), len(anchors), size), spec.mask_token_id, device=ids.device)
+    inputs[:, :, 0] = ids[:, anchors]
+    out = head.block(head.embed(inputs.flatten(1)), tuple(part[None, rows] for part in rope), attend)  # type: ignore[arg-type]
+    out = out.view(len(ids), len(anchors), size, -1)[:, :, 1:]
+    with torch.no_grad():
+        target = F.log_softmax((batch.last[:, places[:, :-1]] @ output.T).float(), -1)
+    valid = places[None, :, -1] < batch.lengths[:, None]
+    loss, alpha = _against(target[valid], head.logits(out)[valid])
+    weights = torch.exp(-torch.arange(size - 1, device=ids.device) / decay)
+    return (loss * weights).sum() / (weights.sum() * max(1, loss.shape[0])), alpha
+
+
+def _against(target: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """target: log p [..., vocab], logits of q [..., vocab] -> cross entropy and 1 - TV, each [...]."""
+    log_q = F.log_softmax(logits.float(), -1)
+    p = target.exp()
+    with torch.no_grad():
+        alpha = torch.minimum(p, log_q.exp()).sum(-1)
+    return -(p * log_q).sum(-1), alpha
+
+
+def mean_length(alphas: Tensor) -> float:
+    """Expected tokens a step, the target's own included, of drafts whose i-th token is accepted with probability alphas [rows, k]."""
+    return 1.0 + float(alphas.cumprod(-1).sum(-1).mean()) if len(alphas) else 1.0

@@ -1,0 +1,157 @@
+"""The training loop: AdamW, a warm-up and a cosine to zero, checkpoints that a later run goes on from, held-out acceptance as it goes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..heads.eagle3 import Eagle3Head
+from ..heads.layers import rope_table
+from ..packing import can_pack
+from .features import Batch, Features
+from .heads import Design, Head
+from .losses import dflash_loss, eagle3_loss, mean_length
+
+CHECKPOINT = "checkpoint.pt"
+HELD_OUT_SHARE = 0.03
+HELD_OUT_BATCHES = 6
+NUM_ANCHORS = 48
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast. The end is at `num_steps` optimiser steps or after `minutes` of training, whichever is given and comes first; the learning
+    rate falls to zero there."""
+
+    num_steps: int | None = None
+    minutes: float | None = None
+    batch_size: int = 8
+    learning_rate: float = 1e-3
+    warmup: float = 0.03
+    report_every: int = 50
+    save_every_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where training is: share done (0 to 1), the loss's recent mean, the expected tokens a step on held-out windows, and by place their acceptance."""
+
+    step: int
+    share: float
+    elapsed_s: float
+    loss: float
+    held_out_length: float
+    held_out_alphas: tuple[float, ...]
+
+
+class Trainer:
+    """Trains `head` on `features`. Everything that matters for going on is in `folder / CHECKPOINT`; the order of windows follows from the seed and step."""
+
+    def __init__(self, head: Head, design: Design, features: Features, output: Tensor, schedule: Schedule, folder: Path, device: torch.device, seed: int = 0) -> None:
+        self.head, self.design, self.features, self.schedule, self.folder, self.device, self.seed = head.to(device), design, features, schedule, folder, device, seed
+        self.output = output.to(device)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.head.train().requires_grad_(True)
+        self.head.lm_head.requires_grad_(design.train_output)
+        self.optimizer = torch.optim.AdamW(self.head.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+        self.step, self.elapsed_s = 0, 0.0
+        self.rope = rope_table(head.spec.layers, max(length for _, _, length in features.index) + design.block_size + 8, torch.float32, device)
+        num_held_out = max(1, round(len(features.index) * HELD_OUT_SHARE))
+        order = torch.randperm(len(features.index), generator=torch.Generator().manual_seed(seed)).tolist()
+        self.held_out, self.train_on = order[:num_held_out], order[num_held_out:]
+        self._resume()
+
+    def run(self, report: Callable[[Report], None]) -> None:
+        """Train to the end of the schedule, calling `report` every so often and at the end, with share 1. A schedule already done trains nothing."""
+        losses: list[float] = []
+        saved = started = time.monotonic()
+        before = self.elapsed_s
+        while self.share < 1:
+            losses.append(self._train_step())
+            self.step += 1
+            now = time.monotonic()
+            self.elapsed_s = before + now - started
+            if now - saved > self.schedule.save_every_s:
+                self.save()
+                saved = now
+            if self.step % self.schedule.report_every == 0 or self.share >= 1:
+                report(self._report(losses))
+                losses = []
+        self.save()
+
+    @property
+    def share(self) -> float:
+        """How much of the schedule is done."""
+        parts = [self.step / self.schedule.num_steps if self.schedule.num_steps else 0.0, self.elapsed_s / (60 * self.schedule.minutes) if self.schedule.minutes else 0.0]
+        return min(1.0, max(parts))
+
+    def _train_step(self) -> float:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.learning_rate * rate(self.share, self.schedule.warmup)
+        batch = self.features.batch(self._windows_of(self.step)).to(self.device)
+        loss, _ = self._loss(batch, self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _loss(self, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda" or can_pack(torch.bfloat16)):
+            if isinstance(self.head, Eagle3Head):
+                return eagle3_loss(self.head, batch, self.output, self.rope, self.design.num_steps)
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + seed)
+            last = max(2, batch.ids.shape[1] - self.design.block_size)
+            anchors = torch.randperm(last, generator=generator)[:NUM_ANCHORS].sort().values.to(self.device)
+            return dflash_loss(self.head, batch, self.output, self.rope, anchors, decay=self.design.block_size / 2)
+
+    def _windows_of(self, step: int) -> list[int]:
+        """The windows of a step: each epoch another order, windows of like length together."""
+        size = self.schedule.batch_size
+        per_epoch = max(1, len(self.train_on) // size)
+        epoch, place = divmod(step, per_epoch)
+        generator = torch.Generator().manual_seed(self.seed * 7_919 + epoch)
+        by_length = sorted(range(len(self.train_on)), key=lambda i: (self.features.index[self.train_on[i]][2] // 32, (i * 2_654_435_761 + epoch * 40_503) % 2**32))
+        batches = [by_length[i * size : (i + 1) * size] for i in range(per_epoch)]
+        chosen = batches[int(torch.randperm(per_epoch, generator=generator)[place])]
+        return [self.train_on[i] for i in chosen]
+
+    @torch.no_grad()
+    def _report(self, losses: list[float]) -> Report:
+        size = self.schedule.batch_size
+        ordered = sorted(self.held_out, key=lambda i: self.features.index[i][2])
+        starts = range(0, len(ordered), max(size, len(ordered) // HELD_OUT_BATCHES))
+        alphas = torch.cat([self._loss(self.features.batch(ordered[s : s + size]).to(self.device), 0)[1].float() for s in starts])
+        return Report(self.step, self.share, self.elapsed_s, sum(losses) / len(losses), mean_length(alphas), tuple(alphas.mean(0).tolist()))
+
+    def save(self) -> None:
+        """Write the checkpoint, whole or not at all."""
+        partial = self.folder / f"{CHECKPOINT}.partial"
+        state: dict[str, Any] = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step, "elapsed_s": self.elapsed_s, "design": asdict(self.design)}
+        torch.save(state, partial)
+        partial.rename(self.folder / CHECKPOINT)
+
+    def _resume(self) -> None:
+        path = self.folder / CHECKPOINT
+        if not path.exists():
+            return
+        state = torch.load(path, map_location=self.device, weights_only=True)
+        if state["design"] != asdict(self.design):
+            from ..errors import UsageError
+
+            raise UsageError(f"{str(self.folder)!r} holds a checkpoint of another head, {state['design']}; choose another --out, or the same settings")
+        self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.elapsed_s = state["step"], state["elapsed_s"]
+
+
+def rate(share: float, warmup: float) -> float:
+    """The learning rate's factor when `share` of the schedule is done."""
+    return share / warmup + 1e-3 if share < warmup else 0.5 * (1 + math.cos(math.pi * (share - warmup) / (1 - warmup)))

@@ -1,0 +1,135 @@
+"""Draft heads computed the long way, for comparison: in float64, the whole text at once, without a cache, straight from the tensors of a file.
+
+Written from the papers and formats, of plain matrix products; shares no line with the engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Tensors = Mapping[str, Tensor]
+
+
+def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+def frequencies(config: Mapping[str, Any]) -> Tensor:
+    """Angles per position of each pair of dimensions; `llama3` scaling as Meta describes it."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    theta = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
+    plain = theta ** -(torch.arange(0, config["head_dim"], 2, dtype=torch.float64) / config["head_dim"])
+    if rope.get("rope_type", "default") == "default":
+        return plain
+    assert rope["rope_type"] == "llama3"
+    turns = rope["original_max_position_embeddings"] * plain / (2 * math.pi)
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    share = ((turns - low) / (high - low)).clamp(0, 1)
+    return plain * (share + (1 - share) / rope["factor"])
+
+
+def turned(x: Tensor, positions: Tensor, config: Mapping[str, Any]) -> Tensor:
+    """x [n, heads, dim], each pair (i, i + dim / 2) turned in its plane."""
+    half = x.shape[-1] // 2
+    angles = (positions[:, None] * frequencies(config))[:, None]
+    z = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([z.real, z.imag], -1)
+
+
+class Dense:
+    """The tensors of one head as float64, and what its layers are made of."""
+
+    def __init__(self, tensors: Tensors, config: Mapping[str, Any]) -> None:
+        self.t = {name.replace("midlayer.", "layers.0."): value.double() if value.is_floating_point() else value for name, value in tensors.items()}
+        self.c, self.eps = config, config["rms_norm_eps"]
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        return rms(x, self.t[f"{name}.weight"], self.eps)
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        y = x @ self.t[f"{name}.weight"].T
+        return y + self.t[f"{name}.bias"] if f"{name}.bias" in self.t else y
+
+    def project(self, layer: int, which: str, x: Tensor, positions: Tensor) -> Tensor:
+        """q, k or v [n, heads, dim]."""
+        name = f"layers.{layer}.self_attn.{which}"
+        y = self.linear(f"{name}_proj", x).unflatten(-1, (-1, self.c["head_dim"]))
+        if f"{name}_norm.weight" in self.t:
+            y = self.norm(f"{name}_norm", y)
+        return y if which == "v" else turned(y, positions, self.c)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """mask [n, m]: true where it may look."""
+        groups = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])
+        weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
+        return self.linear(f"layers.{layer}.self_attn.o_proj", torch.einsum("hqk,khd->qhd", weights, v).flatten(1))
+
+    def mlp(self, layer: int, x: Tensor) -> Tensor:
+        name = f"layers.{layer}.mlp"
+        y = self.norm(f"layers.{layer}.post_attention_layernorm", x)
+        return x + self.linear(f"{name}.down_proj", torch.nn.functional.silu(self.linear(f"{name}.gate_proj", y)) * self.linear(f"{name}.up_proj", y))
+
+    def token_of(self, index: int) -> int:
+        return index + int(self.t["d2t"][index]) if "d2t" in self.t else index
+
+    def window(self, layer: int) -> int:
+        types = self.c.get("layer_types") or ["full_attention"] * 99
+        return self.c["sliding_window"] if types[layer] == "sliding_attention" else 10**9
+
+
+def eagle3(dense: Dense, flags: Mapping[str, Any], embedding: Tensor, output: Tensor, aux: Tensor, tokens: Sequence[int], k: int) -> tuple[list[int], Tensor]:
+    """k ids drafted greedily after `tokens`, and logits [k, draft vocabulary]. aux [len(tokens) - 1, features]; embedding and output: the target's."""
+    embedding, output = dense.t.get("embed_tokens.weight", embedding).double(), dense.t.get("lm_head.weight", output).double()
+    aux = aux.double()
+    if flags.get("norm_before_fc"):
+        aux = dense.norm("input_norm", aux)
+    if flags.get("fc_norm"):
+        parts = aux.chunk(sum("fc_norm" in name for name in dense.t), -1)
+        aux = torch.cat([dense.norm(f"fc_norm.{i}", part) for i, part in enumerate(parts)], -1)
+    hidden = dense.linear("fc", aux)
+    drafted: list[int] = []
+    logits = []
+    for _ in range(k):
+        positions = torch.arange(len(hidden), dtype=torch.float64)
+        back = positions[:, None] - positions
+        normed = dense.norm("layers.0.hidden_norm", hidden)
+        x = normed if flags.get("norm_before_residual") else hidden
+        inputs = torch.cat([dense.norm("layers.0.input_layernorm", embedding[torch.tensor([*tokens[1:], *drafted])]), normed], -1)
+        for layer in range(dense.c["num_hidden_layers"]):
+            if layer:
+                inputs = dense.norm(f"layers.{layer}.input_layernorm", x)
+            q, key, value = (dense.project(layer, which, inputs, positions) for which in "qkv")
+            x = dense.mlp(layer, x + dense.attend(layer, q, key, value, (back >= 0) & (back < dense.window(layer))))
+        out = dense.norm("norm", x[-1])
+        logits.append(output @ out)
+        drafted.append(dense.token_of(int(logits[-1].argmax())))
+        hidden = torch.cat([hidden, (out if flags.get("norm_output") else x[-1])[None]])
+    return drafted, torch.stack(logits)
+
+
+def dflash(
+    dense: Dense, embedding: Tensor, output: Tensor, aux: Tensor, tokens: Sequence[int], size: int, mask_token: int, *, anchored: bool, causal: Sequence[bool], from_anchor: bool = False
+) -> tuple[list[int], Tensor]:
+    """Ids that a block of `size` rows drafts after `tokens`, and logits [ids, draft vocabulary]. anchored: windows count from the block's start."""
+    embedding, output = dense.t.get("embed_tokens.weight", embedding).double(), dense.t.get("lm_head.weight", output).double()
+    start = len(tokens) - 1
+    context = dense.norm("hidden_norm", dense.linear("fc", aux.double()))
+    before, rows = torch.arange(start, dtype=torch.float64), torch.arange(start, start + size, dtype=torch.float64)
+    every = torch.cat([before, rows])
+    x = embedding[torch.tensor([tokens[-1], *[mask_token] * (size - 1)])]
+    for layer in range(dense.c["num_hidden_layers"]):
+        y = dense.norm(f"layers.{layer}.input_layernorm", x)
+        key, value = (torch.cat([dense.project(layer, which, context, before), dense.project(layer, which, y, rows)]) for which in "kv")
+        back, window = rows[:, None] - every, dense.window(layer)
+        mask = (every[None] >= start - window).expand(size, -1) if anchored else back.abs() < window
+        if causal[layer]:
+            mask = mask & (back >= 0)
+        x = dense.mlp(layer, x + dense.attend(layer, dense.project(layer, "q", y, rows), key, value, mask))
+    logits = dense.norm("norm", x)[0 if from_anchor else 1 :] @ output.T
+    return [dense.token_of(i) for i in logits.argmax(-1).tolist()], logits

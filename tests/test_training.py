@@ -1,0 +1,223 @@
+"""Training draft heads: that what is trained is what is drafted, that training learns, goes on where it stopped, and publishes what it made."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from test_drafters import context, trained
+
+from engine.cli import main
+from engine.drafters.dflash import DFlashDrafter
+from engine.drafters.eagle3 import Eagle3Drafter
+from engine.errors import UsageError
+from engine.heads import dflash, eagle3
+from engine.heads.formats import read_spec, read_tensors
+from engine.heads.layers import rope_table
+from engine.loading import LoadedModel, load
+from engine.progress import silent
+from engine.training.features import Features, extract
+from engine.training.heads import Design, TargetWeights, default_layers, frequent_words, new_head, new_spec, save_head
+from engine.training.losses import dflash_loss, eagle3_loss, mean_length
+from engine.training.prompts import MAKERS, prompts
+from engine.training.texts import texts_of
+from engine.training.trainer import Schedule, Trainer
+from engine.training.windows import InverseCdf, Sampling, continued, cut
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "engine" / "decode.py").read_text()
+LAYERS = default_layers("eagle3", 6)
+WORDS = 600
+
+
+@cache
+def stock() -> LoadedModel:
+    """The trained fixture as transformers runs it: never prepared for fixed steps."""
+    return load(str(trained().info.name), "float32", "cpu")
+
+
+def windows(length: int = 48) -> list[list[int]]:
+    return list(cut(stock().tokenizer, [TEXT], length, random.Random(1)))
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory) -> Features:
+    folder = tmp_path_factory.mktemp("features")
+    extract(stock().model, windows(), LAYERS, folder, silent)
+    return Features(folder)
+
+
+def made(kind: str, features: Features, num_layers: int = 1, chain: int = 3, block: int = 5):
+    """(head, design) with random first weights."""
+    torch.manual_seed(0)
+    design = Design(kind, num_layers, 64, WORDS, block, chain)
+    target = TargetWeights.of(stock().model)
+    spec = new_spec(design, target, LAYERS, 3)
+    words = frequent_words(windows(), WORDS, len(target.output))
+    return new_head(spec, target, words, torch.ones(len(LAYERS) * target.output.shape[1])), design
+
+
+def trainer(kind: str, features: Features, folder: Path, num_steps: int) -> Trainer:
+    head, design = made(kind, features)
+    schedule = Schedule(num_steps, batch_size=4, report_every=10, save_every_s=1e9)
+    return Trainer(head, design, features, TargetWeights.of(stock().model).output[head.target_ids].float(), schedule, folder, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
+    """A head would be trained on other rows, positions, masks or tokens than it drafts with: acceptance would stay low, with nothing to see."""
+    head, design = made(kind, features, num_layers)
+    head.eval().requires_grad_(False)
+    output = TargetWeights.of(stock().model).output[head.target_ids]
+    batch = features.batch([len(features.index) - 1]).to(torch.device("cpu"))
+    ids, num_tokens = batch.ids[0].tolist(), int(batch.lengths[0])
+    rope = rope_table(head.spec.layers, num_tokens + 8, torch.float32, "cpu")
+    k = design.num_steps if kind == "eagle3" else design.block_size - 1
+    places = list(range(2, num_tokens - k - 2, 3))
+    if kind == "eagle3":
+        alphas = eagle3_loss(head, batch, output, rope, k)[1][[p - 2 for p in places]]
+    else:
+        alphas = dflash_loss(head, batch, output, rope, torch.tensor([p - 1 for p in places]), 4.0)[1]
+
+    target_p = torch.log_softmax(batch.last[0] @ output.T, -1)
+    column = {int(t): i for i, t in enumerate(head.target_ids)}
+    for place, alpha in zip(places, alphas, strict=True):
+        prompt = ids[:place]
+        truth = ids[place:]
+        here = replace(context(prompt), k=k, keep_logits=True, sample=None)
+        drafter = (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)(head, here)
+        drafter._choose = lambda row, offset, truth=truth: truth[offset]  # the true tokens, as training feeds them
+        drafter.prefill(prompt, batch.hidden[0, : place - 1])
+        logits = drafter.propose(prompt, None, k).logits[:, head.target_ids]
+        p = target_p[place - 1 : place - 1 + k].exp()
+        torch.testing.assert_close(torch.minimum(p, logits.softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0)
+    assert len(column) == WORDS
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_training_learns(kind, features, tmp_path):
+    """The optimiser would run and the head stay as it was."""
+    reports = []
+    trainer(kind, features, tmp_path, 40).run(reports.append)
+    assert [r.share for r in reports] == sorted(r.share for r in reports) and reports[-1].share == 1
+    assert reports[-1].loss < 0.95 * reports[0].loss
+    assert reports[-1].held_out_length > 1.05 and len(reports[-1].held_out_alphas) == (3 if kind == "eagle3" else 4)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(kind, features, tmp_path):
+    """Hours of work would be lost, or the rest be another training."""
+    whole = trainer(kind, features, tmp_path / "a", 6)
+    whole.run(lambda report: None)
+    first = trainer(kind, features, tmp_path / "b", 6)
+    for _ in range(3):
+        first._train_step()
+        first.step += 1
+    first.save()
+    second = trainer(kind, features, tmp_path / "b", 6)
+    assert second.step == 3
+    second.run(lambda report: None)
+    for name, value in whole.head.state_dict().items():
+        torch.testing.assert_close(second.head.state_dict()[name], value, rtol=0, atol=0, msg=name)
+
+
+def test_a_checkpoint_of_another_head_is_refused(features, tmp_path):
+    """Weights would be loaded into another shape, or an old run be continued by mistake."""
+    trainer("eagle3", features, tmp_path, 1).save()
+    with pytest.raises(UsageError, match="another head"):
+        trainer("dflash", features, tmp_path, 1)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_published_head_is_the_one_that_was_trained(kind, features, tmp_path):
+    """It would lose a flag, an offset or a tensor on the way to disk."""
+    head, _ = made(kind, features, 2)
+    save_head(head, tmp_path, "some/target", 3, torch.float32)
+    spec = read_spec(tmp_path, kind, 6)
+    again = (eagle3 if kind == "eagle3" else dflash).build(spec, read_tensors(tmp_path), 128, 2048)
+    assert again.target_ids.tolist() == head.target_ids.tolist()
+    assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in head.named_parameters()}
+    for name in ("hidden_layers", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "block_size", "mask_token_id", "causal"):
+        assert getattr(spec, name) == getattr(head.spec, name), name
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 2
+
+
+def test_continuations_begin_with_their_prompts():
+    """Padding would be trained on, or prompts be cut."""
+    given = [w[: 8 + i] for i, w in enumerate(windows()[:5])]
+    out = list(continued(stock().model, given, Sampling(12, 0.8, 2), 48, 3, silent))
+    assert sorted(map(tuple, given)) == sorted(tuple(o[: len(g)]) for g, o in zip(sorted(given, key=len), out, strict=True))
+    assert all(len(g) < len(o) <= min(48, len(g) + 12) for g, o in zip(sorted(given, key=len), out, strict=True))
+    assert out == list(continued(stock().model, given, Sampling(12, 0.8, 2), 48, 3, silent))
+
+
+def test_samples_have_the_targets_distribution():
+    """Heads would learn another temperature than the one they are judged at."""
+    scores = torch.tensor([2.0, 0.0, -1.0, 1.0]).repeat(20_000, 1)
+    chosen = InverseCdf(0.8, 5)(torch.zeros(1), scores).argmax(-1)
+    shares = torch.bincount(chosen, minlength=4) / len(chosen)
+    torch.testing.assert_close(shares, (scores[0] / 0.8).softmax(-1), atol=0.01, rtol=0)
+
+
+def test_windows_are_whole_pieces_of_the_text():
+    """A window would be longer than asked for, or skip text."""
+    pieces = windows(40)
+    assert all(32 <= len(p) <= 40 for p in pieces) and len(pieces) > 20
+    joined = list(itertools.chain.from_iterable(pieces))
+    assert joined == stock().tokenizer(TEXT, add_special_tokens=False)["input_ids"][: len(joined)]
+
+
+def test_prompts_are_many_and_repeatable():
+    """Two runs would train on different prompts, or one prompt fill a kind."""
+    some = list(itertools.islice(prompts(4), 400))
+    assert some == list(itertools.islice(prompts(4), 400)) != list(itertools.islice(prompts(5), 400))
+    for kind in MAKERS:
+        assert len({text for k, text in some if k == kind}) >= 0.8 * 50
+
+
+def test_held_out_prompts_are_held_out():
+    """A head would be judged on what it was trained on."""
+    held_out = json.loads((ROOT / "assets" / "prompts" / "held_out.json").read_text())
+    assert {p["kind"] for p in held_out} == {"code", "json", "sql", "prose"} and len({p["id"] for p in held_out}) == len(held_out) >= 24
+    trained_on = "".join(text for _, text in itertools.islice(prompts(0), 4000))
+    for prompt in held_out:
+        lines = [line for line in prompt["prompt"].splitlines() if len(line) > 20]
+        assert lines and not any(line in trained_on for line in lines)
+
+
+def test_the_standard_library_is_at_hand():
+    """The default --data would be empty on this machine."""
+    texts = list(itertools.islice(texts_of("builtin", 0), 40))
+    assert len(texts) == 40 and texts == list(itertools.islice(texts_of("builtin", 0), 40))
+    with pytest.raises(UsageError, match="builtin"):
+        next(texts_of("/nowhere/at/all", 0))
+
+
+def test_mean_length_counts_the_targets_own_token():
+    """Published figures would be off by one."""
+    assert mean_length(torch.tensor([[1.0, 1.0, 0.5]])) == pytest.approx(3.5)
+    assert mean_length(torch.tensor([[0.0, 1.0]])) == 1.0
+
+
+def test_the_command_trains_from_text_to_head(tmp_path, capsys):
+    """A step of the whole way would be missing; or a second run would not go on."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    out = tmp_path / "head"
+    small = ["--windows", "6", "--continued", "4", "--new-tokens", "8", "--length", "48", "--vocabulary", "300", "--intermediate", "32", "--batch", "2"]
+    command = ["train", "--kind", "eagle3", "--target", str(stock().info.name), "--dtype", "float32", "--data", str(tmp_path / "text.txt"), "--out", str(out), *small]
+    assert main(command) == 2
+    assert "--steps" in capsys.readouterr().err
+    assert main([*command, "--steps", "3"]) == 0
+    assert "tokens a step" in capsys.readouterr().out
+    assert read_spec(out, "eagle3", 6).hidden_layers == LAYERS
+    assert main([*command, "--steps", "5"]) == 0
+    steps = [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert steps == [3, 5]

@@ -1,0 +1,256 @@
+"""Everything a bare NVIDIA machine is asked in one call: python tools/gpu_session.py --out DIR [--parts ...] [--small]
+
+    probe         tools/gpu_probe.py: bandwidth, which GEMM widths are exact on this chip, what width costs
+    correctness   fixtures/trained on this device, float32 and bfloat16: every drafter against the baseline, rows compared bit by bit; golden lists
+    widths        a Qwen3-8B-shaped model with random weights: the engine's own probe, step time by width (captured graphs), share of bandwidth
+    race          the same model raced with `synthetic` drafts: plain, baseline and speculative lanes on the fair clock
+
+Needs torch and transformers, no network, no gradio. Every part writes DIR/gpu_PART.json as soon as it is done; one that fails says so and leaves the
+others running. --small uses tiny shapes and the CPU where there is no GPU: the dry run. Labelled random or synthetic where it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+FIXTURES = ROOT / "tests" / "fixtures"
+TEXTS = ("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ", "import os\nimport sys\n\n\ndef main(argv):\n", "    for line in lines:\n")
+WIDTHS = (1, 2, 4, 5, 8, 12, 16, 32)
+QWEN3_8B = {
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "tie_word_embeddings": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    "max_position_embeddings": 40960,
+}
+SMALL = {**QWEN3_8B, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 2048}
+
+
+def probe(options: argparse.Namespace) -> dict[str, Any]:
+    """The stand-alone probe, in a process of its own."""
+    out = options.out / "probe_raw.json"
+    command = [sys.executable, str(ROOT / "tools" / "gpu_probe.py"), "--out", str(out), *(["--small"] if options.small else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    print(done.stdout[-3000:], done.stderr[-2000:], flush=True)
+    return json.loads(out.read_text())
+
+
+def correctness(options: argparse.Namespace) -> dict[str, Any]:
+    """Tokens and rows that differ, by dtype, drafter and temperature; and whether golden lists are reproduced in float32."""
+    from engine.backends.torch import TorchRace
+    from engine.loading import load
+    from engine.spec import LaneSpec, RaceSpec, SamplingParams
+    from engine.text import encode_prompt
+
+    trained = FIXTURES / "trained"
+    drafters = ["ngram", f"draft_model:{trained / 'draft'}", f"eagle3:{trained / 'eagle3'}", f"dflash:{trained / 'dflash'}", "synthetic:0.7"]
+    rows = []
+    for dtype in ("float32", "bfloat16"):
+        loaded = load(str(trained / "target"), dtype, options.device)
+        for text in TEXTS:
+            for temperature in (0.0, 0.8):
+                lanes = [LaneSpec("plain", width="fastest"), LaneSpec("baseline")]
+                lanes += [LaneSpec(name.partition("/")[0].rstrip("."), drafter=name, k=5 if "eagle3" in name else 7) for name in drafters]
+                params = SamplingParams(temperature=temperature, seed=3, max_new_tokens=32 if options.small else 96)
+                race = TorchRace(loaded, RaceSpec(tuple(lanes), params, audit=True), encode_prompt(loaded.tokenizer, text, False))
+                steps: dict[str, list[Any]] = {}
+                for event in race.events():
+                    if hasattr(event.event, "num_accepted"):
+                        steps.setdefault(event.lane, []).append(event.event)
+                    elif type(event.event).__name__ == "Failed":
+                        rows.append({"dtype": dtype, "lane": event.lane, "failed": event.event.message})
+                written = {name: [t for s in lane for t in s.token_ids] for name, lane in steps.items()}
+                sums = {name: [c for s in lane for c in s.checksums] for name, lane in steps.items()}
+                for name in steps:
+                    if name in ("plain", "baseline"):
+                        continue
+                    same = len(written[name]) == len(written["baseline"])
+                    rows.append(
+                        {
+                            "dtype": dtype,
+                            "temperature": temperature,
+                            "lane": name,
+                            "num_tokens": len(written[name]),
+                            "num_tokens_different": sum(a != b for a, b in zip(written[name], written["baseline"], strict=False)) if same else -1,
+                            "num_rows_different": sum(a != b for a, b in zip(sums[name], sums["baseline"], strict=False)) if same else -1,
+                            "tokens_a_step": len(written[name]) / len(steps[name]),
+                        }
+                    )
+                last = {"dtype": dtype, "classes": race.classes.classes, "unstable": race.classes.unstable, "plan": race.plan.note, "seconds": race.seconds}
+        rows.append(last)
+        print(dtype, last, flush=True)
+    compared = [r for r in rows if "num_tokens" in r]
+    total = {key: sum(r[key] for r in compared) for key in ("num_tokens", "num_tokens_different", "num_rows_different")}
+    print("correctness:", total, flush=True)
+    return {"total": total, "rows": rows, "golden": golden(options)}
+
+
+def golden(options: argparse.Namespace) -> dict[str, Any]:
+    """Whether each list of golden.json is reproduced on this device in float32."""
+    from engine.accept import coupled
+    from engine.decode import decode
+    from engine.drafters import DrafterContext, make
+    from engine.events import Prompt, Step
+    from engine.loading import load
+    from engine.progress import silent
+    from engine.sampling import Sampler
+    from engine.spec import SamplingParams
+    from engine.target import StaticTarget
+    from engine.text import StopAt
+
+    known = json.loads((FIXTURES / "golden.json").read_text())
+    trained = FIXTURES / "trained"
+    loaded = load(str(trained / "target"), "float32", options.device)
+    found = {}
+    for key, text in (("eagle3", f"eagle3:{trained / 'eagle3'}"), ("dflash", f"dflash:{trained / 'dflash'}"), ("dflash_causal_in_block", f"dflash:{trained / 'dflash'}#causal")):
+        params, k = SamplingParams(max_new_tokens=61), known[key]["k"]
+        sampler = Sampler(params, loaded.prepared.vocab_size, loaded.prepared.device)
+        ids = tuple(known["prompt_token_ids"])
+        drafter = make(text, DrafterContext(loaded, params, k, 256, sampler, Prompt("", ids), None, silent))
+        target = StaticTarget(loaded.prepared, 256, (k + 1,), drafter.hidden_layers)
+        steps = [e for e in decode(target, drafter, coupled(params, sampler), ids, StopAt(params, (), None), 61, k) if isinstance(e, Step)]
+        accepted, wanted = [s.num_accepted for s in steps], [0, *known[key]["per_step_accepted"]]
+        found[key] = accepted[: len(wanted)] == wanted and [t for s in steps for t in s.token_ids][:60] == known["greedy_token_ids"]
+    print("golden:", found, flush=True)
+    return found
+
+
+def _random_model(options: argparse.Namespace) -> Any:
+    """A LoadedModel of Qwen3-8B's shape with random weights, and the fixture's tokenizer (its ids are ids here too)."""
+    import torch
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+    from engine.loading import LoadedModel, ModelInfo
+
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device(options.device):
+        model = Qwen3ForCausalLM(Qwen3Config(**(SMALL if options.small else QWEN3_8B))).eval().requires_grad_(False)
+    torch.set_default_dtype(torch.float32)
+    name = "random:" + ("small" if options.small else "Qwen/Qwen3-8B")
+    return LoadedModel(model, AutoTokenizer.from_pretrained(str(FIXTURES / "trained" / "target")), ModelInfo(name, "", "random", "bfloat16", options.device, "none"))
+
+
+def widths(options: argparse.Namespace) -> dict[str, Any]:
+    """Step time of every width, captured, at 1k context; share of the bandwidth that a sum over 4 GiB reads; classes of widths."""
+    import torch
+
+    from engine.exactness import probe as probe_widths
+    from engine.target import StaticTarget
+
+    loaded = options.model()
+    prepared = loaded.prepared
+    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters()) - loaded.model.get_input_embeddings().weight.nbytes
+    out: dict[str, Any] = {"weight_bytes": weights, "model": loaded.info.name, "lengths": {}}
+    for length in (256,) if options.small else (512, 1280, 4352):
+        target = StaticTarget(prepared, length, WIDTHS)
+        target.warm()
+        seconds = target.time_widths(rounds=5 if options.small else 21, position=min(length - 64, 1000))
+        kv = 2 * prepared.shape.num_layers * prepared.shape.num_kv_heads * prepared.shape.head_dim * length * 2
+        out["lengths"][length] = {"kv_bytes": kv, "seconds": seconds, "read_GBps": {w: (weights + kv) / s / 1e9 for w, s in seconds.items()}}
+        print("S", length, {w: f"{1e3 * s:.3f} ms" for w, s in seconds.items()}, flush=True)
+    found = probe_widths(prepared, 256 if options.small else 1280, WIDTHS)
+    out |= {"classes": found.classes, "unstable": found.unstable}
+    print("classes", found.classes, "unstable", found.unstable, flush=True)
+    big = torch.empty((2**22 if options.small else 2**30), dtype=torch.float32, device=options.device).normal_()
+    times = []
+    for _ in range(12):
+        target.synchronize()
+        started = time.perf_counter()
+        big.sum()
+        target.synchronize()
+        times.append(time.perf_counter() - started)
+    out["read_GBps_of_a_sum"] = big.nbytes / statistics.median(times) / 1e9
+    print("a sum reads", round(out["read_GBps_of_a_sum"]), "GB/s", flush=True)
+    return out
+
+
+def race(options: argparse.Namespace) -> dict[str, Any]:
+    """Races with synthetic drafts at three rates: seconds per token of every lane, and the host's share of a step."""
+    from engine.backends.torch import TorchRace
+    from engine.events import Prompt
+    from engine.spec import LaneSpec, RaceSpec, SamplingParams
+
+    loaded = options.model()
+    ids = tuple((i * 7919) % 2000 + 5 for i in range(40 if options.small else 512))
+    out = []
+    for rate in (0.5, 0.8, 0.95):
+        lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), LaneSpec("speculative", drafter=f"synthetic:{rate}", k=7))
+        made = TorchRace(loaded, RaceSpec(lanes, SamplingParams(temperature=0.8, seed=1, max_new_tokens=48 if options.small else 256), audit=False), Prompt("", ids))
+        steps: dict[str, list[Any]] = {}
+        for event in made.events():
+            if hasattr(event.event, "num_accepted"):
+                steps.setdefault(event.lane, []).append(event.event)
+        row: dict[str, Any] = {"rate": rate, "synthetic": True, "widths": made.plan.note, "plain_width": made.plan.plain_width, "step_s": made.seconds}
+        for name, lane in steps.items():
+            num = sum(len(s.token_ids) for s in lane)
+            row[name] = {"tokens_per_s": num / sum(s.seconds for s in lane), "tokens_a_step": num / len(lane), "step_ms": 1e3 * statistics.median(s.seconds for s in lane)}
+        row["speedup"] = row["speculative"]["tokens_per_s"] / row["plain"]["tokens_per_s"]
+        row["verdict"] = made.result()["verdict"]
+        out.append(row)
+        print({k: v for k, v in row.items() if k != "verdict"}, (row["verdict"] or {}).get("kind"), flush=True)
+    return {"model": loaded.info.name, "rows": out}
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"probe": probe, "correctness": correctness, "widths": widths, "race": race}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    import torch
+
+    from engine import environment
+
+    options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    made: list[Any] = []
+
+    def model() -> Any:
+        if not made:
+            made.append(_random_model(options))
+        return made[0]
+
+    options.model = model
+    about = {"device": environment.device(torch.device(options.device)), "versions": environment.versions(), "commit": environment.commit(), "small": options.small}
+    if options.device == "cuda":
+        query = "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,memory.total"
+        about["nvidia_smi"] = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+    print(about, flush=True)
+    failed = 0
+    for part in options.parts:
+        started = time.monotonic()
+        print(f"--- {part}", flush=True)
+        try:
+            result = PARTS[part](options)
+        except Exception:
+            failed += 1
+            traceback.print_exc()
+            result = {"failed": traceback.format_exc()[-3000:]}
+        (options.out / f"gpu_{part}.json").write_text(json.dumps({**about, "seconds": time.monotonic() - started, **result}, indent=1, default=str) + "\n")
+        print(f"--- {part}: {time.monotonic() - started:.0f} s", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Judges drafters on held-out prompts: python tools/heads.py --drafters ngram eagle3 dflash hybrid:ngram+eagle3 [--k 3 5 7 auto] [--repeats 3]
+
+Every race has the lanes plain, baseline and one for each drafter and k, interleaved step by step in one process. Reported per kind of prompt: tokens a
+step, acceptance, and seconds per token of the plain lane over this lane's, medians of the repeats (each another seed). Prints a table and writes JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+PROMPTS = ROOT / "assets" / "prompts" / "held_out.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--drafters", nargs="+", default=["ngram", "eagle3", "dflash", "hybrid:ngram+eagle3"])
+    parser.add_argument("--k", nargs="+", default=["5"])
+    parser.add_argument("--kinds", nargs="+", default=["code", "json", "sql", "prose"])
+    parser.add_argument("--per-kind", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--target")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+
+    import torch
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    from engine import environment
+    from engine.backends.torch import TorchRace
+    from engine.events import Finished, Step
+    from engine.loading import DEFAULT_TARGET, load
+    from engine.spec import LaneSpec, RaceSpec, SamplingParams
+    from engine.text import encode_prompt
+
+    loaded = load(options.target or DEFAULT_TARGET)
+    ks = [k if k == "auto" else int(k) for k in options.k]
+    lanes = [LaneSpec("plain", width="fastest"), LaneSpec("baseline")]
+    lanes += [LaneSpec(f"{drafter} k={k}", drafter=drafter, k=k) for drafter in options.drafters for k in ks]
+    rows: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+    num_different = num_tokens = 0
+    for item in json.loads(PROMPTS.read_text()):
+        if item["kind"] not in options.kinds or len(rows.get((item["kind"], "plain"), ())) >= options.per_kind * options.repeats:
+            continue
+        for repeat in range(options.repeats):
+            params = SamplingParams(temperature=options.temperature, seed=1000 + repeat, max_new_tokens=options.max_new_tokens)
+            race = TorchRace(loaded, RaceSpec(tuple(lanes), params), encode_prompt(loaded.tokenizer, item["prompt"], False))
+            seconds: dict[str, float] = {}
+            steps: dict[str, list[Step]] = defaultdict(list)
+            for event in race.events():
+                if isinstance(event.event, Step):
+                    steps[event.lane].append(event.event)
+                elif isinstance(event.event, Finished):
+                    seconds[event.lane] = event.event.decode_s / event.event.num_tokens
+            written = {name: [t for s in lane for t in s.token_ids] for name, lane in steps.items()}
+            for name, lane in steps.items():
+                if name not in ("plain", "baseline"):
+                    num_tokens += len(written[name])
+                    num_different += sum(a != b for a, b in zip(written[name], written["baseline"], strict=True))
+                drafted = sum(len(s.drafted) for s in lane)
+                rows[item["kind"], name].append(
+                    {
+                        "tokens_a_step": len(written[name]) / len(lane),
+                        "acceptance": sum(s.num_accepted for s in lane) / drafted if drafted else 0.0,
+                        "speedup": seconds["plain"] / seconds[name],
+                        "draft_ms": 1e3 * statistics.median(s.draft_s for s in lane),
+                        "verify_ms": 1e3 * statistics.median(s.verify_s for s in lane),
+                    }
+                )
+            print(item["id"], repeat, {name: round(rows[item["kind"], name][-1]["tokens_a_step"], 2) for name in written if name != "plain"}, flush=True)
+    table = []
+    for (kind, name), values in rows.items():
+        table.append(
+            {
+                "kind": kind,
+                "lane": name,
+                "num_races": len(values),
+                **{key: statistics.median(v[key] for v in values) for key in values[0]},
+                "mean_tokens_a_step": statistics.fmean(v["tokens_a_step"] for v in values),
+            }
+        )
+    print(f"\n{num_tokens} tokens of drafting lanes, {num_different} differ from the baseline's\n")
+    print(f"{'kind':8}{'lane':34}{'races':>6}{'tokens/step':>12}{'mean':>7}{'accepted':>10}{'speed-up':>10}{'draft ms':>10}{'verify ms':>10}")
+    for row in table:
+        print(
+            f"{row['kind']:8}{row['lane']:34}{row['num_races']:6}{row['tokens_a_step']:12.2f}{row['mean_tokens_a_step']:7.2f}{row['acceptance']:10.2f}{row['speedup']:10.2f}{row['draft_ms']:10.1f}{row['verify_ms']:10.1f}"
+        )
+    if options.out:
+        about = {
+            "versions": environment.versions(),
+            "device": environment.device(loaded.prepared.device),
+            "commit": environment.commit(),
+            "threads": torch.get_num_threads(),
+            "model": asdict(loaded.info),
+        }
+        options.out.write_text(json.dumps({**about, "temperature": options.temperature, "num_tokens": num_tokens, "num_different": num_different, "rows": table}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
