@@ -38,23 +38,16 @@ class Design:
 
 @dataclass(frozen=True)
 class TargetWeights:
-    """What a head takes from its target: embedding and output rows, each [vocab, size], what its last norm multiplies by [size], and its text
-    configuration."""
+    """What a head takes from its target: embedding and output rows, each [vocab, size], and its text configuration."""
 
     embedding: Tensor
     output: Tensor
-    norm: Tensor
     config: Any
 
     @classmethod
     def of(cls, model: Any) -> TargetWeights:
         """A model's, before its linears are packed."""
-        embedding, output = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
-        last = getattr(model.get_decoder(), "norm", None)
-        ones = torch.ones(1, output.shape[1], dtype=output.dtype, device=output.device)
-        with torch.no_grad():
-            norm = ones[0] if last is None else last(ones)[0]
-        return cls(embedding, output, norm.float(), model.config.get_text_config())
+        return cls(model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach(), model.config.get_text_config())
 
 
 def frequent_words(windows: Iterable[Sequence[int]], count: int, vocab_size: int) -> Tensor:
@@ -96,8 +89,8 @@ def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ..
 
 
 def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tensor) -> Head:
-    """A head that begins near its target: its output rows and last norm are the target's, and what an EAGLE-3 head's layer adds to is the latest of the
-    hidden states it reads. With other beginnings the size of the logits alone takes thousands of steps to learn.
+    """A head that begins near its target: its output rows are the target's, and what an EAGLE-3 head's layer adds to is the latest of the hidden states
+    it reads.
 
     scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that a target whose states are large does not drown the head."""
     vocab_size, size = target.output.shape
@@ -119,7 +112,6 @@ def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tenso
         head.fc.weight.data.mul_(SMALL)
         latest = scales[-size:]
         head.fc.weight.data[:, -size:] += torch.eye(size, device=latest.device) / latest.square().mean().sqrt()
-    head.norm.weight.data.copy_(target.norm)
     head.lm_head.weight.data.copy_(target.output[words].float())
     head.target_ids = None if len(words) == vocab_size else words
     return head
