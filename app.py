@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import sys
 
@@ -40,7 +41,7 @@ def arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     options = arguments()
-    backend = TorchBackend(options.dtype, options.device)
+    backend = TorchBackend(options.dtype, options.device, watched_here=machine.is_own_address(options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"))
     try:
         catalogue = load(machine.probe(), options.target, options.drafter)
         demo = build(catalogue, backend)

@@ -79,6 +79,10 @@ class Handlers:
                 return
             await asyncio.sleep(MODEL_POLL_S)
 
+    def model_now(self) -> str:
+        """The status line of the model that is loaded: a race may have asked for another one."""
+        return model_line(self.backend.loader.status)
+
     def preset(self, preset_id: str) -> tuple[Any, ...]:
         """Values for prompt, expectation, drafter, k, temperature, top-p, seed and length."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
@@ -102,10 +106,10 @@ class Handlers:
         return cost_line(costs(view.events, price) if view else None)
 
     def after(self, dollars: object, request: gr.Request) -> tuple[Any, ...]:
-        """What appears when a race is over: the model's line, the cost line, whether there are charts, then figure and sentence of each."""
+        """What appears when a race is over: the cost line, whether there are charts, then figure and sentence of each."""
         view = self._last(request)
         drawn = _drawn(view)
-        return model_line(self.backend.loader.status), self.cost(dollars, request), gr.update(visible=bool(drawn)), *(drawn or [None, ""] * NUM_CHARTS)
+        return self.cost(dollars, request), gr.update(visible=bool(drawn)), *(drawn or [None, ""] * NUM_CHARTS)
 
     def _last(self, request: gr.Request) -> RaceView | None:
         return self.stage.last(_visitor(request)) or self.recorded

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import subprocess
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +15,7 @@ from urllib.parse import urlsplit
 
 GIB = 1024**3
 HUB_TIMEOUT_S = 1.5
-GPU_TIMEOUT_S = 5.0
+GPU_TIMEOUT_S = 2.5
 DEFAULT_HUB = "https://huggingface.co"
 
 
@@ -38,9 +41,26 @@ class Machine:
 
 
 def probe() -> Machine:
-    """Look at this machine; takes milliseconds without a GPU and at most a few seconds with one."""
+    """Look at this machine; takes milliseconds without a GPU, and with one at most GPU_TIMEOUT_S + HUB_TIMEOUT_S: the page waits for it."""
     gpu_gib = _gpu_gib()
-    return Machine(gpu_gib, _memory_gib(), bool(gpu_gib) and _hub_answers())
+    return Machine(gpu_gib, _memory_gib(), bool(gpu_gib) and _within(HUB_TIMEOUT_S, _hub_answers))
+
+
+def _within(seconds: float, ask: Callable[[], bool]) -> bool:
+    """The answer, or False where there is none by then: looking up a name may take as long as it likes and knows no timeout of its own."""
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(ask()), name="ask", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return bool(answers and answers[0])
+
+
+def is_own_address(host: str) -> bool:
+    """Whether what is served there can be seen from this machine only: a loopback address, or the name of one."""
+    try:
+        return all(ipaddress.ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host, None))
+    except (OSError, UnicodeError, ValueError):
+        return False
 
 
 def _gpu_gib() -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from collections import OrderedDict
@@ -15,12 +14,14 @@ from engine.progress import Progress
 
 from .order import Order
 from .turns import Ticket, Turns
-from .view import Ended, RaceView, Waiting, fold, fold_all, frame
+from .view import Ended, RaceView, Waiting, fold, fold_all, frame, frame_json
 from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
 HEARTBEAT_FRAMES = 4
-"""A frame is sent at least this often, though it says nothing new: only at a frame does the server notice that a visitor has left."""
+"""A frame is sent when so many could have been, though it says nothing new: only at a frame does the server notice that a visitor has left."""
+POLL_S = 0.01
+"""How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when they are over, not at a tick."""
 METRICS_FRAMES = 5
 REMEMBERED_VISITORS = 200
 
@@ -62,20 +63,18 @@ class Stage:
         run = _Run(self._turns.enter(visitor), lambda progress: self._backend.prepare(order, progress))
         self._runs.setdefault(visitor, []).append(run)
         try:
-            sent, shown, quiet = None, 0, 0
-            next_tick = self._clock()
+            sent, shown, sent_at = None, 0, self._clock()
             view = RaceView(secrets.token_hex(8))
             while not view.ended:
                 view = self._look(run, view)
-                quiet += 1
-                if view != sent or quiet >= HEARTBEAT_FRAMES:
+                now = self._clock()
+                if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
                     if view.ended:
                         self._remember(visitor, view)
                     yield await _text(sent, view, shown)
-                    sent, shown, quiet = view, shown + 1, 0
-                next_tick = max(next_tick + FRAME_S, self._clock())
+                    sent, shown, sent_at = view, shown + 1, now
                 if not view.ended:
-                    await asyncio.sleep(next_tick - self._clock())
+                    await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - self._clock()))
         finally:
             run.stop(unwatched=True)
             with suppress(ValueError, KeyError):
@@ -128,7 +127,7 @@ async def _text(sent: RaceView | None, view: RaceView, seq: int) -> str:
 
 
 def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:
-    return json.dumps(frame(sent, view, seq, with_metrics=seq % METRICS_FRAMES == 0), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return frame_json(frame(sent, view, seq, with_metrics=seq % METRICS_FRAMES == 0))
 
 
 def first_frame(view: RaceView | None) -> str:

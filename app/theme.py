@@ -8,6 +8,7 @@ import gradio as gr
 
 PAGE_CSS = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 HEAD = """<style>
+@media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
 @media (min-width: 2400px) { .gradio-container { zoom: 1.3; } }
 @media (min-width: 3200px) { .gradio-container { zoom: 1.8; } }
 @media (prefers-reduced-motion: reduce) { .gradio-container * { transition: none !important; animation: none !important; } }

@@ -70,9 +70,9 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         gr.HTML(words.footer())
         panel, controls, pair_hint = _settings(catalogue, prompt)
 
-        result = [model, cost, row, *drawn]
+        result = [cost, row, *drawn]
         held = start.click(handlers.race, controls.all(), race, api_name="race", trigger_mode="once", preprocess=False, **FOREVER)
-        held.then(handlers.after, dollars, result, **PRIVATE)
+        held.then(handlers.after, dollars, result, **PRIVATE).then(handlers.model_now, None, model, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         filled = [prompt, expectation, controls.drafter, controls.k, controls.temperature, controls.top_p, controls.seed, controls.max_new_tokens]
         more.click(lambda: gr.update(open=True), None, panel, queue=False, **PRIVATE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
@@ -116,6 +117,11 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "speedup": speedup(steps(now.events, PLAIN), steps(now.events, SPECULATIVE)) if numbers else None,
         "recording": now.recording if now.ended else None,
     }
+
+
+def frame_json(frame: Mapping[str, Any]) -> str:
+    """A frame as the component takes it: one JSON string, finite numbers only, with `<` escaped (gr.HTML warns of script tags in its values)."""
+    return json.dumps(frame, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def metrics(events: Iterable[LaneEvent]) -> dict[str, dict[str, Any]]:

@@ -96,8 +96,9 @@ class Worker:
                     break
         if self._unwatched:
             raise _Halt
-        recording = build(header, events, race.result())
-        return Ended("stopped", STOPPED_TEXT, recording) if self._stop.is_set() else Ended("finished", finished_text(events), recording)
+        if self._stop.is_set():
+            return Ended("stopped", STOPPED_TEXT, build(header, events, {**race.result(), "stopped": True}))
+        return Ended("finished", finished_text(events), build(header, events, race.result()))
 
     def _progress(self, text: str, share: float | None) -> None:
         if self._stop.is_set():

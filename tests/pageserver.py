@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,24 +55,25 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(cache: Path, *arguments: str) -> Iterator[Server]:
-    """`python app.py` until the block ends. `up_s`: seconds from the command to the page."""
+def served(cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None) -> Iterator[Server]:
+    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes."""
     port = free_port()
     environment = {**os.environ, "PHOTOFINISH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
-    command = [sys.executable, "app.py", "--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
+    command = [sys.executable, *script, "--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
     started = time.monotonic()
-    log = (cache / "log").open("w")
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+    log_path = log or cache / "log"
+    output = log_path.open("w")
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True)
     try:
         url = f"http://127.0.0.1:{port}"
         while not _answers(url):
-            assert process.poll() is None and time.monotonic() - started < 60, (cache / "log").read_text()
+            assert process.poll() is None and time.monotonic() - started < 60, log_path.read_text()
             time.sleep(0.05)
         yield Server(url, time.monotonic() - started, process)
     finally:
         process.terminate()
         process.wait(10)
-        log.close()
+        output.close()
 
 
 def _answers(url: str) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.events import Finished, LaneEvent, Started, Step, steps
-from engine.metrics import cost_per_million, lane_metrics, percentile, ratio, speedup
+from engine.metrics import DISTURBED, MIN_STEPS_TO_JUDGE, cost_per_million, disturbance, lane_metrics, percentile, ratio, speedup
 from engine.recording import events_of
 from tests.races import recordings
 
@@ -133,3 +133,26 @@ def test_percentiles_lie_among_the_values(values, share):
     assert percentile([], share) is None
     assert min(values) <= percentile(values, share) <= max(values)
     assert percentile(values, 0) == min(values) and percentile(values, 1) == max(values)
+
+
+@given(st.lists(st.floats(0.01, 0.029), min_size=MIN_STEPS_TO_JUDGE, max_size=60))
+def test_a_quiet_machine_gets_no_warning(seconds):
+    """A warning that always stands there is read by nobody: times within a factor of three never raise it."""
+    assert disturbance(make_lane(*((0, 0, 1, value) for value in seconds))) is None
+
+
+@given(st.integers(MIN_STEPS_TO_JUDGE, 200), st.floats(1e-3, 1.0), st.floats(3.1, 1000.0), st.randoms())
+def test_a_disturbed_machine_is_named_with_its_lane_and_both_figures(count, median, factor, rng):
+    """One busy run showed "82x": a tenth of the steps stalled, and nothing said so."""
+    stalled = set(rng.sample(range(count), count // 10 + 1))
+    found = disturbance(make_lane(*((0, 0, 1, median * factor if i in stalled else median) for i in range(count))))
+    assert found is not None and found.lane == "a" and found.p95_s > DISTURBED * found.median_s
+    assert all(part in found.sentence for part in ("lane a", f"{1000 * found.median_s:.1f} ms", f"{1000 * found.p95_s:.1f} ms"))
+
+
+def test_only_steps_of_equal_width_are_compared():
+    """A lane that drafts at width 8 and coasts at width 1 has two step times by design; a lane of a few steps has no percentile to speak of."""
+    wide = make_lane(*((0, 0, 1, 0.1) for _ in range(30)))
+    narrow = [LaneEvent("a", e.clock_s, Step(30 + i, 30 + i, (), 0, (1,), 0.0, 0.01, 1)) for i, e in enumerate(wide[1:-1])]
+    assert disturbance([*wide[:-1], *narrow]) is None
+    assert disturbance(make_lane(*((0, 0, 1, 0.01 if i % 2 else 1.0) for i in range(MIN_STEPS_TO_JUDGE - 1)))) is None

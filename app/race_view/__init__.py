@@ -7,11 +7,12 @@ Frames are JSON strings (see `frame_json`); the files beside this one hold the t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+
+from ..view import frame_json as frame_json
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("text.js", "model.js", "check.js", "lanes.js", "chart.js", "replay.js", "board.js", "race_view.js", "files.js")
@@ -28,11 +29,12 @@ RACE_VIEW_CSS = _read("race_view.css")
 RACE_VIEW_JS = '"use strict";\n' + "\n".join(map(_read, SCRIPTS))
 
 
+EMPTY_TEMPLATE = "<div></div>"
+"""What Gradio knows of the template: it compiles the one that it is given again at every frame, so the program puts the real one in place, once."""
+PLACE_TEMPLATE = '"use strict";\nelement.replaceChildren(document.createRange().createContextualFragment({}));\n'
+
+
 def race_view(value: str | None = None, **arguments: Any) -> gr.HTML:
     """A new race view. `value` is a frame to begin with; `arguments` go to gr.HTML (elem_id, visible, ...). Its style is RACE_VIEW_CSS."""
-    return gr.HTML(value=value, html_template=RACE_VIEW_TEMPLATE, js_on_load=RACE_VIEW_JS, apply_default_css=False, **arguments)
-
-
-def frame_json(frame: Mapping[str, Any]) -> str:
-    """A frame as the component takes it: one JSON string, finite numbers only, with `<` escaped (gr.HTML warns of script tags in its values)."""
-    return json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    program = PLACE_TEMPLATE.format(json.dumps(RACE_VIEW_TEMPLATE)) + RACE_VIEW_JS
+    return gr.HTML(value=value, html_template=EMPTY_TEMPLATE, js_on_load=program, apply_default_css=False, **arguments)

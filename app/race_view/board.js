@@ -98,6 +98,11 @@ class Board {
     write(refs.ttftNote, cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ? `The first token came ${duration(cost)} later with speculation.` : "");
   }
 
+  disturbed(words) {
+    this.refs.disturbed.hidden = !words;
+    write(this.refs.disturbed, oneLine(words));
+  }
+
   // counts: tokens of each side; total: where the track ends; places: {left, right} -> words once a lane is over.
   track(counts, total, places) {
     for (const [side, row] of Object.entries(this.rows)) {
@@ -160,7 +165,7 @@ class Board {
     if (!header) { write(this.refs.facts, ""); return; }
     const { model, device, widths, spec, created, commit } = header, params = spec?.params;
     const sampling = params ? [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)", `at most ${params.max_new_tokens} tokens`] : [];
-    const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling, widths?.note, created, commit && `commit ${commit}`, model?.licence];
+    const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling, widths?.note, created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
     write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
   }
 }

@@ -49,7 +49,7 @@ const fields = (known) => (value, where) => {
 
 const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2), widths: list(width, 2), margin: maybe(number) });
 const VERDICT = fields({ kind: shape(`one of ${VERDICT_KINDS.join(", ")}`, (value) => VERDICT_KINDS.includes(value)), rows_compared: count, rows_different: maybe(count), first_difference: maybe(DIFFERENCE), sentence: text });
-const LANE_SPEC = fields({ name: shortText, drafter: shortText, k: shape(`an integer from 0 to ${MAX_K}`, (value) => isCount(value) && value <= MAX_K), width: anyWidth, rule: shortText });
+const LANE_SPEC = fields({ name: shortText, drafter: shortText, k: shape(`auto or an integer from 0 to ${MAX_K}`, (value) => value === "auto" || (isCount(value) && value <= MAX_K)), width: anyWidth, rule: shortText });
 const PARAMS = fields({ temperature: number, seed: count, max_new_tokens: shape(`an integer from 1 to ${MAX_NEW_TOKENS}`, (value) => isCount(value) && value >= 1 && value <= MAX_NEW_TOKENS), stop: list(text) });
 const RECORDING = fields({
   model: fields({ name: shortText, revision: maybe(shortText), digest: maybe(shortText), dtype: shortText, licence: maybe(shortText) }),
@@ -83,10 +83,11 @@ function checkRecording(recording) {
   if (recording.schema !== 1) throw new Unusable(`its schema is ${shown(recording.schema)}; this page reads schema 1`);
   RECORDING(recording, "it");
   list(shortText)(recording.synthetic ?? [], "synthetic");
+  flag(recording.stopped ?? false, "stopped");
   const lanes = new Map(recording.spec.lanes.map((spec) => [spec.name, { spec, started: false, ended: false, clock: 0, steps: 0, ids: [], sums: [] }]));
   if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length) throw new Unusable(`it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
   for (const event of recording.events) checkEvent(event, lanes, recording);
-  for (const [name, lane] of lanes) if (!lane.ended) throw new Unusable(`lane ${shown(name)} never ends: the recording is incomplete`);
+  for (const [name, lane] of lanes) if (!lane.ended && !recording.stopped) throw new Unusable(`lane ${shown(name)} never ends: the recording is incomplete`);
   for (const [key, other] of [["verdict", "speculative"], ["plain_verdict", "plain"]]) {
     if (recording[key] && lanes.has("baseline") && lanes.has(other)) checkClaim(key, recording[key].kind, lanes.get("baseline"), lanes.get(other));
   }
@@ -121,7 +122,7 @@ function checkStep(step, lane, who, spec) {
   if (kept > step.drafted.length || committed < Math.max(1, kept) || committed > kept + 1 || step.drafted.slice(0, kept).some((id, i) => id !== step.token_ids[i])) {
     throw new Unusable(`${which} contradicts itself: ${kept} accepted of ${step.drafted.length} drafted, ${committed} committed`);
   }
-  if (step.drafted.length > lane.spec.k || step.drafted.length >= step.width) throw new Unusable(`${which} drafted ${step.drafted.length} tokens, with k ${lane.spec.k} and width ${step.width}`);
+  if (step.drafted.length > (lane.spec.k === "auto" ? MAX_K : lane.spec.k) || step.drafted.length >= step.width) throw new Unusable(`${which} drafted ${step.drafted.length} tokens, with k ${lane.spec.k} and width ${step.width}`);
   if (lane.ids.length + committed > spec.params.max_new_tokens) throw new Unusable(`${which} goes beyond the ${spec.params.max_new_tokens} tokens of the race`);
   for (const [name, size] of [["pieces", committed], ["drafted_pieces", step.drafted.length], ["checksums", committed]]) {
     if (step[name].length && step[name].length !== size) throw new Unusable(`${which} has ${step[name].length} ${name} for ${size} tokens`);

@@ -19,7 +19,8 @@ function openText(source, name = "the file") {
     return refuse(name, error.message);
   }
   clear(`file:${name}`);
-  Object.assign(S, { fromFile: true, state: "finished", status: { text: `${name}, opened from this computer.`, share: null } });
+  const state = recording.stopped ? "stopped" : "finished";
+  Object.assign(S, { fromFile: true, state, status: { text: `${name}, opened from this computer${recording.stopped ? "; the race was stopped" : ""}.`, share: null } });
   setRecording(recording, source);
   over(true, 300);
   controls();

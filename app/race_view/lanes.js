@@ -63,6 +63,17 @@ class LaneView {
     return true;
   }
 
+  // In the last of the committed text, `count` characters are no part of the completion: the plain-text view leaves them out.
+  markUnseen(count) {
+    const committed = this.nodes.flatMap((node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")]);
+    for (let left = count, i = committed.length - 1; left > 0 && i >= 0; i--) {
+      const token = committed[i], text = token.textContent, seen = Math.max(0, text.length - left);
+      left -= text.length - seen;
+      if (seen === 0) token.classList.add("pf-past-stop");
+      else token.replaceChildren(putText(make("span"), text.slice(0, seen)), putText(make("span", "pf-past-stop"), text.slice(seen)));
+    }
+  }
+
   follow() {
     if (this.follows && !this.box.querySelector(".pf-open")) this.box.scrollTop = this.box.scrollHeight;
   }

@@ -112,6 +112,32 @@ function metricsOf(lane, n) {
   };
 }
 
+const DISTURBED = 3, MIN_STEPS_TO_JUDGE = 20;
+
+// The sentence of engine/metrics.py's disturbance(), "" for a quiet race: of equal width, the 95th percentile of step times stands too far above the median.
+function disturbance(race) {
+  const groups = new Map();
+  for (const lane of race.lanes.values()) for (const step of lane.steps) {
+    const key = JSON.stringify([lane.name, step.width]);
+    if (!groups.has(key)) groups.set(key, { lane: lane.name, width: step.width, times: [] });
+    groups.get(key).times.push(stepSeconds(step));
+  }
+  let worst = null;
+  for (const { lane, width, times } of groups.values()) {
+    const median = percentile(times, 0.5), p95 = percentile(times, 0.95), ratio = quotient(p95, median);
+    if (times.length >= MIN_STEPS_TO_JUDGE && ratio > DISTURBED && ratio > (worst?.ratio ?? 0)) worst = { lane, width, median, p95, ratio };
+  }
+  const ms = (value) => `${(1000 * value).toFixed(1)} ms`;
+  return worst ? `The machine was disturbed: steps of lane ${worst.lane} of width ${worst.width} took ${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile, so the ratio of this race is not to be quoted.` : "";
+}
+
+// How many characters at the end of a finished lane's text a reader does not get to see: from the first stop string on. The rule of engine/text.py.
+function unseenAtTheEnd(lane, stop) {
+  const text = lane.steps.flatMap((step) => step.pieces).join("");
+  const places = stop.map((words) => text.indexOf(words)).filter((place) => place >= 0);
+  return lane.finished && places.length ? text.length - Math.min(...places) : 0;
+}
+
 // Seconds per token of the plain lane over those of this lane, over the same number of tokens.
 function speedupOf(plain, numPlain, lane, numLane) {
   if (!plain || !lane) return null;

@@ -23,11 +23,12 @@ function clear(id) {
   popover.close();
   Object.values(views).forEach((view) => view.clear());
   chart.clear();
-  S = { id, seq: -1, state: "idle", status: null, holes: 0, fromFile: false, ribbon: "", header: null, metrics: null, speedup: null, recording: null, raw: null, sides: ["baseline", "speculative"], live: true, race: new Race(), byItself: false };
+  S = { id, seq: -1, state: "idle", status: null, holes: 0, fromFile: false, ribbon: "", header: null, metrics: null, speedup: null, recording: null, raw: null, sides: ["baseline", "speculative"], live: true, race: new Race(), byItself: false, marked: new Set() };
   replay.load(0, [0]);
   board.alert("");
   board.names(null, S.sides);
   board.verdict(null, null, S.sides);
+  board.disturbed("");
   board.facts(null);
   controls();
   schedule();
@@ -52,6 +53,7 @@ function onFrame(source) {
   if (frame.recording) setRecording(frame.recording, rawMember(source));
   if (OVER.includes(frame.state) && S.live) over(frame.state === "finished", first ? 300 : AFTER_RACE_MS);
   if (before !== frame.state) board.announce(announcement());
+  if (before !== frame.state && frame.state === "running") intoView();
   controls();
   schedule();
   return undefined;
@@ -70,12 +72,14 @@ function setHeader(header) {
 function setRecording(recording, raw) {
   const missed = S.holes > 0 || recording.events.length < S.race.numEvents;
   if (missed) Object.values(views).forEach((view) => view.clear());
+  if (missed) S.marked.clear();
   if (missed) chart.clear();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));
   Object.assign(S, { recording, raw, holes: 0 });
   setHeader(recording);
   board.verdict(recording.verdict, recording.plain_verdict, S.sides);
+  board.disturbed(disturbance(S.race));
 }
 
 // From now on the lanes stand where the replay's clock stands. A finished race plays once by itself.
@@ -94,6 +98,11 @@ function playByItself() {
   return replay.play();
 }
 
+// The texts are what a race is watched for: where they are out of sight, the page moves so that the race begins at its top.
+function intoView() {
+  if (refs.leftText.getBoundingClientRect().bottom > window.innerHeight) root.scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" });
+}
+
 function mine() {           // the visitor took the controls: nothing plays by itself any more
   clearTimeout(later);
   S.byItself = true;
@@ -110,7 +119,11 @@ function paint() {
   const counts = {};
   for (const [side, lane] of Object.entries(lanes)) counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);
   const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
-  changed.forEach(([, view]) => view.follow());
+  for (const [side, view] of Object.entries(views)) {
+    if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
+    S.marked.add(side);
+    view.markUnseen(unseenAtTheEnd(lanes[side], S.header?.spec?.params?.stop ?? []));
+  }
   const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
   board.track(tokens, trackLength(lanes), places(lanes, counts));
   write(refs.clock, seconds(t));
@@ -126,6 +139,7 @@ function paint() {
     numbers(lanes, counts, tokens, t);
   }
   showStatus();
+  changed.forEach(([, view]) => view.follow());      // last: it asks for the layout, which everything above has changed
   root.dispatchEvent(new CustomEvent("photofinish:painted", { bubbles: true, detail: { race: S.id, seq: S.seq, t } }));
 }
 
@@ -188,7 +202,7 @@ function announcement() {
 function controls() {
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
-  refs.save.disabled = !S.raw || S.state === "stopped"; // a race that never ended is no recording
+  refs.save.disabled = !S.raw;
   refs.open.disabled = S.state === "running" || S.state === "preparing" || S.state === "waiting";
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");
