@@ -35,7 +35,7 @@ class Preset:
     expect: str
     temperature: float
     seed: int
-    k: int
+    k: int | str
     drafter: str
     max_new_tokens: int
     prompt: str
@@ -49,7 +49,7 @@ class Pair:
     title: str
     target: str
     drafter: str
-    k: int
+    k: int | str
     needs_gpu: bool
     needs_hub: bool
     memory_gib: float

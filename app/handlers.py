@@ -19,7 +19,7 @@ from .order import read_order
 from .recorded import recorded_view
 from .stream import Stage
 from .view import RaceView
-from .words import chart_sentence, cost_line, model_line, pair_line, preset_line
+from .words import chart_sentence, cost_line, drafter_choices, model_line, pair_line, preset_line
 
 MODEL_POLL_S = 0.2
 NUM_CHARTS = 3
@@ -86,7 +86,7 @@ class Handlers:
     def preset(self, preset_id: str) -> tuple[Any, ...]:
         """Values for prompt, expectation, drafter, k, temperature, top-p, seed and length."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
-        return preset.prompt, preset_line(preset), preset.drafter, preset.k, preset.temperature, 1.0, preset.seed, preset.max_new_tokens
+        return preset.prompt, preset_line(preset), preset.drafter, str(preset.k), preset.temperature, 1.0, preset.seed, preset.max_new_tokens
 
     def pair(self, pair_id: object) -> tuple[Any, ...]:
         """Values for the pair's line, the drafters on offer and k."""
@@ -94,7 +94,7 @@ class Handlers:
             pair = self.catalogue.pair(pair_id)
         except PhotofinishError as error:
             raise _refusal(error) from error
-        return pair_line(pair), gr.update(choices=list(self.catalogue.drafters(pair)), value=pair.drafter), pair.k
+        return pair_line(pair), gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter), str(pair.k)
 
     def cost(self, dollars: object, request: gr.Request) -> str:
         """The cost line of the visitor's last race at this price."""

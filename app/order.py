@@ -47,7 +47,7 @@ def read_order(
     if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
         raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
     params = SamplingParams(temperature=_number(temperature), top_p=_number(top_p), seed=_whole(seed), max_new_tokens=length)  # type: ignore[arg-type]
-    lanes = standard_lanes(name, _whole(k), _width(width))  # type: ignore[arg-type]
+    lanes = standard_lanes(name, _decimal(k), _decimal(width))  # type: ignore[arg-type]
     return Order(str(prompt), _flag("chat", chat), chosen, RaceSpec(lanes, params, audit=_flag("audit", audit)))
 
 
@@ -66,7 +66,8 @@ def _number(value: object) -> object:
     return float(value) if type(value) is int and abs(value) < 2**53 else value
 
 
-def _width(value: object) -> object:
+def _decimal(value: object) -> object:
+    """A choice of a list arrives as text."""
     return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 3 else _whole(value)
 
 

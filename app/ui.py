@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.spec import MAX_WIDTH
+from engine.spec import MAX_AUTO_K, MAX_WIDTH
 
 from . import words
 from .backend import TorchBackend
@@ -20,7 +20,7 @@ from .race_view import RACE_VIEW_CSS, race_view
 from .stream import first_frame
 from .theme import HEAD, PAGE_CSS, theme
 
-MAX_SLIDER_K = 15
+LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
@@ -33,7 +33,7 @@ class Controls:
     prompt: gr.Textbox
     pair: gr.Radio
     drafter: gr.Dropdown
-    k: gr.Slider
+    k: gr.Dropdown
     temperature: gr.Slider
     top_p: gr.Slider
     seed: gr.Number
@@ -126,13 +126,13 @@ def _settings(catalogue: Catalogue, prompt: gr.Textbox) -> tuple[gr.Sidebar, Con
         pairs = gr.Radio([(each.title, each.id) for each in catalogue.runnable], value=pair.id, label="Target and drafter", info="What is raced: the model that decides, and what guesses for it.")
         hint = gr.HTML(words.pair_line(pair))
         drafter = gr.Dropdown(
-            list(catalogue.drafters(pair)),
+            words.drafter_choices(catalogue.drafters(pair)),
             value=pair.drafter,
             allow_custom_value=True,
             label="Drafter",
             info="What proposes tokens. It changes speed, never tokens. synthetic:0.8 drafts right 80 times in 100, to study the hardware.",
         )
-        k = gr.Slider(1, MAX_SLIDER_K, preset.k, step=1, label="Draft length k", info="Tokens a draft may have. More can win more, and waste more.")
+        k = gr.Dropdown(LENGTHS, value=str(preset.k), label="Draft length k", info="Tokens a draft may have. More can win more, and waste more. auto: as many as pay, step by step.")
         temperature = gr.Slider(0, 2, preset.temperature, step=0.05, label="Temperature", info="0 is greedy. Above, tokens are sampled: the same ones in both lanes, for the same seed.")
         top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="Sample within the likeliest tokens that hold this share; 1 is off.")
         seed = gr.Number(preset.seed, precision=0, minimum=0, label="Seed", info="Decides all noise. The same seed gives the same text.")

@@ -18,6 +18,15 @@ HEADER = """
   <p>One prompt, one model, two decoders: plain on the left, speculative on the right. Both write the same tokens, and the page proves it; what differs is the time.</p>
 </header>
 """
+DRAFTERS = {
+    "none": "none: plain decoding twice",
+    "ngram": "ngram: copy what followed before",
+    "eagle3": "eagle3: a trained head, token by token",
+    "dflash": "dflash: a trained head, a block at once",
+    "hybrid:ngram+eagle3": "hybrid: copy where text repeats, else eagle3",
+    "hybrid:ngram+dflash": "hybrid: copy where text repeats, else dflash",
+}
+"""What the drafters that ship do, in a few words."""
 SMALL_MODEL = "A small base model: the text is not the point."
 WAITING_FOR_MODEL = "Race will start as soon as the model is ready."
 _CODES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;", "$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;", "\\": "&#92;"})
@@ -55,6 +64,11 @@ def preset_line(preset: Preset) -> str:
     mark = "pays" if preset.pays else "does-not"
     sampling = "greedy" if preset.temperature == 0 else f"sampled at temperature {preset.temperature:g}, seed {preset.seed}"
     return f'<p class="page-expect" data-pays="{mark}"><strong>{safe(preset.name)}</strong> {safe(preset.expect)} <span>({safe(sampling)})</span></p>'
+
+
+def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
+    """(what to show, drafter) for each drafter on offer."""
+    return [(DRAFTERS.get(text, text), text) for text in drafters]
 
 
 def refused(offers: Sequence[Offer]) -> str:

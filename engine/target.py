@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -41,6 +41,8 @@ class Prepared:
     vocab_size: int
     dtype: torch.dtype
     device: torch.device
+    warmed: set[int] = field(default_factory=set, compare=False)
+    """Sizes of prefill that have run already: what a library prepares for a shape, it has prepared for every sequence."""
 
 
 @torch.inference_mode()
@@ -99,6 +101,11 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
         )
 
 
+def _touched(size: tuple[int, ...], prepared: Prepared) -> Tensor:
+    """Zeros whose memory is really there: pages that come with the first write would come inside a timed step."""
+    return torch.empty(size, dtype=prepared.dtype, device=prepared.device).zero_()
+
+
 @dataclass(frozen=True)
 class Buffers:
     """The buffers of one sequence, all of them device tensors that stay in place."""
@@ -138,7 +145,7 @@ class StaticTarget:
         self.widths, self.hidden_layers = tuple(sorted(set(widths))), tuple(hidden_layers)
         self.length = 0
         size = (1, shape.num_kv_heads, length, shape.head_dim)
-        self.kv = [(torch.zeros(size, dtype=prepared.dtype, device=device), torch.zeros(size, dtype=prepared.dtype, device=device)) for _ in range(shape.num_layers)]
+        self.kv = [(_touched(size, prepared), _touched(size, prepared)) for _ in range(shape.num_layers)]
         self._columns = torch.arange(length, device=device)
         self._pointer = torch.zeros(1, dtype=torch.long, device=device)
         self._ids = {width: torch.zeros(1, width, dtype=torch.long, device=device) for width in self.widths}
@@ -217,8 +224,9 @@ class StaticTarget:
     @torch.inference_mode()
     def warm(self, prompt_ids: Sequence[int] = ()) -> None:
         """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures the graphs. Leaves the sequence empty."""
-        for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK}:
+        for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK} - self.prepared.warmed:
             self._prefill(prompt_ids[:size])
+            self.prepared.warmed.add(size)
             self.jump(0)
         for width in self.widths:
             self._steps[width]()

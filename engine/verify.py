@@ -56,11 +56,11 @@ def _compare_lane(recorded: Mapping[str, Any], here: Mapping[str, Any], lane: La
     sums_a, sums_b = ([c for step in steps(events, lane.name) for c in step.checksums] for events in (then, now))
     common = min(len(a), len(b))
     position = next((i for i in range(common) if a[i] != b[i]), None)
-    failed_then = lane.name in recordings.failures(recorded)
+    cut_short = lane.name in recordings.failures(recorded) or recorded.get("stopped", False)
     error = recordings.failures(here).get(lane.name)
-    if position is None and len(a) != len(b) and not (failed_then and len(a) < len(b)):
+    if position is None and len(a) != len(b) and not (cut_short and len(a) < len(b)):
         position = common
-    same = position is None and (error is None or failed_then)
+    same = position is None and (error is None or cut_short)
     audited = bool(sums_a) and bool(sums_b)
     num_rows = common if position is None else min(common, position + 1)
     return {

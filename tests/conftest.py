@@ -4,11 +4,15 @@ compute, above all where they spin), and properties that try the same examples e
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: programs that tests interrupt would never notice
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -1,6 +1,6 @@
-"""Judges drafters on held-out prompts: python tools/heads.py --drafters ngram eagle3 dflash hybrid:ngram+eagle3 [--k 3 5 7 auto] [--repeats 3]
+"""Judges drafters on held-out prompts: python tools/heads.py --lanes ngram@7 eagle3@4 dflash@7 hybrid:ngram+eagle3@auto [--repeats 3]
 
-Every race has the lanes plain, baseline and one for each drafter and k, interleaved step by step in one process. Reported per kind of prompt: tokens a
+Every race has the lanes plain, baseline and one for each DRAFTER@K, interleaved step by step in one process. Reported per kind of prompt: tokens a
 step, acceptance, and seconds per token of the plain lane over this lane's, medians of the repeats (each another seed). Prints a table and writes JSON.
 """
 
@@ -22,8 +22,7 @@ PROMPTS = ROOT / "assets" / "prompts" / "held_out.json"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--drafters", nargs="+", default=["ngram", "eagle3", "dflash", "hybrid:ngram+eagle3"])
-    parser.add_argument("--k", nargs="+", default=["5"])
+    parser.add_argument("--lanes", nargs="+", default=["ngram@7", "eagle3@4", "dflash@7", "hybrid:ngram+eagle3@auto"])
     parser.add_argument("--kinds", nargs="+", default=["code", "json", "sql", "prose"])
     parser.add_argument("--per-kind", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=1)
@@ -46,9 +45,10 @@ def main() -> None:
     from engine.text import encode_prompt
 
     loaded = load(options.target or DEFAULT_TARGET)
-    ks = [k if k == "auto" else int(k) for k in options.k]
     lanes = [LaneSpec("plain", width="fastest"), LaneSpec("baseline")]
-    lanes += [LaneSpec(f"{drafter} k={k}", drafter=drafter, k=k) for drafter in options.drafters for k in ks]
+    for text in options.lanes:
+        drafter, _, k = text.rpartition("@")
+        lanes.append(LaneSpec(text, drafter=drafter, k=k if k == "auto" else int(k)))
     rows: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
     num_different = num_tokens = 0
     for item in json.loads(PROMPTS.read_text()):
