@@ -64,7 +64,10 @@ def _set(tab: Any, label: str, value: str) -> None:
 
 
 def _race(tab: Any, state: str = "finished") -> None:
+    """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in `state`."""
+    before = tab.evaluate("window.photofinish.state.race")
     tab.click("#page-race-button")
+    tab.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)
     tab.wait_for_selector(f'.pf[data-state="{state}"]', timeout=RACE_MS)
 
 

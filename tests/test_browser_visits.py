@@ -159,8 +159,7 @@ def test_a_live_race_on_the_default_model(browser, tmp_path: Path) -> None:  # n
         tab.goto(running.url)
         tab.wait_for_selector('.page-model[data-state="ready"]', timeout=240_000)
         _set(tab, "Length", "48")
-        tab.click("#page-race-button")
-        tab.wait_for_selector('.pf[data-state="finished"]', timeout=240_000)
+        _race(tab)
         assert tab.get_attribute("[data-ref=verdict]", "data-kind") == "identical_bits"
         assert tab.evaluate(f"{STATE}.metrics.speculative.mean_acceptance_length") > 1
         assert tab.evaluate(f"{STATE}.speedup") > 0
