@@ -36,16 +36,9 @@ class TorchBackend:
 
         loaded = load(target, dtype=self._dtype, device=self._device, progress=progress)
         progress(f"preparing {target} for steps of fixed width", None)
-        from engine.threads import settle
+        from engine.threads import leave_a_core, settle
 
         if self._watched_here and loaded.prepared.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
             leave_a_core()
         settle(loaded.prepared, progress)
         return loaded
-
-
-def leave_a_core() -> None:
-    """One thread fewer for torch, if it has more than one."""
-    import torch
-
-    torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - 1)))

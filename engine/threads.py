@@ -39,3 +39,8 @@ def settle(prepared: Prepared, progress: Progress = silent) -> int:
     chosen = present if medians[present] < WORTH_IT * medians[present - 1] else present - 1
     torch.set_num_threads(chosen)
     return chosen
+
+
+def leave_a_core() -> None:
+    """One thread fewer for torch than there are cores, if it has more than one: for steps beside which something else has to run."""
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - 1)))
