@@ -21,10 +21,10 @@ HEADER = """
 DRAFTERS = {
     "none": "none: plain decoding twice",
     "ngram": "ngram: copy what followed before",
-    "eagle3": "eagle3: a trained head, token by token",
-    "dflash": "dflash: a trained head, a block at once",
-    "hybrid:ngram+eagle3": "hybrid: copy where text repeats, else eagle3",
-    "hybrid:ngram+dflash": "hybrid: copy where text repeats, else dflash",
+    "eagle3": "eagle3: a head, token by token",
+    "dflash": "dflash: a head, a block at once",
+    "hybrid:ngram+eagle3": "hybrid: copy, else eagle3",
+    "hybrid:ngram+dflash": "hybrid: copy, else dflash",
 }
 """What the drafters that ship do, in a few words."""
 SMALL_MODEL = "A small base model: the text is not the point."
