@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.events import LaneEvent, Step, steps
 from engine.metrics import lane_metrics, percentile
+from engine.roofline import roofline
 
 BLUE, ORANGE, GREEN, INK = "#0072B2", "#E69F00", "#009E73", "#808691"
 GRID = "rgba(128,134,145,0.25)"
@@ -26,18 +27,20 @@ class Chart:
     sentence: str
 
 
-def charts(events: Sequence[LaneEvent]) -> tuple[Chart, Chart, Chart]:
-    """Step times, acceptance by position, tokens per step: of the speculative lane."""
+def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart]:
+    """Step times, acceptance by position, tokens per step: of the speculative lane. With the race's header, if the memory bandwidth was measured, also
+    how much of it a plain step used."""
     done = steps(events, "speculative")
     plain = percentile([step.seconds for step in steps(events, "plain")], 0.5)
-    return step_times(done, plain), acceptance(events), tokens_per_step(done)
+    bound = roofline(header or {}, events)
+    return step_times(done, plain, bound.sentence if bound else ""), acceptance(events), tokens_per_step(done)
 
 
-def step_times(done: Sequence[Step], plain_step_s: float | None) -> Chart:
-    """Each step's draft and verify time, stacked; the plain lane's median step as a line to compare with."""
+def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
+    """Each step's draft and verify time, stacked; the plain lane's median step as a line to compare with, and what bounds it, in a sentence."""
     title = "Time of each step"
     if not done:
-        return Chart(title, None, "The speculative lane took no step.")
+        return Chart(title, None, f"The speculative lane took no step. {bound}".strip())
     index = [step.index for step in done]
     figure = _figure("step", "ms")
     _bars(figure, index, [step.verify_s * MS for step in done], "verify", BLUE, "", "step %{x}: verify %{y:.1f} ms")
@@ -51,7 +54,7 @@ def step_times(done: Sequence[Step], plain_step_s: float | None) -> Chart:
     sentence = f"Drafting took {_percent(share)} of the lane's time."
     if ratio is not None:
         sentence += f" The median step costs {ratio:.2f} times a plain one: to win, a step has to bring more tokens than that."
-    return Chart(title, figure, sentence)
+    return Chart(title, figure, f"{sentence} {bound}".strip())
 
 
 def acceptance(events: Sequence[LaneEvent]) -> Chart:

@@ -118,7 +118,7 @@ class Handlers:
 def _drawn(view: RaceView | None) -> Sequence[Any]:
     if view is None or not view.events:
         return []
-    return [value for chart in charts(view.events) for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))]
+    return [value for chart in charts(view.events, view.header) for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))]
 
 
 def _visitor(request: gr.Request) -> str:

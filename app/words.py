@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.default_model import NAME, NOTICE
+from engine.random_targets import PREFIX
 
 from .catalogue import Offer, Pair, Preset
 from .cost import Cost, amount, saving
@@ -28,6 +29,7 @@ DRAFTERS = {
 }
 """What the drafters that ship do, in a few words."""
 SMALL_MODEL = "A small base model: the text is not the point."
+RANDOM_WEIGHTS = "RANDOM WEIGHTS: step times are those of this shape; the text, and how much of a draft is accepted, mean nothing."
 WAITING_FOR_MODEL = "Race will start as soon as the model is ready."
 _CODES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;", "$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;", "\\": "&#92;"})
 
@@ -48,7 +50,8 @@ def model_line(status: ModelStatus | None) -> str:
     if status is None:
         return _line("loading", "The model has not been asked for yet.", None)
     if status.state == "ready":
-        return _line("ready", f"{status.target} is ready. {SMALL_MODEL if status.target == NAME else ''}".strip(), None)
+        about = SMALL_MODEL if status.target == NAME else RANDOM_WEIGHTS if status.target.startswith(PREFIX) else ""
+        return _line("ready", f"{status.target} is ready. {about}".strip(), None)
     if status.state == "failed":
         return _line("failed", f"{status.target} cannot be used: {status.text}.", None)
     return _line("loading", f"{status.text[:1].upper()}{status.text[1:]} … {WAITING_FOR_MODEL}", status.share)

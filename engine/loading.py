@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import default_model
+from . import default_model, random_targets
 from .errors import PhotofinishError, RaceError, UsageError, choices
 from .progress import Progress, silent
 from .quiet import quiet
@@ -40,7 +40,8 @@ _PROBE_REPEATS = 8
 class ModelInfo:
     """What a model is, for the record. name: as asked for. revision: the hub's commit, or "". licence: a short string.
 
-    digest: sha256 of the weights file; of several files, sha256 of the lines `<sha256>  <name>\\n` that `sha256sum` prints for them, sorted by name.
+    digest: sha256 of the weights file; of several files, sha256 of the lines `<sha256>  <name>\\n` that `sha256sum` prints for them, sorted by name. Of random
+    weights `random-` and the sha256 of what they are made from.
     """
 
     name: str
@@ -84,7 +85,8 @@ class LoadedModel:
 
 
 def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedModel:
-    """Load DEFAULT_TARGET, a folder, or a hub repository `owner/name[@revision]`; code from a repository is never run.
+    """Load DEFAULT_TARGET, a folder, a hub repository `owner/name[@revision]`, or `random:NAME` (random weights of a shape, see `random_targets`); code from
+    a repository is never run.
 
     dtype "auto" is what `choose_dtype` measures; device "auto" is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype
     or device, RaceError where memory or the cache's disk is too small."""
@@ -92,15 +94,15 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
     if dtype != "auto" and dtype not in DTYPES:
         raise choices("dtype", dtype, ("auto", *DTYPES))
     source = find(target, progress)
-    files = weights_files(source.folder)
+    files = [] if source.config else weights_files(source.folder)
     if dtype == "auto":
         dtype = choose_dtype(place)
     with ThreadPoolExecutor(1) as beside:
         digest = None if source.digest else beside.submit(_digest, files)
         with quiet():
             progress(f"reading the tokenizer of {target}", None)
-            tokenizer = _explained(target, _tokenizer, source)
-            progress(f"reading the weights of {target}", None)
+            tokenizer = _explained(target, _tokenizer, source, progress)
+            progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
             model = _explained(target, _model, source, DTYPES[dtype], place)
         info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
     return LoadedModel(model, tokenizer, info)
@@ -154,7 +156,9 @@ def _device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
-def _tokenizer(source: Source) -> Any:
+def _tokenizer(source: Source, progress: Progress) -> Any:
+    if source.config:
+        return random_targets.tokenizer(source.config, progress)
     if source.is_default:
         return default_model.load_tokenizer(source.folder)
     from transformers import AutoTokenizer
@@ -166,6 +170,8 @@ def _tokenizer(source: Source) -> Any:
 
 
 def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    if source.config:
+        return random_targets.build(source.config, dtype, device)
     from transformers import AutoModelForCausalLM
 
     model, report = AutoModelForCausalLM.from_pretrained(

@@ -1,4 +1,5 @@
-"""Where a target's files are: the bundled default model, a local folder, or a repository of the Hugging Face hub, fetched into its own cache."""
+"""Where a target's files are: the bundled default model, a local folder, a repository of the Hugging Face hub, fetched into its own cache, or a
+published configuration alone (`random_targets.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import default_model
+from . import default_model, random_targets
 from .errors import UsageError
 from .progress import Progress, silent
 from .quiet import quiet
@@ -27,13 +28,15 @@ _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
 class Source:
     """A model's files. `name` as asked for; `revision` is the hub's commit, "" elsewhere; `licence` a short string.
 
-    digest: the weights' sha256 where it is known without reading them, else ""."""
+    digest: the weights' sha256 where it is known without reading them, else "". config: set where there are no weights, but random ones to be made of
+    this configuration's shape."""
 
     name: str
     folder: Path
     revision: str = ""
     licence: str = NO_LICENCE
     digest: str = ""
+    config: Path | None = None
 
     @property
     def is_default(self) -> bool:
@@ -41,21 +44,26 @@ class Source:
 
 
 def find(target: str, progress: Progress = silent) -> Source:
-    """Resolve a target: DEFAULT_TARGET, a folder with a config.json, or `owner/name[@revision]` on the hub.
+    """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or `random:NAME`.
 
-    What looks like a path, or exists on disk, is never sent to the hub. Raises UsageError for what is none of the three or cannot be had."""
+    What looks like a path, or exists on disk, is never sent to the hub. Raises UsageError for what is none of them or cannot be had."""
     if target == DEFAULT_TARGET:
         folder = default_model.converted(progress)
         manifest = default_model.read_manifest(folder) or {}
         return Source(target, folder, licence=default_model.LICENCE, digest=str(manifest.get("digest", "")))
     match = None
+    if isinstance(target, str) and target.startswith(random_targets.PREFIX):
+        config = random_targets.config_file(target)
+        return Source(target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config)
     if isinstance(target, str) and target:
         path = Path(os.path.expanduser(target))
         if target.startswith(("/", ".", "~")) or os.path.lexists(path):
             return _local(target, path)
         match = _REPOSITORY.fullmatch(target)
     if match is None:
-        raise UsageError(f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub repository as owner/name or owner/name@revision")
+        raise UsageError(
+            f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub repository as owner/name or owner/name@revision, random:owner/name for random weights"
+        )
     folder = _fetch(match[1], match[2], progress)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
 

@@ -11,7 +11,9 @@ from rich.text import Text
 
 from .events import steps
 from .metrics import LaneMetrics, disturbance, lane_metrics, speedup
+from .random_targets import PREFIX
 from .recording import events_of, failures, spec_of, text
+from .roofline import roofline
 from .terminal import clean, is_live
 
 VERDICT_STYLES = {
@@ -38,6 +40,8 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
             console.print(Text(f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"))
             console.print(Text(f"{clean(name)}, accepted by position, of drafts that reached it: {_shares(lane_metric.conditional_acceptance_by_position)}"))
     console.print(_speedup(speedup(steps(events, "plain"), steps(events, "speculative")), {"plain", "speculative"} <= metrics.keys()))
+    if (bound := roofline(recording, events)) is not None:
+        console.print(Text(bound.sentence))
     if (disturbed := disturbance(events)) is not None:
         console.print(Text(clean(disturbed.sentence), "bold #e69f00"))
     for label, verdict in (("", recording["verdict"]), ("plain lane: ", recording["plain_verdict"])):
@@ -130,4 +134,6 @@ def _ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
     ribbons = [f" RECORDED {clean(recording['created'])} " if recorded else ""]
     if recording.get("synthetic"):
         ribbons.append(" SYNTHETIC drafts: they study the hardware, not a drafter ")
+    if recording["model"]["name"].startswith(PREFIX):
+        ribbons.append(" RANDOM WEIGHTS: step times are this shape's, the text and what is accepted mean nothing ")
     return [ribbon for ribbon in ribbons if ribbon]

@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,19 @@ sys.path.insert(0, str(ROOT))
 FIXTURES = ROOT / "tests" / "fixtures"
 TEXTS = ("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ", "import os\nimport sys\n\n\ndef main(argv):\n", "    for line in lines:\n")
 WIDTHS = (1, 2, 4, 5, 8, 12, 16, 32)
-QWEN3_8B = {
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151936,
+SMALL = {
+    "model_type": "qwen3",
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 2048,
     "tie_word_embeddings": False,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
     "max_position_embeddings": 40960,
 }
-SMALL = {**QWEN3_8B, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 2048}
 
 
 def probe(options: argparse.Namespace) -> dict[str, Any]:
@@ -132,52 +133,39 @@ def golden(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _random_model(options: argparse.Namespace) -> Any:
-    """A LoadedModel of Qwen3-8B's shape with random weights, and the fixture's tokenizer (its ids are ids here too)."""
-    import torch
-    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+    """The engine's own random model of Qwen3-8B's shape, or of a small one."""
+    from engine.loading import load
 
-    from engine.loading import LoadedModel, ModelInfo
-
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device(options.device):
-        model = Qwen3ForCausalLM(Qwen3Config(**(SMALL if options.small else QWEN3_8B))).eval().requires_grad_(False)
-    torch.set_default_dtype(torch.float32)
-    name = "random:" + ("small" if options.small else "Qwen/Qwen3-8B")
-    return LoadedModel(model, AutoTokenizer.from_pretrained(str(FIXTURES / "trained" / "target")), ModelInfo(name, "", "random", "bfloat16", options.device, "none"))
+    if not options.small:
+        return load("random:Qwen/Qwen3-8B", "bfloat16", options.device)
+    config = options.out / "small" / "config.json"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(json.dumps(SMALL))
+    return load(f"random:{config}", "bfloat16", options.device)
 
 
 def widths(options: argparse.Namespace) -> dict[str, Any]:
-    """Step time of every width, captured, at 1k context; share of the bandwidth that a sum over 4 GiB reads; classes of widths."""
-    import torch
-
+    """Step time of every width, captured, at up to 1k live tokens; share of the bandwidth that the best read kernel measured; classes of widths."""
+    from engine.bandwidth import bandwidth_share, measured_bandwidth, step_bytes
     from engine.exactness import probe as probe_widths
     from engine.target import StaticTarget
 
     loaded = options.model()
     prepared = loaded.prepared
-    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters()) - loaded.model.get_input_embeddings().weight.nbytes
-    out: dict[str, Any] = {"weight_bytes": weights, "model": loaded.info.name, "lengths": {}}
+    bandwidth = measured_bandwidth(prepared.device)
+    print("bandwidth", round(bandwidth.bytes_per_s / 1e9), "GB/s:", bandwidth.how, flush=True)
+    out: dict[str, Any] = {"model": loaded.info.name, "weights": loaded.info.licence, "bandwidth": asdict(bandwidth), "lengths": {}}
     for length in (256,) if options.small else (512, 1280, 4352):
-        target = StaticTarget(prepared, length, WIDTHS)
+        target, live = StaticTarget(prepared, length, WIDTHS), min(length - 64, 1000)
         target.warm()
-        seconds = target.time_widths(rounds=5 if options.small else 21, position=min(length - 64, 1000))
-        kv = 2 * prepared.shape.num_layers * prepared.shape.num_kv_heads * prepared.shape.head_dim * length * 2
-        out["lengths"][length] = {"kv_bytes": kv, "seconds": seconds, "read_GBps": {w: (weights + kv) / s / 1e9 for w, s in seconds.items()}}
-        print("S", length, {w: f"{1e3 * s:.3f} ms" for w, s in seconds.items()}, flush=True)
+        seconds = target.time_widths(rounds=5 if options.small else 21, position=live)
+        num_bytes = step_bytes(prepared, live)
+        shares = {width: bandwidth_share(step_s, num_bytes, bandwidth) for width, step_s in seconds.items()}
+        out["lengths"][length] = {"live_tokens": live, "bytes_per_step": num_bytes, "seconds": seconds, "bandwidth_share": shares}
+        print("S", length, {w: f"{1e3 * s:.3f} ms, {100 * shares[w]:.0f} %" for w, s in seconds.items()}, flush=True)
     found = probe_widths(prepared, 256 if options.small else 1280, WIDTHS)
     out |= {"classes": found.classes, "unstable": found.unstable}
     print("classes", found.classes, "unstable", found.unstable, flush=True)
-    big = torch.empty((2**22 if options.small else 2**30), dtype=torch.float32, device=options.device).normal_()
-    times = []
-    for _ in range(12):
-        target.synchronize()
-        started = time.perf_counter()
-        big.sum()
-        target.synchronize()
-        times.append(time.perf_counter() - started)
-    out["read_GBps_of_a_sum"] = big.nbytes / statistics.median(times) / 1e9
-    print("a sum reads", round(out["read_GBps_of_a_sum"]), "GB/s", flush=True)
     return out
 
 

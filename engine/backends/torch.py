@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import environment
 from ..accept import drafters_sampler
+from ..bandwidth import measured_bandwidth, step_bytes
 from ..decode import decode
 from ..drafters import DrafterContext, make
 from ..drafters.auto import AutoDrafter
-from ..errors import UsageError
+from ..errors import RaceError, UsageError
 from ..events import Event, Finished, LaneEvent, Prompt, Step
 from ..exactness import explain, probe_cached
 from ..interfaces import AcceptRule, Drafter
@@ -64,6 +65,7 @@ class TorchRace:
         self.sampler = Sampler(spec.params, self.prepared.vocab_size, self.prepared.device)
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.plan, self.classes, self.length = self._plan_widths()
+        self.roofline = self._roofline()
         self.lanes = {lane.name: self._build(lane) for lane in spec.lanes}
         self.progress("warming up every lane", None)
         for lane in self.lanes.values():
@@ -104,6 +106,19 @@ class TorchRace:
         for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(self.prompt.token_ids)).items():
             known[width] = min(value, known.get(width, value))
         return dict(known)
+
+    def _roofline(self) -> dict[str, Any] | None:
+        """What a plain step halfway through the race must read, and how fast this device reads; None where there is no room to measure it."""
+        import torch
+
+        self.progress("measuring the memory bandwidth", None)
+        try:
+            bandwidth = measured_bandwidth(self.prepared.device, torch.get_num_threads())
+        except RaceError:
+            log.warning("the memory bandwidth was not measured", exc_info=True)
+            return None
+        num_bytes = step_bytes(self.prepared, len(self.prompt.token_ids) + self.spec.params.max_new_tokens // 2)
+        return {"bytes_per_step": num_bytes, "bandwidth_bytes_per_s": bandwidth.bytes_per_s, "how": bandwidth.how}
 
     def _build(self, lane: LaneSpec) -> Lane:
         widths = (self.plan.plain_width,) if lane.width == "fastest" else self.plan.step_widths
@@ -201,6 +216,7 @@ class TorchRace:
                 "step_s": {str(width): seconds for width, seconds in self.seconds.items()},
                 "note": plan_.note,
             },
+            "roofline": self.roofline,
             "synthetic": [name for name, lane in self.lanes.items() if getattr(lane.drafter, "synthetic", False)],
             "spec": json.loads(json.dumps(asdict(self.spec))),
             "prompt": {"text": self.prompt.text, "token_ids": list(self.prompt.token_ids)},
