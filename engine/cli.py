@@ -21,6 +21,7 @@ from .errors import PhotofinishError, UsageError, choices
 
 COMMANDS = {
     "race": ("engine.commands:RACE", "race one prompt through a plain and a speculative decoder and prove that the tokens are equal"),
+    "bench": ("engine.bench.command:BENCH", "measure our lanes and transformers' generate on the same prompts, in one run"),
     "verify": ("engine.verify:VERIFY", "run a recorded race again and say whether this machine gets the same tokens"),
     "replay": ("engine.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
     "train": ("engine.training.command:TRAIN", "train a draft head for a target"),

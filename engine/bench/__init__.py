@@ -1,0 +1,1 @@
+"""`python -m engine bench`: our lanes and transformers' `generate` on the same prompts, in one run."""

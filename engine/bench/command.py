@@ -1,0 +1,294 @@
+"""`python -m engine bench`: our lanes in races, transformers' `generate` between them, one after the other in alternating order, in one run."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import Command, integer, number, one_of, option, shown, words
+from ..commands import DEVICE, DTYPE, JSON, TARGET, THREADS, console, print_json, progress_line, set_threads
+from ..drafters import check as check_drafter
+from ..drafters import parse as parse_drafter
+from ..errors import RaceError, UsageError
+from ..events import Prompt
+from ..progress import Progress
+from ..spec import AUTO, MAX_K, LaneSpec, SamplingParams
+from .prompts import KINDS, BenchPrompt, check_kinds, prompts
+from .table import FORMAT, SCHEMA, against_peers, print_report, rows
+
+if TYPE_CHECKING:
+    from ..loading import LoadedModel
+    from .lanes import Raced, Sample
+    from .peers import Peers
+
+DRAFT_MODEL = "draft_model"
+PASSES = 2
+MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a bench measures: prompts of each kind, repeats, tokens of each completion, rounds of the step curve, and whether it compiles."""
+
+    prompts: int
+    repeats: int
+    tokens: int
+    rounds: int
+    compiled: bool
+
+
+FULL = Size(prompts=4, repeats=3, tokens=128, rounds=7, compiled=True)
+QUICK = Size(prompts=1, repeats=2, tokens=64, rounds=3, compiled=False)
+
+
+def bench(options: Namespace) -> int:
+    """Run the command; returns the exit status. Raises UsageError, or RaceError once the result is printed, where a lane failed or wrote other
+    tokens than the baseline although its widths are exact."""
+    drafters = _drafters(options.drafter)
+    kinds, note = check_kinds(options.kinds)
+    default = QUICK if options.quick else FULL
+    size = Size(options.prompts or default.prompts, options.repeats or default.repeats, options.max_new_tokens or default.tokens, default.rounds, default.compiled)
+    params = SamplingParams(temperature=options.temperature, seed=options.seed, max_new_tokens=size.tokens)
+    set_threads(options.threads)
+    with redirect_stdout(sys.stderr), progress_line() as progress:
+        report, faults = measure(options, drafters, kinds, size, params, [note] if note else [], progress)
+    if options.json:
+        print_json(report)
+    else:
+        print_report(console(), report)
+    if faults:
+        raise RaceError("; ".join(faults[:3]) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else ""))
+    return 0
+
+
+def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], size: Size, params: SamplingParams, notes: list[str], progress: Progress) -> tuple[dict[str, Any], list[str]]:
+    """The report, and what went wrong in lanes."""
+    began = time.perf_counter()
+    progress("starting torch", None)
+    from .. import environment
+    from ..loading import DEFAULT_TARGET, load
+    from ..threads import settle
+    from .lanes import lane_specs
+
+    loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
+    if options.threads is None:
+        settle(loaded.prepared, progress)
+    chosen = _encoded(loaded, prompts(kinds, size.prompts), size.tokens, notes)
+    peers = _peers(loaded, drafters, size, params, chosen, notes, progress)
+    samples, raced = rounds(loaded, peers, chosen, drafters, options.k, size.repeats, params, notes, progress)
+
+    steps = _steps(loaded, peers, chosen, raced, lane_specs(drafters, options.k, False), params, size, progress)
+
+    found = rows(samples)
+    if disturbed := sum(race.disturbed for race in raced):
+        notes.append(f"the machine was disturbed in {disturbed} of {len(raced)} races (steps of one width took very unequal times): quote nothing from this run")
+    if inexact := sum(not race.exact for race in raced):
+        notes.append(f"in {inexact} of {len(raced)} races no width was exact on this device, so equal tokens were compared and not promised")
+        notes += [difference for race in raced for difference in race.differences]
+    info = loaded.info
+    report = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "device": environment.device(loaded.prepared.device),
+        "dtype": info.dtype,
+        "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "licence": info.licence},
+        "versions": environment.versions(),
+        "commit": environment.commit(),
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "settings": {
+            "quick": options.quick,
+            "kinds": list(dict.fromkeys(item.kind for item, _ in chosen)),
+            "num_prompts": len(chosen),
+            "repeats": size.repeats,
+            "max_new_tokens": size.tokens,
+            "k": options.k,
+            "temperature": params.temperature,
+            "seed": params.seed,
+            "drafters": list(drafters),
+        },
+        "rows": found,
+        "against_peers": against_peers(samples, _pairs(drafters)),
+        **steps,
+        "num_tokens": sum(row["num_tokens"] for row in found),
+        "elapsed_s": time.perf_counter() - began,
+        "notes": notes,
+    }
+    return report, [fault for race in raced for fault in race.faults]
+
+
+def _steps(
+    loaded: LoadedModel,
+    peers: Peers | None,
+    chosen: Sequence[tuple[BenchPrompt, Prompt]],
+    raced: Sequence[Raced],
+    lanes: Sequence[LaneSpec],
+    params: SamplingParams,
+    size: Size,
+    progress: Progress,
+) -> dict[str, Any]:
+    """What single steps cost, in the report's words: by width, ours and the stock model's, beyond the forward, and against the memory's bandwidth."""
+    from .lanes import host_gap, roofline, step_curve
+
+    progress("measuring a bare step at every width", None)
+    length = statistics.mode(race.cache_length for race in raced)
+    position = round(statistics.median(len(prompt.token_ids) for _, prompt in chosen) + size.tokens / 2)
+    curve: dict[int, float] = {}
+    stock: dict[int, float] = {}
+    for _ in range(PASSES):
+        _keep_least(curve, step_curve(loaded.prepared, length, position, size.rounds))
+        _keep_least(stock, peers.step_curve(position, size.rounds) if peers is not None else {})
+    progress("measuring what a step takes beyond its forward", None)
+    longest = max(zip(raced, chosen, strict=False), key=lambda each: each[0].num_tokens)[1][1]
+    gap = host_gap(loaded, lanes, params, longest)
+    progress("measuring the memory's bandwidth", None)
+    plain_s = [race.plain_step_s for race in raced if race.plain_step_s > 0]
+    roof = roofline(loaded.prepared, position, statistics.median(plain_s)) if plain_s else None
+    return {
+        "widths": {str(width): seconds for width, seconds in curve.items()},
+        "widths_at": {"cache_length": length, "position": position},
+        "stock_widths": {str(width): seconds for width, seconds in stock.items()},
+        "host_gap": gap,
+        "bandwidth_share": roof["share"] if roof is not None and roof["share"] <= 1 else None,
+        "roofline": roof,
+    }
+
+
+def rounds(
+    loaded: LoadedModel,
+    peers: Peers | None,
+    chosen: Sequence[tuple[BenchPrompt, Prompt]],
+    drafters: Sequence[str],
+    k: int | str,
+    repeats: int,
+    params: SamplingParams,
+    notes: list[str],
+    progress: Progress,
+) -> tuple[list[Sample], list[Raced]]:
+    """Every prompt, `repeats` times: our race first, then each peer; in every second repeat the other way round. A peer writes as many tokens as our
+    baseline did, whose seed is the same in every repeat."""
+    from .lanes import hold, lane_specs, of_peer
+
+    samples: list[Sample] = []
+    raced: list[Raced] = []
+    written: dict[str, int] = {}
+    total = repeats * len(chosen)
+    for repeat in range(repeats):
+        backwards = repeat % 2 == 1
+        lanes = lane_specs(drafters, k, backwards)
+        for item, prompt in chosen:
+            progress(f"round {len(raced) + 1} of {total}: {item.id}", len(raced) / total)
+            about = (item.kind, item.id, repeat)
+            race = None if backwards else hold(loaded, lanes, params, prompt, about)
+            if race is not None:
+                written[item.id] = race.num_tokens
+            names = () if peers is None or not written[item.id] else peers.names
+            generated = {}
+            for name in reversed(names) if backwards else names:
+                assert peers is not None
+                try:
+                    generated[name] = peers.run(name, prompt.token_ids, written[item.id])
+                except RaceError as error:
+                    notes.append(f"{name} failed on {item.id}: {error}")
+            race = race or hold(loaded, lanes, params, prompt, about)
+            raced.append(race)
+            ours = {sample.name: sample for sample in race.samples}
+            samples += [ours[name] for name in ("plain", "baseline", *drafters)]
+            samples += [of_peer(name, about, generated[name], race.plain_tokens_per_s) for name in names if name in generated]
+    return samples, raced
+
+
+def _keep_least(known: dict[int, float], measured: dict[int, float]) -> None:
+    """A busy machine can only add."""
+    known.update({width: min(seconds, known.get(width, seconds)) for width, seconds in measured.items()})
+
+
+def _encoded(loaded: LoadedModel, items: Sequence[BenchPrompt], num_new: int, notes: list[str]) -> list[tuple[BenchPrompt, Prompt]]:
+    """The prompts that fit the model with their completions; the others are noted. Raises UsageError where none does."""
+    limit = loaded.prepared.shape.max_length
+    encoded = [(item, item.encode(loaded.tokenizer)) for item in items]
+    fitting = [(item, prompt) for item, prompt in encoded if len(prompt.token_ids) + num_new <= limit]
+    if not fitting:
+        raise UsageError(f"no prompt fits the model's {limit} positions with {num_new} new tokens; lower --max-new-tokens")
+    notes += [
+        f"prompt {item.id} was left out: its {len(prompt.token_ids)} tokens and {num_new} new ones exceed the model's {limit} positions" for item, prompt in encoded if (item, prompt) not in fitting
+    ]
+    return fitting
+
+
+def _peers(loaded: LoadedModel, drafters: Sequence[str], size: Size, params: SamplingParams, chosen: Sequence[tuple[BenchPrompt, Prompt]], notes: list[str], progress: Progress) -> Peers | None:
+    """transformers on copies of its own, warmed: `prepare` changes a model in place. None, and a note, where there is no memory for them."""
+    from ..loading import load
+    from .peers import COMPILED, NAMES, Peers, compiler_missing
+
+    names = [name for name in NAMES if name != COMPILED or size.compiled]
+    if COMPILED in names and (why := compiler_missing(loaded.prepared.device)):
+        names.remove(COMPILED)
+        notes.append(f"{COMPILED} was left out: {why}")
+    draft = next((argument for name, argument in map(parse_drafter, drafters) if name == DRAFT_MODEL), None)
+    info = loaded.info
+    try:
+        stock = load(info.name, info.dtype, info.device, progress).model
+        assistant = None if draft is None else load(draft, info.dtype, info.device, progress).model
+    except RaceError as error:
+        notes.append(f"transformers' generate was left out: {error}")
+        return None
+    peers = Peers(stock, params, names, assistant)
+    notes += peers.warm([prompt.token_ids for _, prompt in chosen], size.tokens, progress)
+    return peers
+
+
+def _pairs(drafters: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    """Which lane is held against which peers."""
+    from .peers import ASSISTED, PLAIN_PEERS, PROMPT_LOOKUP
+
+    pairs: list[tuple[str, Sequence[str]]] = [("plain", PLAIN_PEERS)]
+    pairs += [(drafter, (PROMPT_LOOKUP,)) for drafter in drafters if parse_drafter(drafter)[0] == "ngram"]
+    return pairs + [(drafter, (ASSISTED,)) for drafter in drafters if parse_drafter(drafter)[0] == DRAFT_MODEL][:1]
+
+
+def _drafters(given: Sequence[str] | None) -> tuple[str, ...]:
+    drafters = tuple(given or ("ngram",))
+    for drafter in drafters:
+        check_drafter(drafter)
+        if parse_drafter(drafter)[0] == "none":
+            raise UsageError("drafter 'none' is the baseline, which every bench has; leave it out")
+    if len(set(drafters)) != len(drafters):
+        raise UsageError(f"each drafter can be given once, not {', '.join(map(shown, drafters))}")
+    return drafters
+
+
+def _k(text: str) -> int | str:
+    try:
+        return text if text == AUTO else integer(1, MAX_K)(text)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"must be auto or an integer from 1 to {MAX_K}, not {shown(text)}") from error
+
+
+BENCH = Command(
+    (
+        TARGET,
+        option("--drafter", metavar="D", type=words, nargs="+", action="extend", help="drafters, name or name:argument, a lane each (default ngram)"),
+        option("--kinds", metavar="K", type=one_of(KINDS), nargs="+", action="extend", help=f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)"),
+        option("--k", metavar="K", type=_k, default=7, help="draft tokens a step, or auto (default 7)"),
+        option("--quick", action="store_true", help="a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores"),
+        option("--prompts", metavar="N", type=integer(1, 164), help=f"prompts of each kind, as far as there are so many (default {FULL.prompts})"),
+        option("--repeats", metavar="N", type=integer(1, 1000), help=f"rounds over all prompts (default {FULL.repeats})"),
+        option("--max-new-tokens", metavar="N", type=integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS), help=f"where every completion ends at the latest (default {FULL.tokens})"),
+        option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
+        option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)"),
+        DTYPE,
+        DEVICE,
+        THREADS,
+        JSON,
+    ),
+    bench,
+    "Rows: plain (the fastest plain decoding of this engine), baseline (exact, without drafts), each drafter, and transformers' generate: hf_eager, hf_compiled (static cache, compiled; not with --quick), "
+    "hf_prompt_lookup, hf_assisted (where a drafter is draft_model:X). Prefill is in none of the figures. What a page that watches costs is measured by tools/page_bars.py slowdown. "
+    "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot be used; 130 interrupted.",
+)

@@ -1,0 +1,167 @@
+"""Our side of a bench: one race with every lane on the fair clock, and what a bare step costs at each width."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..backends.torch import PLAIN, REFERENCE, TorchRace
+from ..errors import RaceError, UsageError
+from ..events import Failed, LaneEvent, Prompt, Step, steps
+from ..metrics import disturbance, lane_metrics, percentile, ratio, speedup
+from ..progress import Progress, silent
+from ..spec import LaneSpec, RaceSpec, SamplingParams
+from ..verdict import compare
+
+if TYPE_CHECKING:
+    from ..loading import LoadedModel
+    from ..target import Prepared
+    from .peers import Generated
+
+CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Widths of the verify-cost curve."""
+GAP_TOKENS = 32
+IDENTICAL = ("identical_bits", "identical_tokens")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One lane or peer on one prompt, once. `tokens_per_s` None: it decoded nothing that could be timed. `speedup_vs_plain`: seconds per token of the
+    plain lane of the same prompt and repeat over its own. `identical`: to the baseline of the same race; None for the plain lane and peers."""
+
+    name: str
+    kind: str
+    prompt: str
+    repeat: int
+    num_tokens: int
+    tokens_per_s: float | None
+    speedup_vs_plain: float | None
+    identical: bool | None = None
+    synthetic: bool = False
+
+
+@dataclass(frozen=True)
+class Raced:
+    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane, `plain_width` its width. `faults`: lanes that
+    failed, or wrote other tokens than the baseline at widths that are exact; `differences`: other tokens at widths that promise nothing."""
+
+    samples: tuple[Sample, ...]
+    num_tokens: int
+    plain_tokens_per_s: float | None
+    plain_step_s: float
+    plain_width: int
+    cache_length: int
+    exact: bool
+    disturbed: bool
+    faults: tuple[str, ...]
+    differences: tuple[str, ...]
+
+
+def lane_specs(drafters: Sequence[str], k: int | str, backwards: bool) -> tuple[LaneSpec, ...]:
+    """The lanes of a race: plain, baseline, one a drafter, called as it is; or in the opposite order, but an exact lane is always last (what
+    `synthetic` drafts is decoded at its width)."""
+    plain, baseline = LaneSpec(PLAIN, width="fastest"), LaneSpec(REFERENCE)
+    drafting = [LaneSpec(drafter, drafter, k) for drafter in drafters]
+    return (*reversed(drafting), plain, baseline) if backwards else (plain, baseline, *drafting)
+
+
+def hold(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams, prompt: Prompt, about: tuple[str, str, int], progress: Progress = silent) -> Raced:
+    """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot be raced; a lane that fails on
+    the way is named in `faults`."""
+    kind, name, repeat = about
+    race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt, progress)
+    header = race.header()
+    events = list(race.events())
+    failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
+    faults = [f"lane {lane} failed on {name}: {message}" for lane, message in failed.items()]
+    differences: list[str] = []
+    samples = []
+    for lane in lanes:
+        identical = None
+        if lane.name != PLAIN:
+            same, sentence = _identical(events, lane.name, bool(failed.keys() & {lane.name, REFERENCE}), header)
+            identical = same and lane.name not in failed
+            if not same:
+                (faults if header["widths"]["exact"] else differences).append(f"{name}: {sentence}")
+        done = lane_metrics(events, lane.name)
+        gain = speedup(steps(events, PLAIN), steps(events, lane.name))
+        samples.append(Sample(lane.name, kind, name, repeat, done.num_tokens, done.tokens_per_s, gain, identical, lane.name in header["synthetic"]))
+    plain_steps = [step.seconds for step in steps(events, PLAIN)]
+    return Raced(
+        samples=tuple(samples),
+        num_tokens=lane_metrics(events, REFERENCE).num_tokens,
+        plain_tokens_per_s=lane_metrics(events, PLAIN).tokens_per_s,
+        plain_step_s=percentile(plain_steps, 0.5) or 0.0,
+        plain_width=header["widths"]["plain_width"],
+        cache_length=header["widths"]["cache_length"],
+        exact=header["widths"]["exact"],
+        disturbed=disturbance(events) is not None,
+        faults=tuple(faults),
+        differences=tuple(differences),
+    )
+
+
+def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_tokens_per_s: float | None) -> Sample:
+    """A peer's sample, beside the plain lane of the same prompt and repeat."""
+    return Sample(name, *about, len(generated.token_ids), generated.tokens_per_s, ratio(generated.tokens_per_s, plain_tokens_per_s))
+
+
+def _identical(events: Sequence[LaneEvent], lane: str, cut_short: bool, header: dict[str, Any]) -> tuple[bool, str]:
+    verdict = compare(
+        steps(events, REFERENCE),
+        steps(events, lane),
+        names=(REFERENCE, lane),
+        same_class=header["widths"]["exact"],
+        dtype=header["model"]["dtype"],
+        finished=not cut_short,
+    )
+    return verdict.kind in IDENTICAL, verdict.sentence
+
+
+def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
+    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE that fits, over a cache of `length` columns of which
+    `position` are live: medians, interleaved, after an untimed round."""
+    from ..target import StaticTarget
+
+    widths = [width for width in CURVE if width < length]
+    if not widths:
+        raise UsageError(f"a cache of {length} tokens holds no step")
+    target = StaticTarget(prepared, length, widths)
+    return target.time_widths(rounds, max(0, min(position, length - max(widths))))
+
+
+def host_gap(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams, prompt: Prompt) -> dict[str, Any] | None:
+    """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and Python. From one more short race, in
+    which a bare forward of the same width follows every plain step, so that both have the same machine; medians of
+    seconds (the gap's over the pairs), and the gap's share of the step."""
+    from ..target import StaticTarget
+
+    race = TorchRace(loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt)
+    width = race.plan.plain_width
+    bare = StaticTarget(loaded.prepared, race.length, (width,))
+    pairs: list[tuple[float, float]] = []
+    for event in race.events():
+        if event.lane == PLAIN and isinstance(event.event, Step):
+            pairs.append((event.event.seconds, bare.time_widths(1, len(prompt.token_ids))[width]))
+    if not pairs:
+        return None
+    step_s, forward_s, gap_s = (statistics.median(values) for values in zip(*((step, forward, step - forward) for step, forward in pairs), strict=True))
+    return {"width": width, "step_s": step_s, "forward_s": forward_s, "gap_s": gap_s, "share": ratio(gap_s, step_s), "num_steps": len(pairs)}
+
+
+def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] | None:
+    """Bytes that a plain step with `length` live tokens must read, over its time, as a share of the bandwidth measured here (above 1: part of them came out
+    of a cache). None where there is no room to measure it."""
+    import torch
+
+    from ..bandwidth import bandwidth_share, measured_bandwidth, step_bytes
+
+    try:
+        bandwidth = measured_bandwidth(prepared.device, torch.get_num_threads())
+    except RaceError:
+        return None
+    num_bytes = step_bytes(prepared, length)
+    share = bandwidth_share(step_s, num_bytes, bandwidth)
+    return {"step_s": step_s, "bytes_per_step": num_bytes, "bandwidth_bytes_per_s": bandwidth.bytes_per_s, "how": bandwidth.how, "share": share}

@@ -1,0 +1,173 @@
+"""The other side of a bench: transformers' own `generate` on an untouched copy of the model, in its four ways."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import CompileConfig, DynamicCache, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+
+from ..errors import RaceError
+from ..metrics import ratio
+from ..progress import Progress, silent
+from ..quiet import quiet
+from ..spec import SamplingParams
+
+EAGER, COMPILED, PROMPT_LOOKUP, ASSISTED = "hf_eager", "hf_compiled", "hf_prompt_lookup", "hf_assisted"
+PLAIN_PEERS = (EAGER, COMPILED)
+"""The peers that draft nothing: what the plain lane is measured against."""
+NAMES = (EAGER, COMPILED, PROMPT_LOOKUP, ASSISTED)
+PROMPT_LOOKUP_TOKENS = 7
+WARM_TOKENS = 8
+WIDTHS = (1, 8, 16)
+"""Rows of the stock model's forward that are timed beside our fixed steps."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What one `generate` wrote, and when. Prefill ends with the step that gave the first token (with drafts, the first tokens): it is not in
+    `decode_s`, nor are its tokens in `num_timed`."""
+
+    token_ids: tuple[int, ...]
+    prefill_s: float
+    num_timed: int
+    decode_s: float
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return ratio(self.num_timed, self.decode_s) if self.num_timed else None
+
+
+class _FirstTokens(StoppingCriteria):
+    """Never stops anything: notes when the first step of a `generate` was done, and how long the sequence was then."""
+
+    def __init__(self) -> None:
+        self.done_at: float | None = None
+        self.length = 0
+
+    def __call__(self, input_ids: Tensor, scores: Any, **more: Any) -> Tensor:
+        if self.done_at is None:
+            _synchronize(input_ids.device)
+            self.done_at, self.length = time.perf_counter(), input_ids.shape[1]
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+class Peers:
+    """Ways of `generate` on `model`, a stock copy that no `prepare` has touched; `assistant`, another one, drafts for ASSISTED.
+
+    Its end tokens are switched off in place, so that every run writes exactly as many tokens as it is asked for. Each of `names` must be warmed
+    (`warm`) before it is timed."""
+
+    def __init__(self, model: PreTrainedModel, params: SamplingParams, names: Iterable[str], assistant: PreTrainedModel | None = None) -> None:
+        self._model, self._params = model, params
+        self._ways = {name: way for name, way in _ways(assistant).items() if name in names}
+        for each in (model, assistant):
+            if each is not None and each.generation_config is not None:
+                each.generation_config.eos_token_id = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._ways)
+
+    def warm(self, prompts: Sequence[Sequence[int]], num_new: int, progress: Progress = silent) -> list[str]:
+        """Run every way once, untimed, on the longest prompt (a static cache then fits all of them, and nothing is compiled again); the compiled one
+        writes as much as it will be asked to. Ways that do not work here are dropped; returns a sentence for each."""
+        longest, notes = max(prompts, key=len), []
+        for name in self.names:
+            progress(f"warming up {name}" + (" (compiling takes a minute or more)" if name == COMPILED else ""), None)
+            try:
+                self.run(name, longest, num_new if name == COMPILED else min(num_new, WARM_TOKENS))
+            except RaceError as error:
+                del self._ways[name]
+                notes.append(f"{name} was left out: {error}")
+        return notes
+
+    def run(self, name: str, prompt_ids: Sequence[int], num_new: int) -> Generated:
+        """Write exactly `num_new` tokens. Raises RaceError for whatever transformers raises."""
+        ids = torch.tensor([list(prompt_ids)], device=self._model.device)
+        first = _FirstTokens()
+        try:
+            with quiet(), torch.random.fork_rng(), torch.inference_mode(mode=name != COMPILED):
+                torch.manual_seed(self._params.seed)
+                _synchronize(ids.device)
+                started = time.perf_counter()
+                written: Any = self._model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    min_new_tokens=num_new,
+                    max_new_tokens=num_new,
+                    stopping_criteria=StoppingCriteriaList([first]),
+                    **_sampling(self._params),
+                    **self._ways[name],
+                )
+                _synchronize(ids.device)
+                ended = time.perf_counter()
+        except Exception as error:  # a compiler, a cache, an assistant: what can go wrong here is not ours
+            lines = str(error).strip().splitlines()
+            raise RaceError(f"transformers' generate failed: {type(error).__name__}: {lines[0][:200] if lines else ''}") from error
+        assert first.done_at is not None
+        token_ids = tuple(written[0, len(prompt_ids) :].tolist())
+        return Generated(token_ids, first.done_at - started, len(prompt_ids) + len(token_ids) - first.length, ended - first.done_at)
+
+    @torch.inference_mode()
+    def step_curve(self, position: int, rounds: int) -> dict[int, float]:
+        """Seconds of the stock model's own forward over each number of rows in WIDTHS, after `position` cached tokens: medians, interleaved, after an
+        untimed round. Each forward has a copy of the cache of its own, since not every cache can take rows back."""
+        device, vocab_size = self._model.device, self._model.get_output_embeddings().weight.shape[0]
+        ids = (torch.arange(position + max(WIDTHS), device=device) * 7919 % vocab_size)[None]
+        past = DynamicCache(config=self._model.config)
+        self._model(input_ids=ids[:, :position], past_key_values=past, use_cache=True)
+        seconds: dict[int, list[float]] = {width: [] for width in WIDTHS}
+        for round_ in range(rounds + 1):
+            for width in WIDTHS:
+                own = copy.deepcopy(past)
+                _synchronize(device)
+                started = time.perf_counter()
+                self._model(input_ids=ids[:, position : position + width], past_key_values=own, use_cache=True)
+                _synchronize(device)
+                if round_:
+                    seconds[width].append(time.perf_counter() - started)
+        return {width: statistics.median(values) for width, values in seconds.items()}
+
+
+def compiler_missing(device: torch.device) -> str:
+    """Why nothing can be compiled for this device, or ""."""
+    if device.type != "cpu":
+        return ""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except (InvalidCxxCompiler, RuntimeError, OSError):
+        return "there is no C++ compiler here (install g++, or name one in the environment variable CXX)"
+    return ""
+
+
+def _ways(assistant: PreTrainedModel | None) -> Mapping[str, dict[str, Any]]:
+    """Name -> what `generate` is called with."""
+    compile_config = CompileConfig()
+    compile_config._compile_all_devices = True  # else it does not compile on a CPU
+    ways: dict[str, dict[str, Any]] = {
+        EAGER: {},
+        COMPILED: {"cache_implementation": "static", "compile_config": compile_config},
+        PROMPT_LOOKUP: {"prompt_lookup_num_tokens": PROMPT_LOOKUP_TOKENS},
+    }
+    return ways if assistant is None else {**ways, ASSISTED: {"assistant_model": assistant}}
+
+
+def _sampling(params: SamplingParams) -> dict[str, Any]:
+    if params.temperature == 0:
+        return {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+    return {"do_sample": True, "temperature": params.temperature, "top_k": params.top_k, "top_p": params.top_p}
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

