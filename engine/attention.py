@@ -16,23 +16,26 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from .errors import UnsupportedModel
+from .linear_attention import LAYER_TYPE, WINDOW, LinearShape, Places, linear_shape_of
 
 NAME = "photofinish"
-LAYER_TYPES = {"full_attention", "sliding_attention"}
+LAYER_TYPES = {"full_attention", "sliding_attention", LAYER_TYPE}
 IGNORABLE = {"output_router_logits", "dropout", "is_causal", "position_ids", "use_cache", "output_attentions", "output_hidden_states", "cache_position", "logits_to_keep", "return_dict"}
 """Arguments of an attention call that change nothing here: no dropout at inference; the mask, positions and cache are the engine's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1, kv_heads, S, dim];
-    per window (None: full attention) an additive mask [groups * W, S]."""
+    """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1, kv_heads, S, dim], of a linear layer
+    its rings; per window (None: full attention) an additive mask [groups * W, S]."""
 
     at: Tensor
     kv: list[tuple[Tensor, Tensor]]
     masks: dict[int | None, Tensor]
     seen: dict[int, int | None] | None = None
     """If given, filled with the window that each layer asked for."""
+    places: Places | None = None
+    """For linear layers: where in their rings."""
 
 
 def attend(
@@ -74,6 +77,7 @@ class Shape:
     hidden_size: int
     windows: tuple[int | None, ...]
     max_length: int
+    linear: LinearShape | None = None
 
 
 def shape_of(model: PreTrainedModel) -> Shape:
@@ -98,15 +102,33 @@ def shape_of(model: PreTrainedModel) -> Shape:
         hidden_size=config.hidden_size,
         windows=tuple(sorted(windows, key=lambda w: -1 if w is None else w)),
         max_length=getattr(config, "max_position_embeddings", None) or 2**31,
+        linear=linear_shape_of(model),
     )
 
 
 def windows_of(model: PreTrainedModel) -> dict[int, int | None]:
-    """Per layer the window that the configuration gives it; None: full attention."""
+    """Per layer the window that the configuration gives it; None: full attention, WINDOW of linear_attention.py: a linear layer."""
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
-    return {layer: window if kind == "sliding_attention" else None for layer, kind in enumerate(types)}
+    windows = {"sliding_attention": window, LAYER_TYPE: WINDOW}
+    return {layer: windows.get(kind) for layer, kind in enumerate(types)}
+
+
+def caches(shape: Shape, length: int, num_states: int, dtype: torch.dtype, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Zeros, per layer: keys and values over `length` columns; of a linear layer rings of its last `num_states` states (float32) and of its inputs."""
+    columns: tuple[tuple[int, ...], torch.dtype] = (1, shape.num_kv_heads, length, shape.head_dim), dtype
+    sizes = [(columns, columns)] * shape.num_layers
+    if shape.linear is not None:
+        states, inputs = shape.linear.ring_sizes(num_states)
+        for layer in shape.linear.layers:
+            sizes[layer] = ((states, torch.float32), (inputs, dtype))
+    return [(_touched(*first, device), _touched(*second, device)) for first, second in sizes]
+
+
+def _touched(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros whose memory is really there: pages that come with the first write would come inside a timed step."""
+    return torch.empty(size, dtype=dtype, device=device).zero_()
 
 
 def additive_masks(shape: Shape, at: Tensor, columns: Tensor, dtype: torch.dtype) -> dict[int | None, Tensor]:

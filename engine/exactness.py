@@ -37,8 +37,8 @@ MIN_ROWS = 16
 @torch.inference_mode()
 def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0, progress: Progress = silent) -> WidthClasses:
     """Decode one random sequence at every width, in the middle of the cache and at its beginning: one token a step, whole steps, random accept
-    patterns, with rejected rows and the cache behind the pointer filled with garbage; compare every committed row of logits and every committed
-    key and value bit by bit.
+    patterns, with rejected rows and the cache behind the pointer filled with garbage; compare every committed row of logits, every committed
+    key and value, and the state that linear layers end in, bit by bit.
 
     Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree too (`operators.py`)."""
     rng = random.Random(seed)
@@ -64,7 +64,7 @@ def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0,
             done += num_kept
             target.rollback(start + done)
         written = slice(start, start + num_rows)
-        return [torch.cat(rows), *(side[:, :, written].clone() for layer in target.kv for side in layer)]
+        return [torch.cat(rows), *(side[:, :, written].clone() for layer in target.kv for side in layer), *target.states()]
 
     reference: dict[int, list[Tensor]] = {}
     unstable: list[int] = []

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from .attention import additive_masks, attend_rows
+from .linear_attention import linear_attention_at_widths
 from .packing import PackedLinear
 from .target import Prepared
 
 LINEAR_VALUES, LINEAR_ROWS = 2**22, (16, 4096)
 ATTENTION_VALUES, ATTENTION_ROUNDS, ATTENTION_ROWS = 2**20, (2, 48), 64
+DELTA_ROWS = 32
 
 
 @torch.inference_mode()
@@ -31,6 +33,8 @@ def operator_classes(prepared: Prepared, length: int, widths: Sequence[int], see
         unstable |= {w for w in widths if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))}
         groups = _split(groups, partial(_in_blocks, rows, call=linear))
     for at_width in _attention(prepared, length, generator):
+        groups = _split(groups, at_width)
+    for at_width in linear_attention_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
         groups = _split(groups, at_width)
     return groups, unstable
 

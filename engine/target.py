@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .attention import NAME, Shape, StepState, additive_masks, shape_of, windows_of
+from .attention import NAME, Shape, StepState, additive_masks, caches, shape_of, windows_of
 from .errors import UnsupportedModel, UsageError
 from .graphs import FixedCall
+from .linear_attention import Places, fix_linear_layers
+from .linear_past import Past
 from .packing import can_pack, pack
+from .quiet import quiet
 
 PREFILL_CHUNK = 256
 LENGTH_BUCKET = 256
@@ -69,9 +72,11 @@ def _prepare(model: PreTrainedModel, packed: bool | None) -> Prepared:
         raise UnsupportedModel(f"{type(model).__name__} has no output embeddings: it is no causal language model")
     vocab_size = int(head.weight.shape[0])
     ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % min(vocab_size, embeddings.weight.shape[0]))[None]
-    stock = model(input_ids=ids, use_cache=False).logits[0].float()
+    with quiet():
+        stock = model(input_ids=ids, use_cache=False).logits[0].float()
 
     model.set_attn_implementation(NAME)
+    fix_linear_layers(model)
     if packed is None:
         packed = device.type == "cpu" and can_pack(dtype)
     if packed:
@@ -101,11 +106,6 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
         )
 
 
-def _touched(size: tuple[int, ...], prepared: Prepared) -> Tensor:
-    """Zeros whose memory is really there: pages that come with the first write would come inside a timed step."""
-    return torch.empty(size, dtype=prepared.dtype, device=prepared.device).zero_()
-
-
 @dataclass(frozen=True)
 class Buffers:
     """The buffers of one sequence, all of them device tensors that stay in place."""
@@ -115,13 +115,17 @@ class Buffers:
     pointer: Tensor
     columns: Tensor
     hidden_layers: tuple[int, ...]
+    num_states: int = 0
+    """Of a linear layer's ring."""
 
     def forward(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
         """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
         The logits are those of the model's own forward, with whatever it does to them."""
         model = self.prepared.model
         at = self.pointer + self.columns[: ids.shape[1]]
-        state = StepState(at, self.kv, additive_masks(self.prepared.shape, at, self.columns, self.prepared.dtype), seen)
+        shape = self.prepared.shape
+        places = None if shape.linear is None else Places.of(at, shape.linear, self.num_states, chunked=not want_logits)
+        state = StepState(at, self.kv, additive_masks(shape, at, self.columns, self.prepared.dtype), seen, places)
         run = model if want_logits else model.get_decoder()
         out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
         hidden = torch.cat([out.hidden_states[layer][0] for layer in self.hidden_layers], dim=-1) if self.hidden_layers else None
@@ -133,23 +137,25 @@ class StaticTarget:
 
     length: S, columns of the static cache. widths: the widths that steps may have, from one exactness class if tokens are to be equal.
     hidden_layers: indices into transformers' `hidden_states` (0: embeddings) whose rows `extend` returns side by side.
+    reach: tokens by which a rollback may go back beyond the widest step and still be a pointer's move where the model has linear layers, at the
+    price of a state each; further back it computes all tokens again, with the same bits.
     """
 
-    def __init__(self, prepared: Prepared, length: int, widths: Sequence[int], hidden_layers: Sequence[int] = ()) -> None:
+    def __init__(self, prepared: Prepared, length: int, widths: Sequence[int], hidden_layers: Sequence[int] = (), reach: int = 0) -> None:
         if not widths or min(widths) < 1 or max(widths) > length:
             raise UsageError(f"widths must be between 1 and the cache length {length}, not {list(widths)}")
         if length > prepared.shape.max_length + max(widths) + LENGTH_BUCKET:
             raise UsageError(f"a cache of {length} tokens exceeds the model's {prepared.shape.max_length} positions")
-        shape, device = prepared.shape, prepared.device
+        device, num_states = prepared.device, max(widths) + 1 + reach
         self.prepared, self.vocab_size, self.cache_length = prepared, prepared.vocab_size, length
         self.widths, self.hidden_layers = tuple(sorted(set(widths))), tuple(hidden_layers)
         self.length = 0
-        size = (1, shape.num_kv_heads, length, shape.head_dim)
-        self.kv = [(_touched(size, prepared), _touched(size, prepared)) for _ in range(shape.num_layers)]
+        self.kv = caches(prepared.shape, length, num_states, prepared.dtype, device)
+        self._past = None if prepared.shape.linear is None else Past(num_states)
         self._columns = torch.arange(length, device=device)
         self._pointer = torch.zeros(1, dtype=torch.long, device=device)
         self._ids = {width: torch.zeros(1, width, dtype=torch.long, device=device) for width in self.widths}
-        self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers)
+        self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers, num_states)
         self._steps = {width: FixedCall(partial(self._buffers.forward, self._ids[width], True), device) for width in self.widths}
         self._checksum_weights: Tensor | None = None
 
@@ -165,7 +171,9 @@ class StaticTarget:
         self._ids[width].copy_(torch.tensor([[*token_ids, *[0] * (width - num_tokens)]], dtype=torch.long))
         logits, hidden = self._steps[width]()
         assert logits is not None
-        self.jump(self.length + num_tokens)
+        if self._past is not None:
+            self._past.stepped(token_ids, width)
+        self._point(self.length + num_tokens)
         return logits[:num_logits], None if hidden is None else hidden[:num_tokens]
 
     def _prefill(self, token_ids: Sequence[int]) -> tuple[Tensor, Tensor | None]:
@@ -174,7 +182,9 @@ class StaticTarget:
         for start in range(0, len(token_ids), PREFILL_CHUNK):
             chunk = token_ids[start : start + PREFILL_CHUNK]
             _, rows = self._buffers.forward(torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False)
-            self.jump(self.length + len(chunk))
+            if self._past is not None:
+                self._past.prefilled(chunk)
+            self._point(self.length + len(chunk))
             if rows is not None:
                 hidden.append(rows)
         prepared = self.prepared
@@ -183,15 +193,44 @@ class StaticTarget:
         return torch.empty(0, self.vocab_size, dtype=prepared.dtype, device=prepared.device), torch.cat(hidden) if hidden else None
 
     def rollback(self, length: int) -> None:
-        """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until it is overwritten."""
+        """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until it is overwritten.
+
+        Linear layers have the states of the last step's tokens at hand, and of `reach` before it. Further back all tokens up to `length` are
+        put in again as they were, prefills and steps of the same widths; raises UsageError if a jump left them unknown."""
         assert 0 <= length <= self.length, f"cannot roll back from {self.length} to {length}"
+        if self._past is not None and not self._past.holds(length):
+            self._put_again(length, self._past)
         self.jump(length)
 
+    @torch.inference_mode()
+    def _put_again(self, length: int, past: Past) -> None:
+        puts = past.until(length)
+        if puts is None:
+            raise UsageError(f"this sequence cannot go back to {length} tokens: its model has linear layers, whose states are kept from token {past.oldest} on, and what came before is not known")
+        self.jump(0)
+        for put in puts:
+            self.extend(put.token_ids, 1 if put.width else 0, put.width or None)
+
     def jump(self, length: int) -> None:
-        """Put the pointer anywhere, over whatever the buffers hold: for probes and timings, which bring their own context."""
+        """Put the pointer anywhere, over whatever the buffers hold: for probes and timings, which bring their own context. Within the last step it is
+        a rollback, and 0 is the empty sequence."""
         assert 0 <= length <= self.cache_length
+        if self._past is not None:
+            self._past.moved(length)
+        self._point(length)
+
+    def _point(self, length: int) -> None:
         self.length = length
         self._pointer.fill_(length)
+
+    def states(self) -> list[Tensor]:
+        """Per linear layer the state [heads, key_dim, value_dim] and the last inputs [kernel - 1, conv_dim] at the pointer: besides keys and values all
+        that a model remembers."""
+        linear = self.prepared.shape.linear
+        if linear is None:
+            return []
+        places = Places.of(self._pointer, linear, self._buffers.num_states, chunked=True)
+        return [part for layer in linear.layers for part in places.read(*self.kv[layer])]
 
     def width_for(self, num_tokens: int) -> int:
         """The narrowest of this target's widths that holds so many tokens."""

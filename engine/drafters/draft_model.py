@@ -109,7 +109,7 @@ def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
     num_prompt, num_new, limit = len(context.prompt.token_ids), context.params.max_new_tokens, draft.prepared.shape.max_length
     if num_prompt + num_new > limit:
         raise UsageError(f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model {name!r}")
-    model = StaticTarget(draft.prepared, cache_length(num_prompt, num_new, WIDTH), (WIDTH,))
+    model = StaticTarget(draft.prepared, cache_length(num_prompt, num_new, WIDTH), (WIDTH,), reach=context.k)
     model.warm(context.prompt.token_ids[:-1])
     return DraftModelDrafter(model, context.sample or (lambda row, position: first_argmax(row)), target.prepared.vocab_size, context.keep_logits)
 
