@@ -18,10 +18,11 @@ from tiny import LENGTH, TRAINED, lane
 
 from engine import drafters
 from engine.backends.torch import TorchRace
-from engine.drafters.auto import AutoDrafter, DraftTime
+from engine.drafters.auto import AutoDrafter
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.none import NoDrafter
+from engine.drafters.rates import DraftTime
 from engine.drafters.synthetic import SyntheticDrafter
 from engine.errors import UsageError
 from engine.events import Step

@@ -28,7 +28,9 @@ from head_fixtures import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import threads
+from tiny import LENGTH, threads
+
+from engine.target import StaticTarget
 
 K = 5
 IDS = st.integers(0, VOCAB - 1)
@@ -143,3 +145,18 @@ def test_another_choice_of_states():
     """`#aux=` would be ignored."""
     plain, other = (made(f"eagle3:{HEADS['eagle3']}{option}", trained_target(), 3) for option in ("", "#aux=1,2,5"))
     assert (plain.hidden_layers, other.hidden_layers) == ((1, 3, 5), (1, 2, 5))
+
+
+@given(st.lists(st.integers(3, 500), min_size=3, max_size=20), st.sampled_from([0.0, 0.8]), st.integers(1, K), st.integers(1, K))
+@few
+def test_a_draft_that_stops_early_picks_the_same(prompt, temperature, k, stop):
+    """`auto` would draft other tokens than a fixed k does, or be told margins that are none."""
+    target = trained_target()
+    drafter = made(f"eagle3:{HEADS['eagle3']}", target, K, prompt=prompt, temperature=temperature)
+    _, rows = StaticTarget(target.prepared, LENGTH, (8,), drafter.hidden_layers).extend(prompt[:-1], 0)
+    drafter.prefill(prompt, rows)
+    whole = drafter.propose(prompt, None, k).token_ids
+    margins = []
+    drafter.prefill(prompt, rows)
+    assert drafter.propose_while(prompt, None, k, lambda margin: margins.append(margin) or len(margins) < stop).token_ids == whole[:stop]
+    assert len(margins) == min(k, stop) and all(margin >= 0 for margin in margins)

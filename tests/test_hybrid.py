@@ -55,9 +55,9 @@ def test_the_copy_comes_first(tokens, k):
 @pytest.mark.parametrize(
     ("argument", "parts"),
     [
-        ("ngram+draft_model:a/b", (f"ngram:{MIN_MATCH}", "draft_model:a/b")),
+        ("ngram+draft_model:a/b", ("ngram", "draft_model:a/b")),
         ("ngram:2+draft_model:a/b", ("ngram:2", "draft_model:a/b")),
-        ("ngram+draft_model:/x+y/c++", (f"ngram:{MIN_MATCH}", "draft_model:/x+y/c++")),
+        ("ngram+draft_model:/x+y/c++", ("ngram", "draft_model:/x+y/c++")),
         ("ngram:2+ngram:5", ("ngram:2", "ngram:5")),
     ],
 )

@@ -4,30 +4,28 @@ A step that drafts m tokens commits E(m) = 1 + a1 + a1 a2 + ... on average (a: c
 seconds: the draft, and the verification at the width that holds m + 1. A second is worth `rate` tokens, which is what the lane achieves; so the m
 is taken that maximises E(m) - rate * (D(m) + V(m)). In the long run that maximises tokens per second (Dinkelbach 1967), also where one step
 has better chances than the next.
+
+A drafter that goes token by token and says how sure it is of each (`propose_while`) is stopped where the next token no longer pays.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from ..interfaces import Draft, Drafter
+from .rates import AcceptanceRates, DraftTime, MarginRates
 
-FORGET = 0.97
-"""What a draft's fate weighs a step later."""
-PRIOR, PRIOR_OFFERED, PRIOR_DRAFTS = 0.7, 0.9, 2.0
-"""Acceptance before anything was seen (where a draft costs something; where it costs nothing), and how many drafts that belief is worth."""
-CHAIN_DRAFTS = 4.0
-"""How many drafts the belief is worth that a position is accepted as the one before it."""
+PRIOR, PRIOR_OFFERED = 0.5, 0.9
+"""Acceptance before anything was seen: where a draft costs something, and where it costs nothing."""
 RATE_STEPS, RATE_PRIOR = 64, 8
 """Steps over which the achieved rate is averaged, and how many without a draft it starts from."""
 EXPLORE = 0.01
 """Share of the time that may be lost on finding out whether drafting has begun to pay."""
 CHEAP = 0.02
 """A drafter whose longest draft takes less than this share of a step is always asked for it, and the draft cut to what pays."""
-NUM_TIMES = 5
 CALIBRATIONS = 2
 
 
@@ -36,15 +34,15 @@ class AutoDrafter:
     worth most.
 
     step_s: seconds of the target's step that verifies 0, 1, ... drafts; its length limits a draft. Every part sees every commit and takes its hidden
-    rows at every call. How many tokens are asked for, and what is cut off, depends on the committed tokens, on time, and on how many tokens were
-    proposed; never on which, for under rule `rejection` that would bias what is written.
+    rows at every call. by_margin: whether a draft may end by how sure its drafter is of it. Without (rule `rejection`) how many tokens are asked for, and
+    what is cut off, depends on the committed tokens, on time, and on how many tokens were proposed, never on which: that would bias what is written.
     """
 
-    def __init__(self, drafter: Drafter, step_s: Sequence[float], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, drafter: Drafter, step_s: Sequence[float], clock: Callable[[], float] = time.perf_counter, by_margin: bool = True) -> None:
         self.drafters: tuple[Drafter, ...] = getattr(drafter, "parts", (drafter,))
         self.hidden_layers = drafter.hidden_layers
         self.synthetic = bool(getattr(drafter, "synthetic", False))
-        self._step_s, self._clock = tuple(step_s), clock
+        self._step_s, self._clock, self._by_margin = tuple(step_s), clock, by_margin
         self._draft_s = tuple(DraftTime() for _ in self.drafters)
         self._start(0)
 
@@ -64,7 +62,7 @@ class AutoDrafter:
             drafter.prefill(prompt_ids, _rows(drafter, hidden))
 
     def _start(self, num_tokens: int) -> None:
-        self._parts = [_Part(drafter, draft_s, self._step_s, self._clock) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True)]
+        self._parts = [_Part(drafter, draft_s, self._step_s, self._clock, self._by_margin) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True)]
         self._num_tokens, self._num_steps = num_tokens, 0
         self._written, self._time_s = float(RATE_PRIOR), RATE_PRIOR * self._step_s[0]
         self._last_s = self._step_s[0]
@@ -87,7 +85,7 @@ class AutoDrafter:
         draft, self._last_s = Draft(), self._step_s[0]
         for part in self._parts:
             if part is chosen:
-                draft = part.take(token_ids, hidden, num)
+                draft = part.take(token_ids, hidden, num, 0.0 if self._probing else rate)
                 self._last_s = part.draft_s(len(draft)) + self._step_s[len(draft)]
             else:
                 part.leave(token_ids, hidden)
@@ -124,22 +122,26 @@ class AutoDrafter:
 class _Part:
     """A drafter, and what is known of it. A step is `begin`, `best`, then `take` or `leave`; the next one starts with `learn`."""
 
-    def __init__(self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float]) -> None:
+    def __init__(self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float], by_margin: bool) -> None:
         self.drafter, self.draft_s = drafter, draft_s
         self._step_s, self._clock = step_s, clock
+        self._propose_while: Callable[..., Draft] | None = getattr(drafter, "propose_while", None) if by_margin else None
         self._by_length: dict[int, AcceptanceRates] = {}
         self._when_asked = AcceptanceRates(PRIOR)
+        self._sure = MarginRates()
         self._rates = self._when_asked
         self._taken = self.limit = 0
         self.offered: Draft | None = None
         """This step's draft where it was asked for before it was known to pay: a cheap one."""
         self._draft: Draft | None = None
+        self._margins: list[float] = []
 
     def begin(self, token_ids: Sequence[int], hidden: Any, k: int) -> None:
         """Find out how many tokens there are to choose from. The length of a cheap draft tells how far its drafter trusts it, so acceptance is kept
         by length."""
         self.limit, self._taken = _limit(self.drafter, k), 0
         self.offered = self._draft = None
+        self._margins = []
         self._rates = self._when_asked
         if self.limit and self.draft_s.is_known and self.draft_s(self.limit) <= CHEAP * self._step_s[0]:
             self.offered = self._ask(token_ids, hidden, self.limit)
@@ -148,18 +150,19 @@ class _Part:
 
     def best(self, rate: float) -> tuple[float, int]:
         """(what the best draft is worth beyond a step without one, in tokens, its length); (0, 0) where none pays."""
-        value, num, expected, reached = 0.0, 0, 0.0, 1.0
-        for m, chance in zip(range(1, self.limit + 1), self._rates.chances(), strict=False):
-            reached *= chance
-            expected += reached
-            draft_s = 0.0 if self.offered is not None else self.draft_s(m)
-            if (worth := expected - rate * (draft_s + self._step_s[m] - self._step_s[0])) > value:
-                value, num = worth, m
-        return value, num
+        draft_s = [0.0 if self.offered is not None else self.draft_s(m) for m in range(1, self.limit + 1)]
+        costs = [more + step_s - self._step_s[0] for more, step_s in zip(draft_s, self._step_s[1:], strict=False)]
+        return _best(islice(self._rates.chances(), self.limit), 1.0, costs, rate)
 
-    def take(self, token_ids: Sequence[int], hidden: Any, num: int) -> Draft:
-        """A draft of at most `num` tokens."""
-        draft = self.offered if self.offered is not None else self._ask(token_ids, hidden, num)
+    def take(self, token_ids: Sequence[int], hidden: Any, num: int, rate: float) -> Draft:
+        """A draft of at most `num` tokens; of a drafter that says how sure it is, as many as pay at `rate` (0: `num`)."""
+        if self.offered is not None:
+            draft = self.offered
+        elif self._propose_while is not None and rate:
+            num = self.limit
+            draft = self._ask_while(token_ids, hidden, rate)
+        else:
+            draft = self._ask(token_ids, hidden, num)
         self._taken = min(num, len(draft))
         if self._taken == len(draft):
             return draft
@@ -176,8 +179,9 @@ class _Part:
             return
         if self._draft.logits is None:
             ids = self._draft.token_ids[: len(written)]
-            num_matching = next((i for i, pair in enumerate(zip(ids, written, strict=False)) if pair[0] != pair[1]), len(ids))
+            num_matching = _num_matching(ids, written)
             self._rates.add(len(ids), num_matching, step)
+            self._sure.add(self._margins[: len(ids)], num_matching)
         else:
             self._rates.add(self._taken, min(len(written) - 1, self._taken), step)
 
@@ -187,6 +191,43 @@ class _Part:
         self.draft_s.add(len(draft), self._clock() - started)
         return draft
 
+    def _ask_while(self, token_ids: Sequence[int], hidden: Any, rate: float) -> Draft:
+        """Token by token, as long as one more is expected to pay."""
+        assert self._propose_while is not None
+        chances = list(islice(self._when_asked.chances(), self.limit))
+        reached = 1.0
+
+        def go_on(margin: float) -> bool:
+            nonlocal reached
+            self._margins.append(margin)
+            num = len(self._margins)
+            reached *= self._sure.chance(margin)
+            base = self.draft_s(num) + self._step_s[num]
+            costs = [self.draft_s(m) + self._step_s[m] - base for m in range(num + 1, self.limit + 1)]
+            return _best(chances[num:], reached, costs, rate)[1] > 0
+
+        started = self._clock()
+        draft = self._draft = self._propose_while(token_ids, _rows(self.drafter, hidden), self.limit, go_on)
+        self.draft_s.add(len(draft), self._clock() - started)
+        return draft
+
+
+def _best(chances: Iterable[float], reached: float, costs: Sequence[float], rate: float) -> tuple[float, int]:
+    """Of drafting m more tokens, whose chances these are given that the ones before hold: (the most that one m is worth, in tokens, that m); (0, 0) where
+    none pays. costs: seconds of 1, 2, ... more; reached: the chance of getting there."""
+    value, num, expected = 0.0, 0, 0.0
+    for m, (chance, cost) in enumerate(zip(chances, costs, strict=False), 1):
+        reached *= chance
+        expected += reached
+        if (worth := expected - rate * cost) > value:
+            value, num = worth, m
+    return value, num
+
+
+def _num_matching(ids: Sequence[int], written: Sequence[int]) -> int:
+    pairs = zip(ids, written, strict=False)
+    return next((i for i, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(ids), len(written)))
+
 
 def _rows(drafter: Drafter, hidden: Any) -> Any:
     return hidden if drafter.hidden_layers else None
@@ -194,62 +235,3 @@ def _rows(drafter: Drafter, hidden: Any) -> Any:
 
 def _limit(drafter: Drafter, k: int) -> int:
     return min(k, getattr(drafter, "max_k", k))
-
-
-class DraftTime:
-    """Seconds that a draft of n tokens takes: a line, fixed + n * slope, through the medians of the last times measured at each length."""
-
-    def __init__(self) -> None:
-        self._recent: dict[int, deque[float]] = {}
-        self._fixed = self._slope = 0.0
-
-    @property
-    def is_known(self) -> bool:
-        return bool(self._recent)
-
-    def add(self, num: int, seconds: float) -> None:
-        """Take in a draft of `num` tokens. Of an even number of times the lower middle one is the median: what disturbs makes slower."""
-        self._recent.setdefault(num, deque(maxlen=NUM_TIMES)).append(seconds)
-        points = [(n, sorted(times)[(len(times) - 1) // 2], len(times)) for n, times in self._recent.items()]
-        total = sum(weight for _, _, weight in points)
-        mean_n = sum(n * weight for n, _, weight in points) / total
-        mean_s = sum(s * weight for _, s, weight in points) / total
-        spread = sum(weight * (n - mean_n) ** 2 for n, _, weight in points)
-        slope = sum(weight * (n - mean_n) * (s - mean_s) for n, s, weight in points) / spread if spread else 0.0
-        self._slope = min(max(slope, 0.0), mean_s / mean_n if mean_n else 0.0)
-        self._fixed = mean_s - self._slope * mean_n
-
-    def __call__(self, num: int) -> float:
-        """Where one length alone was timed, the best that may be hoped of the others: a shorter one takes its share, a longer one as long."""
-        if len(self._recent) == 1 and (known := next(iter(self._recent))):
-            return self._fixed * min(1.0, num / known)
-        return self._fixed + self._slope * num
-
-
-class AcceptanceRates:
-    """Conditional acceptance by position in the draft; what lies steps back is forgotten exponentially, where nothing was seen since it stands."""
-
-    def __init__(self, prior: float) -> None:
-        self._tried, self._kept = [PRIOR_DRAFTS], [prior * PRIOR_DRAFTS]
-        self._seen: int | None = None
-
-    def add(self, num: int, num_accepted: int, step: int) -> None:
-        """Take in that of `num` tokens the first `num_accepted` held."""
-        keep = FORGET ** (1 if self._seen is None else step - self._seen)
-        self._seen = step
-        more = [0.0] * (num - len(self._tried))
-        self._tried = [keep * tried for tried in self._tried] + more
-        self._kept = [keep * kept for kept in self._kept] + more
-        for i in range(min(num_accepted + 1, num)):
-            self._tried[i] += 1
-            self._kept[i] += i < num_accepted
-
-    def chances(self) -> Iterator[float]:
-        """Position by position, without end; where little was seen of a position, as the one before it."""
-        chance = self._kept[0] / self._tried[0]
-        yield chance
-        for kept, tried in zip(self._kept[1:], self._tried[1:], strict=True):
-            chance = (chance * CHAIN_DRAFTS + kept) / (CHAIN_DRAFTS + tried)
-            yield chance
-        while True:
-            yield chance

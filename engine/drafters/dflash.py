@@ -8,7 +8,7 @@ from torch import Tensor
 from ..heads.dflash import DFlashHead, additive, block_mask
 from ..heads.layers import masked_attention
 from . import DrafterContext
-from .head_drafter import HeadDrafter
+from .head_drafter import GoOn, HeadDrafter
 
 
 class DFlashDrafter(HeadDrafter):
@@ -24,15 +24,15 @@ class DFlashDrafter(HeadDrafter):
         self._start = torch.zeros(1, dtype=torch.long, device=device)
         self._rows = torch.zeros(1, dtype=torch.long, device=device)
         self._block = torch.full((1, size), head.spec.mask_token_id, dtype=torch.long, device=device)
-        self._forward = self._fixed(self._forward_step)
-        self._warm(len(context.prompt.token_ids), self._forward)
+        self._forward = self._fixed_by_rows(self._forward_step)
+        self._warm(len(context.prompt.token_ids), *self._forward.values())
 
-    def _draft(self, k: int) -> tuple[list[int], list[Tensor]]:
+    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         start = self._num_tokens - 1
         self._num_rows = min(self._num_rows, start)
         self._rows.fill_(self._num_rows)
         self._start.fill_(start)
-        rows = list(self._forward()[:k])
+        rows = list(self._forward[self._rows_for(start - self._num_rows)]()[:k])
         self._num_rows = start
         if self._keep_logits:
             rows = [row.clone() for row in rows]
@@ -44,10 +44,10 @@ class DFlashDrafter(HeadDrafter):
         for layer, (key, value) in enumerate(self.head.context(fused, self.buffers.rope(at))):
             self.buffers.write(layer, at, key, value)
 
-    def _forward_step(self) -> Tensor:
-        """Logits [k, draft vocabulary]."""
+    def _forward_step(self, num_rows: int) -> Tensor:
+        """Logits [k, draft vocabulary], after taking in that many rows of context."""
         buffers, spec = self.buffers, self.head.spec
-        self._take(self._rows + buffers.columns[: self.width])
+        self._take(self._rows + buffers.columns[:num_rows])
         at = self._start + buffers.columns[: self._block.shape[1]]
         self._block[0, :1] = buffers.token_ids[self._start]
 

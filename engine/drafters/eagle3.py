@@ -4,6 +4,7 @@ Rows of the chain are overwritten by the target's own states at the next step, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import masked_attention
+from ..interfaces import Draft
 from . import DrafterContext
-from .head_drafter import HeadDrafter
+from .head_drafter import GoOn, HeadDrafter
 
 
 class Eagle3Drafter(HeadDrafter):
@@ -29,17 +31,19 @@ class Eagle3Drafter(HeadDrafter):
         self._last = torch.zeros(1, dtype=torch.long, device=prepared.device)
         self._fed = torch.zeros(1, 1, head.spec.layers.hidden_size, dtype=prepared.dtype, device=prepared.device)
         self._token = torch.zeros(1, 1, dtype=torch.long, device=prepared.device)
-        self._catch_up, self._chain = self._fixed(self._catch_up_step), self._fixed(self._chain_step)
-        self._warm(len(context.prompt.token_ids), self._catch_up, self._chain)
+        self._catch_up = self._fixed_by_rows(self._catch_up_step)
+        self._chain = self._fixed(self._chain_step)
+        self._warm(len(context.prompt.token_ids), *self._catch_up.values(), self._chain)
 
-    def _draft(self, k: int) -> tuple[list[int], list[Tensor]]:
+    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         end = self._num_tokens - 1
         if end == 0:
             return [], []
         self._num_rows = min(self._num_rows, end - 1)
+        num_new = end - self._num_rows
         self._pointer.fill_(self._num_rows)
-        self._last.fill_(end - 1 - self._num_rows)
-        row = self._catch_up()
+        self._last.fill_(num_new - 1)
+        row = self._catch_up[self._rows_for(num_new)]()
         self._num_rows = end
         self._pointer.fill_(end - 1)
         drafted: list[int] = []
@@ -48,20 +52,31 @@ class Eagle3Drafter(HeadDrafter):
             if self._keep_logits:
                 row = row.clone()
             rows.append(row)
-            drafted.append(self._choose(row, len(drafted)))
-            if len(drafted) == k:
+            if go_on is None:
+                drafted.append(self._choose(row, len(drafted)))
+                more = True
+            else:
+                token_id, margin = self._choose_with_margin(row, len(drafted))
+                drafted.append(token_id)
+                more = go_on(margin)
+            if not more or len(drafted) == k:
                 return drafted, rows
             self._token.fill_(drafted[-1])
             self._pointer += 1
             row = self._chain()
+
+    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
+        """See `interfaces.Drafter`. Not under a rule that weighs drafts by their logits: a length that depends on what was drafted would bias it."""
+        assert not self._keep_logits
+        return self.propose(token_ids, hidden, k, go_on)
 
     def _take(self, at: Tensor) -> Tensor:
         """Fill the cache at positions [n] from the buffers; what is fed back [1, n, hidden] and what `lm_head` reads."""
         buffers = self.buffers
         return self._step(self.head.embed(buffers.token_ids[at + 1])[None], self.head.fuse(buffers.hidden[at])[None], at)
 
-    def _catch_up_step(self) -> Tensor:
-        fed, out = self._take(self._pointer + self.buffers.columns[: self.width])
+    def _catch_up_step(self, num_rows: int) -> Tensor:
+        fed, out = self._take(self._pointer + self.buffers.columns[:num_rows])
         self._fed.copy_(fed.index_select(1, self._last))
         return self.head.logits(out.index_select(1, self._last))[0, 0]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,11 +17,15 @@ from ..errors import UsageError
 from ..graphs import FixedCall
 from ..heads.layers import rope_table
 from ..interfaces import Draft
+from ..sampling import first_argmax
 
 if TYPE_CHECKING:
     from . import DrafterContext
 
+GoOn = Callable[[float], bool]
+"""Told the margin of each token as it is drafted; whether to draft another."""
 PREFILL_CHUNK = 256
+ROWS = (1, 2, 4, 8)
 
 
 class HeadBuffers:
@@ -73,14 +78,14 @@ class HeadDrafter(ABC):
         self._keep(prompt_ids, hidden)
         self._absorb(len(prompt_ids) - 2)
 
-    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
+    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn | None = None) -> Draft:
         self._keep(token_ids, hidden)
         if k == 0:
             return Draft()
         with torch.inference_mode():
             if self._num_tokens - 1 - self._num_rows > self.width:
                 self._absorb(self._num_tokens - 2)
-            drafted, rows = self._draft(min(k, self.max_k))
+            drafted, rows = self._draft(min(k, self.max_k), go_on)
         return Draft(tuple(drafted), self._scattered(rows) if self._keep_logits and rows else None)
 
     @torch.inference_mode()
@@ -114,12 +119,21 @@ class HeadDrafter(ABC):
         """Put the context of positions [n] into the cache."""
 
     @abstractmethod
-    def _draft(self, k: int) -> tuple[list[int], list[Tensor]]:
+    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         """Up to k token ids, and the row of logits that each was picked from."""
 
     def _choose(self, row: Tensor, offset: int) -> int:
         """The token picked from a row of the head's logits, `offset` places after the last committed token."""
-        index = self._pick(row, self._num_tokens - self._num_prompt_tokens + offset)
+        return self._token_id(self._pick(row, self._num_tokens - self._num_prompt_tokens + offset))
+
+    def _choose_with_margin(self, row: Tensor, offset: int) -> tuple[int, float]:
+        """The same, and by how much it led the next best, noise included."""
+        scores = getattr(self._pick, "scores", lambda row, position: row.float())(row, self._num_tokens - self._num_prompt_tokens + offset)
+        index = first_argmax(scores)
+        others = [part.max() for part in (scores[:index], scores[index + 1 :]) if len(part)]
+        return self._token_id(index), float(scores[index] - torch.stack(others).max()) if others else torch.inf
+
+    def _token_id(self, index: int) -> int:
         return index if self._target_ids is None else self._target_ids[index]
 
     def _scattered(self, rows: list[Tensor]) -> Tensor:
@@ -133,10 +147,16 @@ class HeadDrafter(ABC):
     def _fixed(self, function: Callable[[], Any]) -> FixedCall[Any]:
         return FixedCall(function, self._device)
 
+    def _fixed_by_rows(self, function: Callable[[int], Any]) -> dict[int, FixedCall[Any]]:
+        """A call for each number of new rows that `_rows_for` gives."""
+        return {num: self._fixed(partial(function, num)) for num in sorted({*(n for n in ROWS if n < self.width), self.width})}
+
+    def _rows_for(self, num_new: int) -> int:
+        """How many rows a call takes so that `num_new` are among them; a call of few is cheaper, and most steps commit few."""
+        return next((n for n in ROWS if num_new <= n < self.width), self.width)
+
 
 def _sampler(sample: Any, target_ids: Tensor | None) -> Callable[[Tensor, int], int]:
     if sample is None:
-        from ..sampling import first_argmax
-
         return lambda row, position: first_argmax(row)
     return sample if target_ids is None else sample.among(target_ids)

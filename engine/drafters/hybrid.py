@@ -11,8 +11,9 @@ from . import DrafterContext, Kind, check, make, parse
 
 COPIES = "ngram"
 MIN_MATCH = 3
-"""Tokens that must match where `ngram` is given without a number. After 1 or 2 equal tokens on recorded prose a copy holds for 12-40 % of first tokens, less
-than what a drafter with a model of the text reaches; after 3 or more, on recorded structured text, for 67-100 %."""
+"""Tokens that must match where `ngram` is given without a number and k is fixed. After 1 or 2 equal tokens on recorded prose a copy holds for 12-40 % of first
+tokens, less than what a drafter with a model of the text reaches; after 3 or more, on recorded structured text, for 67-100 %. `auto` k learns what a short
+match is worth, and is given all of them."""
 NOT_INSIDE = ("hybrid", "none", "synthetic")
 
 
@@ -49,11 +50,13 @@ def parts_of(argument: str) -> tuple[str, str]:
     if parse(second)[0] in NOT_INSIDE:
         raise UsageError(f"a hybrid cannot hold {second!r}: none, synthetic and another hybrid have no place in it")
     check(second)
-    return (first if first != COPIES else f"{COPIES}:{MIN_MATCH}"), second
+    return first, second
 
 
 def _make(parts: tuple[str, str], context: DrafterContext) -> HybridDrafter:
     first, second = parts
+    if first == COPIES and not context.auto_k:
+        first = f"{COPIES}:{MIN_MATCH}"
     return HybridDrafter(make(first, context), make(second, context))
 
 

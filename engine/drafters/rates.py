@@ -1,0 +1,98 @@
+"""What `auto` k knows of a drafter: how long its drafts take, and how often they are accepted. Standard library only."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+FORGET = 0.97
+"""What a draft's fate weighs a step later."""
+PRIOR_DRAFTS = 2.0
+"""How many drafts the belief before anything was seen is worth."""
+CHAIN_DRAFTS = 4.0
+"""How many drafts the belief is worth that a position is accepted as the one before it."""
+NUM_TIMES = 5
+MARGINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+BY_MARGIN = (0.2, 0.3, 0.35, 0.48, 0.54, 0.75, 0.78, 0.95)
+"""Acceptance of a head's token by the margin (in logits) with which it was picked, below 0.5, below 1, ...: as seen with an EAGLE-3 head at temperature 0.8."""
+MARGIN_DRAFTS, MARGIN_FORGET = 8.0, 0.99
+
+
+class DraftTime:
+    """Seconds that a draft of n tokens takes: a line, fixed + n * slope, through the medians of the last times measured at each length."""
+
+    def __init__(self) -> None:
+        self._recent: dict[int, deque[float]] = {}
+        self._fixed = self._slope = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self._recent)
+
+    def add(self, num: int, seconds: float) -> None:
+        """Take in a draft of `num` tokens. Of an even number of times the lower middle one is the median: what disturbs makes slower."""
+        self._recent.setdefault(num, deque(maxlen=NUM_TIMES)).append(seconds)
+        points = [(n, sorted(times)[(len(times) - 1) // 2], len(times)) for n, times in self._recent.items()]
+        total = sum(weight for _, _, weight in points)
+        mean_n = sum(n * weight for n, _, weight in points) / total
+        mean_s = sum(s * weight for _, s, weight in points) / total
+        spread = sum(weight * (n - mean_n) ** 2 for n, _, weight in points)
+        slope = sum(weight * (n - mean_n) * (s - mean_s) for n, s, weight in points) / spread if spread else 0.0
+        self._slope = min(max(slope, 0.0), mean_s / mean_n if mean_n else 0.0)
+        self._fixed = mean_s - self._slope * mean_n
+
+    def __call__(self, num: int) -> float:
+        """Where one length alone was timed, the best that may be hoped of the others: a shorter one takes its share, a longer one as long."""
+        if len(self._recent) == 1 and (known := next(iter(self._recent))):
+            return self._fixed * min(1.0, num / known)
+        return self._fixed + self._slope * num
+
+
+class AcceptanceRates:
+    """Conditional acceptance by position in the draft; what lies steps back is forgotten exponentially, where nothing was seen since it stands."""
+
+    def __init__(self, prior: float) -> None:
+        self._tried, self._kept = [PRIOR_DRAFTS], [prior * PRIOR_DRAFTS]
+        self._seen: int | None = None
+
+    def add(self, num: int, num_accepted: int, step: int) -> None:
+        """Take in that of `num` tokens the first `num_accepted` held."""
+        keep = FORGET ** (1 if self._seen is None else step - self._seen)
+        self._seen = step
+        more = [0.0] * (num - len(self._tried))
+        self._tried = [keep * tried for tried in self._tried] + more
+        self._kept = [keep * kept for kept in self._kept] + more
+        for i in range(min(num_accepted + 1, num)):
+            self._tried[i] += 1
+            self._kept[i] += i < num_accepted
+
+    def chances(self) -> Iterator[float]:
+        """Position by position, without end; where little was seen of a position, as the one before it."""
+        chance = self._kept[0] / self._tried[0]
+        yield chance
+        for kept, tried in zip(self._kept[1:], self._tried[1:], strict=True):
+            chance = (chance * CHAIN_DRAFTS + kept) / (CHAIN_DRAFTS + tried)
+            yield chance
+        while True:
+            yield chance
+
+
+class MarginRates:
+    """Acceptance of tokens by the margin with which they were picked, given that all before them in the draft were accepted."""
+
+    def __init__(self) -> None:
+        self._tried = [MARGIN_DRAFTS] * len(BY_MARGIN)
+        self._kept = [MARGIN_DRAFTS * chance for chance in BY_MARGIN]
+
+    def add(self, margins: Sequence[float], num_accepted: int) -> None:
+        """Take in that of a draft whose tokens had these margins the first `num_accepted` held."""
+        for i, margin in enumerate(margins[: num_accepted + 1]):
+            place = bisect_right(MARGINS, margin)
+            self._tried[place] = MARGIN_FORGET * self._tried[place] + 1
+            self._kept[place] = MARGIN_FORGET * self._kept[place] + (i < num_accepted)
+
+    def chance(self, margin: float) -> float:
+        """That a token with this margin is accepted."""
+        place = bisect_right(MARGINS, margin)
+        return self._kept[place] / self._tried[place]

@@ -1,0 +1,69 @@
+"""`auto` k with a drafter that says how sure it is of each token: stopped where the next one would not pay, and never where that would bias."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import geometric_mean
+from typing import Any
+
+from fakes import FakeClock
+from test_auto_k import COSTS, decode_s, text
+from test_drafters import PROMPTS, trained
+from tiny import TRAINED
+
+from engine.backends.torch import TorchRace
+from engine.drafters.auto import AutoDrafter
+from engine.events import Failed, Step
+from engine.interfaces import Draft
+from engine.spec import MAX_AUTO_K, RaceSpec, SamplingParams, standard_lanes
+from engine.text import encode_prompt
+
+
+class Sure:
+    """Guesses the truth with these chances in turn, and says how sure it is; `told` False: always the same."""
+
+    hidden_layers = ()
+
+    def __init__(self, truth: Sequence[int], clock: FakeClock, token_s: float, seed: int, told: bool) -> None:
+        self.truth, self.clock, self.token_s, self.rng, self.told = truth, clock, token_s, random.Random(seed), told
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        self.num_prompt = len(prompt_ids)
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        return self.propose_while(token_ids, hidden, k, lambda margin: True) if k else Draft()
+
+    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: Callable[[float], bool]) -> Draft:
+        done, ids = len(token_ids) - self.num_prompt, []
+        for true in self.truth[done : done + k]:
+            sure = self.rng.random() < 0.5
+            self.clock.spend(self.token_s)
+            ids.append(true if self.rng.random() < (0.95 if sure else 0.2) else true + 1)
+            if not go_on((6.0 if sure else 0.2) if self.told else 1.0):
+                break
+        return Draft(tuple(ids))
+
+
+def test_a_drafter_is_stopped_where_it_is_not_sure():
+    """The margins would be asked for and not used: a draft would go on behind a token that is likely wrong, or end behind one that is surely right."""
+    gains = []
+    for seed in range(6):
+        truth = text(seed)
+        seconds = []
+        for told in (True, False):
+            clock = FakeClock()
+            seconds.append(decode_s(AutoDrafter(Sure(truth, clock, 0.003, seed, told), COSTS, clock), clock, [1], truth, MAX_AUTO_K)[0])
+        gains.append(seconds[1] / seconds[0])
+    assert geometric_mean(gains) >= 1.05
+
+
+def test_margins_are_not_asked_for_where_they_would_bias():
+    """Under rejection a length that depends on what was drafted would change the odds of what is written."""
+    loaded = trained()
+    lanes = [replace(lane, rule="rejection") if lane.name == "speculative" else lane for lane in standard_lanes(f"eagle3:{TRAINED.parent / 'eagle3'}", "auto")]
+    race = TorchRace(loaded, RaceSpec(tuple(lanes), SamplingParams(0.8, seed=3, max_new_tokens=24)), encode_prompt(loaded.tokenizer, PROMPTS[0], False))
+    race.lanes["speculative"].drafter.drafters[0].propose_while = None
+    events = list(race.events())
+    assert not [e for e in events if isinstance(e.event, Failed)] and any(isinstance(e.event, Step) and e.event.drafted for e in events if e.lane == "speculative")
