@@ -139,7 +139,8 @@ class TorchRace:
         drafter = make(lane.drafter, context)
         target = StaticTarget(self.prepared, self.length, widths, drafter.hidden_layers)
         if lane.k == AUTO:
-            drafter = AutoDrafter(drafter, [self.seconds[target.width_for(num + 1)] for num in range(k + 1)])
+            step_s = [self.seconds[target.width_for(num + 1)] for num in range(k + 1)]
+            drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
         return Lane(lane, target, drafter, accept, [])
 
     def _calibrate(self, lane: Lane) -> None:
