@@ -23,7 +23,7 @@ from engine.heads.layers import rope_table
 from engine.loading import LoadedModel, load
 from engine.progress import silent
 from engine.training.features import Features, extract
-from engine.training.heads import Design, TargetWeights, default_layers, frequent_words, new_head, new_spec, save_head
+from engine.training.heads import Design, TargetWeights, begin_from, default_layers, likely_words, new_head, new_spec, save_head
 from engine.training.losses import dflash_loss, eagle3_loss, mean_length
 from engine.training.prompts import MAKERS, prompts
 from engine.training.texts import texts_of
@@ -59,7 +59,7 @@ def made(kind: str, features: Features, num_layers: int = 1, chain: int = 3, blo
     design = Design(kind, num_layers, 64, WORDS, block, chain)
     target = TargetWeights.of(stock().model)
     spec = new_spec(design, target, LAYERS, 3)
-    words = frequent_words(windows(), WORDS, len(target.output))
+    words = likely_words(features, target.output, WORDS)
     return new_head(spec, target, words, torch.ones(len(LAYERS) * target.output.shape[1])), design
 
 
@@ -99,6 +99,33 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
         p = target_p[place - 1 : place - 1 + k].exp()
         torch.testing.assert_close(torch.minimum(p, logits.softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0)
     assert len(column) == WORDS
+
+
+def test_the_words_are_those_the_target_says(features):
+    """A head would be made of words that its target hardly ever says, and every other token end its draft."""
+    output = TargetWeights.of(stock().model).output
+    rows = torch.cat([features.batch([i]).last[0, : features.index[i][2]] for i in range(len(features.index))])
+    mass = ((rows.float() @ output.float().T) / 0.8).softmax(-1).mean(0)
+    words = likely_words(features, output, WORDS)
+    assert words.tolist() == sorted(set(words.tolist())) and len(words) == WORDS
+    assert float(mass[words].sum()) >= 0.97 * float(mass.topk(WORDS).values.sum())
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_head_begins_where_another_ended(kind, features, tmp_path):
+    """Training that goes on from a published head would begin anew, or draft among the words of another."""
+    first, _ = made(kind, features)
+    for parameter in first.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(1))
+    save_head(first, tmp_path, "t", 3, torch.float32)
+    head, _ = made(kind, features)
+    rows = head.lm_head.weight.clone()
+    begin_from(head, tmp_path)
+    own = dict(head.named_parameters())
+    assert torch.equal(own.pop("lm_head.weight"), rows)
+    assert all(torch.equal(own[name], value) for name, value in first.named_parameters() if name in own)
+    with pytest.raises(UsageError, match="another shape"):
+        begin_from(made(kind, features, num_layers=2)[0], tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])

@@ -32,7 +32,7 @@ def train(options: Namespace) -> int:
         from ..loading import DEFAULT_TARGET, load
         from ..packing import can_pack, pack
         from .features import Features, extract
-        from .heads import Design, TargetWeights, default_layers, new_head, new_spec, save_head
+        from .heads import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
         from .trainer import Report, Schedule, Trainer
 
         folder = Path(options.out)
@@ -48,10 +48,12 @@ def train(options: Namespace) -> int:
         extract(model, windows, hidden_layers, data, progress)
         features = Features(data)
         design = Design(options.kind, options.layers, options.intermediate, options.vocabulary, options.block, options.chain, options.train_output)
-        words_ = _words(folder / WORDS, windows, design.draft_vocab_size, len(target.output))
+        words_ = _words(folder / WORDS, features, design.draft_vocab_size, target.output)
         spec = new_spec(design, target, hidden_layers, _mask_token(loaded.tokenizer, len(target.output)))
         torch.manual_seed(options.seed)
         head = new_head(spec, target, words_, _scales(features, spec.norm_before_fc))
+        if options.begin_from:
+            begin_from(head, Path(options.begin_from))
         schedule = Schedule(options.steps, options.minutes, options.batch, options.learning_rate)
         trainer = Trainer(head, design, features, target.output[words_].float(), schedule, folder, device, options.seed)
         num_draft = options.block - 1 if options.kind == "dflash" else options.chain
@@ -107,15 +109,15 @@ def _windows(options: Namespace, loaded: Any, data: Path, progress: Callable[[st
     return windows
 
 
-def _words(path: Path, windows: list[list[int]], count: int, vocab_size: int) -> Any:
+def _words(path: Path, features: Any, count: int, output: Any) -> Any:
     """The head's words, chosen when it was first trained."""
     import torch
 
-    from .heads import frequent_words
+    from .heads import likely_words
 
     if path.exists():
         return torch.tensor(json.loads(path.read_text()))
-    words_ = frequent_words(windows, count, vocab_size)
+    words_ = likely_words(features, output, count)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(words_.tolist()))
     return words_
@@ -167,7 +169,8 @@ TRAIN = Command(
         option("--continued", metavar="N", type=integer(0, 10_000_000), default=1500, help="windows continued by the target, half from our prompts, half from texts (default 1500)"),
         option("--new-tokens", metavar="N", type=integer(1, 100_000), default=160, help="tokens the target adds to each (default 160)"),
         option("--length", metavar="N", type=integer(48, 100_000), default=384, help="tokens of a window (default 384)"),
-        option("--vocabulary", metavar="N", type=integer(2, 10_000_000), default=8192, help="words the head drafts among, the most frequent (default 8192)"),
+        option("--vocabulary", metavar="N", type=integer(2, 10_000_000), default=8192, help="words the head drafts among, those the target most likely says (default 8192)"),
+        option("--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"),
         option("--layers", metavar="N", type=integer(1, 32), default=1, help="decoder layers of the head (default 1)"),
         option("--intermediate", metavar="N", type=integer(8, 1_000_000), default=2048, help="width of its MLP (default 2048)"),
         option("--chain", metavar="N", type=integer(1, 16), default=4, help="eagle3: steps of training-time test (default 4)"),

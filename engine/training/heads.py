@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,18 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..errors import UsageError
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..heads.formats import HeadSpec
+from .features import Features
 
 Head = Eagle3Head | DFlashHead
 HEAD_DIM = 64
 SMALL = 0.2
+TEMPERATURE = 0.8
+NUM_WINDOWS, NUM_ROWS = 512, 8192
+"""How much of the training text is looked at to choose a head's words."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,36 @@ class TargetWeights:
         return cls(model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach(), model.config.get_text_config())
 
 
-def frequent_words(windows: Iterable[Sequence[int]], count: int, vocab_size: int) -> Tensor:
-    """The `count` token ids that occur most often (ties: the smaller id), ascending [count]."""
-    seen = Counter(token for window in windows for token in window)
-    ranked = sorted(range(vocab_size), key=lambda token: (-seen[token], token))
-    return torch.tensor(sorted(ranked[: min(count, vocab_size)]))
+@torch.inference_mode()
+def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
+    """The `count` token ids that the target most likely says, ascending [count]: by its probabilities at TEMPERATURE over NUM_ROWS places of its windows,
+    half of the weight on how often the windows hold them. What a head cannot draft ends a draft, so what counts is the mass that is left out.
+
+    output [vocab, size]: the target's output rows."""
+    chosen = list(range(0, len(features.index), max(1, len(features.index) // NUM_WINDOWS)))
+    mass, seen = torch.zeros(len(output), dtype=torch.float64), torch.zeros(len(output), dtype=torch.float64)
+    each = max(1, NUM_ROWS // len(chosen))
+    for i in chosen:
+        batch = features.batch([i])
+        ids, rows = batch.ids[0], batch.last[0]
+        seen += torch.bincount(ids, minlength=len(output))
+        rows = rows[:: max(1, len(rows) // each)].to(output)
+        mass += ((rows @ output.T).float() / TEMPERATURE).softmax(-1).sum(0).double().cpu()
+    score = mass / mass.sum() + 0.5 * seen / seen.sum()
+    return score.argsort(descending=True, stable=True)[: min(count, len(output))].sort().values
+
+
+def begin_from(head: Head, folder: Path) -> None:
+    """Give `head` the weights of a published head of the same shape; its words, and their output rows, stay its own. Raises UsageError."""
+    from ..heads.formats import read_tensors
+
+    tensors = {name: value for name, value in read_tensors(folder).items() if name not in ("lm_head.weight", "d2t", "t2d")}
+    own = {name: value for name, value in head.named_parameters() if name != "lm_head.weight"}
+    if tensors.keys() != own.keys() or any(value.shape != tensors[name].shape for name, value in own.items()):
+        raise UsageError(f"the head in {str(folder)!r} has another shape than the one to be trained; choose the same --kind, --layers and --intermediate")
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(tensors[name])
 
 
 def default_layers(kind: str, num_target_layers: int) -> tuple[int, ...]:
