@@ -4,9 +4,10 @@
     correctness   fixtures/trained on this device, float32 and bfloat16: every drafter against the baseline, rows compared bit by bit; golden lists
     widths        a Qwen3-8B-shaped model with random weights: the engine's own probe, step time by width (captured graphs), share of bandwidth
     race          the same model raced with `synthetic` drafts: plain, baseline and speculative lanes on the fair clock
+    bench         `python -m engine bench` on both: our lanes, transformers' generate eager, compiled, with prompt lookup and assisted
 
 Needs torch and transformers, no network, no gradio. Every part writes DIR/gpu_PART.json as soon as it is done; one that fails says so and leaves the
-others running. --small uses tiny shapes and the CPU where there is no GPU: the dry run. Labelled random or synthetic where it is.
+others running; a short table comes last. --small uses tiny shapes and the CPU where there is no GPU: the dry run. Labelled random or synthetic where it is.
 """
 
 from __future__ import annotations
@@ -196,7 +197,54 @@ def race(options: argparse.Namespace) -> dict[str, Any]:
     return {"model": loaded.info.name, "rows": out}
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"probe": probe, "correctness": correctness, "widths": widths, "race": race}
+def bench(options: argparse.Namespace) -> dict[str, Any]:
+    """Reports of `bench`: fixtures/trained with its draft model, and the random model with synthetic drafts."""
+    from engine.bench.command import Size, measure
+    from engine.progress import silent
+    from engine.spec import SamplingParams
+
+    trained = FIXTURES / "trained"
+    size = Size(prompts=1, repeats=2, tokens=16 if options.small else 64, rounds=3, compiled=not options.small)
+    runs = {"trained": (str(trained / "target"), ("ngram", f"draft_model:{trained / 'draft'}")), "random": (options.model().info.name, ("synthetic:0.8",))}
+    out: dict[str, Any] = {}
+    for name, (target, drafters) in runs.items():
+        asked = argparse.Namespace(target=target, dtype="bfloat16", device=options.device, threads=None, k=7, quick=options.small)
+        report, faults = measure(asked, drafters, ("json",) if options.small else ("json", "sql", "chat"), size, SamplingParams(max_new_tokens=size.tokens), [], silent)
+        out[name] = {**report, "faults": faults}
+        for row in report["rows"]:
+            print(f"{name:8} {row['kind']:5} {row['name'][:40]:40} {row['tokens_per_s']:8.1f} tok/s {row['speedup_vs_plain'] or 0:5.2f}x identical {row['identical']}", flush=True)
+    return out
+
+
+def _table(out: Path) -> None:
+    """What the parts found, in a few lines."""
+    found = {part: json.loads(path.read_text()) for part in PARTS if (path := out / f"gpu_{part}.json").exists()}
+    print("=== summary")
+    for part, result in found.items():
+        if "failed" in result:
+            print(f"{part}: FAILED: {result['failed'].strip().splitlines()[-1]}")
+    if "rows" in (right := found.get("correctness", {})):
+        print(f"correctness: {right['total']}, golden {right['golden']}")
+    if "lengths" in (step := found.get("widths", {})):
+        for length, at in step["lengths"].items():
+            first = at["seconds"]["1"]
+            print(f"S {length}: " + ", ".join(f"{w}: {1e3 * s:.2f} ms ({s / first:.2f}x, {100 * at['bandwidth_share'][w]:.0f} % of bandwidth)" for w, s in at["seconds"].items()))
+        print(f"exact classes {step['classes']}, unstable {step['unstable']}")
+    for row in found.get("race", {}).get("rows", ()):
+        print(
+            f"race, synthetic {row['rate']}: plain {row['plain']['tokens_per_s']:.1f} tok/s, speculative {row['speculative']['tokens_per_s']:.1f}: {row['speedup']:.2f}x, {(row['verdict'] or {}).get('kind')}"
+        )
+    for name in ("trained", "random"):
+        report = found.get("bench", {}).get(name)
+        if report:
+            gap = (report["host_gap"] or {}).get("share")
+            print(
+                f"bench {name}: bandwidth share {report['bandwidth_share']}, host gap {gap}; "
+                + "; ".join(f"{e['name'].partition(':')[0]} / {e['peer']} ({e['kind']}) {e['ratio']:.2f}" for e in report["against_peers"])
+            )
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"probe": probe, "correctness": correctness, "widths": widths, "race": race, "bench": bench}
 
 
 def main() -> int:
@@ -237,6 +285,7 @@ def main() -> int:
             result = {"failed": traceback.format_exc()[-3000:]}
         (options.out / f"gpu_{part}.json").write_text(json.dumps({**about, "seconds": time.monotonic() - started, **result}, indent=1, default=str) + "\n")
         print(f"--- {part}: {time.monotonic() - started:.0f} s", flush=True)
+    _table(options.out)
     return failed
 
 
