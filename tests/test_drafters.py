@@ -1,4 +1,4 @@
-"""The contract of every registered drafter, the text form that names them, and what is special to `synthetic` and `draft_model`."""
+"""The contract of every registered drafter, the text form that names them, and what is special to `draft_model`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from engine import drafters
 from engine.drafters import DRAFTERS, DrafterContext
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.none import NoDrafter
-from engine.drafters.synthetic import SyntheticDrafter
 from engine.errors import UsageError
 from engine.events import Prompt, Step
 from engine.loading import LoadedModel, load
@@ -159,6 +158,9 @@ def written(drafter, prompt, temperature, k) -> tuple[list[int], list[Step]]:
         ("synthetic:-0.1", "0 to 1"),
         ("synthetic:1.01", "0 to 1"),
         ("synthetic:80%", "0 to 1"),
+        ("synthetic:0.8+", "synthetic:0.8\\+eagle3"),
+        ("synthetic:0.8+synthetic:0.5", "cost of another"),
+        ("synthetic:0.8+nosuch", "choose one of"),
         ("draft_model", "draft_model:owner/name"),
         ("draft_model:", "colon"),
     ],
@@ -183,43 +185,6 @@ def test_an_argument_may_hold_colons():
 
 
 # --- synthetic
-
-
-TRUTH = st.lists(st.integers(0, 99), min_size=1, max_size=60)
-RATES = st.floats(0, 1)
-
-
-def synthetic(truth, rate, seed=0, prompt=(1, 2), vocab_size=100) -> SyntheticDrafter:
-    drafter = SyntheticDrafter(truth, rate, seed, vocab_size)
-    drafter.prefill(prompt, None)
-    return drafter
-
-
-@given(TRUTH, RATES, st.integers(0, 2**63 - 1), st.randoms(use_true_random=False))
-def test_the_corruption_belongs_to_the_position(truth, rate, seed, rng):
-    """The same race, cut into other steps, would have other drafts."""
-    whole = synthetic(truth, rate, seed).propose([1, 2], None, len(truth)).token_ids
-    drafter = synthetic(truth, rate, seed)
-    for done in rng.sample(range(len(truth)), len(truth)):
-        assert drafter.propose([1, 2, *truth[:done]], None, 3).token_ids == whole[done : done + 3]
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
-def test_the_rate_is_the_share_of_right_tokens(rate):
-    """Acceptance would not be what was asked for."""
-    truth = [i * i % 100 for i in range(4000)]
-    ids = synthetic(truth, rate).propose([1, 2], None, 4000).token_ids
-    right = sum(a == b for a, b in zip(ids, truth, strict=True)) / 4000
-    assert right == pytest.approx(rate, abs=0.03 if 0 < rate < 1 else 0)
-    assert len(ids) == 4000 and all(0 <= t < 100 for t in ids)
-
-
-@given(TRUTH, RATES, st.integers(0, 7))
-def test_nothing_past_the_reference(truth, rate, k):
-    """Tokens would be drafted that the target never says."""
-    drafter = synthetic(truth, rate)
-    assert drafter.propose([1, 2, *truth], None, k).token_ids == ()
-    assert len(drafter.propose([1, 2, *truth[:-1]], None, k).token_ids) == min(k, 1)
 
 
 def test_only_synthetic_is_labelled_synthetic():

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 PROMPTS = ROOT / "assets" / "prompts" / "held_out.json"
+POOLED = {"structured": ("code", "json", "sql"), "all": ("code", "json", "sql", "prose")}
 
 
 def main() -> None:
@@ -80,6 +81,11 @@ def main() -> None:
                     }
                 )
             print(item["id"], repeat, {name: round(rows[item["kind"], name][-1]["tokens_a_step"], 2) for name in written if name != "plain"}, flush=True)
+    races = [{"kind": kind, "lane": name, **value} for (kind, name), values in rows.items() for value in values]
+    for pooled, kinds in POOLED.items():
+        for name in dict.fromkeys(name for _, name in rows):
+            if values := [value for kind in kinds for value in rows.get((kind, name), ())]:
+                rows[pooled, name] = values
     table = []
     for (kind, name), values in rows.items():
         table.append(
@@ -89,13 +95,14 @@ def main() -> None:
                 "num_races": len(values),
                 **{key: statistics.median(v[key] for v in values) for key in values[0]},
                 "mean_tokens_a_step": statistics.fmean(v["tokens_a_step"] for v in values),
+                "speedup_quartiles": statistics.quantiles((v["speedup"] for v in values), n=4)[::2] if len(values) > 1 else None,
             }
         )
     print(f"\n{num_tokens} tokens of drafting lanes, {num_different} differ from the baseline's\n")
-    print(f"{'kind':8}{'lane':34}{'races':>6}{'tokens/step':>12}{'mean':>7}{'accepted':>10}{'speed-up':>10}{'draft ms':>10}{'verify ms':>10}")
+    print(f"{'kind':11}{'lane':34}{'races':>6}{'tokens/step':>12}{'mean':>7}{'accepted':>10}{'speed-up':>10}{'draft ms':>10}{'verify ms':>10}")
     for row in table:
         print(
-            f"{row['kind']:8}{row['lane']:34}{row['num_races']:6}{row['tokens_a_step']:12.2f}{row['mean_tokens_a_step']:7.2f}{row['acceptance']:10.2f}{row['speedup']:10.2f}{row['draft_ms']:10.1f}{row['verify_ms']:10.1f}"
+            f"{row['kind']:11}{row['lane']:34}{row['num_races']:6}{row['tokens_a_step']:12.2f}{row['mean_tokens_a_step']:7.2f}{row['acceptance']:10.2f}{row['speedup']:10.2f}{row['draft_ms']:10.1f}{row['verify_ms']:10.1f}"
         )
     if options.out:
         about = {
@@ -105,7 +112,7 @@ def main() -> None:
             "threads": torch.get_num_threads(),
             "model": asdict(loaded.info),
         }
-        options.out.write_text(json.dumps({**about, "temperature": options.temperature, "num_tokens": num_tokens, "num_different": num_different, "rows": table}, indent=1) + "\n")
+        options.out.write_text(json.dumps({**about, "temperature": options.temperature, "num_tokens": num_tokens, "num_different": num_different, "rows": table, "races": races}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

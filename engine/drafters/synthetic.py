@@ -1,6 +1,7 @@
 """The target's own next tokens, spoiled at a chosen rate: to study hardware at any acceptance, on any weights. Standard library only.
 
-What it shows is how fast a machine would be, never how good a drafter is: the attribute `synthetic` makes every view label it so.
+What it shows is how fast a machine would be, never how good a drafter is: the attribute `synthetic` makes every view label it so. `synthetic:RATE+X` also runs
+drafter X at every step and throws its guess away: the time is X's, the acceptance is RATE.
 """
 
 from __future__ import annotations
@@ -10,25 +11,35 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError
-from ..interfaces import Draft
-from . import DrafterContext, Kind
+from ..interfaces import Draft, Drafter
+from . import DrafterContext, Kind, check, make, parse
+
+NOT_INSIDE = ("none", "synthetic")
 
 
 class SyntheticDrafter:
     """Proposes `reference`, the completion that the target is about to write; each token is replaced, with probability 1 - rate, by a different
-    one below `vocab_size`. Which, and by what, depends on the seed and the token's position alone. Past the reference's end it proposes nothing."""
+    one below `vocab_size`. Which, and by what, depends on the seed and the token's position alone. Past the reference's end it proposes nothing.
 
-    hidden_layers: tuple[int, ...] = ()
+    cost: a drafter that is asked for every draft too, and whose drafts are thrown away; no draft is longer than the longest that it can make."""
+
     synthetic = True
 
-    def __init__(self, reference: Sequence[int], rate: float, seed: int, vocab_size: int) -> None:
+    def __init__(self, reference: Sequence[int], rate: float, seed: int, vocab_size: int, cost: Drafter | None = None) -> None:
+        self._cost = cost
+        self.hidden_layers: tuple[int, ...] = () if cost is None else cost.hidden_layers
         self._proposals = tuple(_spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference))
         self._num_prompt_tokens = 0
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
         self._num_prompt_tokens = len(prompt_ids)
+        if self._cost is not None:
+            self._cost.prefill(prompt_ids, hidden)
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        if self._cost is not None:
+            k = min(k, getattr(self._cost, "max_k", k))
+            self._cost.propose(token_ids, hidden, k)
         position = len(token_ids) - self._num_prompt_tokens
         return Draft(self._proposals[position : position + k])
 
@@ -40,21 +51,28 @@ def _spoil(token: int, position: int, rate: float, seed: int, vocab_size: int) -
     return (token + 1 + int.from_bytes(noise[8:], "big") % (vocab_size - 1)) % vocab_size
 
 
-def rate_of(argument: str) -> float:
-    """The argument as a number. Raises UsageError naming the limits."""
+def parts_of(argument: str) -> tuple[float, str]:
+    """`RATE` or `RATE+X` -> the rate, and X or "". Raises UsageError naming the limits."""
+    text, plus, cost = argument.partition("+")
     try:
-        rate = float(argument)
+        rate = float(text)
     except ValueError:
         rate = -1.0
     if not 0 <= rate <= 1:  # also where it is NaN
-        raise UsageError(f"drafter 'synthetic' needs an acceptance rate from 0 to 1, as in synthetic:0.8, not {argument!r}")
-    return rate
+        raise UsageError(f"drafter 'synthetic' needs an acceptance rate from 0 to 1, as in synthetic:0.8, not {text!r}")
+    if plus and (not cost or parse(cost)[0] in NOT_INSIDE):
+        raise UsageError(f"drafter 'synthetic' can have the cost of another, as in synthetic:0.8+eagle3, not of {cost!r}")
+    if cost:
+        check(cost)
+    return rate, cost
 
 
-def _make(rate: float, context: DrafterContext) -> SyntheticDrafter:
+def _make(parts: tuple[float, str], context: DrafterContext) -> SyntheticDrafter:
+    rate, cost = parts
     if context.reference is None:
         raise UsageError("drafter 'synthetic' needs the target's own completion, which this race does not provide")
-    return SyntheticDrafter(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size)
+    inner = make(cost, context) if cost else None
+    return SyntheticDrafter(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
 
 
-KIND = Kind(rate_of, _make)
+KIND = Kind(parts_of, _make)
