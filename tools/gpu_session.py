@@ -145,6 +145,27 @@ def _random_model(options: argparse.Namespace) -> Any:
     return load(f"random:{config}", "bfloat16", options.device)
 
 
+def _dflash(options: argparse.Namespace, loaded: Any) -> str:
+    """A DFlash head for that model with random weights, of the published heads' size (5 layers as wide as the target, block 16, the target's own
+    embedding and output rows): its drafts mean nothing, its time does."""
+    import torch
+
+    from engine.heads.dflash import DFlashHead
+    from engine.training.heads import Design, TargetWeights, new_spec, save_head
+
+    folder = options.out / "dflash_random"
+    config, num_layers = loaded.model.config.get_text_config(), 1 if options.small else 5
+    shape = torch.empty(config.vocab_size, config.hidden_size, device="meta")
+    layers = tuple(sorted({1 + i * (config.num_hidden_layers - 2) // max(1, num_layers - 1) for i in range(num_layers)}))
+    design = Design("dflash", num_layers, config.intermediate_size, config.vocab_size, 16)
+    with torch.device(options.device):
+        head = DFlashHead(new_spec(design, TargetWeights(shape, shape, config), layers, 4), config.hidden_size, None).to(torch.bfloat16)
+    for parameter in head.parameters():
+        parameter.data.normal_(std=0.02)
+    save_head(head, folder, loaded.info.name, 15)
+    return f"dflash:{folder}"
+
+
 def widths(options: argparse.Namespace) -> dict[str, Any]:
     """Step time of every width, captured, at up to 1k live tokens; share of the bandwidth that the best read kernel measured; classes of widths."""
     from engine.bandwidth import bandwidth_share, measured_bandwidth, step_bytes
@@ -171,22 +192,30 @@ def widths(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def race(options: argparse.Namespace) -> dict[str, Any]:
-    """Races with synthetic drafts at three rates: seconds per token of every lane, and the host's share of a step."""
+    """Races with synthetic drafts, free and at the cost of a DFlash head: seconds per token of every lane, and the host's share of a step."""
     from engine.backends.torch import TorchRace
     from engine.events import Prompt
     from engine.spec import LaneSpec, RaceSpec, SamplingParams
 
     loaded = options.model()
     ids = tuple((i * 7919) % 2000 + 5 for i in range(40 if options.small else 512))
-    out = []
-    for rate in (0.5, 0.8, 0.95):
-        lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), LaneSpec("speculative", drafter=f"synthetic:{rate}", k=7))
+    dflash, out = _dflash(options, loaded), []
+    for rate, cost, k in ((0.5, "", 7), (0.8, "", 7), (0.95, "", 7), (0.8, dflash, 7), (0.8, dflash, 15)):  # 0.8, k 15: 4.9 tokens a step
+        lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), LaneSpec("speculative", drafter=f"synthetic:{rate}{'+' if cost else ''}{cost}", k=k))
         made = TorchRace(loaded, RaceSpec(lanes, SamplingParams(temperature=0.8, seed=1, max_new_tokens=48 if options.small else 256), audit=False), Prompt("", ids))
         steps: dict[str, list[Any]] = {}
         for event in made.events():
             if hasattr(event.event, "num_accepted"):
                 steps.setdefault(event.lane, []).append(event.event)
-        row: dict[str, Any] = {"rate": rate, "synthetic": True, "widths": made.plan.note, "plain_width": made.plan.plain_width, "step_s": made.seconds}
+        row: dict[str, Any] = {
+            "rate": rate,
+            "k": k,
+            "cost": "a random DFlash head" if cost else "",
+            "synthetic": True,
+            "widths": made.plan.note,
+            "plain_width": made.plan.plain_width,
+            "step_s": made.seconds,
+        }
         for name, lane in steps.items():
             num = sum(len(s.token_ids) for s in lane)
             row[name] = {"tokens_per_s": num / sum(s.seconds for s in lane), "tokens_a_step": num / len(lane), "step_ms": 1e3 * statistics.median(s.seconds for s in lane)}
@@ -232,7 +261,7 @@ def _table(out: Path) -> None:
         print(f"exact classes {step['classes']}, unstable {step['unstable']}")
     for row in found.get("race", {}).get("rows", ()):
         print(
-            f"race, synthetic {row['rate']}: plain {row['plain']['tokens_per_s']:.1f} tok/s, speculative {row['speculative']['tokens_per_s']:.1f}: {row['speedup']:.2f}x, {(row['verdict'] or {}).get('kind')}"
+            f"race, synthetic {row['rate']}, k {row['k']}{row['cost'] and ', ' + row['cost']}: plain {row['plain']['tokens_per_s']:.1f} tok/s, speculative {row['speculative']['tokens_per_s']:.1f}: {row['speedup']:.2f}x, {(row['verdict'] or {}).get('kind')}"
         )
     for name in ("trained", "random"):
         report = found.get("bench", {}).get(name)

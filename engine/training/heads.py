@@ -150,7 +150,7 @@ def save_head(head: Head, folder: Path, target_name: str, num_tokens: int, dtype
     folder.mkdir(parents=True, exist_ok=True)
     spec, vocab_size = head.spec, head.spec.layers.vocab_size
     tensors = {name: value.detach().to(dtype).contiguous().cpu() for name, value in head.named_parameters()}
-    draft_vocab_size = head.lm_head.out_features
+    draft_vocab_size = head.lm_head.out_features if hasattr(head, "lm_head") else vocab_size
     if head.target_ids is not None:
         ids = head.target_ids.cpu()
         tensors["d2t"] = ids - torch.arange(len(ids))
