@@ -3,7 +3,7 @@
     INVARIANT   Between steps the target's cache holds every committed token except the last.
 
 So prefill is `extend(prompt[:-1])`, every output token of every lane comes out of a timed step, and a step is always the same four moves:
-propose, extend by the last token and the draft, accept, roll back to all but the newest token.
+propose, extend by the last token and the draft, accept, roll back to all but the newest token. A target may do the two in the middle as one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from .errors import DrafterError, PhotofinishError
 from .events import Event, Failed, Finished, Started, Step
-from .interfaces import AcceptRule, Draft, Drafter, Ending, Target
+from .interfaces import Acceptance, AcceptRule, Draft, Drafter, Ending, Target, Verify, WholeStepTarget
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +46,7 @@ def decode(
     committed = list(prompt_ids)
     num_tokens, decode_s = 0, 0.0
     try:
+        verify = _verifier(target, accept)
         started = clock()
         _, hidden = target.extend(committed[:-1], 0)
         _guard(drafter.prefill, tuple(committed), hidden)
@@ -58,8 +60,7 @@ def decode(
             target.synchronize()
             drafted = clock()
 
-            logits, hidden = target.extend([committed[-1], *draft.token_ids], len(draft) + 1)
-            acceptance = accept(draft, logits, num_tokens)
+            acceptance, logits, hidden = verify(committed[-1], draft, num_tokens)
             committed += acceptance.token_ids
             target.rollback(len(committed) - 1)
             if hidden is not None:
@@ -92,6 +93,17 @@ def decode(
     except RuntimeError as error:  # what torch raises: out of memory, a device that went away
         log.warning("a lane failed", exc_info=True)
         yield Failed(f"the model failed: {error}")
+
+
+def _verifier(target: Target, accept: AcceptRule) -> Verify:
+    """The target's own whole step where it has one for this rule; else its forward, and the rule on the host, which stops at the first rejection."""
+    whole = target.verifier(accept) if isinstance(target, WholeStepTarget) else None
+    return whole or partial(_by_rows, target, accept)
+
+
+def _by_rows(target: Target, accept: AcceptRule, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
+    logits, hidden = target.extend([token, *draft.token_ids], len(draft) + 1)
+    return accept(draft, logits, position), logits, hidden
 
 
 def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: int, vocab_size: int) -> Draft:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,6 +55,25 @@ class Target(Protocol):
 
     def checksums(self, logits: Tensor) -> tuple[int, ...]:
         """One unsigned 64-bit integer per row of logits, a function of all its bits."""
+        ...
+
+
+class Verify(Protocol):
+    """A whole step: what `extend` and a rule do, in one go."""
+
+    def __call__(self, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
+        """Append the last committed `token` and a draft to the cache, and judge the draft; `position` is that of the next token in the completion.
+        Returns what the rule says, logits [len(draft) + 1, vocab], and hidden [len(draft) + 1, layers * dim] or None; both valid until the next call."""
+        ...
+
+
+@runtime_checkable
+class WholeStepTarget(Target, Protocol):
+    """A target that can judge drafts where its logits are."""
+
+    def verifier(self, accept: AcceptRule) -> Verify | None:
+        """Whole steps under this rule; None where `extend` and the rule itself are to be used. Both give the same, bit for bit. The same for every lane
+        of a race whose rules promise the same tokens."""
         ...
 
 

@@ -20,18 +20,36 @@ from .spec import SamplingParams
 NUCLEUS_FIRST = 1024
 NOT_NUMBERS = "the model's logits are not numbers (NaN); choose dtype float32"
 _MASK64 = 2**64 - 1
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def splitmix64(x: int) -> int:
     """The 64-bit finaliser of Steele et al. 2014; a bijection that spreads every bit."""
-    x = (x + 0x9E3779B97F4A7C15) & _MASK64
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+    x = (x + _GOLDEN) & _MASK64
+    x = ((x ^ (x >> 30)) * _FIRST) & _MASK64
+    x = ((x ^ (x >> 27)) * _SECOND) & _MASK64
     return x ^ (x >> 31)
 
 
 def _signed32(x: int) -> int:
     return (x & 0xFFFFFFFF) - ((x & 0x80000000) << 1)
+
+
+def _signed64(x: int) -> int:
+    return (x & _MASK64) - ((x & 2**63) << 1)
+
+
+def keys_of(seed: int, positions: Tensor) -> Tensor:
+    """What `uniform` mixes in at each of `positions` [n] (int64): int32 [n, 2]. Like `splitmix64`, on int64 with wrap-around."""
+
+    def shifted(x: Tensor, by: int) -> Tensor:
+        return (x >> by) & (2 ** (64 - by) - 1)
+
+    x = (positions ^ _signed64(splitmix64(seed))) + _signed64(_GOLDEN)
+    x = (x ^ shifted(x, 30)) * _signed64(_FIRST)
+    x = (x ^ shifted(x, 27)) * _signed64(_SECOND)
+    x = x ^ shifted(x, 31)
+    return torch.stack([x, x >> 32], -1).to(torch.int32)
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -47,8 +65,13 @@ def _mix(x: Tensor) -> Tensor:
 def uniform(tokens: Tensor, seed: int, position: int) -> Tensor:
     """float32 in (0, 1), one for each of `tokens` (int32), decided by (seed, position, token) alone. Values near 0 keep full precision."""
     key = splitmix64(splitmix64(seed) ^ position)
-    x = _mix(tokens ^ _signed32(key))
-    x = _mix(x.add_(_signed32(key >> 32)))
+    return _uniform(tokens, _signed32(key), _signed32(key >> 32))
+
+
+def _uniform(tokens: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
+    """`uniform` of a key's two words, or of many keys' words [n, 1]."""
+    x = _mix(tokens ^ low)
+    x = _mix(x.add_(high))
     v = x.to(torch.float32)
     v = torch.where(x < 0, v + 2.0**32, v)
     return v.add_(0.5).mul_(2.0**-32).clamp_(max=1 - 2.0**-24)
@@ -56,7 +79,16 @@ def uniform(tokens: Tensor, seed: int, position: int) -> Tensor:
 
 def gumbel(tokens: Tensor, seed: int, position: int) -> Tensor:
     """Standard Gumbel noise [len(tokens)], float32. Large values come from small uniforms, which float32 resolves to 2**-33."""
-    return uniform(tokens, seed, position).neg_().log1p_().neg_().log_().neg_()
+    return _gumbel(uniform(tokens, seed, position))
+
+
+def gumbel_rows(tokens: Tensor, keys: Tensor) -> Tensor:
+    """The same for many positions at once, whose `keys_of` [n, 2] are given: [n, len(tokens)]."""
+    return _gumbel(_uniform(tokens, keys[:, :1], keys[:, 1:]))
+
+
+def _gumbel(uniforms: Tensor) -> Tensor:
+    return uniforms.neg_().log1p_().neg_().log_().neg_()
 
 
 def first_argmax(row: Tensor) -> int:
@@ -68,6 +100,12 @@ def first_argmax(row: Tensor) -> int:
     if wide[best].isnan():
         raise RaceError(NOT_NUMBERS)
     return best
+
+
+def best_columns(scores: Tensor) -> Tensor:
+    """`first_argmax` of each row [n, vocab], left on the device: int64 [n]; -1 where it would raise."""
+    best = scores.argmax(-1, keepdim=True)
+    return best.masked_fill(scores.gather(-1, best).isnan(), -1)[:, 0]
 
 
 def kept_by_top_k(scores: Tensor, k: int) -> Tensor:
@@ -122,6 +160,27 @@ class Sampler:
         other = copy(self)
         other.params = replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1)
         return other
+
+    @property
+    def picks_rows(self) -> bool:
+        """Whether `pick_rows` makes this sampler's choice: top-k and top-p look at one row after the other."""
+        p = self.params
+        return p.temperature == 0 or (p.top_k == 0 and p.top_p >= 1)
+
+    def keys(self, num_positions: int) -> Tensor:
+        """For `pick_rows`: the noise of positions 0 .. num_positions - 1, int32 [num_positions, 2]."""
+        return keys_of(self.params.seed, torch.arange(num_positions, device=self._tokens.device))
+
+    def pick_rows(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """The choice of many rows [n, vocab] at once, by the keys [n, 2] of their positions, without asking the host: int64 [n]. Where a row is no
+        numbers (NaN), -1."""
+        return best_columns(self.row_scores(rows, keys))
+
+    def row_scores(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """What `pick_rows` maximises: [n, vocab]."""
+        if self.params.temperature == 0:
+            return rows
+        return rows.float() / self.params.temperature + gumbel_rows(self._tokens[: rows.shape[-1]], keys)
 
     def scores(self, row: Tensor, position: int) -> Tensor:
         """What is maximised: float32 [vocab]; what top-k and top-p removed is at -inf."""

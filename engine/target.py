@@ -16,9 +16,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .attention import NAME, Shape, StepState, additive_masks, caches, shape_of, windows_of
+from .attention import NAME, Shape, caches, shape_of, windows_of
+from .buffers import Buffers
+from .checksums import Checksums
+from .device_step import DeviceStep, DeviceSteps, StepInput
 from .errors import UnsupportedModel, UsageError
-from .graphs import FixedCall
+from .graphs import FixedCall, GraphPool
+from .interfaces import Acceptance, AcceptRule, Draft, Verify
 from .linear_attention import Places, fix_linear_layers
 from .linear_past import Past
 from .packing import can_pack, pack
@@ -106,32 +110,6 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Buffers:
-    """The buffers of one sequence, all of them device tensors that stay in place."""
-
-    prepared: Prepared
-    kv: list[tuple[Tensor, Tensor]]
-    pointer: Tensor
-    columns: Tensor
-    hidden_layers: tuple[int, ...]
-    num_states: int = 0
-    """Of a linear layer's ring."""
-
-    def forward(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
-        """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
-        The logits are those of the model's own forward, with whatever it does to them."""
-        model = self.prepared.model
-        at = self.pointer + self.columns[: ids.shape[1]]
-        shape = self.prepared.shape
-        places = None if shape.linear is None else Places.of(at, shape.linear, self.num_states, chunked=not want_logits)
-        state = StepState(at, self.kv, additive_masks(shape, at, self.columns, self.prepared.dtype), seen, places)
-        run = model if want_logits else model.get_decoder()
-        out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
-        hidden = torch.cat([out.hidden_states[layer][0] for layer in self.hidden_layers], dim=-1) if self.hidden_layers else None
-        return out.logits[0] if want_logits else None, hidden
-
-
 class StaticTarget:
     """One sequence's state over shared weights. Implements `interfaces.Target`.
 
@@ -139,9 +117,19 @@ class StaticTarget:
     hidden_layers: indices into transformers' `hidden_states` (0: embeddings) whose rows `extend` returns side by side.
     reach: tokens by which a rollback may go back beyond the widest step and still be a pointer's move where the model has linear layers, at the
     price of a state each; further back it computes all tokens again, with the same bits.
+    pool: graph memory that the race shares. whole_steps: whether rules may be judged on the device (None: on CUDA alone); see `verifier`.
     """
 
-    def __init__(self, prepared: Prepared, length: int, widths: Sequence[int], hidden_layers: Sequence[int] = (), reach: int = 0) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        length: int,
+        widths: Sequence[int],
+        hidden_layers: Sequence[int] = (),
+        reach: int = 0,
+        pool: GraphPool | None = None,
+        whole_steps: bool | None = None,
+    ) -> None:
         if not widths or min(widths) < 1 or max(widths) > length:
             raise UsageError(f"widths must be between 1 and the cache length {length}, not {list(widths)}")
         if length > prepared.shape.max_length + max(widths) + LENGTH_BUCKET:
@@ -153,11 +141,15 @@ class StaticTarget:
         self.kv = caches(prepared.shape, length, num_states, prepared.dtype, device)
         self._past = None if prepared.shape.linear is None else Past(num_states)
         self._columns = torch.arange(length, device=device)
-        self._pointer = torch.zeros(1, dtype=torch.long, device=device)
-        self._ids = {width: torch.zeros(1, width, dtype=torch.long, device=device) for width in self.widths}
+        self._input = StepInput(max(self.widths), device)
+        self._pointer = self._input.pointer
+        self._ids = {width: self._input.ids(width) for width in self.widths}
         self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers, num_states)
-        self._steps = {width: FixedCall(partial(self._buffers.forward, self._ids[width], True), device) for width in self.widths}
-        self._checksum_weights: Tensor | None = None
+        self._pool = pool or GraphPool(device)
+        self._steps = {width: FixedCall(partial(self._buffers.forward, self._ids[width], True), device, self._pool, f"the step of width {width}") for width in self.widths}
+        allowed = device.type == "cuda" if whole_steps is None else whole_steps
+        self._whole = DeviceSteps(partial(self._buffers.forward, want_logits=True), self._input, self.widths, length, self._pool, allowed)
+        self.checksums = Checksums()
 
     @torch.inference_mode()
     def extend(self, token_ids: Sequence[int], num_logits: int, width: int | None = None) -> tuple[Tensor, Tensor | None]:
@@ -169,18 +161,39 @@ class StaticTarget:
         width = width or self.width_for(num_tokens)
         assert num_logits <= num_tokens <= width and self.length + width <= self.cache_length
         self._ids[width].copy_(torch.tensor([[*token_ids, *[0] * (width - num_tokens)]], dtype=torch.long))
-        logits, hidden = self._steps[width]()
+        logits, hidden = self._step(width)
         assert logits is not None
+        self._stepped(token_ids, width)
+        return logits[:num_logits], None if hidden is None else hidden[:num_tokens]
+
+    def _step(self, width: int) -> tuple[Tensor | None, Tensor | None]:
+        self._input.point(self.length)
+        return self._steps[width]()
+
+    def _stepped(self, token_ids: Sequence[int], width: int) -> None:
         if self._past is not None:
             self._past.stepped(token_ids, width)
-        self._point(self.length + num_tokens)
-        return logits[:num_logits], None if hidden is None else hidden[:num_tokens]
+        self._point(self.length + len(token_ids))
+
+    def verifier(self, accept: AcceptRule) -> Verify | None:
+        """See `interfaces.WholeStepTarget`. From the first one on, the device hears of the pointer only with the next call."""
+        step = self._whole.under(accept)
+        return None if step is None else partial(self._verify, step)
+
+    def _verify(self, step: DeviceStep, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
+        token_ids = (token, *draft.token_ids)
+        width = self.width_for(len(token_ids))
+        assert self.length + width <= self.cache_length
+        acceptance, logits, hidden = step.call(width, self.length, position, token_ids)
+        self._stepped(token_ids, width)
+        return acceptance, logits[: len(token_ids)], None if hidden is None else hidden[: len(token_ids)]
 
     def _prefill(self, token_ids: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         assert self.length + len(token_ids) <= self.cache_length
         hidden = []
         for start in range(0, len(token_ids), PREFILL_CHUNK):
             chunk = token_ids[start : start + PREFILL_CHUNK]
+            self._input.point(self.length)
             _, rows = self._buffers.forward(torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False)
             if self._past is not None:
                 self._past.prefilled(chunk)
@@ -221,7 +234,8 @@ class StaticTarget:
 
     def _point(self, length: int) -> None:
         self.length = length
-        self._pointer.fill_(length)
+        if not self._whole.made:
+            self._input.point(length)
 
     def states(self) -> list[Tensor]:
         """Per linear layer the state [heads, key_dim, value_dim] and the last inputs [kernel - 1, conv_dim] at the pointer: besides keys and values all
@@ -229,6 +243,7 @@ class StaticTarget:
         linear = self.prepared.shape.linear
         if linear is None:
             return []
+        self._input.point(self.length)
         places = Places.of(self._pointer, linear, self._buffers.num_states, chunked=True)
         return [part for layer in linear.layers for part in places.read(*self.kv[layer])]
 
@@ -245,30 +260,24 @@ class StaticTarget:
             torch.cuda.synchronize(self.prepared.device)
 
     @torch.inference_mode()
-    def checksums(self, logits: Tensor) -> tuple[int, ...]:
-        """Per row the sum over tokens of the row's bits times an odd 64-bit weight, modulo 2**64: any single changed bit changes it."""
-        if self._checksum_weights is None:
-            x = torch.arange(logits.shape[-1], device=logits.device) * -7046029254386353131 + 1442695040888963407
-            self._checksum_weights = (x ^ (x >> 29)) * -4658895280553007687 | 1
-        bits = logits.contiguous().view(torch.int16 if logits.element_size() == 2 else torch.int32)
-        return tuple(int((row.long() * self._checksum_weights).sum()) & (2**64 - 1) for row in bits)
-
-    @torch.inference_mode()
     def forward(self, ids: Tensor, seen: dict[int, int | None]) -> tuple[Tensor, Tensor | None]:
         """One direct forward of ids [1, n] that moves nothing, noting which window each layer asked for: to check a model."""
+        self._input.point(self.length)
         logits, hidden = self._buffers.forward(ids, True, seen)
         assert logits is not None
         return logits, hidden
 
     @torch.inference_mode()
-    def warm(self, prompt_ids: Sequence[int] = ()) -> None:
-        """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures the graphs. Leaves the sequence empty."""
+    def warm(self, prompt_ids: Sequence[int] = (), accept: AcceptRule | None = None) -> None:
+        """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures the graphs: of whole steps, if
+        lanes under rule `accept` take them. Leaves the sequence empty."""
         for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK} - self.prepared.warmed:
             self._prefill(prompt_ids[:size])
             self.prepared.warmed.add(size)
             self.jump(0)
-        for width in self.widths:
-            self._steps[width]()
+        whole = None if accept is None else self._whole.under(accept)
+        for call in (self._steps if whole is None else whole.calls).values():
+            call()
         self.synchronize()
         self.jump(0)
 
@@ -280,7 +289,7 @@ class StaticTarget:
         for round_ in range(rounds + 1):
             for width in self.widths:
                 started = time.perf_counter()
-                self._steps[width]()
+                self._step(width)
                 self.synchronize()
                 if round_:
                     seconds[width].append(time.perf_counter() - started)

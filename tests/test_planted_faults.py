@@ -13,7 +13,7 @@ from fakes import Adversarial, Empty, FakeTarget, Random, checksums_of, run, tok
 from tiny import DTYPES, LENGTH, NAMES, fresh, lane, prepared, random_ids
 from transformers import AttentionInterface
 
-from engine import accept, attention, target
+from engine import accept, attention, buffers
 from engine.errors import UnsupportedModel
 from engine.events import Event, Finished, Step
 from engine.exactness import probe
@@ -166,12 +166,12 @@ def test_padding_that_is_not_masked_is_caught(name, dtype, monkeypatch):
     """Every row of a step sees all its rows: drafts that will be rejected, and padding."""
     race = Real(prepared(name, dtype))
     assert race.verdict().kind == "identical_bits"
-    masks = target.additive_masks
+    masks = buffers.additive_masks
 
     def unmasked(shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype) -> dict[int | None, torch.Tensor]:
         return {window: mask.masked_fill((columns >= at[0]) & (columns <= at[-1]), 0.0) for window, mask in masks(shape, at, columns, kind).items()}
 
-    monkeypatch.setattr(target, "additive_masks", unmasked)
+    monkeypatch.setattr(buffers, "additive_masks", unmasked)
     assert caught(race.verdict())
     with pytest.raises(UnsupportedModel):
         prepare(fresh(name, dtype))
@@ -183,12 +183,12 @@ def test_a_stale_draft_left_visible_is_caught(name, dtype, few_rows, monkeypatch
     race = Real(prepared(name, dtype))
     narrow = next(w for w in (2, 3, 4, WIDE) if any({w, WIDE} <= set(c) for c in probe(race.model, LENGTH, (w, WIDE)).classes))
     assert narrow < WIDE and race.verdict((narrow, WIDE), (narrow,)).kind == "identical_bits"
-    masks = target.additive_masks
+    masks = buffers.additive_masks
 
     def leaky(shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype) -> dict[int | None, torch.Tensor]:
         return {window: mask.masked_fill((columns > at[-1]) & (columns <= at[-1] + 2), 0.0) for window, mask in masks(shape, at, columns, kind).items()}
 
-    monkeypatch.setattr(target, "additive_masks", leaky)
+    monkeypatch.setattr(buffers, "additive_masks", leaky)
     assert caught(race.verdict((narrow, WIDE), (narrow,)))
 
 

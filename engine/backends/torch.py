@@ -19,6 +19,7 @@ from ..drafters.auto import AutoDrafter
 from ..errors import RaceError, UsageError
 from ..events import Event, Finished, LaneEvent, Prompt, Step
 from ..exactness import explain, probe_cached
+from ..graphs import GraphPool
 from ..interfaces import AcceptRule, Drafter
 from ..progress import Progress, silent
 from ..race import race
@@ -64,12 +65,13 @@ class TorchRace:
         self.end_ids = end_token_ids(loaded.model.config, loaded.model.generation_config, loaded.tokenizer)
         self.sampler = Sampler(spec.params, self.prepared.vocab_size, self.prepared.device)
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.pool = GraphPool(self.prepared.device)
         self.plan, self.classes, self.length = self._plan_widths()
         self.roofline = self._roofline()
         self.lanes = {lane.name: self._build(lane) for lane in spec.lanes}
         self.progress("warming up every lane", None)
         for lane in self.lanes.values():
-            lane.target.warm(prompt.token_ids[:-1])
+            lane.target.warm(prompt.token_ids[:-1], lane.accept)
             self._calibrate(lane)
 
     def _check_fits(self) -> None:
@@ -102,7 +104,7 @@ class TorchRace:
         import torch
 
         known: dict[int, float] = self.loaded.attached(("seconds", length, tuple(widths), torch.get_num_threads()), dict)
-        target = StaticTarget(self.prepared, length, widths)
+        target = StaticTarget(self.prepared, length, widths, pool=self.pool)
         for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(self.prompt.token_ids)).items():
             known[width] = min(value, known.get(width, value))
         return dict(known)
@@ -135,9 +137,10 @@ class TorchRace:
             progress=self.progress,
             keep_logits=accept.guarantee == "same distribution",
             auto_k=lane.k == AUTO,
+            pool=self.pool,
         )
         drafter = make(lane.drafter, context)
-        target = StaticTarget(self.prepared, self.length, widths, drafter.hidden_layers)
+        target = StaticTarget(self.prepared, self.length, widths, drafter.hidden_layers, pool=self.pool)
         if lane.k == AUTO:
             step_s = [self.seconds[target.width_for(num + 1)] for num in range(k + 1)]
             drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..events import Prompt
+    from ..graphs import GraphPool
     from ..progress import Progress
     from ..spec import SamplingParams
 
@@ -40,7 +41,7 @@ class DrafterContext:
     with, `sample(logits row [vocab], position in the completion) -> id`: under rule `coupled` the race's own choice, so that its noise is the
     target's. reference: the target's own completion, from an untimed run. keep_logits: the lane's rule needs the distributions that
     draft tokens were picked from: `Draft.logits`. auto_k: k is the most that may ever pay and not what was asked for; a drafter with a
-    smaller limit takes that, and says so in its attribute `max_k`.
+    smaller limit takes that, and says so in its attribute `max_k`. pool: the race's memory for captured graphs, if it has one.
     """
 
     loaded: Any
@@ -53,6 +54,7 @@ class DrafterContext:
     progress: Progress
     keep_logits: bool = False
     auto_k: bool = False
+    pool: GraphPool | None = None
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 def _eagle3(name: HeadName, context: DrafterContext) -> Drafter:
     from ..heads.loading import load_head
-    from .eagle3 import Eagle3Drafter
+    from .device_heads import eagle3_drafter
 
-    return Eagle3Drafter(load_head("eagle3", name, context.loaded, context.progress), context)
+    return eagle3_drafter(load_head("eagle3", name, context.loaded, context.progress), context)
 
 
 def _dflash(name: HeadName, context: DrafterContext) -> Drafter:
     from ..heads.loading import load_head
-    from .dflash import DFlashDrafter
+    from .device_heads import dflash_drafter
 
-    return DFlashDrafter(load_head("dflash", name, context.loaded, context.progress), context)
+    return dflash_drafter(load_head("dflash", name, context.loaded, context.progress), context)
 
 
 EAGLE3 = Kind(partial(parse_name, "eagle3"), _eagle3)

@@ -1,0 +1,150 @@
+"""Drafters with a head whose drafts stay on the device until they are whole, for CUDA: an EAGLE-3 chain is two graphs and one read, a DFlash block is one graph
+and one read. The drafts are those of the classes that they are made from, which on the CPU pick row by row and compute no row too many. Tests
+run them by direct calls. Not yet measured on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graphs import FixedCall, GraphPool
+from ..heads.dflash import DFlashHead
+from ..heads.eagle3 import Eagle3Head
+from ..sampling import Sampler
+from . import DrafterContext
+from .device_picks import DevicePicks, checked, sampler_for
+from .dflash import DFlashDrafter
+from .eagle3 import Eagle3Drafter
+from .head_drafter import GoOn, HeadDrafter
+
+
+class DeviceDrafter(HeadDrafter):
+    """What both share: picking inside their fixed calls."""
+
+    def __init__(self, head: Any, context: DrafterContext, sampler: Sampler) -> None:
+        prepared = context.loaded.prepared
+        self._pool = context.pool or GraphPool(prepared.device)
+        self._num_prompt = _place(context)
+        max_k = max(1, context.k)
+        self._picks = DevicePicks(sampler, head.target_ids, max_k, context.length + max_k, prepared.device)
+        super().__init__(head, context)
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
+        self._num_prompt.fill_(len(prompt_ids))
+        super().prefill(prompt_ids, hidden)
+
+    def _fixed(self, function: Callable[[], Any]) -> FixedCall[Any]:
+        return FixedCall(function, self._device, self._pool, f"the draft of {type(self.head).__name__}")
+
+    def _pick_on_device(self, rows: Tensor, places: Tensor, first: Tensor) -> Tensor:
+        """`first` [1]: where the draft's first token stands in the text. See DevicePicks."""
+        return self._picks.pick(rows, places, (first - self._num_prompt).clamp(min=0))
+
+
+class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
+    """`_first` is the last row that the target's states are there for, and the one that the draft's first token comes out of; `_known` how many rows the
+    cache holds already."""
+
+    def __init__(self, head: Eagle3Head, context: DrafterContext, sampler: Sampler) -> None:
+        self._known, self._first = _place(context), _place(context)
+        super().__init__(head, context, sampler)
+        self._whole_chain = self._fixed(self._whole_chain_step)
+        with torch.inference_mode():
+            self._whole_chain()
+
+    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
+        end = self._num_tokens - 1
+        if end == 0:
+            return [], []
+        self._num_rows = min(self._num_rows, end - 1)
+        self._known.fill_(self._num_rows)
+        self._first.fill_(end - 1)
+        self._catch_up[self._rows_for(end - self._num_rows)]()
+        self._num_rows = end
+        if go_on is not None:
+            return self._while(k, go_on), []
+        if k == self.max_k:
+            self._whole_chain()
+        else:
+            for _ in range(k - 1):
+                self._pointer += 1
+                self._chain()
+        return [checked(token_id) for token_id, _ in self._picks.read(k)], []
+
+    def _while(self, k: int, go_on: GoOn) -> list[int]:
+        """Token by token, each read as it comes: one that is not wanted costs more than to wait for the one before."""
+        drafted: list[int] = []
+        while True:
+            token_id, margin = self._picks.read(len(drafted) + 1)[-1]
+            drafted.append(checked(token_id))
+            if not go_on(margin) or len(drafted) == k:
+                return drafted
+            self._pointer += 1
+            self._chain()
+
+    def _catch_up_step(self, num_rows: int) -> Tensor:
+        self._pointer.copy_(self._known)
+        self._last.copy_(self._first - self._known)
+        row = super()._catch_up_step(num_rows)
+        self._pointer.copy_(self._first)
+        self._feed(row)
+        return row
+
+    def _chain_step(self) -> Tensor:
+        row = super()._chain_step()
+        self._feed(row)
+        return row
+
+    def _whole_chain_step(self) -> Tensor:
+        """All of a chain but its first token."""
+        for place in range(1, self.max_k):
+            self._pointer.copy_(self._first + place)
+            self._chain_step()
+        return self._token
+
+    def _feed(self, row: Tensor) -> None:
+        self._token.copy_(self._pick_on_device(row[None], self._pointer - self._first, self._first + 2)[None])
+
+
+class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
+    """Every row of a block is picked from, however many are asked for."""
+
+    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
+        start = self._num_tokens - 1
+        self._num_rows = min(self._num_rows, start)
+        self._rows.fill_(self._num_rows)
+        self._start.fill_(start)
+        self._forward[self._rows_for(start - self._num_rows)]()
+        self._num_rows = start
+        return [checked(token_id) for token_id, _ in self._picks.read(k)], []
+
+    def _forward_step(self, num_rows: int) -> Tensor:
+        rows = super()._forward_step(num_rows)
+        self._pick_on_device(rows, self.buffers.columns[: len(rows)], self._start + 1)
+        return rows
+
+
+def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | None = None) -> Eagle3Drafter:
+    """The drafter of a head; its drafts stay on the device where that is possible and `on_device` (None: on CUDA alone)."""
+    sampler = _sampler(context, on_device)
+    return Eagle3Drafter(head, context) if sampler is None else DeviceEagle3Drafter(head, context, sampler)
+
+
+def dflash_drafter(head: DFlashHead, context: DrafterContext, on_device: bool | None = None) -> DFlashDrafter:
+    """As `eagle3_drafter`."""
+    sampler = _sampler(context, on_device)
+    return DFlashDrafter(head, context) if sampler is None else DeviceDFlashDrafter(head, context, sampler)
+
+
+def _place(context: DrafterContext) -> Tensor:
+    """A number on the device, [1]."""
+    return torch.zeros(1, dtype=torch.long, device=context.loaded.prepared.device)
+
+
+def _sampler(context: DrafterContext, on_device: bool | None) -> Sampler | None:
+    wanted = context.loaded.prepared.device.type == "cuda" if on_device is None else on_device
+    return sampler_for(context) if wanted else None

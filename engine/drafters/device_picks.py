@@ -1,0 +1,63 @@
+"""The choice of a draft's tokens where the head's logits are, so that a whole draft is read by the host at once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..errors import RaceError
+from ..host_copies import HostRead
+from ..sampling import NOT_NUMBERS, Sampler, best_columns
+from ..spec import SamplingParams
+
+if TYPE_CHECKING:
+    from . import DrafterContext
+
+IDS, MARGINS = 0, 1
+
+
+class DevicePicks:
+    """Fixed buffers for up to `max_k` tokens of a draft, by their places in it. target_ids: the target's id of each of the head's columns, or None where
+    they are equal. num_positions: as many as a completion and a draft may have."""
+
+    def __init__(self, sampler: Sampler, target_ids: Tensor | None, max_k: int, num_positions: int, device: torch.device) -> None:
+        self._sampler = sampler if target_ids is None else sampler.among(target_ids)
+        self._keys, self._target_ids, self._max_k = sampler.keys(num_positions), target_ids, max_k
+        self._picked = torch.zeros(2, max_k, dtype=torch.long, device=device)
+        self._read = HostRead(2 * max_k, device)
+
+    def pick(self, rows: Tensor, places: Tensor, position: Tensor) -> Tensor:
+        """Inside a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose first token has this position [1] in
+        the completion; keep the target's ids, and by how much each led the next best, noise included. Returns ids [n] that can be looked up."""
+        scores = self._sampler.row_scores(rows, self._keys.index_select(0, position + places))
+        best = best_columns(scores)
+        column = best.clamp(min=0)[:, None]
+        margins = scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float()
+        ids = column[:, 0] if self._target_ids is None else self._target_ids.index_select(0, column[:, 0])
+        self._picked[IDS].index_copy_(0, places, ids.masked_fill(best < 0, -1))
+        self._picked[MARGINS].index_copy_(0, places, margins[:, 0].view(torch.int32).long())
+        return ids
+
+    def read(self, num: int) -> list[tuple[int, float]]:
+        """The first `num` tokens and their margins; the one wait of a draft. A token behind one that is no number is not to be looked at: see `checked`."""
+        numbers = self._read(self._picked.view(-1))
+        margins = struct.unpack(f"{num}f", struct.pack(f"{num}i", *numbers[self._max_k : self._max_k + num]))
+        return list(zip(numbers[:num], margins, strict=True))
+
+
+def checked(token_id: int) -> int:
+    """Raises RaceError for a token that was picked from a row that is no numbers."""
+    if token_id < 0:
+        raise RaceError(NOT_NUMBERS)
+    return token_id
+
+
+def sampler_for(context: DrafterContext) -> Sampler | None:
+    """What a draft can be picked with on the device; None where it must be picked row by row, or where its logits are asked for."""
+    device = context.loaded.prepared.device
+    sample: Callable | None = context.sample or Sampler(SamplingParams(), context.loaded.prepared.vocab_size, device)
+    return sample if isinstance(sample, Sampler) and sample.picks_rows and not context.keep_logits else None
