@@ -133,10 +133,10 @@ def _touched(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) ->
 
 def additive_masks(shape: Shape, at: Tensor, columns: Tensor, dtype: torch.dtype) -> dict[int | None, Tensor]:
     """Per window a mask [groups * W, S]: 0 where row r, at position at[r % W], may look, -inf elsewhere."""
-    rows = at.repeat(shape.groups)[:, None]
-    causal = columns <= rows
+    rows = at.expand(shape.groups, -1).reshape(-1, 1)
+    later = columns > rows
     masks: dict[int | None, Tensor] = {}
     for window in shape.windows:
-        seen = causal if window is None else causal & (columns > rows - window)
-        masks[window] = torch.zeros(seen.shape, dtype=dtype, device=at.device).masked_fill_(~seen, -torch.inf)
+        hidden = later if window is None else later | (columns <= rows - window)
+        masks[window] = torch.zeros(hidden.shape, dtype=dtype, device=at.device).masked_fill_(hidden, -torch.inf)
     return masks

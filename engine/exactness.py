@@ -30,7 +30,7 @@ from .target import Prepared, StaticTarget
 from .widths import WidthClasses
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 2
+PROBE_VERSION = 3
 MIN_ROWS = 16
 
 

@@ -21,6 +21,7 @@ from .buffers import Buffers
 from .checksums import Checksums
 from .device_step import DeviceStep, DeviceSteps, StepInput
 from .errors import UnsupportedModel, UsageError
+from .fused_decoder import fuse
 from .graphs import FixedCall, GraphPool
 from .interfaces import Acceptance, AcceptRule, Draft, Verify
 from .linear_attention import Places, fix_linear_layers
@@ -81,6 +82,7 @@ def _prepare(model: PreTrainedModel, packed: bool | None) -> Prepared:
 
     model.set_attn_implementation(NAME)
     fix_linear_layers(model)
+    fuse(model)
     if packed is None:
         packed = device.type == "cpu" and can_pack(dtype)
     if packed:

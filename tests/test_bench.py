@@ -28,7 +28,7 @@ from engine.bench.table import against_peers, print_report, rows
 from engine.drafters.ngram import NgramDrafter
 from engine.interfaces import Acceptance
 from engine.progress import silent
-from engine.spec import LaneSpec, SamplingParams
+from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +63,7 @@ def test_the_object_is_the_contract(report):
     assert list(report["widths"]) == list(map(str, CURVE)) and min(report["widths"].values()) > 0
     assert report["bandwidth_share"] is None or 0 < report["bandwidth_share"] <= 1
     assert report["host_gap"]["num_steps"] > 0 and report["versions"]["torch"] == torch.__version__ and report["settings"]["num_prompts"] == 2
+    assert report["settings"]["k"] == {"ngram": 7, DRAFT: "auto", "synthetic:0.7": 7}
     assert report["stock_widths"].keys() == {"1", "8", "16"} and report["num_tokens"] == sum(row["num_tokens"] for row in report["rows"])
 
 
@@ -104,11 +105,12 @@ def test_the_order_alternates(monkeypatch):
     assert all(s.num_tokens == race.num_tokens for race in raced for s in samples if (s.prompt, s.repeat) == (race.samples[0].prompt, race.samples[0].repeat))
 
 
-@given(st.lists(st.sampled_from(["ngram", "synthetic:0.5", "eagle3:x"]), unique=True, min_size=1), st.booleans())
-def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, backwards):
-    """A lane would be missing in every second race; or `synthetic` draft what the plain lane's width writes."""
-    lanes = lane_specs(drafters, 7, backwards)
+@given(st.lists(st.sampled_from(["ngram", "synthetic:0.5", "eagle3:x", "draft_model:y"]), unique=True, min_size=1), st.none() | st.integers(1, 9) | st.just(AUTO), st.booleans())
+def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backwards):
+    """A lane would be missing in every second race, or draft another number than was asked for; or `synthetic` draft what the plain lane's width writes."""
+    lanes = lane_specs(drafters, k, backwards)
     assert {lane.name for lane in lanes} == {"plain", "baseline", *drafters} and len(lanes) == 2 + len(drafters)
+    assert all(lane.k == (k or (AUTO if lane.name == "draft_model:y" else 7)) for lane in lanes if lane.drafter != "none")
     assert lanes[-1].width == "auto" and next(lane for lane in lanes if lane.name == "plain").width == "fastest"
 
 

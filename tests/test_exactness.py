@@ -210,14 +210,15 @@ def test_one_bit_in_one_row_in_one_key_is_enough(few_rows):
     clean = prepared("llama")
     whole = probe(clean, LENGTH, (4, 8))
     model = prepare(fresh("llama"))
-    projection = model.model.model.layers[-1].self_attn.k_proj
+    attention = model.model.model.layers[-1].self_attn
+    projection, first_key = attention.qkv, attention.num_heads * attention.head_dim
     inner = projection.forward
 
     def forward(x: Tensor) -> Tensor:
-        keys = inner(x).clone()
+        rows = inner(x).clone()
         if x.shape[-2] == 8:
-            keys[..., 0] = last_bit(keys[..., 0], True)
-        return keys
+            rows[..., first_key] = last_bit(rows[..., first_key], True)
+        return rows
 
     projection.forward = forward
     assert whole.classes == ((4, 8),)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine import drafters
 from engine.drafters.auto import AutoDrafter
-from engine.drafters.hybrid import MIN_MATCH, HybridDrafter, parts_of
+from engine.drafters.hybrid import HybridDrafter, parts_of
 from engine.drafters.ngram import NgramDrafter
 from engine.errors import UsageError
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .lanes import Raced, Sample
     from .peers import Peers
 
-DRAFT_MODEL = "draft_model"
 PASSES = 2
 MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
 
@@ -74,7 +73,7 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
     from .. import environment
     from ..loading import DEFAULT_TARGET, load
     from ..threads import settle
-    from .lanes import lane_specs
+    from .lanes import k_of, lane_specs
 
     loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
     if options.threads is None:
@@ -107,7 +106,7 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
             "num_prompts": len(chosen),
             "repeats": size.repeats,
             "max_new_tokens": size.tokens,
-            "k": options.k,
+            "k": {drafter: k_of(drafter, options.k) for drafter in drafters},
             "temperature": params.temperature,
             "seed": params.seed,
             "drafters": list(drafters),
@@ -164,7 +163,7 @@ def rounds(
     peers: Peers | None,
     chosen: Sequence[tuple[BenchPrompt, Prompt]],
     drafters: Sequence[str],
-    k: int | str,
+    k: int | str | None,
     repeats: int,
     params: SamplingParams,
     notes: list[str],
@@ -224,6 +223,7 @@ def _encoded(loaded: LoadedModel, items: Sequence[BenchPrompt], num_new: int, no
 def _peers(loaded: LoadedModel, drafters: Sequence[str], size: Size, params: SamplingParams, chosen: Sequence[tuple[BenchPrompt, Prompt]], notes: list[str], progress: Progress) -> Peers | None:
     """transformers on copies of its own, warmed: `prepare` changes a model in place. None, and a note, where there is no memory for them."""
     from ..loading import load
+    from .lanes import DRAFT_MODEL
     from .peers import COMPILED, NAMES, Peers, compiler_missing
 
     names = [name for name in NAMES if name != COMPILED or size.compiled]
@@ -245,6 +245,7 @@ def _peers(loaded: LoadedModel, drafters: Sequence[str], size: Size, params: Sam
 
 def _pairs(drafters: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
     """Which lane is held against which peers."""
+    from .lanes import DRAFT_MODEL
     from .peers import ASSISTED, PLAIN_PEERS, PROMPT_LOOKUP
 
     pairs: list[tuple[str, Sequence[str]]] = [("plain", PLAIN_PEERS)]
@@ -275,7 +276,7 @@ BENCH = Command(
         TARGET,
         option("--drafter", metavar="D", type=words, nargs="+", action="extend", help="drafters, name or name:argument, a lane each (default ngram)"),
         option("--kinds", metavar="K", type=one_of(KINDS), nargs="+", action="extend", help=f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)"),
-        option("--k", metavar="K", type=_k, default=7, help="draft tokens a step, or auto (default 7)"),
+        option("--k", metavar="K", type=_k, help="draft tokens a step, or auto (default 7; of draft models auto)"),
         option("--quick", action="store_true", help="a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores"),
         option("--prompts", metavar="N", type=integer(1, 164), help=f"prompts of each kind, as far as there are so many (default {FULL.prompts})"),
         option("--repeats", metavar="N", type=integer(1, 1000), help=f"rounds over all prompts (default {FULL.repeats})"),

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..backends.torch import PLAIN, REFERENCE, TorchRace
+from ..drafters import parse
 from ..errors import RaceError, UsageError
 from ..events import Failed, LaneEvent, Prompt, Step, steps
 from ..metrics import disturbance, lane_metrics, percentile, ratio, speedup
 from ..progress import Progress, silent
-from ..spec import LaneSpec, RaceSpec, SamplingParams
+from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
 from ..verdict import compare
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Widths of the verify-cost curve."""
 GAP_TOKENS = 32
+DEFAULT_K = 7
+DRAFT_MODEL = "draft_model"
 IDENTICAL = ("identical_bits", "identical_tokens")
 
 
@@ -59,11 +62,17 @@ class Raced:
     differences: tuple[str, ...]
 
 
-def lane_specs(drafters: Sequence[str], k: int | str, backwards: bool) -> tuple[LaneSpec, ...]:
-    """The lanes of a race: plain, baseline, one a drafter, called as it is; or in the opposite order, but an exact lane is always last (what
-    `synthetic` drafts is decoded at its width)."""
+def k_of(drafter: str, k: int | str | None) -> int | str:
+    """Draft tokens a step of a lane: k, or where none was asked for DEFAULT_K, and `auto` for a draft model, whose step costs a good part of the
+    target's and whose peer stops too where it is not sure."""
+    return k or (AUTO if parse(drafter)[0] == DRAFT_MODEL else DEFAULT_K)
+
+
+def lane_specs(drafters: Sequence[str], k: int | str | None, backwards: bool) -> tuple[LaneSpec, ...]:
+    """The lanes of a race: plain, baseline, one a drafter, called as it is, at its `k_of`; or in the opposite order, but an exact lane is always last
+    (what `synthetic` drafts is decoded at its width)."""
     plain, baseline = LaneSpec(PLAIN, width="fastest"), LaneSpec(REFERENCE)
-    drafting = [LaneSpec(drafter, drafter, k) for drafter in drafters]
+    drafting = [LaneSpec(drafter, drafter, k_of(drafter, k)) for drafter in drafters]
     return (*reversed(drafting), plain, baseline) if backwards else (plain, baseline, *drafting)
 
 

@@ -135,6 +135,12 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}x"
 
 
+def _ks(by_drafter: Mapping[str, int | str]) -> str:
+    if len(set(by_drafter.values())) == 1:
+        return str(next(iter(by_drafter.values())))
+    return ", ".join(f"{k} ({drafter})" for drafter, k in by_drafter.items())
+
+
 def _circumstances(report: Mapping[str, Any]) -> str:
     device, settings, versions = report["device"], report["settings"], report["versions"]
     parts = (
@@ -142,7 +148,7 @@ def _circumstances(report: Mapping[str, Any]) -> str:
         f"{device['type']}: {device['name']}, threads: {device['threads']}",
         ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
         f"commit {report['commit']}" if report["commit"] else "",
-        f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} tokens each, k {settings['k']}",
+        f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} tokens each, k {_ks(settings['k'])}",
         f"temperature {settings['temperature']:g}, seed {settings['seed']}",
         f"{report['num_tokens']} tokens timed in {report['elapsed_s']:.0f} s",
     )
