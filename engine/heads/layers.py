@@ -44,10 +44,10 @@ class MLP(nn.Module):
         size, inner, bias = config.hidden_size, config.intermediate_size, bool(getattr(config, "mlp_bias", False))
         self.gate_proj, self.up_proj = nn.Linear(size, inner, bias=bias), nn.Linear(size, inner, bias=bias)
         self.down_proj = nn.Linear(inner, size, bias=bias)
-        self.act = ACT2FN[config.hidden_act]
+        self.act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Attention(nn.Module):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UsageError
+from ..fused import fuse_layers
 from ..quiet import quiet
 from ..sources import DEFAULT_TARGET, find
 from . import dflash, eagle3
@@ -22,7 +23,7 @@ BUNDLED = Path(__file__).resolve().parent.parent.parent / "assets" / "heads"
 
 
 def load_head(kind: str, name: HeadName, target: LoadedModel, progress: Progress) -> Any:
-    """An Eagle3Head or DFlashHead for that target, its linears packed where the target's are. Raises UsageError naming what does not fit."""
+    """An Eagle3Head or DFlashHead for that target, its norms and MLPs fused, its linears packed where the target's are. Raises UsageError naming what does not fit."""
     return target.attached((kind, name), lambda: _load(kind, name, target, progress))
 
 
@@ -39,6 +40,7 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     head.to(prepared.device, prepared.dtype)
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):
         head.embed_tokens = None  # a copy of the target's, as most are
+    fuse_layers(head)
     if prepared.packed:
         from ..packing import pack
 
