@@ -282,3 +282,25 @@ def test_the_row_is_not_changed():
         Sampler(SamplingParams(temperature=0.8, top_k=50, top_p=0.9), 2000, "cpu")(row, 3)
         Sampler(SamplingParams(), 2000, "cpu")(row, 3)
         assert np.array_equal(row.float().numpy(), before.float().numpy())
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.integers(1, 3000), st.sampled_from([0.05, 1.0, 4.0, 12.0, 40.0]), st.sampled_from([0.3, 0.8, 1.5]), st.sampled_from(DTYPES), st.booleans())
+def test_only_tokens_that_cannot_win_go_without_noise(seed, position, size, spread, temperature, dtype, cut):
+    """A word with a poor logit and great noise would be passed over: another distribution, and other tokens than a device that looks at all of them."""
+    row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
+    if cut:
+        row[torch.rand(size, generator=torch.Generator().manual_seed(position)) < 0.5] = -torch.inf
+        assume(bool((row > -torch.inf).any()))
+    sampler = Sampler(SamplingParams(temperature, seed=seed), size, "cpu")
+    assert sampler(row, position) == first_argmax(sampler.scores(row, position))
+
+
+def test_noise_has_a_bound_and_a_smaller_one_would_be_noticed(monkeypatch):
+    """The bound would be a guess, or the test above could not fail."""
+    assert -np.log(-np.log1p(-0.5 * 2.0**-32)) < sampling.MAX_NOISE
+    row = torch.cat([torch.tensor([12.0]), torch.zeros(4000)])
+    sampler = Sampler(SamplingParams(1.0, seed=1), len(row), "cpu")
+    whole = [first_argmax(sampler.scores(row, position)) for position in range(300)]
+    assert [sampler(row, position) for position in range(300)] == whole and len(set(whole)) > 2
+    monkeypatch.setattr(sampling, "MAX_NOISE", 8.0)
+    assert [sampler(row, position) for position in range(300)] != whole
