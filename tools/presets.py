@@ -27,13 +27,14 @@ def main() -> None:
     parser.add_argument("--lanes", nargs="+", default=["ngram@7", "ngram@auto", "eagle3@auto", "hybrid:ngram+eagle3@auto"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--only", nargs="+", metavar="ID", default=[])
     parser.add_argument("--record", nargs="*", metavar="ID")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     from engine.loading import load
 
     loaded = load()
-    presets = json.loads(PRESETS.read_text())
+    presets = [preset for preset in json.loads(PRESETS.read_text()) if not options.only or preset["id"] in options.only]
     if options.record is not None:
         for preset in presets:
             if not options.record or preset["id"] in options.record:
