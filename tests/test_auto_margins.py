@@ -15,7 +15,6 @@ from tiny import TRAINED
 
 from engine.backends.torch import TorchRace
 from engine.drafters.auto import AutoDrafter
-from engine.events import Failed, Step
 from engine.interfaces import Draft
 from engine.spec import MAX_AUTO_K, RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
@@ -61,9 +60,14 @@ def test_a_drafter_is_stopped_where_it_is_not_sure():
 
 def test_margins_are_not_asked_for_where_they_would_bias():
     """Under rejection a length that depends on what was drafted would change the odds of what is written."""
+    truth, asked = text(0), []
+    drafter = Sure(truth, FakeClock(), 0.0, 0, True)
+    drafter.propose = lambda token_ids, hidden, k: Draft(tuple(truth[len(token_ids) - 1 :][:k]))
+    drafter.propose_while = lambda *arguments: asked.append(arguments) or Draft()
+    _, drafted = decode_s(AutoDrafter(drafter, COSTS, FakeClock(), by_margin=False), FakeClock(), [1], truth, MAX_AUTO_K)
+    assert any(drafted) and not asked
     loaded = trained()
-    lanes = [replace(lane, rule="rejection") if lane.name == "speculative" else lane for lane in standard_lanes(f"eagle3:{TRAINED.parent / 'eagle3'}", "auto")]
-    race = TorchRace(loaded, RaceSpec(tuple(lanes), SamplingParams(0.8, seed=3, max_new_tokens=24)), encode_prompt(loaded.tokenizer, PROMPTS[0], False))
-    race.lanes["speculative"].drafter.drafters[0].propose_while = None
-    events = list(race.events())
-    assert not [e for e in events if isinstance(e.event, Failed)] and any(isinstance(e.event, Step) and e.event.drafted for e in events if e.lane == "speculative")
+    for rule, by_margin in (("rejection", False), ("coupled", True)):
+        lanes = [replace(lane, rule=rule) if lane.name == "speculative" else lane for lane in standard_lanes(f"eagle3:{TRAINED.parent / 'eagle3'}", "auto")]
+        race = TorchRace(loaded, RaceSpec(tuple(lanes), SamplingParams(0.8, seed=3, max_new_tokens=24)), encode_prompt(loaded.tokenizer, PROMPTS[0], False))
+        assert race.lanes["speculative"].drafter.by_margin == by_margin

@@ -42,7 +42,7 @@ class AutoDrafter:
         self.drafters: tuple[Drafter, ...] = getattr(drafter, "parts", (drafter,))
         self.hidden_layers = drafter.hidden_layers
         self.synthetic = bool(getattr(drafter, "synthetic", False))
-        self._step_s, self._clock, self._by_margin = tuple(step_s), clock, by_margin
+        self._step_s, self._clock, self.by_margin = tuple(step_s), clock, by_margin
         self._draft_s = tuple(DraftTime() for _ in self.drafters)
         self._start(0)
 
@@ -62,7 +62,7 @@ class AutoDrafter:
             drafter.prefill(prompt_ids, _rows(drafter, hidden))
 
     def _start(self, num_tokens: int) -> None:
-        self._parts = [_Part(drafter, draft_s, self._step_s, self._clock, self._by_margin) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True)]
+        self._parts = [_Part(drafter, draft_s, self._step_s, self._clock, self.by_margin) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True)]
         self._num_tokens, self._num_steps = num_tokens, 0
         self._written, self._time_s = float(RATE_PRIOR), RATE_PRIOR * self._step_s[0]
         self._last_s = self._step_s[0]
