@@ -24,7 +24,7 @@ from engine.loading import LoadedModel, load
 from engine.progress import silent
 from engine.training.features import Features, extract
 from engine.training.heads import Design, TargetWeights, begin_from, default_layers, likely_words, new_head, new_spec, save_head
-from engine.training.losses import dflash_loss, eagle3_loss, mean_length
+from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, dflash_loss, eagle3_loss, mean_length
 from engine.training.prompts import MAKERS, prompts
 from engine.training.texts import texts_of
 from engine.training.trainer import Schedule, Trainer
@@ -86,7 +86,7 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
     else:
         alphas = dflash_loss(head, batch, output, rope, torch.tensor([p - 1 for p in places]), 4.0)[1]
 
-    target_p = torch.log_softmax(batch.last[0] @ output.T, -1)
+    target_p = torch.softmax(batch.last[0] @ output.T / TEMPERATURE, -1)
     column = {int(t): i for i, t in enumerate(head.target_ids)}
     for place, alpha in zip(places, alphas, strict=True):
         prompt = ids[:place]
@@ -96,8 +96,8 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
         drafter._choose = lambda row, offset, truth=truth: truth[offset]  # the true tokens, as training feeds them
         drafter.prefill(prompt, batch.hidden[0, : place - 1])
         logits = drafter.propose(prompt, None, k).logits[:, head.target_ids]
-        p = target_p[place - 1 : place - 1 + k].exp()
-        torch.testing.assert_close(torch.minimum(p, logits.softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0)
+        p = target_p[place - 1 : place - 1 + k]
+        torch.testing.assert_close(torch.minimum(p, (logits / TEMPERATURE).softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0)
     assert len(column) == WORDS
 
 
@@ -226,6 +226,24 @@ def test_the_standard_library_is_at_hand():
     assert len(texts) == 40 and texts == list(itertools.islice(texts_of("builtin", 0), 40))
     with pytest.raises(UsageError, match="builtin"):
         next(texts_of("/nowhere/at/all", 0))
+
+
+def test_the_loss_is_what_it_says_and_so_is_its_slope():
+    """Training would run down another hill than the acceptance's."""
+    generator = torch.Generator().manual_seed(3)
+    logits, other = (3 * torch.randn(5, 40, generator=generator, dtype=torch.float64) for _ in range(2))
+    p, weights = (other / TEMPERATURE).softmax(-1), torch.rand(5, generator=generator, dtype=torch.float64)
+
+    def plainly(x):
+        log_q = (x / TEMPERATURE).log_softmax(-1)
+        return (weights * (CROSS_ENTROPY * -(p * log_q).sum(-1) - torch.minimum(p, log_q.exp()).sum(-1).log())).sum()
+
+    ours, theirs = logits.float().requires_grad_(), logits.clone().requires_grad_()
+    loss, wanted = _Distance.apply(ours, p.float(), weights.float()), plainly(theirs)
+    loss.backward()
+    wanted.backward()
+    torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=1e-3, atol=1e-6)
 
 
 def test_mean_length_counts_the_targets_own_token():

@@ -10,11 +10,17 @@ from typing import Any
 from ..errors import UsageError
 
 ANY: Any = object()
+QUANTIZATION: dict[str, Any] = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False}}},
+}
+"""Matrices in 8 bits with a scale a row, see `compact.py`."""
 SPECULATORS = dict.fromkeys((
     *("architectures", "auto_map", "aux_hidden_state_layer_ids", "block_size", "draft_vocab_size", "dtype", "eagle_aux_hidden_state_layer_ids", "embed_requires_grad", "fc_norm"),
     *("has_no_defaults_at_init", "mask_token_id", "norm_before_fc", "norm_before_residual", "norm_output", "sample_from_anchor", "sliding_window_non_causal", "torch_dtype"),
-    *("speculators_config", "speculators_model_type", "speculators_version", "target_hidden_size", "transformer_layer_config"),
-), ANY)  # fmt: skip
+    *("speculators_config", "speculators_model_type", "speculators_version", "target_hidden_size", "tie_word_embeddings", "transformer_layer_config"),
+), ANY) | {"quantization_config": QUANTIZATION}  # fmt: skip
 EAGLE_CONFIG = dict.fromkeys(("eagle_aux_hidden_state_layer_ids", "norm_before_fc", "has_lm_head", "parallel_draft_heads_num_layers"), ANY) | {
     "use_aux_hidden_state": True,
     "use_input_layernorm_in_first_layer": True,

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..sources import weights_files
+from .compact import restored
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
 
 KINDS = ("eagle3", "dflash")
@@ -34,7 +35,8 @@ class HeadSpec:
 
     `windows` per layer: how far back it sees, None (or no entry) for all. EAGLE-3 and z-lab count from the row, speculators' DFlash from the block's start
     (`window_from_block`). For DFlash, `causal` per layer: whether a row of the block sees only those before it. What it embeds is scaled by
-    `embedding_scale`, its logits by `logit_scale`, then capped at `softcap`, as z-lab's heads for Gemma ask for."""
+    `embedding_scale`, its logits by `logit_scale`, then capped at `softcap`, as z-lab's heads for Gemma ask for. `tied_output`: a head without
+    output rows takes those of its words from the target's embedding."""
 
     kind: str
     layers: Any
@@ -54,6 +56,7 @@ class HeadSpec:
     softcap: float | None = None
     draft_vocab_size: int | None = None
     vocab_size: int | None = None
+    tied_output: bool = False
 
 
 def read_spec(folder: Path, kind: str, num_target_layers: int, aux: tuple[int, ...] = (), causal: bool | None = None) -> HeadSpec:
@@ -129,7 +132,16 @@ def _zlab(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
 def _eagle3(layers: Mapping[str, Any], flags: Mapping[str, Any], ids: tuple[int, ...]) -> HeadSpec:
     config = layers_config(layers, "eagle3")
     given: Any = {name: bool(flags.get(name)) for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")}
-    return HeadSpec("eagle3", config, ids, **given, windows=_windows(config), draft_vocab_size=flags.get("draft_vocab_size"), vocab_size=layers.get("vocab_size"))
+    return HeadSpec(
+        "eagle3",
+        config,
+        ids,
+        **given,
+        windows=_windows(config),
+        draft_vocab_size=flags.get("draft_vocab_size"),
+        vocab_size=layers.get("vocab_size"),
+        tied_output=flags.get("tie_word_embeddings") is True,
+    )
 
 
 def _dflash(layers: Mapping[str, Any], values: Mapping[str, Any], ids: tuple[int, ...], causal: bool | None, sliding_non_causal: bool = False, **more: Any) -> HeadSpec:
@@ -140,7 +152,7 @@ def _dflash(layers: Mapping[str, Any], values: Mapping[str, Any], ids: tuple[int
         if type(value) is not int:
             raise UsageError(f"the head's {name} is {value!r}; it must be a whole number")
     within = tuple(bool(causal) if causal is not None else window is not None and not sliding_non_causal for window in windows)
-    sizes: Any = {"draft_vocab_size": values.get("draft_vocab_size"), "vocab_size": layers.get("vocab_size")}
+    sizes: Any = {"draft_vocab_size": values.get("draft_vocab_size"), "vocab_size": layers.get("vocab_size"), "tied_output": values.get("tie_word_embeddings") is True}
     return HeadSpec("dflash", config, ids, mask_token_id=int(mask or 0), causal=within, windows=windows, **more, **sizes)
 
 
@@ -181,7 +193,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         if not isinstance(read, dict) or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in read.items()):
             raise UsageError(f"{str(path)!r} holds more than named tensors; it is not loaded")
         tensors.update(read)
-    return {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+    return restored({name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()})
 
 
 def _read_json(path: Path) -> dict[str, Any]:

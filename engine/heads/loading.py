@@ -12,6 +12,7 @@ from ..fused import fuse_layers
 from ..quiet import quiet
 from ..sources import DEFAULT_TARGET, find
 from . import dflash, eagle3
+from .compact import with_output
 from .formats import read_spec, read_tensors
 from .names import HeadName
 
@@ -34,8 +35,8 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     with quiet():
         spec, tensors = read_spec(folder, kind, prepared.shape.num_layers, name.aux, name.causal), read_tensors(folder)
     build = eagle3.build if kind == "eagle3" else dflash.build
-    head: Any = build(spec, tensors, prepared.shape.hidden_size, prepared.vocab_size)
     embedding: Any = model.get_input_embeddings().weight
+    head: Any = build(spec, with_output(tensors, spec, embedding), prepared.shape.hidden_size, prepared.vocab_size)
     head.lend(embedding, model.get_output_embeddings())
     head.to(prepared.device, prepared.dtype)
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):

@@ -12,8 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..errors import UsageError
+from ..heads.compact import OUTPUT, shrunk
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
+from ..heads.fields import QUANTIZATION
 from ..heads.formats import HeadSpec
 from .features import Features
 
@@ -145,11 +147,17 @@ def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tenso
     return head
 
 
-def save_head(head: Head, folder: Path, target_name: str, num_tokens: int, dtype: torch.dtype = torch.bfloat16) -> None:
-    """config.json and model.safetensors in the speculators format, which vLLM serves."""
+def save_head(head: Head, folder: Path, target_name: str, num_tokens: int, dtype: torch.dtype = torch.bfloat16, compact: bool = False) -> None:
+    """config.json and model.safetensors in the speculators format, which vLLM serves. compact: matrices in 8 bits, and no output rows where they are the
+    rows of the embedding that the target lent; this engine reads that."""
     folder.mkdir(parents=True, exist_ok=True)
     spec, vocab_size = head.spec, head.spec.layers.vocab_size
     tensors = {name: value.detach().to(dtype).contiguous().cpu() for name, value in head.named_parameters()}
+    tied = compact and head.target_ids is not None and torch.equal(tensors[OUTPUT], head._lent[0][head.target_ids].to(dtype).cpu())
+    if tied:
+        del tensors[OUTPUT]
+    if compact:
+        tensors = shrunk(tensors)
     draft_vocab_size = head.lm_head.out_features if hasattr(head, "lm_head") else vocab_size
     if head.target_ids is not None:
         ids = head.target_ids.cpu()
@@ -163,7 +171,8 @@ def save_head(head: Head, folder: Path, target_name: str, num_tokens: int, dtype
         "dtype": str(dtype).removeprefix("torch."),
         "draft_vocab_size": draft_vocab_size,
         "target_hidden_size": None,
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": tied,
+        **({"quantization_config": QUANTIZATION} if compact else {}),
         "transformer_layer_config": _layers(spec.layers),
         "speculators_config": {
             "algorithm": spec.kind,

@@ -1,7 +1,8 @@
 """What heads are trained to do: give the target's own distribution, at every place of the draft, from what they will know when they draft.
 
-Each loss returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at temperature 1 and over the
-head's vocabulary; None while gradients are recorded, which then cost half as much.
+Each loss returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at TEMPERATURE and over the head's
+vocabulary; None while gradients are recorded. What is lowered is the negative logarithm of that acceptance (Samarin et al. 2026, "LK losses", arXiv
+2602.23881) and a share of the cross entropy, which leads where p and q hardly meet yet.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import Rope
 from .features import Batch
 
+TEMPERATURE = 0.8
+"""Of p and q: the one that heads are judged at."""
+CROSS_ENTROPY = 0.3
+"""Its weight beside the negative log acceptance."""
+TINY = 1e-6
+
 
 def eagle3_loss(head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_steps: int, decay: float = 0.9) -> tuple[Tensor, Tensor | None]:
-    """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, as a chain of drafts does; the mean over steps of the cross entropy
-    against the target, step j weighted by decay ** j.
+    """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, as a chain of drafts does; the mean over steps of the loss against the
+    target, step j weighted by decay ** j.
 
     output [draft vocabulary, size]: the target's output rows of the head's words. Row i of step j stands for the j-th token drafted after row i: it
     sees the target's rows up to i and its own chain."""
     ids, (_, num_tokens) = batch.ids, batch.ids.shape
     num_rows = num_tokens - num_steps - 1
     with torch.no_grad():
-        p = (batch.last @ output.T).float().softmax(-1)
+        p = _probabilities(batch.last @ output.T)
     hidden = head.fuse(batch.hidden)[:, :num_rows]
     causal = torch.ones(num_rows, num_rows, dtype=torch.bool, device=ids.device).tril()
     valid = batch.valid
@@ -64,8 +71,8 @@ def chain_attention(query: Tensor, chain: list[tuple[Tensor, Tensor]], causal: T
 
 
 def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anchors: Tensor, decay: float) -> tuple[Tensor, Tensor | None]:
-    """Blocks at `anchors` [n] (places in the windows, the same in all of them), each seeing the context before its anchor and itself; the cross
-    entropy against the target given the true tokens before, the i-th drafted token weighted by exp(-(i - 1) / decay)."""
+    """Blocks at `anchors` [n] (places in the windows, the same in all of them), each seeing the context before its anchor and itself; the loss
+    against the target given the true tokens before, the i-th drafted token weighted by exp(-(i - 1) / decay)."""
     ids, spec, size = batch.ids, head.spec, head.spec.block_size
     num_tokens = ids.shape[1]
     places = anchors[:, None] + torch.arange(size, device=ids.device)
@@ -88,38 +95,54 @@ def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anch
     out = head.block(head.embed(inputs.flatten(1)), tuple(part[None, rows] for part in rope), attend)  # type: ignore[arg-type]
     out = out.view(len(ids), len(anchors), size, -1)[:, :, 1:]
     with torch.no_grad():
-        p = (batch.last[:, places[:, :-1]] @ output.T).float().softmax(-1)
+        p = _probabilities(batch.last[:, places[:, :-1]] @ output.T)
     valid = places[None, :, -1] < batch.lengths[:, None]
     weights = torch.exp(-torch.arange(size - 1, device=ids.device) / decay)
     loss, alpha = _against(p, head.logits(out), valid[..., None] * weights)
     return loss, None if alpha is None else alpha[valid]
 
 
-class _CrossEntropy(torch.autograd.Function):
-    """sum of -weights [...] * (p . log softmax(logits)), both [..., vocab]; in as few passes over the vocabulary as there can be."""
+class _Distance(torch.autograd.Function):
+    """sum of weights [...] * (CROSS_ENTROPY * -(p . log q) - log A) with q = softmax(logits / TEMPERATURE) and A = sum of min(p, q), both [..., vocab]; in
+    as few passes over the vocabulary as there can be. A's derivative by a scaled logit is q * ([q < p] - sum of q where q < p)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, p: Tensor, weights: Tensor) -> Tensor:
-        log_q = F.log_softmax(logits, -1, dtype=torch.float32)
-        ctx.save_for_backward(log_q, p, weights)
+        log_q = F.log_softmax(logits.float().div(TEMPERATURE), -1)
+        cross = -_dot(p, log_q)
+        q = log_q.exp_()
+        below = q * (q < p)
+        missing = below.sum(-1)
+        accepted = torch.minimum(p, q).sum(-1).clamp(min=TINY)
+        ctx.save_for_backward(q, p, below, missing, accepted, weights)
         ctx.dtype = logits.dtype
-        dot = p.flatten(0, -2)[:, None] @ log_q.flatten(0, -2)[:, :, None]  # row by row: half the traffic of (p * log_q).sum(-1)
-        return -(dot.view(weights.shape) * weights).sum()
+        return ((CROSS_ENTROPY * cross - accepted.log()) * weights).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        log_q, p, weights = ctx.saved_tensors
-        return log_q.exp().sub_(p).mul_((weights * grad)[..., None]).to(ctx.dtype), None, None
+        q, p, below, missing, accepted, weights = ctx.saved_tensors
+        out = q * (CROSS_ENTROPY + missing / accepted)[..., None]
+        out.sub_(p, alpha=CROSS_ENTROPY).sub_(below.div_(accepted[..., None]))
+        return out.mul_((weights * grad / TEMPERATURE)[..., None]).to(ctx.dtype), None, None
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    return (logits.float() / TEMPERATURE).softmax(-1)
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    """(left * right).sum(-1), row by row as products: half the traffic."""
+    return (left.flatten(0, -2)[:, None] @ right.flatten(0, -2)[:, :, None]).view(left.shape[:-1])
 
 
 def _against(p: Tensor, logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
-    """p, and the logits of q [..., vocab] -> the mean cross entropy of rows by their weights [...], and 1 - TV [...] where no gradients are wanted."""
+    """p, and the logits of q [..., vocab] -> the mean loss of rows by their weights [...], and 1 - TV [...] where no gradients are wanted."""
     weights = weights / weights.sum().clamp(min=1e-9)
     with torch.autocast(logits.device.type, enabled=False):
-        loss = _CrossEntropy.apply(logits, p, weights)
+        loss = _Distance.apply(logits, p, weights)
         if logits.requires_grad:
             return loss, None
-        return loss, torch.minimum(p, logits.float().softmax(-1)).sum(-1)
+        return loss, torch.minimum(p, _probabilities(logits)).sum(-1)
 
 
 def _stacked(alphas: list[Tensor | None], rows: Tensor) -> Tensor | None:
