@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import tiny
 import torch
 from test_drafters import context, trained
 
@@ -25,10 +26,12 @@ from engine.progress import silent
 from engine.training.features import Features, extract
 from engine.training.heads import Design, TargetWeights, begin_from, default_layers, likely_words, new_head, new_spec, save_head
 from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, dflash_loss, eagle3_loss, mean_length
+from engine.training.openings import openings
 from engine.training.prompts import MAKERS, prompts
 from engine.training.texts import texts_of
 from engine.training.trainer import Schedule, Trainer
-from engine.training.windows import InverseCdf, Sampling, continued, cut
+from engine.training.windows import cut
+from engine.training.written import Writer, Writing, write_features
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "engine" / "decode.py").read_text()
@@ -177,21 +180,71 @@ def test_a_published_head_is_the_one_that_was_trained(kind, features, tmp_path):
     assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 2
 
 
-def test_continuations_begin_with_their_prompts():
-    """Padding would be trained on, or prompts be cut."""
-    given = [w[: 8 + i] for i, w in enumerate(windows()[:5])]
-    out = list(continued(stock().model, given, Sampling(12, 0.8, 2), 48, 3, silent))
-    assert sorted(map(tuple, given)) == sorted(tuple(o[: len(g)]) for g, o in zip(sorted(given, key=len), out, strict=True))
-    assert all(len(g) < len(o) <= min(48, len(g) + 12) for g, o in zip(sorted(given, key=len), out, strict=True))
-    assert out == list(continued(stock().model, given, Sampling(12, 0.8, 2), 48, 3, silent))
+@pytest.mark.parametrize("name", ["trained", *tiny.NAMES])
+def test_what_the_target_writes_is_its_own(name):
+    """A head would learn states that no step of the target ever has, or text that it does not write."""
+    model, stock_forward = tiny.fresh(name), tiny.stock(name)
+    output = TargetWeights.of(model).output
+    words = torch.arange(3, len(output))
+    writer = Writer(model, output, words, LAYERS, Writing(24, 8, (1e-4, 1.0)))
+    beginnings = [[5, 9, 11 + i] for i in range(8)]
+    found = writer.write(beginnings, 1)
+    assert found["ids"].shape == (8, 26) and found["hidden"].shape[:2] == found["last"].shape[:2] == (8, 26)
+    assert found["ids"][:, :3].tolist() == beginnings and int(found["ids"].min()) >= 3
+    again = writer.write(beginnings, 1)
+    assert torch.equal(found["ids"], again["ids"]) and not torch.equal(found["ids"], writer.write(beginnings, 2)["ids"])
+    with torch.inference_mode():
+        out = stock_forward.get_decoder()(input_ids=found["ids"], use_cache=False, output_hidden_states=True)
+    for ours, theirs in ((found["last"], out.last_hidden_state), (found["hidden"], torch.cat([out.hidden_states[i] for i in LAYERS], -1))):
+        torch.testing.assert_close(ours.float(), theirs.bfloat16().float(), atol=0.02, rtol=0.02)
+    cold = Writer(model, output, words, LAYERS, Writing(24, 8, (1e-4,), num_free=0)).write(beginnings, 1)["ids"]
+    with torch.inference_mode():
+        greedy = stock_forward(input_ids=cold, use_cache=False).logits[:, 2:-1, 3:].argmax(-1) + 3
+    assert float((greedy == cold[:, 3:]).float().mean()) > 0.99
 
 
 def test_samples_have_the_targets_distribution():
-    """Heads would learn another temperature than the one they are judged at."""
-    scores = torch.tensor([2.0, 0.0, -1.0, 1.0]).repeat(20_000, 1)
-    chosen = InverseCdf(0.8, 5)(torch.zeros(1), scores).argmax(-1)
-    shares = torch.bincount(chosen, minlength=4) / len(chosen)
-    torch.testing.assert_close(shares, (scores[0] / 0.8).softmax(-1), atol=0.01, rtol=0)
+    """Heads would learn another distribution than the one they are judged at."""
+    writer = object.__new__(Writer)
+    scores = torch.tensor([2.0, 0.0, -1.0, 1.0])
+    chosen = writer._sample(scores.repeat(20_000, 1), torch.Generator().manual_seed(5))
+    torch.testing.assert_close(torch.bincount(chosen[:, 0], minlength=4) / len(chosen), scores.softmax(-1), atol=0.01, rtol=0)
+
+
+def test_what_ends_early_counts_to_its_end():
+    """What the target says after the end of a text would be trained on."""
+    model = tiny.fresh("trained")
+    output = TargetWeights.of(model).output
+    writer = Writer(model, output, torch.arange(len(output)), LAYERS, Writing(40, 8, (1.0,)))
+    writer._ends = torch.tensor([7, 8, 9, 10])
+    found = writer.write([[5, 9]] * 8, 3)
+    for ids, length in zip(found["ids"].tolist(), found["lengths"].tolist(), strict=True):
+        first = next((i for i, token in enumerate(ids[2:], 2) if token in (7, 8, 9, 10)), len(ids) - 1)
+        assert length == first + 1
+
+
+def test_writing_goes_on_where_it_stopped(tmp_path):
+    """Hours of writing would be lost with a stopped run, or written twice."""
+    model = tiny.fresh("trained")
+    output = TargetWeights.of(model).output
+    writer = Writer(model, output, torch.arange(len(output)), LAYERS, Writing(40, 4))
+
+    def write(folder: Path) -> list[bytes]:
+        write_features(writer, openings(stock().tokenizer, 3), 10, folder, 3, silent)
+        return [path.read_bytes() for path in sorted(folder.glob("features-*"))]
+
+    whole = write(tmp_path / "a")
+    assert len(whole) == 3 and all(32 <= n <= 140 for _, _, n in Features(tmp_path / "a").index)
+    (tmp_path / "a" / "features-written-00001.safetensors").unlink()
+    assert write(tmp_path / "a") == whole == write(tmp_path / "b")
+
+
+def test_openings_are_many_and_repeatable():
+    """A head would see the same few beginnings again and again, or two runs learn from different ones."""
+    tokenizer = stock().tokenizer
+    some = list(itertools.islice(openings(tokenizer, 4), 400))
+    assert some == list(itertools.islice(openings(tokenizer, 4), 400)) != list(itertools.islice(openings(tokenizer, 5), 400))
+    assert len({tuple(ids) for ids in some}) > 250 and max(map(len, some)) <= 128 and min(map(len, some)) >= 1
 
 
 def test_windows_are_whole_pieces_of_the_text():
@@ -256,7 +309,7 @@ def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     """A step of the whole way would be missing; or a second run would not go on."""
     (tmp_path / "text.txt").write_text(TEXT)
     out = tmp_path / "head"
-    small = ["--windows", "6", "--continued", "4", "--new-tokens", "8", "--length", "48", "--vocabulary", "300", "--intermediate", "32", "--batch", "2"]
+    small = ["--windows", "6", "--written", "4", "--new-tokens", "40", "--together", "2", "--length", "48", "--vocabulary", "300", "--intermediate", "32", "--batch", "2"]
     command = ["train", "--kind", "eagle3", "--target", str(stock().info.name), "--dtype", "float32", "--data", str(tmp_path / "text.txt"), "--out", str(out), *small]
     assert main(command) == 2
     assert "--steps" in capsys.readouterr().err

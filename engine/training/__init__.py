@@ -1,1 +1,1 @@
-"""Training draft heads for a target, on text that it continued itself."""
+"""Training draft heads for a target, on text that it wrote itself."""

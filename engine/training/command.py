@@ -1,4 +1,5 @@
-"""`python -m engine train`: text, the target's continuations, its hidden states, the head, each kept in --out so that a stopped run goes on."""
+"""`python -m engine train`: text, the target's hidden states over it, text that the target writes itself, the head, each kept in --out so that a stopped run
+goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import itertools
 import json
 import random
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from .texts import BUILTIN, PROMPTS, all_texts
 
 WINDOWS = "windows.json"
 WORDS = "words.json"
+WRITTEN_WORDS = "words-to-write.json"
+NUM_WRITTEN_WORDS = 32_768
 
 
 def train(options: Namespace) -> int:
@@ -44,8 +47,9 @@ def train(options: Namespace) -> int:
         if device.type == "cpu" and can_pack(model.dtype):
             pack(model)
         hidden_layers = default_layers(options.kind, target.config.num_hidden_layers)
-        windows = _windows(options, loaded, data, progress)
+        windows = _windows(options, loaded.tokenizer, data, progress)
         extract(model, windows, hidden_layers, data, progress)
+        _write(options, loaded, target.output, hidden_layers, data, progress)
         features = Features(data)
         design = Design(options.kind, options.layers, options.intermediate, options.vocabulary, options.block, options.chain, options.train_output)
         words_ = _words(folder / WORDS, features, design.draft_vocab_size, target.output)
@@ -67,7 +71,7 @@ def train(options: Namespace) -> int:
                 print(_line(now), flush=True)
 
         trainer.run(report)
-        save_head(head, folder, name, num_draft)
+        save_head(head, folder, name, num_draft, compact=options.compact)
     print(f"the head is in {options.out}: config.json and model.safetensors, in the speculators format")
     return 0
 
@@ -84,29 +88,35 @@ def _line(now: Any) -> str:
     return f"step {now.step}  {now.share:4.0%}  {now.elapsed_s / 60:.1f} min  loss {now.loss:.3f}  held out: {now.held_out_length:.2f} tokens a step, acceptance by position {alphas}"
 
 
-def _windows(options: Namespace, loaded: Any, data: Path, progress: Callable[[str, float | None], None]) -> list[list[int]]:
-    """The windows to train on, from `data`, or made now: texts cut to length, then own prompts and beginnings of texts continued by the target."""
+def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Callable[[str, float | None], None]) -> list[list[int]]:
+    """The windows of text to train on, from `data`, or made now: texts cut to length."""
     path = data / WINDOWS
     if path.exists():
         return json.loads(path.read_text())
-    from .prompts import prompts
-    from .windows import Sampling, continued, cut
+    from .windows import cut
 
     rng = random.Random(options.seed)
-    length, tokenizer = options.length, loaded.tokenizer
     progress("cutting texts", None)
-    pieces = cut(tokenizer, all_texts(options.data, options.seed), length, rng)
-    whole = list(itertools.islice(pieces, options.windows + options.continued // 2))
-    rng.shuffle(whole)
-    beginnings = [piece[: rng.randint(32, max(33, length // 3))] for piece in whole[options.windows :]]
-    written = [tokenizer(text)["input_ids"][: length // 2] for _, text in itertools.islice(prompts(options.seed), options.continued - len(beginnings))]
-    made = list(continued(loaded.model, [*beginnings, *written], Sampling(options.new_tokens), length, options.seed, progress)) if options.continued else []
-    windows = [*whole[: options.windows], *(w for w in made if len(w) >= 32)]
+    windows = list(itertools.islice(cut(tokenizer, all_texts(options.data, options.seed), options.length, rng), options.windows))
     if not windows:
         raise UsageError("there is no training text: --data gave nothing long enough")
+    rng.shuffle(windows)
     data.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(windows))
     return windows
+
+
+def _write(options: Namespace, loaded: Any, output: Any, hidden_layers: Sequence[int], data: Path, progress: Callable[[str, float | None], None]) -> None:
+    """Let the target write windows of its own into `data`, with the words that it likely says in the windows of text."""
+    if not options.written:
+        return
+    from .features import Features
+    from .openings import openings
+    from .written import Writer, Writing, write_features
+
+    words_ = _words(data / WRITTEN_WORDS, Features(data), NUM_WRITTEN_WORDS, output)
+    writer = Writer(loaded.model, output, words_, hidden_layers, Writing(options.new_tokens, options.together))
+    write_features(writer, openings(loaded.tokenizer, options.seed), options.written, data, options.seed, progress)
 
 
 def _words(path: Path, features: Any, count: int, output: Any) -> Any:
@@ -166,8 +176,9 @@ TRAIN = Command(
         option("--steps", metavar="N", type=integer(1, 10_000_000), help="optimiser steps"),
         option("--minutes", metavar="M", type=_positive, help="minutes of training, data apart"),
         option("--windows", metavar="N", type=integer(0, 10_000_000), default=1500, help="windows of plain text (default 1500)"),
-        option("--continued", metavar="N", type=integer(0, 10_000_000), default=1500, help="windows continued by the target, half from our prompts, half from texts (default 1500)"),
-        option("--new-tokens", metavar="N", type=integer(1, 100_000), default=160, help="tokens the target adds to each (default 160)"),
+        option("--written", metavar="N", type=integer(0, 10_000_000), default=6000, help="windows that the target writes itself, after beginnings of many kinds (default 6000)"),
+        option("--new-tokens", metavar="N", type=integer(2, 100_000), default=176, help="tokens of such a window, its beginning apart (default 176)"),
+        option("--together", metavar="N", type=integer(1, 4096), default=128, help="such windows written together (default 128)"),
         option("--length", metavar="N", type=integer(48, 100_000), default=384, help="tokens of a window (default 384)"),
         option("--vocabulary", metavar="N", type=integer(2, 10_000_000), default=8192, help="words the head drafts among, those the target most likely says (default 8192)"),
         option("--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"),
@@ -175,6 +186,7 @@ TRAIN = Command(
         option("--intermediate", metavar="N", type=integer(8, 1_000_000), default=2048, help="width of its MLP (default 2048)"),
         option("--chain", metavar="N", type=integer(1, 16), default=4, help="eagle3: steps of training-time test (default 4)"),
         option("--block", metavar="N", type=integer(2, 64), default=8, help="dflash: block size, k + 1 (default 8)"),
+        option("--compact", action="store_true", help="store matrices in 8 bits, and no output rows where they are the target's; this engine reads that"),
         option("--train-output", action="store_true", help="train the output rows too, which begin as the target's own"),
         option("--batch", metavar="N", type=integer(1, 4096), default=8, help="windows a step (default 8)"),
         option("--learning-rate", metavar="X", type=_positive, default=1e-3, help="at its peak (default 0.001)"),
