@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine import sampling
 from engine.errors import RaceError
-from engine.sampling import NUCLEUS_FIRST, Sampler, first_argmax, gumbel, kept_by_top_k, kept_by_top_p, splitmix64, uniform
+from engine.sampling import NUCLEUS_FIRST, Sampler, first_argmax, gumbel, gumbel_rows, kept_by_top_k, kept_by_top_p, splitmix64, uniform
 from engine.spec import SamplingParams
 
 SEEDS = st.integers(0, 2**63 - 1)
@@ -70,7 +70,18 @@ def test_noise_is_finite_and_uniforms_stay_inside(seed, position):
 def test_the_extreme_words_give_finite_noise_of_the_right_size(monkeypatch, word, low, high):
     """All zeros or all ones would be log(0); the sign bit would tear the distribution in the middle."""
     monkeypatch.setattr(sampling, "_mix", lambda x: torch.full_like(x, word))
-    assert low < float(gumbel(arange(1), 0, 0)) < high
+    on_device = gumbel_rows(arange(1), torch.zeros(1, 2, dtype=torch.int32))
+    on_host = sampling._gumbel(torch.from_numpy(sampling._units_numpy(np.full(64, word, np.int32))))
+    assert low < float(on_device) < high and bool((on_host == on_device).all())
+
+
+@given(SEEDS, POSITIONS, st.integers(1, 4000))
+def test_the_hosts_noise_is_the_devices(seed, position, size):
+    """A CPU would write other tokens than a GPU from the same logits, and a recording not replay."""
+    key = splitmix64(splitmix64(seed) ^ position)
+    words = [sampling._signed32(key), sampling._signed32(key >> 32)]
+    tokens = arange(300_000)[-size:]
+    assert torch.equal(uniform(tokens, seed, position), sampling._uniform(tokens, *words))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**62])
@@ -293,6 +304,18 @@ def test_only_tokens_that_cannot_win_go_without_noise(seed, position, size, spre
         assume(bool((row > -torch.inf).any()))
     sampler = Sampler(SamplingParams(temperature, seed=seed), size, "cpu")
     assert sampler(row, position) == first_argmax(sampler.scores(row, position))
+
+
+@given(st.lists(st.floats(-60, 60), min_size=1, max_size=200), st.floats(-70, 70), st.sampled_from([0.3, 0.8, 1.5]))
+def test_no_column_is_missed_by_its_bits(values, least, temperature):
+    """A word in reach would go without its noise: negative values, zeros of either sign, values at the limit itself."""
+    row = torch.tensor([*values, 1.0, 0.0, -0.0, -torch.inf], dtype=torch.bfloat16)
+    likely = sampling.LikelyBits.of(row, temperature)
+    scaled = row.float() / temperature
+    assert likely is not None and likely.top == pytest.approx(float(scaled.max()))
+    for limit in (least, *scaled[:-1].tolist()):
+        assert set((scaled >= limit).nonzero()[:, 0].tolist()) <= set(likely.at_least(limit).tolist())
+    assert torch.equal(likely.scaled(np.arange(len(row))), scaled)
 
 
 def test_noise_has_a_bound_and_a_smaller_one_would_be_noticed(monkeypatch):
