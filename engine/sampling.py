@@ -237,23 +237,30 @@ class Sampler:
         return ((splitmix64(splitmix64(self.params.seed) ^ position) >> 11) + 0.5) * 2.0**-53
 
     def __call__(self, row: Tensor, position: int) -> int:
-        if self.params.temperature == 0:
-            return first_argmax(row)
-        return self._best_of_likely(row, position) if row.device.type == "cpu" else first_argmax(self.scores(row, position))
+        columns, scores = self._scores_in_reach(row, position)
+        best = first_argmax(scores)
+        return best if columns is None else int(columns[best])
 
-    def _best_of_likely(self, row: Tensor, position: int) -> int:
-        """`first_argmax` of `scores`, without the noise of tokens that cannot win: noise is bounded, and of 262,144 words a few thousand are in reach."""
-        plain = self.params.top_k == 0 and self.params.top_p >= 1
-        likely = LikelyBits.of(row, self.params.temperature) if plain else None
-        if likely is None:
-            likely = Likely(self.processed(row))
-        if math.isfinite(likely.top):
-            near = likely.at_least(likely.top - NEAR)
-            known = (likely.scaled(near) + self._noise(near, position)).max()
-            reach = likely.at_least(float(known) - MAX_NOISE)
-            if 2 * len(reach) < row.shape[-1]:
-                return int(reach[first_argmax(likely.scaled(reach) + self._noise(reach, position))])
-        return first_argmax(self.scores(row, position))
+    def with_margin(self, row: Tensor, position: int) -> tuple[int, float]:
+        """The same choice, and by how much it leads the next best of those in reach, noise included (inf: there is none)."""
+        columns, scores = self._scores_in_reach(row, position)
+        best = first_argmax(scores)
+        others = [float(part.max()) for part in (scores[:best], scores[best + 1 :]) if len(part)]
+        return best if columns is None else int(columns[best]), float(scores[best]) - max(others) if others else math.inf
+
+    def _scores_in_reach(self, row: Tensor, position: int) -> tuple[Any, Tensor]:
+        """(columns, their `scores`): on the CPU without the noise of tokens that cannot win, since noise is bounded, and of 262,144 words a few thousand
+        are in reach. columns None: all of them."""
+        if row.device.type == "cpu" and self.params.temperature > 0:
+            bits = LikelyBits.of(row, self.params.temperature) if self.picks_rows else None
+            likely = bits or Likely(self.processed(row))
+            if math.isfinite(likely.top):
+                near = likely.at_least(likely.top - NEAR)
+                known = (likely.scaled(near) + self._noise(near, position)).max()
+                reach = likely.at_least(float(known) - MAX_NOISE)
+                if 2 * len(reach) < row.shape[-1]:
+                    return reach, likely.scaled(reach) + self._noise(reach, position)
+        return None, self.scores(row, position)
 
     def _noise(self, columns: Any, position: int) -> Tensor:
         """Of these columns [n] (a numpy array)."""

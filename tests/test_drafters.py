@@ -218,6 +218,23 @@ def test_a_model_that_drafts_for_itself_is_accepted(temperature):
     assert len(steps) <= NUM_NEW // 6 + 2
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_draft_ends_where_it_is_told_to(temperature):
+    """`auto` would pay for tokens that it no longer wanted, or be told of others than were drafted."""
+    prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
+    here = context(prompt, temperature=temperature)
+    drafter, fresh = (drafters.make(f"draft_model:{DRAFT}", here) for _ in range(2))
+    committed = list(prompt)
+    drafter.prefill(prompt, None)
+    for stop in (1, 3, 6, 2, 6):
+        margins: list[float] = []
+        draft = drafter.propose_while(committed, None, 6, lambda margin, stop=stop, told=margins: told.append(margin) or len(told) < stop)
+        fresh.prefill(prompt, None)
+        assert draft.token_ids == fresh.propose(committed, None, 6).token_ids[:stop] and len(draft) == len(margins) == stop
+        assert min(margins) >= 0
+        committed += draft.token_ids[: stop // 2 + 1]
+
+
 def test_coupled_noise_keeps_acceptance():
     """A draft model that picked its likeliest tokens would be rejected more often as soon as the target samples."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]

@@ -318,6 +318,18 @@ def test_no_column_is_missed_by_its_bits(values, least, temperature):
     assert torch.equal(likely.scaled(np.arange(len(row))), scaled)
 
 
+@given(st.integers(0, 2**63 - 1), st.integers(1, 400), st.sampled_from([0.05, 1.0, 4.0]), st.sampled_from([0.0, 0.8]), st.sampled_from(DTYPES), st.sampled_from([0, 5]))
+def test_the_margin_is_the_lead_of_the_choice(seed, size, spread, temperature, dtype, top_k):
+    """`auto` would think a draft surer than it is, or judge another token than the one drafted."""
+    row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
+    sampler = Sampler(SamplingParams(temperature, top_k=top_k, seed=seed), size, "cpu")
+    token, margin = sampler.with_margin(row, 3)
+    assert token == sampler(row, 3)
+    best = sampler.scores(row, 3).topk(min(2, size)).values
+    lead = float(best[0] - best[1]) if size > 1 else math.inf
+    assert margin == pytest.approx(lead, abs=1e-5) or margin >= lead > 15
+
+
 def test_noise_has_a_bound_and_a_smaller_one_would_be_noticed(monkeypatch):
     """The bound would be a guess, or the test above could not fail."""
     assert -np.log(-np.log1p(-0.5 * 2.0**-32)) < sampling.MAX_NOISE

@@ -14,11 +14,10 @@ from ..errors import UsageError, choices
 from ..interfaces import Drafter
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..events import Prompt
     from ..graphs import GraphPool
     from ..progress import Progress
+    from ..sampling import Sampler
     from ..spec import SamplingParams
 
 DRAFTERS: dict[str, str] = {
@@ -48,7 +47,7 @@ class DrafterContext:
     params: SamplingParams
     k: int
     length: int
-    sample: Callable[[Tensor, int], int] | None
+    sample: Sampler | None
     prompt: Prompt
     reference: Callable[[], Sequence[int]] | None
     progress: Progress

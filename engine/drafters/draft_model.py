@@ -6,18 +6,21 @@ a position is the target's, and a draft is accepted wherever both models' choice
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..interfaces import Draft
+from ..spec import SamplingParams
 from . import DrafterContext, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..loading import LoadedModel
+    from ..sampling import Sampler
     from ..target import StaticTarget
+    from .head_drafter import GoOn
 
 WIDTH = 2
 """Rows of every step: what is new after a whole draft was accepted (its last token and the target's own). One width alone, so that a proposal
@@ -25,7 +28,7 @@ does not depend on how the tokens before it came."""
 
 
 class DraftModelDrafter:
-    """Proposes k tokens of `model`, picked by `sample(logits row, position in the completion)` from its first `vocab_size` tokens.
+    """Proposes k tokens of `model`, picked by `sampler` from its first `vocab_size` tokens.
 
     Between calls the model's cache holds the tokens committed at the last call, then the draft but its last token. Each call rolls back
     to what the target agreed with, extends by what is new, and goes on token by token. With `keep_logits` a draft carries the rows
@@ -34,8 +37,8 @@ class DraftModelDrafter:
 
     hidden_layers: tuple[int, ...] = ()
 
-    def __init__(self, model: StaticTarget, sample: Callable[[Tensor, int], int], vocab_size: int, keep_logits: bool = False) -> None:
-        self._model, self._sample, self._vocab_size, self._keep_logits = model, sample, vocab_size, keep_logits
+    def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, keep_logits: bool = False) -> None:
+        self._model, self._sampler, self._vocab_size, self._keep_logits = model, sampler, vocab_size, keep_logits
         self._num_prompt_tokens = self._num_committed = 0
         self._drafted: list[int] = []
 
@@ -45,7 +48,12 @@ class DraftModelDrafter:
         self._num_prompt_tokens, self._num_committed = len(prompt_ids), len(prompt_ids) - 1
         self._drafted = []
 
-    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn) -> Draft:
+        """See `interfaces.Drafter`. Not under a rule that weighs drafts by their logits: a length that depends on what was drafted would bias it."""
+        assert not self._keep_logits
+        return self.propose(token_ids, hidden, k, go_on)
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn | None = None) -> Draft:
         if k == 0:
             return Draft()
         position = len(token_ids) - self._num_prompt_tokens
@@ -56,12 +64,18 @@ class DraftModelDrafter:
             row = row[: self._vocab_size]
             if kept is not None:
                 kept[len(draft), : len(row)] = row
-            draft.append(self._sample(row, position + len(draft)))
-            if len(draft) == k:
+            more = True
+            if go_on is None:
+                draft.append(self._sampler(row, position + len(draft)))
+            else:
+                token_id, margin = self._sampler.with_margin(row, position + len(draft))
+                draft.append(token_id)
+                more = go_on(margin)
+            if not more or len(draft) == k:
                 break
             row = self._model.extend(draft[-1:], 1)[0][0]
         self._num_committed, self._drafted = len(token_ids), draft[:-1]
-        return Draft(tuple(draft), kept)
+        return Draft(tuple(draft), None if kept is None else kept[: len(draft)])
 
     def _catch_up(self, token_ids: Sequence[int]) -> Tensor:
         """Make the cache hold exactly `token_ids`; the logits [vocab] after the last of them."""
@@ -100,7 +114,7 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 
 
 def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
-    from ..sampling import first_argmax
+    from ..sampling import Sampler
     from ..target import StaticTarget, cache_length
 
     target = context.loaded
@@ -111,7 +125,7 @@ def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
         raise UsageError(f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model {name!r}")
     model = StaticTarget(draft.prepared, cache_length(num_prompt, num_new, WIDTH), (WIDTH,), reach=context.k)
     model.warm(context.prompt.token_ids[:-1])
-    return DraftModelDrafter(model, context.sample or (lambda row, position: first_argmax(row)), target.prepared.vocab_size, context.keep_logits)
+    return DraftModelDrafter(model, context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.device), target.prepared.vocab_size, context.keep_logits)
 
 
 KIND = Kind(name_of, _make)
