@@ -34,7 +34,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--port", metavar="P", type=_port, help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)")
     parser.add_argument("--target", metavar="T", help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU the bundled Gemma 3 270M)")
     parser.add_argument("--drafter", metavar="D", help="name or name:argument (default: the pair's; ngram for the bundled model)")
-    parser.add_argument("--dtype", metavar="D", default="auto", choices=("auto", "bfloat16", "float16", "float32"), help="auto, bfloat16, float16 or float32 (default auto: measured)")
+    parser.add_argument(
+        "--dtype",
+        metavar="D",
+        default="auto",
+        choices=("auto", "bfloat16", "float16", "float32", "int8"),
+        help="auto, bfloat16, float16, float32 or int8 (default auto: measured; int8: weights of large linears, on a CPU)",
+    )
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     return parser.parse_args()
 

@@ -22,7 +22,7 @@ from .text import check_prompt_text, encode_prompt
 if TYPE_CHECKING:
     from rich.console import Console
 
-DTYPES = ("auto", "bfloat16", "float16", "float32")
+DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
 RACE_RULES = ("coupled", "rejection")
 MAX_THREADS = 64
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
@@ -235,7 +235,7 @@ def _speed(text: str) -> float:
 FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
 JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
 TARGET = option("--target", metavar="T", type=words, help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: the bundled Gemma 3 270M)")
-DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured)")
+DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights of large linears, on a CPU)")
 DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
 THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)")
 

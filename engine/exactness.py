@@ -105,7 +105,7 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
     return {
         "probe": PROBE_VERSION,
         "digest": digest,
-        "dtype": str(prepared.dtype),
+        "dtype": str(prepared.dtype) + (f", int8 from {prepared.int8_from} weights" if prepared.int8_from is not None else ""),
         "packed": prepared.packed,
         "device": name,
         "threads": torch.get_num_threads() if device.type == "cpu" else 0,

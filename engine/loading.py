@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import default_model, random_targets
+from . import default_model, int8, random_targets
 from .errors import PhotofinishError, RaceError, UsageError, choices
 from .progress import Progress, silent
 from .quiet import quiet
@@ -65,7 +65,7 @@ class LoadedModel:
         """The model made ready for fixed steps, in place, when first asked for. Raises UnsupportedModel."""
         from .target import prepare
 
-        return prepare(self.model)
+        return prepare(self.model, int8_from=int8.LEAST_WEIGHTS if self.info.dtype == int8.NAME else None)
 
     @cached_property
     def _attached(self) -> dict[Any, Any]:
@@ -78,21 +78,23 @@ class LoadedModel:
         return self._attached[key]
 
     def companion(self, name: str, progress: Progress = silent) -> LoadedModel:
-        """Another model on the same device in the same dtype, loaded once however many races ask for it; this one, if it is its own name."""
+        """Another model on the same device in the dtype this one computes in, loaded once however many races ask for it; this one, if it is its own name."""
         if name == self.info.name:
             return self
-        return self.attached(("companion", name), lambda: load(name, self.info.dtype, self.info.device, progress))
+        return self.attached(("companion", name), lambda: load(name, str(self.model.dtype).removeprefix("torch."), self.info.device, progress))
 
 
 def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedModel:
     """Load DEFAULT_TARGET, a folder, a hub repository `owner/name[@revision]`, or `random:NAME` (random weights of a shape, see `random_targets`); code from
     a repository is never run.
 
-    dtype "auto" is what `choose_dtype` measures; device "auto" is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype
-    or device, RaceError where memory or the cache's disk is too small."""
+    dtype "auto" is what `choose_dtype` measures; "int8" loads in `int8.compute_dtype`, and `prepared` rounds the weights of large linears; device "auto"
+    is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype or device, RaceError where memory or the cache's disk is too small."""
     place = _device(device)
-    if dtype != "auto" and dtype not in DTYPES:
-        raise choices("dtype", dtype, ("auto", *DTYPES))
+    if dtype not in ("auto", int8.NAME, *DTYPES):
+        raise choices("dtype", dtype, ("auto", int8.NAME, *DTYPES))
+    if dtype == int8.NAME:
+        int8.check(place, ("auto", *DTYPES))
     source = find(target, progress)
     files = [] if source.config else weights_files(source.folder)
     if dtype == "auto":
@@ -103,7 +105,7 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
             progress(f"reading the tokenizer of {target}", None)
             tokenizer = _explained(target, _tokenizer, source, progress)
             progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
-            model = _explained(target, _model, source, DTYPES[dtype], place)
+            model = _explained(target, _model, source, DTYPES[int8.compute_dtype() if dtype == int8.NAME else dtype], place)
         info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
     return LoadedModel(model, tokenizer, info)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import additive_masks, attend_rows
+from .int8 import Int8Linear
 from .linear_attention import linear_attention_at_widths
 from .packing import PackedLinear
 from .target import Prepared
@@ -70,9 +71,9 @@ def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Te
 
 def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
     """Random rows [n, in] for one linear of each kind and shape, and the linear."""
-    distinct: dict[tuple, nn.Linear | PackedLinear] = {}
+    distinct: dict[tuple, nn.Linear | PackedLinear | Int8Linear] = {}
     for module in prepared.model.modules():
-        if isinstance(module, (nn.Linear, PackedLinear)):
+        if isinstance(module, (nn.Linear, PackedLinear, Int8Linear)):
             distinct[type(module), module.in_features, module.out_features, module.bias is None] = module
 
     for linear in distinct.values():

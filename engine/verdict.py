@@ -42,7 +42,7 @@ class Verdict:
 
 
 NEAR_TIE_ROUNDINGS = 8.0
-ROUNDING_SHARE = {"float32": 2e-3, "bfloat16": 0.15, "float16": 0.05}
+ROUNDING_SHARE = {"float32": 2e-3, "bfloat16": 0.15, "int8": 0.15, "float16": 0.05}
 """How large a difference of rows can be and still be called rounding, as a share of the logits' own spread."""
 
 

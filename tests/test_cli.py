@@ -73,7 +73,7 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
         ("race --prompt a --max-new-tokens 0", "--max-new-tokens: must be an integer from 1 to 100000, not '0'"),
         ("race --prompt a --max-new-tokens 100001", "not '100001'"),
         ("race --prompt a --drafter nonsense", "unknown drafter 'nonsense'; choose one of: "),
-        ("race --prompt a --dtype int4", "--dtype: must be one of auto, bfloat16, float16, float32, not 'int4'"),
+        ("race --prompt a --dtype int4", "--dtype: must be one of auto, bfloat16, float16, float32, int8, not 'int4'"),
         ("race --prompt a --device tpu", "--device: must be one of auto, cpu, cuda, cuda:N, mps, not 'tpu'"),
         ("race --prompt a --threads 0", "--threads: must be an integer from 1 to 64, not '0'"),
         ("race --prompt a --threads 65", "not '65'"),

@@ -150,7 +150,7 @@ def test_a_folder_that_is_no_model_is_one_clear_line(folder, damage, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("option", "value"), [("dtype", "int8"), ("dtype", "BFLOAT16"), ("dtype", ""), ("device", "tpu"), ("device", "cuda:x"), ("device", "cuda:-1"), ("device", "")])
+@pytest.mark.parametrize(("option", "value"), [("dtype", "int4"), ("dtype", "BFLOAT16"), ("dtype", ""), ("device", "tpu"), ("device", "cuda:x"), ("device", "cuda:-1"), ("device", "")])
 def test_unknown_dtypes_and_devices_list_the_choices(option, value):
     """The visitor would have to guess what there is."""
     with pytest.raises(UsageError, match=rf"unknown {option} .*{value}.*; choose one of: .*(float32|cpu)"):
