@@ -97,7 +97,7 @@ class FusedMLP(nn.Module):
 
     def __init__(self, mlp: Any) -> None:
         super().__init__()
-        self.gate_up = _together([mlp.gate_proj, mlp.up_proj])
+        self.gate_up = together([mlp.gate_proj, mlp.up_proj])
         self.down_proj, self.act_fn = mlp.down_proj, mlp.act_fn
 
     def forward(self, x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class FusedAttention(nn.Module):
     def __init__(self, stock: Any, norms: Sequence[FusedNorm]) -> None:
         super().__init__()
         projections = [stock.q_proj, stock.k_proj, stock.v_proj]
-        self.qkv, self.o_proj = _together(projections), stock.o_proj
+        self.qkv, self.o_proj = together(projections), stock.o_proj
         self.layer_idx, self.head_dim, self.scaling = stock.layer_idx, stock.head_dim, stock.scaling
         self.sliding_window = getattr(stock.config if type(stock).__name__ in WINDOW_IN_CONFIG else stock, "sliding_window", None)
         counts = [linear.out_features // stock.head_dim for linear in projections]
@@ -163,7 +163,7 @@ def _can_join(linears: Sequence[nn.Module]) -> bool:
     return len({(x.in_features, x.bias is None, x.weight.dtype, x.weight.device) for x in linears}) == 1
 
 
-def _together(linears: Sequence[nn.Linear]) -> nn.Linear:
+def together(linears: Sequence[nn.Linear]) -> nn.Linear:
     """One linear that gives their outputs side by side. Theirs become parts of its weights, so that memory is asked for one linear at a time."""
     first, sizes = linears[0], [linear.out_features for linear in linears]
     joined = nn.Linear(first.in_features, sum(sizes), first.bias is not None, device="meta")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .errors import RaceError
+from .likely import Likely, LikelyBits
 from .spec import SamplingParams
 
 NUCLEUS_FIRST = 1024
@@ -26,8 +27,6 @@ NEAR = 4.0
 """Tokens so near the best, in logits, are given their noise first: the best score among them says which others can still win."""
 LANES = 64
 """Logarithms are taken of a multiple of so many numbers: what does not fill a CPU's vector may get other bits."""
-SIGN_BIT, INFINITY_BITS = 0x8000, 0x7F80
-"""Of bfloat16."""
 NOT_NUMBERS = "the model's logits are not numbers (NaN); choose dtype float32"
 _MASK64 = 2**64 - 1
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -74,16 +73,17 @@ def _mix(x: Tensor) -> Tensor:
 
 def uniform(tokens: Tensor, seed: int, position: int) -> Tensor:
     """float32 in (0, 1), one for each of `tokens` (int32), decided by (seed, position, token) alone. Values near 0 keep full precision."""
-    key = splitmix64(splitmix64(seed) ^ position)
     if tokens.device.type == "cpu":
-        return torch.from_numpy(_uniform_numpy(tokens.numpy(), key & 0xFFFFFFFF, key >> 32))
+        return torch.from_numpy(units(words(tokens.numpy(), seed, position)))
+    key = splitmix64(splitmix64(seed) ^ position)
     return _uniform(tokens, _signed32(key), _signed32(key >> 32))
 
 
-def _uniform_numpy(tokens: Any, low: int, high: int) -> Any:
-    """`_uniform`, bit for bit, of an int32 array: of few numbers in a third of the time."""
-    x = tokens.view("uint32") ^ low
-    for word in (high, None):
+def words(tokens: Any, seed: int, position: int) -> Any:
+    """The 32-bit words that `uniform` makes numbers of, of an int32 array, as int32; by numpy, which takes a third of torch's time for few numbers."""
+    key = splitmix64(splitmix64(seed) ^ position)
+    x = tokens.view("uint32") ^ (key & 0xFFFFFFFF)
+    for word in (key >> 32, None):
         x ^= x >> 16
         x *= 0x7FEB352D
         x ^= x >> 15
@@ -91,11 +91,11 @@ def _uniform_numpy(tokens: Any, low: int, high: int) -> Any:
         x ^= x >> 16
         if word is not None:
             x += word
-    return _units_numpy(x.view("int32"))
+    return x.view("int32")
 
 
-def _units_numpy(signed: Any) -> Any:
-    """Mixed words (int32) as numbers in (0, 1)."""
+def units(signed: Any) -> Any:
+    """Such words as numbers in (0, 1), float32: `_uniform`, bit for bit."""
     v = signed.astype("float32")
     v += (signed >> 31).astype("float32") * -(2.0**32)
     v += 0.5
@@ -267,51 +267,6 @@ class Sampler:
         tokens = torch.zeros(-(-len(columns) // LANES) * LANES, dtype=torch.int32)
         tokens[: len(columns)] = self._tokens[torch.from_numpy(columns)]
         return gumbel(tokens, self.params.seed, position)[: len(columns)]
-
-
-class Likely:
-    """The columns of a row of processed logits [vocab], float32 on the CPU, by how large they are. top: the largest value, NaN if there is one."""
-
-    def __init__(self, processed: Tensor) -> None:
-        self._processed, self._values = processed, processed.numpy()
-        self.top = float(self._values.max())
-
-    def at_least(self, least: float) -> Any:
-        """Ascending numbers of the columns whose value is at least that; others may be among them."""
-        return (self._values >= least).nonzero()[0]
-
-    def scaled(self, columns: Any) -> Tensor:
-        """Their values [n]."""
-        return self._processed[torch.from_numpy(columns)]
-
-
-class LikelyBits:
-    """The same for bfloat16 logits and a temperature, without a pass in float32: as 16-bit whole numbers, those of positive values are in their order,
-    those of negative ones in the reverse."""
-
-    def __init__(self, row: Tensor, bits: Any, temperature: float) -> None:
-        self._row, self._bits, self._temperature = row, bits, temperature
-        self.top = float(row[int(bits.argmax())]) / temperature
-
-    @classmethod
-    def of(cls, row: Tensor, temperature: float) -> LikelyBits | None:
-        """None for another dtype, and for rows whose largest is not a finite number above 0."""
-        if row.dtype != torch.bfloat16:
-            return None
-        bits = row.view(torch.int16).numpy()
-        usual = 0 < int(bits.max()) < INFINITY_BITS and int(bits.view("uint16").max()) <= SIGN_BIT + INFINITY_BITS
-        return cls(row, bits, temperature) if usual else None
-
-    def at_least(self, least: float) -> Any:
-        """See `Likely`."""
-        magnitude = int(torch.tensor(abs(least) * self._temperature).view(torch.int32)) >> 16
-        if least > 0 and magnitude > 1:
-            return (self._bits >= magnitude - 1).nonzero()[0]
-        return ((self._bits >= 0) | (self._bits <= magnitude + 2 - SIGN_BIT)).nonzero()[0]
-
-    def scaled(self, columns: Any) -> Tensor:
-        """See `Likely`."""
-        return self._row[torch.from_numpy(columns)].float() / self._temperature
 
 
 Sample = Callable[[Tensor, int], int]

@@ -25,6 +25,8 @@ from engine.sampling import Sampler
 K = 5
 MAKERS = {"eagle3": (eagle3_drafter, DeviceEagle3Drafter), "dflash": (dflash_drafter, DeviceDFlashDrafter)}
 PUBLISHED = ("yuhuili", "yuhuili_spec")
+CLOSE = {"float32": 1e-3, "bfloat16": 0.25}
+"""Margins that rounding may turn around, logits of these heads being of the size of 5: on the CPU an EAGLE-3 head attends in other shapes than on the device."""
 WHICH = (("eagle3", "trained"), ("dflash", "trained"), ("eagle3", "formats"), ("dflash", "formats"), *(("eagle3", name) for name in PUBLISHED))
 few = settings(max_examples=8)
 
@@ -73,13 +75,30 @@ def test_a_draft_on_the_device_is_the_same_draft(folders, kind, name, prompt, st
         if stop and kind == "eagle3":
             told: list[list[float]] = [[], []]
             ours, theirs = (d.propose_while(committed, new, k, lambda m, said=said, stop=stop: said.append(m) or len(said) < stop) for d, said in zip(drafters, told, strict=True))
-            assert told[0] == told[1]
         else:
             ours, theirs = (d.propose(committed, new, k) for d in drafters)
-        assert ours == theirs
+            told = [[], []]
+        if kind == "dflash":
+            assert ours == theirs
+        else:
+            if k and len(committed) > 1 and ours != theirs:  # the same text may be asked about again
+                told = [[], []]
+                for d, said in zip(drafters, told, strict=True):
+                    d.propose_while(committed, None, k, lambda m, said=said: said.append(m) or True)
+            assert_same(ours.token_ids, theirs.token_ids, told, CLOSE[dtype])
         known = len(committed) - 1
         committed += tokens
         new = hidden[known : len(committed) - 1]
+
+
+def assert_same(ours: tuple[int, ...], theirs: tuple[int, ...], margins: list[list[float]], close: float) -> None:
+    """Two drafts are one, as are their margins, up to a token that rounding may decide."""
+    same = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    for place, (a, b) in enumerate(zip(*margins, strict=False)):
+        if place < same:
+            assert abs(a - b) <= close
+    if ours != theirs:
+        assert max(each[same] for each in margins) <= close
 
 
 @pytest.mark.parametrize("kind", HEADS)

@@ -14,6 +14,7 @@ from head_fixtures import (
     LAYERS,
     VOCAB,
     config_of,
+    context,
     eagle3_tensors,
     features,
     formats_target,
@@ -30,6 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import LENGTH, threads
 
+from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
 from engine.target import StaticTarget
 
 K = 5
@@ -93,7 +95,8 @@ def test_every_form_drafts_what_the_long_way_does(tmp_path_factory, form, race):
     if "lm_head.weight" in case.get("without", ()):
         del whole["lm_head.weight"]
     dense = Dense(whole, {**layers, **case.get("dense", {})})
-    check(made(f"eagle3:{folder}", formats_target(), K, keep_logits=True), dense, config, race, config["eagle_aux_hidden_state_layer_ids"])
+    for drafter in both(f"{folder}"):
+        check(drafter, dense, config, race, config["eagle_aux_hidden_state_layer_ids"])
 
 
 @pytest.mark.parametrize("name", ["eagle3", "yuhuili", "yuhuili_spec"])
@@ -105,6 +108,13 @@ def test_every_format_drafts_what_the_long_way_does(tmp_path_factory, name, race
     config = config_of(folder)
     layers = config.get("transformer_layer_config", config)
     check(made(f"eagle3:{folder}", formats_target(), K, keep_logits=True), Dense(tensors_of(folder), layers), config, race, [2, 3, 3] if name == "yuhuili" else [2, 3, 4])
+
+
+def both(source: str) -> tuple[HostEagle3Drafter, Eagle3Drafter]:
+    """The drafter of the CPU, and the one of fixed shapes that CUDA graphs are made of, of one head."""
+    host = made(f"eagle3:{source}", formats_target(), K, keep_logits=True)
+    assert type(host) is HostEagle3Drafter
+    return host, Eagle3Drafter(host.head, context(formats_target(), K, keep_logits=True))
 
 
 def check(drafter, dense, config, race, layers) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine import sampling
 from engine.errors import RaceError
+from engine.likely import LikelyBits
 from engine.sampling import NUCLEUS_FIRST, Sampler, first_argmax, gumbel, gumbel_rows, kept_by_top_k, kept_by_top_p, splitmix64, uniform
 from engine.spec import SamplingParams
 
@@ -71,7 +72,7 @@ def test_the_extreme_words_give_finite_noise_of_the_right_size(monkeypatch, word
     """All zeros or all ones would be log(0); the sign bit would tear the distribution in the middle."""
     monkeypatch.setattr(sampling, "_mix", lambda x: torch.full_like(x, word))
     on_device = gumbel_rows(arange(1), torch.zeros(1, 2, dtype=torch.int32))
-    on_host = sampling._gumbel(torch.from_numpy(sampling._units_numpy(np.full(64, word, np.int32))))
+    on_host = sampling._gumbel(torch.from_numpy(sampling.units(np.full(64, word, np.int32))))
     assert low < float(on_device) < high and bool((on_host == on_device).all())
 
 
@@ -310,7 +311,7 @@ def test_only_tokens_that_cannot_win_go_without_noise(seed, position, size, spre
 def test_no_column_is_missed_by_its_bits(values, least, temperature):
     """A word in reach would go without its noise: negative values, zeros of either sign, values at the limit itself."""
     row = torch.tensor([*values, 1.0, 0.0, -0.0, -torch.inf], dtype=torch.bfloat16)
-    likely = sampling.LikelyBits.of(row, temperature)
+    likely = LikelyBits.of(row, temperature)
     scaled = row.float() / temperature
     assert likely is not None and likely.top == pytest.approx(float(scaled.max()))
     for limit in (least, *scaled[:-1].tolist()):

@@ -18,7 +18,7 @@ from ..sampling import Sampler
 from . import DrafterContext
 from .device_picks import DevicePicks, checked, sampler_for
 from .dflash import DFlashDrafter
-from .eagle3 import Eagle3Drafter
+from .eagle3 import Eagle3Chain, Eagle3Drafter, HostEagle3Drafter
 from .head_drafter import GoOn, HeadDrafter
 
 
@@ -128,10 +128,12 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
         return rows
 
 
-def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | None = None) -> Eagle3Drafter:
+def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | None = None) -> Eagle3Chain:
     """The drafter of a head; its drafts stay on the device where that is possible and `on_device` (None: on CUDA alone)."""
     sampler = _sampler(context, on_device)
-    return Eagle3Drafter(head, context) if sampler is None else DeviceEagle3Drafter(head, context, sampler)
+    if sampler is not None:
+        return DeviceEagle3Drafter(head, context, sampler)
+    return (HostEagle3Drafter if context.loaded.prepared.device.type == "cpu" else Eagle3Drafter)(head, context)
 
 
 def dflash_drafter(head: DFlashHead, context: DrafterContext, on_device: bool | None = None) -> DFlashDrafter:

@@ -38,6 +38,9 @@ class DFlashDrafter(HeadDrafter):
             rows = [row.clone() for row in rows]
         return [self._choose(row, offset) for offset, row in enumerate(rows)], rows
 
+    def _take_in(self, start: int, stop: int) -> None:
+        self._take(self.buffers.columns[start:stop])
+
     def _take(self, at: Tensor) -> None:
         """Fill the cache's context at positions [n] from the buffers."""
         fused = self.head.fuse(self.buffers.hidden[at])[None]

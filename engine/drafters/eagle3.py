@@ -4,7 +4,9 @@ Rows of the chain are overwritten by the target's own states at the next step, a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,40 +14,24 @@ from torch import Tensor
 
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
+from ..heads.fused import Eagle3Rows
 from ..heads.layers import masked_attention
 from ..interfaces import Draft
 from . import DrafterContext
 from .head_drafter import GoOn, HeadDrafter
 
 
-class Eagle3Drafter(HeadDrafter):
+class Eagle3Chain(HeadDrafter):
     """Proposes k tokens of `head`. Row i holds the target's states of token i and the embedding of token i + 1; nothing can be drafted before there is one."""
 
     head: Eagle3Head
-
-    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
-        super().__init__(head, context)
-        prepared = context.loaded.prepared
-        self._windows = head.spec.windows or (None,) * len(head.layers)
-        self._pointer = torch.zeros(1, dtype=torch.long, device=prepared.device)
-        self._last = torch.zeros(1, dtype=torch.long, device=prepared.device)
-        self._fed = torch.zeros(1, 1, head.spec.layers.hidden_size, dtype=prepared.dtype, device=prepared.device)
-        self._token = torch.zeros(1, 1, dtype=torch.long, device=prepared.device)
-        self._catch_up = self._fixed_by_rows(self._catch_up_step)
-        self._chain = self._fixed(self._chain_step)
-        self._warm(len(context.prompt.token_ids), *self._catch_up.values(), self._chain)
 
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         end = self._num_tokens - 1
         if end == 0:
             return [], []
-        self._num_rows = min(self._num_rows, end - 1)
-        num_new = end - self._num_rows
-        self._pointer.fill_(self._num_rows)
-        self._last.fill_(num_new - 1)
-        row = self._catch_up[self._rows_for(num_new)]()
+        row = self._first_row(min(self._num_rows, end - 1), end)
         self._num_rows = end
-        self._pointer.fill_(end - 1)
         drafted: list[int] = []
         rows: list[Tensor] = []
         while True:
@@ -61,14 +47,49 @@ class Eagle3Drafter(HeadDrafter):
                 more = go_on(margin)
             if not more or len(drafted) == k:
                 return drafted, rows
-            self._token.fill_(drafted[-1])
-            self._pointer += 1
-            row = self._chain()
+            row = self._next_row(drafted[-1], end - 1 + len(drafted))
 
     def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
         """See `interfaces.Drafter`. Not under a rule that weighs drafts by their logits: a length that depends on what was drafted would bias it."""
         assert not self._keep_logits
         return self.propose(token_ids, hidden, k, go_on)
+
+    @abstractmethod
+    def _first_row(self, start: int, stop: int) -> Tensor:
+        """Take rows `start` to `stop` - 1 in; the logits [draft vocabulary] of the last."""
+
+    @abstractmethod
+    def _next_row(self, token_id: int, position: int) -> Tensor:
+        """The logits of the chain's row at that position, which is given this token and what the row before fed back."""
+
+
+class Eagle3Drafter(Eagle3Chain):
+    """Of fixed shapes over buffers that stay in place: what a CUDA graph can repeat."""
+
+    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
+        super().__init__(head, context)
+        prepared = context.loaded.prepared
+        self._windows = head.spec.windows or (None,) * len(head.layers)
+        self._pointer = torch.zeros(1, dtype=torch.long, device=prepared.device)
+        self._last = torch.zeros(1, dtype=torch.long, device=prepared.device)
+        self._fed = torch.zeros(1, 1, head.spec.layers.hidden_size, dtype=prepared.dtype, device=prepared.device)
+        self._token = torch.zeros(1, 1, dtype=torch.long, device=prepared.device)
+        self._catch_up = self._fixed_by_rows(self._catch_up_step)
+        self._chain = self._fixed(self._chain_step)
+        self._warm(len(context.prompt.token_ids), *self._catch_up.values(), self._chain)
+
+    def _first_row(self, start: int, stop: int) -> Tensor:
+        self._pointer.fill_(start)
+        self._last.fill_(stop - start - 1)
+        return self._catch_up[self._rows_for(stop - start)]()
+
+    def _next_row(self, token_id: int, position: int) -> Tensor:
+        self._token.fill_(token_id)
+        self._pointer.fill_(position)
+        return self._chain()
+
+    def _take_in(self, start: int, stop: int) -> None:
+        self._take(self.buffers.columns[start:stop])
 
     def _take(self, at: Tensor) -> Tensor:
         """Fill the cache at positions [n] from the buffers; what is fed back [1, n, hidden] and what `lm_head` reads."""
@@ -95,3 +116,33 @@ class Eagle3Drafter(HeadDrafter):
             return masked_attention(query, buffers.keys[layer], buffers.values[layer], masks[self._windows[layer]])
 
         return self.head.step(embedded, hidden, buffers.rope(at), attend)
+
+
+class HostEagle3Drafter(Eagle3Chain):
+    """On the CPU, where the host knows every position and no shape need be fixed: the same drafts but for rounding, in fewer operations.
+
+    Keys and values are float32, whatever the head's dtype: attention costs less then."""
+
+    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
+        super().__init__(head, context, inner=torch.float32)
+        buffers = self.buffers
+        self._rows = Eagle3Rows(head, [keys[0] for keys in buffers.keys], [values[0] for values in buffers.values], (buffers.cos, buffers.sin))
+        self._token = torch.zeros(1, dtype=torch.long)
+        self._fed = torch.zeros(1, head.spec.layers.hidden_size)
+        self._warm(len(context.prompt.token_ids), *(partial(self._first_row, 0, num) for num in range(1, self.width + 1)))
+
+    def _first_row(self, start: int, stop: int) -> Tensor:
+        self._fed, out = self._rows.last(*self._inputs(start, stop))
+        return self.head.logits(out)[0]
+
+    def _next_row(self, token_id: int, position: int) -> Tensor:
+        self._token[0] = token_id
+        self._fed, out = self._rows.last(self.head.embed(self._token), self._fed, position)
+        return self.head.logits(out)[0]
+
+    def _take_in(self, start: int, stop: int) -> None:
+        self._rows.absorb(*self._inputs(start, stop))
+
+    def _inputs(self, start: int, stop: int) -> tuple[Tensor, Tensor, int]:
+        """What `Eagle3Rows` takes for rows whose target states are in the buffers."""
+        return self.head.embed(self.buffers.token_ids[start + 1 : stop + 1]), self.head.fuse(self.buffers.hidden[start:stop]), start

@@ -17,7 +17,9 @@ from ..errors import UsageError
 from ..graphs import FixedCall
 from ..heads.layers import rope_table
 from ..interfaces import Draft
-from ..sampling import first_argmax
+from ..sampling import Sampler
+from ..spec import SamplingParams
+from .host_picks import host_picks
 
 if TYPE_CHECKING:
     from . import DrafterContext
@@ -29,17 +31,19 @@ ROWS = (1, 2, 4, 8)
 
 
 class HeadBuffers:
-    """Device tensors of one sequence, all of length S, which stay in place: keys and values per layer, token ids, the target's hidden states, angles."""
+    """Device tensors of one sequence, all of length S, which stay in place: keys and values per layer, token ids, the target's hidden states, angles.
 
-    def __init__(self, head: Any, num_features: int, length: int, dtype: torch.dtype, device: torch.device) -> None:
+    dtype: of hidden states; inner: of keys, values and angles."""
+
+    def __init__(self, head: Any, num_features: int, length: int, dtype: torch.dtype, device: torch.device, inner: torch.dtype) -> None:
         config = head.spec.layers
         attention = head.layers[0].self_attn
         size = (1, config.num_key_value_heads, length, attention.dim)
-        self.keys, self.values = ([torch.zeros(size, dtype=dtype, device=device) for _ in head.layers] for _ in range(2))
+        self.keys, self.values = ([torch.zeros(size, dtype=inner, device=device) for _ in head.layers] for _ in range(2))
         self.token_ids = torch.zeros(length, dtype=torch.long, device=device)
         self.hidden = torch.zeros(length, num_features, dtype=dtype, device=device)
         self.columns = torch.arange(length, device=device)
-        self.cos, self.sin = rope_table(config, length, dtype, device)
+        self.cos, self.sin = rope_table(config, length, inner, device)
 
     def rope(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Angles of positions [n]."""
@@ -56,7 +60,7 @@ class HeadDrafter(ABC):
 
     Subclasses draft in `_draft(k)`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are in their cache already."""
 
-    def __init__(self, head: Any, context: DrafterContext, limit: int | None = None) -> None:
+    def __init__(self, head: Any, context: DrafterContext, limit: int | None = None, inner: torch.dtype | None = None) -> None:
         prepared = context.loaded.prepared
         if limit is not None and context.k > limit and not context.auto_k:
             raise UsageError(f"this head drafts at most {limit} tokens at a time, not k={context.k}")
@@ -64,13 +68,15 @@ class HeadDrafter(ABC):
         self.hidden_layers: tuple[int, ...] = head.spec.hidden_layers
         self.width = self.max_k + 1
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
-        self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device)
+        self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device, inner or prepared.dtype)
         self._device = prepared.device
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
-        self._pick = _sampler(context.sample, head.target_ids)
+        sampler = context.sample or Sampler(SamplingParams(), self._vocab_size, self._device)
+        self._pick = sampler if head.target_ids is None else sampler.among(head.target_ids)
+        self._host_picks = host_picks(context, head.target_ids)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt_tokens = len(prompt_ids)
@@ -93,7 +99,7 @@ class HeadDrafter(ABC):
         """Run everything that a race will run once, untimed; on CUDA this captures the graphs. What it writes is masked until it is overwritten."""
         num_rows = max(0, num_prompt_tokens - 2)
         for size in {min(num_rows, PREFILL_CHUNK), num_rows % PREFILL_CHUNK} - {0}:
-            self._take(self.buffers.columns[:size])
+            self._take_in(0, size)
         for call in calls:
             call()
 
@@ -111,12 +117,12 @@ class HeadDrafter(ABC):
         """Put positions up to `end` into the cache, without drafting."""
         while self._num_rows < end:
             stop = min(end, self._num_rows + PREFILL_CHUNK)
-            self._take(self.buffers.columns[self._num_rows : stop])
+            self._take_in(self._num_rows, stop)
             self._num_rows = stop
 
     @abstractmethod
-    def _take(self, at: Tensor) -> Any:
-        """Put the context of positions [n] into the cache."""
+    def _take_in(self, start: int, stop: int) -> Any:
+        """Put the context of positions `start` to `stop` - 1 into the cache."""
 
     @abstractmethod
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
@@ -124,14 +130,17 @@ class HeadDrafter(ABC):
 
     def _choose(self, row: Tensor, offset: int) -> int:
         """The token picked from a row of the head's logits, `offset` places after the last committed token."""
-        return self._token_id(self._pick(row, self._num_tokens - self._num_prompt_tokens + offset))
+        position = self._num_tokens - self._num_prompt_tokens + offset
+        return self._token_id(self._pick(row, position) if self._host_picks is None else self._host_picks(row, position)[0])
 
     def _choose_with_margin(self, row: Tensor, offset: int) -> tuple[int, float]:
         """The same, and by how much it led the next best, noise included."""
-        scores = getattr(self._pick, "scores", lambda row, position: row.float())(row, self._num_tokens - self._num_prompt_tokens + offset)
-        index = first_argmax(scores)
-        others = [part.max() for part in (scores[:index], scores[index + 1 :]) if len(part)]
-        return self._token_id(index), float(scores[index] - torch.stack(others).max()) if others else torch.inf
+        position = self._num_tokens - self._num_prompt_tokens + offset
+        if self._host_picks is not None:
+            index, margin = self._host_picks(row, position)
+            return self._token_id(index), margin
+        index, margin = self._pick.with_margin(row, position)
+        return self._token_id(index), margin
 
     def _token_id(self, index: int) -> int:
         return index if self._target_ids is None else self._target_ids[index]
@@ -154,9 +163,3 @@ class HeadDrafter(ABC):
     def _rows_for(self, num_new: int) -> int:
         """How many rows a call takes so that `num_new` are among them; a call of few is cheaper, and most steps commit few."""
         return next((n for n in ROWS if num_new <= n < self.width), self.width)
-
-
-def _sampler(sample: Any, target_ids: Tensor | None) -> Callable[[Tensor, int], int]:
-    if sample is None:
-        return lambda row, position: first_argmax(row)
-    return sample if target_ids is None else sample.among(target_ids)

@@ -70,6 +70,14 @@ class Attention(nn.Module):
         """x [B, n, in_size] -> two of [B, kv_heads, n, dim]."""
         return rotate(self.k_norm(self._split(self.k_proj(x))), rope), self._split(self.v_proj(x)).transpose(1, 2)
 
+    def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """x [B, n, in_size] -> query [B, heads, n, dim], key and value [B, kv_heads, n, dim]."""
+        return self.query(x, rope), *self.key_value(x, rope)
+
+    def projected(self, x: Tensor) -> Tensor:
+        """x [..., in_size] -> queries, keys and values side by side [..., (heads + 2 kv_heads) * dim], before norms and angles."""
+        return torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], -1)
+
     def out(self, attended: Tensor) -> Tensor:
         """[B, heads, n, dim] -> [B, n, hidden]."""
         return self.o_proj(attended.transpose(1, 2).flatten(2))
@@ -89,8 +97,7 @@ class Layer(nn.Module):
 
     def attend(self, index: int, x: Tensor, rope: Rope, attend: Attend) -> Tensor:
         """Self-attention of x [B, n, in_size], already normalised -> [B, n, hidden]."""
-        key, value = self.self_attn.key_value(x, rope)
-        return self.self_attn.out(attend(index, self.self_attn.query(x, rope), key, value))
+        return self.self_attn.out(attend(index, *self.self_attn.project(x, rope)))
 
     def forward(self, index: int, x: Tensor, rope: Rope, attend: Attend) -> Tensor:
         x = x + self.attend(index, self.input_layernorm(x), rope, attend)

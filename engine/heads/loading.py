@@ -14,6 +14,7 @@ from ..sources import DEFAULT_TARGET, find
 from . import dflash, eagle3
 from .compact import with_output
 from .formats import read_spec, read_tensors
+from .fused import join_projections
 from .names import HeadName
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):
         head.embed_tokens = None  # a copy of the target's, as most are
     fuse_layers(head)
+    if kind == "eagle3":
+        join_projections(head)
     if prepared.packed:
         from ..packing import pack
 

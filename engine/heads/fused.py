@@ -1,0 +1,127 @@
+"""An EAGLE-3 head in fewer operations: projections of one input as one linear, on any device; and, on the CPU, its rows by positions that the host knows.
+
+A small head's rows cost what starting its operations costs. On the CPU nothing needs a fixed shape, so attention looks at the live columns
+alone, without a mask, and the last layer computes nothing for rows that nobody reads: of those that catch up it needs keys and values only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..fused import root_mean_square, together
+from .eagle3 import Eagle3Head
+from .layers import Attention, Rope, rotate
+
+
+class JoinedAttention(nn.Module):
+    """An `Attention` whose queries, keys and values come out of one linear. Only as `Eagle3Head` uses it: all three of the same rows."""
+
+    def __init__(self, stock: Attention) -> None:
+        super().__init__()
+        projections = [stock.q_proj, stock.k_proj, stock.v_proj]
+        self.dim = stock.dim
+        self.num_heads, self.num_kv_heads = (linear.out_features // stock.dim for linear in projections[:2])
+        self.qkv, self.o_proj = together(projections), stock.o_proj
+        self.q_norm, self.k_norm = stock.q_norm, stock.k_norm
+
+    def projected(self, x: Tensor) -> Tensor:
+        """See `Attention`."""
+        return self.qkv(x)
+
+    def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Attention`."""
+        heads = self.qkv(x).view(*x.shape[:2], -1, self.dim)
+        query, key, value = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], 2)
+        return rotate(self.q_norm(query), rope), rotate(self.k_norm(key), rope), value.transpose(1, 2)
+
+    def out(self, attended: Tensor) -> Tensor:
+        """See `Attention`."""
+        return self.o_proj(attended.transpose(1, 2).flatten(2))
+
+
+def join_projections(head: Eagle3Head) -> None:
+    """Make one linear of every layer's q, k and v, in place. To be done before linears are packed."""
+    for layer in head.layers:
+        layer.self_attn = JoinedAttention(layer.self_attn)  # type: ignore[arg-type]
+
+
+class Eagle3Rows:
+    """The rows of an `Eagle3Head` for one sequence on the CPU. keys, values: per layer float32 [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; they stay the caller's.
+
+    What a row is given: `embedded` and `hidden` of `Eagle3Head.step`, here [n, size], at consecutive positions from `first` on."""
+
+    def __init__(self, head: Eagle3Head, keys: list[Tensor], values: list[Tensor], rope: Rope) -> None:
+        self.head, self.keys, self.values = head, keys, values
+        layers: Any = head.layers
+        attention, first = layers[0].self_attn, layers[0]
+        self._dim, self._num_kv = attention.dim, keys[0].shape[0]
+        self._num_heads = attention.o_proj.in_features // self._dim
+        self._eps = head.spec.layers.rms_norm_eps
+        self._scales = torch.stack([first.input_layernorm.weight, first.hidden_norm.weight])
+        self._head_scales = [self._of_heads(layer.self_attn) for layer in layers]
+        self._windows = head.spec.windows or (None,) * len(layers)
+        cos, sin = rope
+        half = self._dim // 2
+        self._cos, self._sin = cos[:, None], torch.cat((-sin[:, :half], sin[:, half:]), -1)[:, None]
+
+    def _of_heads(self, attention: Any) -> Tensor | None:
+        """The weights of the norms of queries and keys, by head, in float32; None where there are none."""
+        norms, counts = (attention.q_norm, attention.k_norm), (self._num_heads, self._num_kv)
+        if isinstance(norms[0], nn.Identity):
+            return None
+        return torch.cat([norm.weight.float().expand(num, -1) for norm, num in zip(norms, counts, strict=True)])
+
+    def absorb(self, embedded: Tensor, hidden: Tensor, first: int) -> None:
+        """Put these rows into the cache."""
+        self._run(embedded, hidden, first, False)
+
+    def last(self, embedded: Tensor, hidden: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """The same, and what `Eagle3Head.step` gives for the last of them: (what is fed back, what `lm_head` reads), each [1, size]."""
+        x = self._run(embedded, hidden, first, True)
+        out = self.head.norm(x)
+        return (out if self.head.spec.norm_output else x), out
+
+    def _run(self, embedded: Tensor, hidden: Tensor, first: int, wanted: bool) -> Tensor:
+        """The last layer's output of the last row; anything where it is not wanted."""
+        layers: Any = self.head.layers
+        normed = root_mean_square(torch.stack((embedded, hidden), 1), None, None, self._eps) * self._scales
+        x = normed[:, 1] if self.head.spec.norm_before_residual else hidden
+        inputs = normed.flatten(1)
+        for index, layer in enumerate(layers):
+            if index:
+                inputs = layer.input_layernorm(x)
+            queries = self._write(index, layer.self_attn.projected(inputs), first)
+            if index == len(layers) - 1:
+                if not wanted:
+                    return x
+                queries, x = queries[-1:], x[-1:]
+            x = x + layer.self_attn.o_proj(self._attend(index, queries, first + len(inputs)).to(x.dtype))
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return x
+
+    def _write(self, index: int, projected: Tensor, first: int) -> Tensor:
+        """Put the keys and values of projected rows [n, ...] into a layer's cache; their queries [n, heads, dim]."""
+        rows, turned_heads = slice(first, first + len(projected)), self._num_heads + self._num_kv
+        heads = projected.float().view(len(projected), -1, self._dim)
+        turned, scales = heads[:, :turned_heads], self._head_scales[index]
+        if scales is not None:
+            turned = root_mean_square(turned, None, None, self._eps) * scales
+        turned = turned * self._cos[rows] + turned.roll(self._dim // 2, -1) * self._sin[rows]
+        self.keys[index][:, rows] = turned[:, self._num_heads :].transpose(0, 1)
+        self.values[index][:, rows] = heads[:, turned_heads:].transpose(0, 1)
+        return turned[:, : self._num_heads]
+
+    def _attend(self, index: int, queries: Tensor, end: int) -> Tensor:
+        """queries [n, heads, dim] of the last n positions before `end` -> [n, heads * dim]."""
+        num, window = len(queries), self._windows[index]
+        start = 0 if window is None else max(0, end - num + 1 - window)
+        keys, values = self.keys[index][None, :, start:end], self.values[index][None, :, start:end]
+        if num == 1:  # heads that share keys become rows
+            return F.scaled_dot_product_attention(queries.view(1, self._num_kv, -1, self._dim), keys, values).view(1, -1)
+        back = torch.arange(end - num, end)[:, None] - torch.arange(start, end)
+        seen = back >= 0 if window is None else (back >= 0) & (back < window)
+        return F.scaled_dot_product_attention(queries.transpose(0, 1)[None], keys, values, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1).flatten(1)
