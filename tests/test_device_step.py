@@ -11,10 +11,10 @@ import torch
 from fakes import Adversarial, Empty, Ends, Oracle, Random, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_models import NAMES as HYBRIDS
+from linear_models import prepared as hybrid
 from tapes import record_fixed_calls
 from test_drafters import PROMPTS, text_of, trained
-from test_linear_attention import NAMES as HYBRIDS
-from test_linear_attention import prepared as hybrid
 from test_target import Watch, bits
 from tiny import DTYPES, LENGTH, NAMES, prepared, random_ids
 

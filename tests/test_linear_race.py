@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 from fakes import Empty, tokens_of
+from linear_models import NAMES, VOCAB, fresh, prepared
 from test_drafters import DRAFT, PROMPTS
-from test_linear_attention import NAMES, VOCAB, fresh, prepared
 from test_planted_faults import Real, caught
 from tiny import DTYPES, TRAINED
 

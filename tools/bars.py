@@ -95,7 +95,7 @@ def speed(repeats: int) -> list[dict]:
     from engine.text import encode_prompt
 
     loaded = load()
-    stock = AutoModelForCausalLM.from_pretrained(converted(), dtype=getattr(torch, loaded.info.dtype)).eval()
+    stock = AutoModelForCausalLM.from_pretrained(converted(), dtype=loaded.model.dtype).eval()
     stock.generation_config.eos_token_id = None
     greedy = SamplingParams(max_new_tokens=128)
     figures: dict[str, list[float]] = {}
