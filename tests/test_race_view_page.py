@@ -73,6 +73,14 @@ def test_a_drafter_that_drafts_nothing_is_called_out(page: Any) -> None:
 
 
 @pytest.mark.browser
+def test_random_weights_wear_their_ribbon(page: Any) -> None:
+    """Text without meaning, and an acceptance that no real model has, would be taken for a model's."""
+    for name, shown in (("random:Qwen/Qwen3-8B", True), ("Qwen/random:8B", False)):
+        feed(page, {**SHORT, "model": {**SHORT["model"], "name": name}}, race_id=name)
+        assert ("RANDOM" in words(page, "ribbon")) == shown
+
+
+@pytest.mark.browser
 def test_synthetic_drafts_wear_their_ribbon(page: Any) -> None:
     """Made-up drafts must not look like a drafter's, even if a server forgets to say so."""
     feed(page, {**SHORT, "synthetic": ["speculative"]})

@@ -8,7 +8,14 @@ const VERDICTS = {
   different: ["\u2715", "Different: a fault", "This must not happen: both lanes should have written the same. Please report it, with the race file."],
   same_distribution: ["\u223c", "Same distribution only", "These lanes promise the same odds for every token, not the same tokens; a difference is no fault."],
 };
-const RIBBONS = { __proto__: null, RECORDED: "an earlier race, played from its file", SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own", SIMULATED: "these numbers were not measured" };
+const RIBBONS = {
+  __proto__: null,
+  RECORDED: "an earlier race, played from its file",
+  SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own",
+  RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
+  SIMULATED: "these numbers were not measured",
+};
+const RANDOM_WEIGHTS = /^random:/;
 const GRADE = /^(?:identical, bit for bit|identical tokens|near-tie flip|a fault): /;    // the engine's sentence begins with what stands above it
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
 

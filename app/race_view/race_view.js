@@ -188,7 +188,8 @@ function showStatus() {
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const text = replay.playing ? `${source}, replayed ${speed}, both lanes at the same lane time.` : S.status?.text || WORDS[S.state] || "";
   board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text, replay.playing ? null : S.status?.share);
-  board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean), ...(S.fromFile ? ["RECORDED"] : []), ...(S.header?.synthetic?.length ? ["SYNTHETIC"] : [])])]);
+  const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"], [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"]];
+  board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean), ...about.flatMap(([holds, word]) => (holds ? [word] : []))])]);
 }
 
 function announcement() {
