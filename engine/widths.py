@@ -39,12 +39,13 @@ class WidthPlan:
     note: str
 
 
-def candidates(k: int, width: int | str = "auto") -> tuple[int, ...]:
-    """The widths worth probing for drafts of k tokens: powers of two up to the first that holds k + 1, k + 1 itself, the one asked for."""
+def candidates(k: int, width: int | str = "auto", fine: bool = False) -> tuple[int, ...]:
+    """The widths worth probing for drafts of k tokens: powers of two up to the first that holds k + 1, k + 1 itself, the one asked for. fine: half-way between
+    them too, from 6 on, for devices where a step's time grows with every row."""
     widths = {1, 2, k + 1}
     power = 4
     while power < 2 * (k + 1) and power <= MAX_WIDTH:
-        widths.add(power)
+        widths |= {power, power * 3 // 4} if fine and power >= 8 else {power}
         power *= 2
     if isinstance(width, int):
         widths.add(width)

@@ -21,13 +21,14 @@ def races(draw):
     return found, {w: draw(st.floats(1e-3, 1)) for w in widths}, k, width
 
 
-@given(st.integers(0, MAX_K), st.just("auto") | st.integers(1, MAX_WIDTH))
-def test_candidates_hold_what_may_be_needed(k, width):
+@given(st.integers(0, MAX_K), st.just("auto") | st.integers(1, MAX_WIDTH), st.booleans())
+def test_candidates_hold_what_may_be_needed(k, width, fine):
     """The width asked for, or the one a full draft needs, would never be probed."""
-    widths = candidates(k, width)
+    widths = candidates(k, width, fine)
+    assert set(candidates(k, width)) <= set(widths) and (not fine or k < 4 or 6 in widths)
     assert list(widths) == sorted(set(widths)) and widths[0] == 1 and widths[-1] <= MAX_WIDTH
     assert k + 1 in widths and (width == "auto" or width in widths)
-    assert len(widths) <= 10
+    assert len(widths) <= (14 if fine else 10)
 
 
 @given(races())

@@ -90,7 +90,7 @@ class TorchRace:
         if len(asked) > 1:
             raise UsageError(f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}")
         width = asked.pop() if asked else "auto"
-        widths = candidates(most, width)
+        widths = candidates(most, width, fine=self.prepared.device.type == "cpu")
         length = cache_length(len(self.prompt.token_ids), self.spec.params.max_new_tokens, max(widths))
         found = probe_cached(self.prepared, self.loaded.info.digest, length, widths, self.progress)
         self.progress("measuring what each width costs", None)
