@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from .attention import windows_of
 from .errors import RaceError
+from .native.linear import NativeLinear
 from .random_targets import free_bytes
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def kv_bytes(prepared: Prepared, length: int) -> int:
 def _weights(module: nn.Module) -> Iterator[Tensor]:
     """The parameters that are a module's own; of what stands for a linear, every tensor it holds, and of a packed one the re-laid out weight."""
     yield from (p for p in module._parameters.values() if p is not None)
-    if hasattr(module, "in_features"):
+    if isinstance(module, NativeLinear):
+        yield module.read()
+    elif hasattr(module, "in_features"):
         yield from (b for b in module._buffers.values() if b is not None)
         yield from (value for value in vars(module).values() if isinstance(value, Tensor))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .attention import StepState, additive_masks
 from .linear_attention import Places
+from .native.decoder import masks_itself
 
 if TYPE_CHECKING:
     from .target import Prepared
@@ -34,7 +35,8 @@ class Buffers:
         at = self.pointer + self.columns[: ids.shape[1]]
         shape = self.prepared.shape
         places = None if shape.linear is None else Places.of(at, shape.linear, self.num_states, chunked=not want_logits)
-        state = StepState(at, self.kv, additive_masks(shape, at, self.columns, self.prepared.dtype), seen, places)
+        masks = {} if masks_itself(model) else additive_masks(shape, at, self.columns, self.prepared.dtype)
+        state = StepState(at, self.kv, masks, seen, places)
         run = model if want_logits else model.get_decoder()
         out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
         hidden = torch.cat([out.hidden_states[layer][0] for layer in self.hidden_layers], dim=-1) if self.hidden_layers else None

@@ -8,17 +8,21 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .native import build
+
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that compute."""
+    """Versions of Python, of the packages that compute, and of our compiled kernels where there are some."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    if kernels := build.description():
+        found["kernels"] = kernels
     return found
 
 

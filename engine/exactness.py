@@ -23,6 +23,7 @@ import transformers
 from torch import Tensor
 
 from . import cache
+from .native import build
 from .operators import operator_classes, same_bits
 from .progress import Progress, silent
 from .sampling import Sampler
@@ -107,6 +108,7 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
         "digest": digest,
         "dtype": str(prepared.dtype) + (f", int8 from {prepared.int8_from} weights" if prepared.int8_from is not None else ""),
         "packed": prepared.packed,
+        "kernels": build.description(),
         "device": name,
         "threads": torch.get_num_threads() if device.type == "cpu" else 0,
         "wait": {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_"))},

@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from .attention import additive_masks, attend_rows
 from .int8 import Int8Linear
 from .linear_attention import linear_attention_at_widths
+from .native.attention import attend_natively
+from .native.decoder import masks_itself
+from .native.linear import NativeLinear
 from .packing import PackedLinear
 from .target import Prepared
 
@@ -71,10 +74,10 @@ def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Te
 
 def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
     """Random rows [n, in] for one linear of each kind and shape, and the linear."""
-    distinct: dict[tuple, nn.Linear | PackedLinear | Int8Linear] = {}
+    distinct: dict[tuple, nn.Linear | PackedLinear | NativeLinear | Int8Linear] = {}
     for module in prepared.model.modules():
-        if isinstance(module, (nn.Linear, PackedLinear, Int8Linear)):
-            distinct[type(module), module.in_features, module.out_features, module.bias is None] = module
+        if isinstance(module, (nn.Linear, PackedLinear, NativeLinear, Int8Linear)):
+            distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = module
 
     for linear in distinct.values():
         num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
@@ -88,6 +91,17 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
     num_rows = min(ATTENTION_ROWS, length // 2)
     rounds = max(ATTENTION_ROUNDS[0], min(ATTENTION_ROUNDS[1], ATTENTION_VALUES // (num_rows * heads * shape.head_dim)))
 
+    def masked(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
+        at = (first + torch.arange(len(block), device=prepared.device)).clamp_(max=length - 1)
+        masks = additive_masks(shape, at, columns, prepared.dtype)
+        return [attend_rows(block.transpose(0, 1)[None], keys, values, masks[window], None)[0] for window in shape.windows]
+
+    def native(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
+        block = block[: length - int(first)].contiguous()
+        return [attend_natively(block, keys, values, int(first), window, shape.head_dim**-0.5) for window in shape.windows]
+
+    attend = native if masks_itself(prepared.model) else masked
+
     def random(*size: int) -> Tensor:
         return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)
 
@@ -100,12 +114,9 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
             parts = []
             for start in range(0, num_rows, width):
                 count = min(width, num_rows - start)
-                at = (places[start] + torch.arange(width, device=prepared.device)).clamp_(max=length - 1)
                 block = queries[start : start + count]
                 block = torch.cat([block, block[:1].expand(width - count, *block.shape[1:])]) if count < width else block
-                masks = additive_masks(shape, at, columns, prepared.dtype)
-                for window in shape.windows:
-                    parts.append((window, attend_rows(block.transpose(0, 1)[None], keys, values, masks[window], None)[0][:count]))
-            return torch.cat([rows for window in shape.windows for w, rows in parts if w == window])
+                parts.append([rows[:count] for rows in attend(block, keys, values, places[start])])
+            return torch.cat([torch.cat(window) for window in zip(*parts, strict=True)])
 
         yield at_width

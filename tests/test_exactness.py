@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from engine.events import Finished
 from engine.exactness import probe
+from engine.native.linear import NativeLinear
 from engine.packing import PackedLinear
 from engine.spec import SamplingParams
 from engine.target import Prepared, prepare
@@ -162,10 +163,10 @@ def many_words(name: str) -> Prepared:
 def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tensor]) -> None:
     """Every linear 64 -> 64 rounds one number of 30,000 otherwise, in those rows [n, 64] that `where` picks, [n, 1]."""
 
-    def plant(kind: type[nn.Linear] | type[PackedLinear]) -> None:
+    def plant(kind: type[nn.Linear] | type[PackedLinear] | type[NativeLinear]) -> None:
         inner = kind.forward
 
-        def forward(self: nn.Linear | PackedLinear, x: Tensor) -> Tensor:
+        def forward(self: nn.Linear | PackedLinear | NativeLinear, x: Tensor) -> Tensor:
             out = inner(self, x)  # type: ignore[arg-type]
             if (self.in_features, self.out_features) != (64, 64):
                 return out
@@ -177,6 +178,7 @@ def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tens
 
     plant(nn.Linear)
     plant(PackedLinear)
+    plant(NativeLinear)
 
 
 def test_widths_that_differ_rarely_are_told_apart(monkeypatch):

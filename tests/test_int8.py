@@ -19,6 +19,8 @@ from engine.errors import UnsupportedModel, UsageError
 from engine.exactness import fingerprint, probe
 from engine.int8 import Int8Linear, round_weights, sums_exactly
 from engine.loading import load
+from engine.native.build import has_kernels
+from engine.native.linear import NativeLinear
 from engine.packing import PackedLinear, can_pack
 from engine.spec import SamplingParams
 from engine.target import Prepared, StaticTarget, prepare
@@ -142,9 +144,9 @@ def test_only_large_linears_are_rounded_and_the_embedding_never(dtype):
     before = model.get_input_embeddings().weight.clone()
     least = model.lm_head.in_features * model.lm_head.out_features
     ready = prepare(model, int8_from=least)
-    kinds = {name: type(module) for name, module in ready.model.named_modules() if isinstance(module, nn.Linear | PackedLinear | Int8Linear)}
+    kinds = {name: type(module) for name, module in ready.model.named_modules() if isinstance(module, nn.Linear | PackedLinear | NativeLinear | Int8Linear)}
     assert [name for name, kind in kinds.items() if kind is Int8Linear] == ["lm_head"] and len(kinds) > 1
-    assert set(kinds.values()) == {Int8Linear, PackedLinear if ready.packed else nn.Linear}
+    assert set(kinds.values()) == {Int8Linear, (NativeLinear if dtype == torch.bfloat16 and has_kernels() else PackedLinear) if ready.packed else nn.Linear}
     assert torch.equal(model.get_input_embeddings().weight, before)
 
 

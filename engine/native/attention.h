@@ -1,0 +1,115 @@
+/* Attention of a step's rows over a static cache. A row looks at its own columns, no others, in their order; so its bits do not depend on the step's width
+   nor on the cache's length, and a long cache costs nothing until it is full. Softmax in float32, weights never rounded to bfloat16. */
+#pragma once
+#include "vectors.h"
+
+#define TOGETHER 4
+#define SLICE 64
+
+/* Rows of queries that share keys and values: where each begins and ends among the columns. */
+typedef struct {
+    const bf16 *query[TOGETHER];
+    bf16 *out[TOGETHER];
+    int64_t from[TOGETHER], to[TOGETHER];
+} Rows;
+
+/* The products of a query with sixteen keys; in place of keys that are not there, the last one's. */
+INLINE __m512 products(const bf16 *query, const bf16 *keys, int64_t num_keys, int64_t dim) {
+    __m512 sum[LANES];
+    for (int j = 0; j < LANES; j++) sum[j] = _mm512_setzero_ps();
+    for (int64_t e = 0; e < dim; e += 2 * LANES) {
+        __m512i part = _mm512_loadu_si512(query + e);
+        for (int j = 0; j < LANES; j++) sum[j] = dot2(sum[j], _mm512_loadu_si512(keys + (num_keys >= LANES || j < num_keys ? j : num_keys - 1) * dim + e), part);
+    }
+    return sums(sum);
+}
+
+/* The weighted sums of values, of their numbers from `e` on, `parts` times sixteen of them. */
+INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t from, int64_t to, const float *weights, int64_t room, const __m512 *factor) {
+    __m512 sum[TOGETHER][SLICE / LANES];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < parts; j++) sum[i][j] = _mm512_setzero_ps();
+    for (int64_t column = from; column < to; column++) {
+        __m512 value[SLICE / LANES];
+        for (int j = 0; j < parts; j++) value[j] = widen(values + column * dim + e + j * LANES);
+        for (int i = 0; i < rows; i++) {
+            __m512 weight = all(weights[i * room + column - from]);
+            for (int j = 0; j < parts; j++) sum[i][j] = _mm512_fmadd_ps(weight, value[j], sum[i][j]);
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < parts; j++) narrow(of->out[i] + e + j * LANES, _mm512_mul_ps(sum[i][j], factor[i]));
+}
+
+/* keys, values [S, dim]; scores: room for [rows, S rounded up to 16]. dim is a multiple of 32. Blocks of columns begin at multiples of 16, for all rows alike. */
+INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 *values, int64_t dim, int64_t S, float scale, float *scores) {
+    const int64_t room = (S + LANES - 1) & ~(int64_t)(LANES - 1);
+    int64_t from = of->from[0], to = of->to[0];
+    for (int i = 1; i < rows; i++) {
+        from = of->from[i] < from ? of->from[i] : from;
+        to = of->to[i] > to ? of->to[i] : to;
+    }
+    from &= ~(int64_t)(LANES - 1);
+    const __m512 none = all(-INFINITY);
+    const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512 top[TOGETHER], sum[TOGETHER];
+    for (int i = 0; i < rows; i++) top[i] = none;
+    for (int64_t column = from; column < to; column += LANES) {
+        __m512i at = _mm512_add_epi32(places, _mm512_set1_epi32((int)column));
+        for (int i = 0; i < rows; i++) {
+            const bf16 *first = keys + column * dim;
+            __m512 product = S - column >= LANES ? products(of->query[i], first, LANES, dim) : products(of->query[i], first, S - column, dim);
+            __mmask16 seen = _mm512_cmp_epi32_mask(at, _mm512_set1_epi32((int)of->from[i]), _MM_CMPINT_NLT) & _mm512_cmp_epi32_mask(at, _mm512_set1_epi32((int)of->to[i]), _MM_CMPINT_LT);
+            __m512 score = _mm512_mask_mov_ps(none, seen, _mm512_mul_ps(product, all(scale)));
+            top[i] = _mm512_max_ps(top[i], score);
+            _mm512_storeu_ps(scores + i * room + column - from, score);
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        __m512 most = all(_mm512_reduce_max_ps(top[i]));
+        sum[i] = _mm512_setzero_ps();
+        for (int64_t column = 0; column < to - from; column += LANES) {
+            __m512 score = _mm512_loadu_ps(scores + i * room + column);
+            __m512 weight = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(score, none, _CMP_NEQ_UQ), exponential(_mm512_sub_ps(score, most)));
+            sum[i] = _mm512_add_ps(sum[i], weight);
+            _mm512_storeu_ps(scores + i * room + column, weight);
+        }
+        sum[i] = all(1.0f / _mm512_reduce_add_ps(sum[i]));
+    }
+    for (int64_t e = 0; e < dim; e += SLICE) {
+        if (dim - e >= SLICE) mix(rows, SLICE / LANES, of, values, dim, e, from, to, scores, room, sum);
+        else mix(rows, SLICE / LANES / 2, of, values, dim, e, from, to, scores, room, sum);
+    }
+}
+
+/* keys, values [kv, S, dim]; window 0: none; num rows of a step, the first at position `at`. */
+typedef struct {
+    const bf16 *keys, *values;
+    int64_t heads, kv, dim, S, window, num, at;
+    float scale;
+} Attention;
+
+/* Thread `id`: its share of the rows of all heads. query [num, heads, dim] at a stride, out [num, heads, dim]. */
+static void attend_all(const Attention *a, const bf16 *query, int64_t stride, bf16 *out, float *scores, int id, int threads) {
+    int64_t total = a->heads * a->num, shared = total / a->kv, end = total * (id + 1) / threads;
+    for (int64_t first = total * id / threads; first < end;) {
+        int64_t group = first / shared, stop = (group + 1) * shared < end ? (group + 1) * shared : end;
+        int rows = stop - first < TOGETHER ? (int)(stop - first) : TOGETHER;
+        Rows of;
+        for (int i = 0; i < rows; i++) {
+            int64_t head = (first + i) / a->num, row = (first + i) % a->num;
+            of.query[i] = query + row * stride + head * a->dim;
+            of.out[i] = out + (row * a->heads + head) * a->dim;
+            of.to[i] = a->at + row + 1;
+            of.from[i] = a->window > 0 && of.to[i] > a->window ? of.to[i] - a->window : 0;
+        }
+        const bf16 *keys = a->keys + group * a->S * a->dim, *values = a->values + group * a->S * a->dim;
+        switch (rows) {
+        case 1: attend(1, &of, keys, values, a->dim, a->S, a->scale, scores); break;
+        case 2: attend(2, &of, keys, values, a->dim, a->S, a->scale, scores); break;
+        case 3: attend(3, &of, keys, values, a->dim, a->S, a->scale, scores); break;
+        default: attend(4, &of, keys, values, a->dim, a->S, a->scale, scores);
+        }
+        first += rows;
+    }
+}

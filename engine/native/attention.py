@@ -1,0 +1,37 @@
+"""Attention of a step's rows by `attention.h`, alone: what a NativeDecoder does inside its call, for probes."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from .build import library
+
+TOGETHER, LANES = 4, 16
+
+
+class AttentionArguments(ctypes.Structure):
+    """`Attention` of attention.h."""
+
+    _fields_ = (
+        ("keys", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("heads", "kv", "dim", "S", "window", "num", "at")),
+        ("scale", ctypes.c_float),
+    )
+
+
+def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
+    """query [n, heads, dim] at positions `at` and on, keys and values [1, kv_heads, S, dim], all bfloat16 and contiguous -> [n, heads, dim]. A row looks at the
+    columns up to its own, `window` of them at most. dim is a multiple of 32."""
+    num, heads, dim = query.shape
+    _, kv, length, _ = keys.shape
+    assert dim % 32 == 0 and at + num <= length and all(t.dtype == torch.bfloat16 and t.is_contiguous() for t in (query, keys, values))
+    threads = torch.get_num_threads()
+    out, scores = torch.empty_like(query), torch.empty(threads, TOGETHER, length + LANES)
+    arguments = AttentionArguments(keys.data_ptr(), values.data_ptr(), heads, kv, dim, length, window or 0, num, at, scale)
+    pointers = (ctypes.c_void_p(t.data_ptr()) for t in (query, out, scores))
+    library().photofinish_attention(ctypes.byref(arguments), *pointers, ctypes.c_int(threads))
+    return out

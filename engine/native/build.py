@@ -1,0 +1,123 @@
+"""Compiles the C of this folder, once for a processor and a compiler, and loads it.
+
+Nothing is fetched and nothing is asked of a package: where there is no C compiler, or the processor is another, the engine does the same with torch,
+more slowly. Threads are torch's own: its library of them is in the process, and these functions use it as they find it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ..cache import cache_dir
+from ..errors import UsageError
+
+log = logging.getLogger(__name__)
+FOLDER = Path(__file__).resolve().parent
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-c")
+"""No fused multiplications but those written: the same expression compiled twice is to give the same bits."""
+NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+OFF = "PHOTOFINISH_NATIVE"
+COMPILE_S = 120.0
+
+
+class NoKernels(Exception):
+    """Why there are no compiled kernels here, in a sentence."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The compiled kernels. Raises NoKernels, each time it is asked for."""
+    found = _found()
+    if isinstance(found, str):
+        raise NoKernels(found)
+    return found[0]
+
+
+def has_kernels() -> bool:
+    """Whether there are compiled kernels here."""
+    return not isinstance(_found(), str)
+
+
+def description() -> str:
+    """For the record: what the kernels were made of and by; "" where there are none."""
+    found = _found()
+    return "" if isinstance(found, str) else found[1]
+
+
+@functools.cache
+def _found() -> tuple[ctypes.CDLL, str] | str:
+    if os.environ.get(OFF) == "0":
+        return f"switched off by {OFF}=0"
+    import torch  # noqa: F401  its threads' library comes first
+
+    try:
+        command = _compiler()
+        key, version = _key(command)
+        path = cache_dir() / "native" / f"kernels-{key[:24]}.so"
+        if not path.exists():
+            _compile(command, path)
+        return ctypes.CDLL(str(path)), f"{key[:8]}, {version}"
+    except NoKernels as why:
+        log.info("steps run on torch's kernels: %s", why)
+        return str(why)
+    except (OSError, UsageError) as error:
+        log.warning("steps run on torch's kernels: the compiled ones cannot be loaded", exc_info=True)
+        return f"they cannot be loaded: {error}"
+
+
+def processor_flags() -> frozenset[str]:
+    """What the kernel says this processor can; empty where it says nothing."""
+    try:
+        line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return frozenset()
+    return frozenset(line.partition(":")[2].split())
+
+
+def _compiler() -> list[str]:
+    if platform.machine() not in ("x86_64", "AMD64") or (missing := sorted(set(NEEDED) - processor_flags())):
+        raise NoKernels(f"the processor is not an x86 with AVX-512 ({platform.machine()}{', without ' + ', '.join(missing) if platform.machine() == 'x86_64' else ''})")
+    if asked := shlex.split(os.environ.get("CC", "")):
+        return asked
+    for name in COMPILERS:
+        if path := shutil.which(name):
+            return [path]
+    raise NoKernels(f"there is no C compiler ({', '.join(COMPILERS)}); install gcc, or name one in CC")
+
+
+def _key(command: list[str]) -> tuple[str, str]:
+    """What the compiled file depends on, as a hash, and the compiler's version."""
+    try:
+        version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        raise NoKernels(f"the C compiler {command[0]!r} does not run: {error}") from error
+    parts = [version, *FLAGS, *sorted(processor_flags()), *(path.read_text() for path in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.c")]))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest(), version
+
+
+def _compile(command: list[str], path: Path) -> None:
+    """Two processes may do this at once: the file appears whole. It is linked without the compiler's own library of threads, which would be a second one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        sources = sorted(FOLDER.glob("*.c"))
+        parts, whole = [Path(folder, f"{source.stem}.o") for source in sources], Path(folder, path.name)
+        for call in ([*command, *FLAGS, *map(str, sources)], [*command, "-shared", *map(str, parts), "-o", str(whole), "-lm"]):
+            try:
+                subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=COMPILE_S, check=True)
+            except subprocess.CalledProcessError as error:
+                log.warning("%s failed:\n%s", shlex.join(call), error.stderr)
+                raise NoKernels(f"the C compiler {command[0]!r} failed; its messages are in the log") from error
+            except subprocess.TimeoutExpired as error:
+                raise NoKernels(f"the C compiler {command[0]!r} took more than {COMPILE_S:.0f} s") from error
+        os.replace(whole, path)

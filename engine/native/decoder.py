@@ -1,0 +1,177 @@
+"""A fused decoder (`fused_decoder.py`) whose layers are one compiled call (`step.c`): no operation starts but in C, and nothing is masked, since every row looks
+at its own columns only."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention import StepState
+from ..errors import UnsupportedModel
+from ..fused import FusedAttention, FusedMLP
+from ..fused_decoder import SANDWICH, Decoded, FusedDecoder
+from .build import library
+from .linear import LANES, LinearArguments, NativeLinear, reason_against
+
+ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
+"""Classes of transformers and torch -> linear.h."""
+
+
+class LayerArguments(ctypes.Structure):
+    """`Layer` of step.c."""
+
+    _fields_ = (
+        *((name, LinearArguments) for name in ("qkv", "o", "gate_up", "down")),
+        ("norms", ctypes.c_void_p * 4),
+        ("query_norm", ctypes.c_void_p),
+        ("key_norm", ctypes.c_void_p),
+        ("window", ctypes.c_int64),
+        ("angles", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+    )
+
+
+class DecoderArguments(ctypes.Structure):
+    """`Decoder` of step.c."""
+
+    _fields_ = (
+        ("layers", ctypes.POINTER(LayerArguments)),
+        ("norm", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("num_layers", "hidden", "heads", "kv", "dim", "inner", "sandwich", "act")),
+        ("eps", ctypes.c_float),
+    )
+
+
+class NativeDecoder(nn.Module):
+    """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be."""
+
+    def __init__(self, fused: FusedDecoder) -> None:
+        super().__init__()
+        self.embed_tokens, self.angles = fused.embed_tokens, fused.angles
+        self.windows = {layer.self_attn.layer_idx: layer.self_attn.sliding_window for layer in _layers(fused)}
+        self.linears = nn.ModuleList()
+        self._kept_alive: list[Any] = []
+        self._arguments, self._eps = self._of(fused), fused.norm.eps
+        self._kinds = sorted(fused.angles)
+        self._tables: list[Tensor] = []
+        self._room = threading.local()
+        kernels = library()
+        self._decode, self._size = kernels.photofinish_decode, kernels.photofinish_room
+        self._size.restype = ctypes.c_int64
+
+    def _of(self, fused: FusedDecoder) -> DecoderArguments:
+        layers, kinds = _layers(fused), sorted(fused.angles)
+        arguments = (LayerArguments * len(layers))()
+        for its, layer, kind in zip(arguments, layers, fused.kinds, strict=True):
+            attention, mlp = layer.self_attn, layer.mlp
+            its.qkv, its.o, its.down = (self._linear(linear) for linear in (attention.qkv, attention.o_proj, mlp.down_proj))
+            its.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
+            its.norms = (ctypes.c_void_p * 4)(*(self._floats(norm.scale) for norm in layer.norms))
+            if len(attention.norms):
+                its.query_norm, its.key_norm = (self._floats(norm.scale) for norm in attention.norms)
+            its.window, its.angles, its.scale = attention.sliding_window or 0, kinds.index(kind), attention.scaling
+        first = layers[0]
+        attention = first.self_attn
+        num_kv = attention.num_turned - attention.num_heads
+        self._hidden, self._dim = attention.o_proj.out_features, attention.head_dim
+        sizes = (len(layers), self._hidden, attention.num_heads, num_kv, self._dim, first.mlp.down_proj.in_features)
+        self._kept_alive.append(arguments)
+        return DecoderArguments(arguments, self._floats(fused.norm.scale), *sizes, len(first.norms) == len(SANDWICH), ACTIVATIONS[type(first.mlp.act_fn).__name__], fused.norm.eps)
+
+    def _linear(self, linear: nn.Linear, act: int | None = None) -> LinearArguments:
+        self.linears.append(native := NativeLinear(linear, act))
+        return native.arguments
+
+    def _floats(self, values: Tensor) -> int:
+        self._kept_alive.append(kept := values.detach().float().contiguous())
+        return kept.data_ptr()
+
+    def get_decoder(self) -> NativeDecoder:
+        """Itself: the model's `get_decoder` asks."""
+        return self
+
+    def forward(
+        self, input_ids: Tensor | None = None, position_ids: Tensor | None = None, state: StepState | None = None, output_hidden_states: bool = False, use_cache: bool = False, **more: Any
+    ) -> Decoded:
+        """See `FusedDecoder.forward`. The step's tokens follow one another."""
+        if input_ids is None or position_ids is None or state is None or use_cache or any(value is not None for value in more.values()):
+            raise UnsupportedModel("a prepared model runs the engine's steps only; load another copy to call it otherwise")
+        if state.seen is not None:
+            state.seen.update(self.windows)
+        embedded = self.embed_tokens(input_ids)
+        x = embedded.clone().contiguous()
+        num_rows, num_layers, length = x.shape[1], len(state.kv), state.kv[0][0].shape[2]
+        kept = torch.empty(num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if output_hidden_states else None
+        threads = torch.get_num_threads()
+        cache = (ctypes.c_void_p * (2 * num_layers))(*(side.data_ptr() for layer in state.kv for side in layer))
+        tables = self._tables_for(length)
+        self._decode(
+            ctypes.byref(self._arguments),
+            cache,
+            (ctypes.c_void_p * len(tables))(*(table.data_ptr() for table in tables)),
+            ctypes.c_void_p(x.data_ptr()),
+            None if kept is None else ctypes.c_void_p(kept.data_ptr()),
+            ctypes.c_int64(num_rows),
+            ctypes.c_int64(int(state.at[0])),
+            ctypes.c_int64(length),
+            ctypes.c_int(threads),
+            ctypes.c_void_p(self._room_for(num_rows, length, threads)),
+        )
+        return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
+
+    def _tables_for(self, length: int) -> list[Tensor]:
+        """Cosines and sines [length, dim / 2] of every kind of angles, in turns; computed for the longest cache so far."""
+        if not self._tables or len(self._tables[0]) < length:
+            positions = torch.arange(length)[None]
+            self._tables = [part[0, :, 0, self._dim // 2 :].contiguous() for kind in self._kinds for part in self.angles[kind](positions, torch.float32)]
+        return self._tables
+
+    def _room_for(self, num_rows: int, length: int, threads: int) -> int:
+        """Memory for what a call computes on the way, this thread's own."""
+        num_bytes = self._size(ctypes.byref(self._arguments), ctypes.c_int64(num_rows), ctypes.c_int64(length), ctypes.c_int(threads))
+        if getattr(self._room, "bytes", None) is None or len(self._room.bytes) < num_bytes:
+            self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
+        return self._room.bytes.data_ptr()
+
+
+def _layers(fused: FusedDecoder) -> list[Any]:
+    return list(fused.layers)
+
+
+def reason_against_decoder(fused: Any) -> str | None:
+    """Why a decoder cannot be a NativeDecoder; None if it can."""
+    if type(fused) is not FusedDecoder:
+        return f"a {type(fused).__name__} is no decoder of the usual kind"
+    layers = _layers(fused)
+    for layer in layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        assert isinstance(attention, FusedAttention) and isinstance(mlp, FusedMLP)
+        for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj):
+            if why := reason_against(linear):
+                return why
+        if (name := type(mlp.act_fn).__name__) not in ACTIVATIONS:
+            return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
+        if attention.head_dim % (2 * LANES) or mlp.down_proj.in_features % LANES or attention.o_proj.out_features % LANES:
+            return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES}"
+        if attention.norms and attention.norms[0].eps != fused.norm.eps:
+            return "its norms differ in eps"
+    if len({(len(layer.norms), type(layer.mlp.act_fn), *layer.self_attn.qkv.weight.shape, layer.mlp.down_proj.in_features) for layer in layers}) > 1:
+        return "its layers differ"
+    return None
+
+
+def put_native_decoders(model: nn.Module) -> None:
+    """Replace the decoders below `model` that can be NativeDecoders, in place."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, FusedDecoder) and reason_against_decoder(child) is None:
+                setattr(parent, name, NativeDecoder(child))
+
+
+def masks_itself(model: Any) -> bool:
+    """Whether a model's steps need no masks."""
+    return isinstance(model.get_decoder(), NativeDecoder)

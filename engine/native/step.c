@@ -1,0 +1,148 @@
+/* A narrow step of a decoder on the CPU: what torch does in some forty operations a layer, in one call with one team of threads. Row for row the same bits at any
+   width, any cache length and any number of threads; see linear.h and attention.h. */
+#include <omp.h>
+#include "attention.h"
+#include "linear.h"
+
+/* x / rms(x) * scale. scale may be null. size is a multiple of 16. */
+INLINE float inverse_rms(const bf16 *x, int64_t size, float eps) {
+    __m512 squares = _mm512_setzero_ps();
+    for (int64_t i = 0; i < size; i += LANES) {
+        __m512 v = widen(x + i);
+        squares = _mm512_fmadd_ps(v, v, squares);
+    }
+    return 1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)size + eps);
+}
+
+INLINE void norm(const bf16 *x, const float *scale, float eps, int64_t size, bf16 *out) {
+    __m512 factor = all(inverse_rms(x, size, eps));
+    for (int64_t i = 0; i < size; i += LANES) narrow(out + i, _mm512_mul_ps(_mm512_mul_ps(widen(x + i), factor), _mm512_loadu_ps(scale + i)));
+}
+
+INLINE void add(bf16 *x, const bf16 *y, int64_t size) {
+    for (int64_t i = 0; i < size; i += LANES) narrow(x + i, _mm512_add_ps(widen(x + i), widen(y + i)));
+}
+
+/* A head of a query or key: its norm, if it has one, and its turn. cos, sin [dim / 2], dim / 2 a multiple of 16. */
+INLINE void turn(const bf16 *head, const float *scale, float eps, const float *cos, const float *sin, int64_t dim, bf16 *out) {
+    int64_t half = dim / 2;
+    __m512 factor = all(scale ? inverse_rms(head, dim, eps) : 1.0f);
+    for (int64_t i = 0; i < half; i += LANES) {
+        __m512 a = _mm512_mul_ps(widen(head + i), factor), b = _mm512_mul_ps(widen(head + half + i), factor);
+        if (scale) a = _mm512_mul_ps(a, _mm512_loadu_ps(scale + i)), b = _mm512_mul_ps(b, _mm512_loadu_ps(scale + half + i));
+        __m512 c = _mm512_loadu_ps(cos + i), s = _mm512_loadu_ps(sin + i);
+        narrow(out + i, _mm512_fnmadd_ps(b, s, _mm512_mul_ps(a, c)));
+        narrow(out + half + i, _mm512_fmadd_ps(a, s, _mm512_mul_ps(b, c)));
+    }
+}
+
+typedef struct {
+    Linear qkv, o, gate_up, down;
+    const float *norms[4], *query_norm, *key_norm; /* two norms or four; the others null */
+    int64_t window, angles;                        /* which of the tables */
+    float scale;
+} Layer;
+
+typedef struct {
+    const Layer *layers;
+    const float *norm; /* after the last layer */
+    int64_t num_layers, hidden, heads, kv, dim, inner, sandwich, act;
+    float eps;
+} Decoder;
+
+#define ALIGNED(bytes) (((bytes) + 63) & ~(int64_t)63)
+
+static int64_t own_bytes(const Decoder *d, int64_t rows, int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)) + 2 * ALIGNED(2 * rows * d->hidden); }
+static int64_t shared_bytes(const Decoder *d, int64_t rows) {
+    return ALIGNED(2 * rows * (d->heads + 2 * d->kv) * d->dim) + ALIGNED(2 * rows * d->heads * d->dim) + 2 * ALIGNED(2 * rows * d->hidden) + ALIGNED(2 * rows * d->inner);
+}
+
+/* What `decode` needs as `room`. */
+int64_t photofinish_room(const Decoder *d, int64_t rows, int64_t S, int threads) { return 64 + shared_bytes(d, rows) + threads * own_bytes(d, rows, S); }
+
+/* x [rows, hidden] -> what the last norm gives of it, in place. cache: keys and values [kv, S, dim] of every layer; tables: cosines and sines [S, dim / 2] of every kind of
+   angles; kept: null, or [num_layers, rows, hidden] for what every layer gave. The step's rows stand at positions `at` and on. */
+void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const *tables, bf16 *x, bf16 *kept, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
+    const int64_t size = d->hidden, dim = d->dim, num_heads = d->heads + 2 * d->kv, width = num_heads * dim;
+    room = (char *)ALIGNED((int64_t)room);
+    bf16 *qkv = (bf16 *)room, *mixed = qkv + ALIGNED(2 * rows * width) / 2, *added = mixed + ALIGNED(2 * rows * d->heads * dim) / 2;
+    bf16 *more = added + ALIGNED(2 * rows * size) / 2, *inner = more + ALIGNED(2 * rows * size) / 2;
+    char *own = room + shared_bytes(d, rows);
+#pragma omp parallel num_threads(threads)
+    {
+        /* Every thread keeps all rows of the residual stream for itself: to add and norm a row costs less than to wait for it. */
+        const int id = omp_get_thread_num(), num = omp_get_num_threads();
+        float *scores = (float *)(own + id * own_bytes(d, rows, S));
+        bf16 *stream = (bf16 *)((char *)scores + ALIGNED(4 * TOGETHER * (S + LANES))), *normed = stream + ALIGNED(2 * rows * size) / 2;
+        memcpy(stream, x, 2 * rows * size);
+        for (int64_t l = 0; l < d->num_layers; l++) {
+            const Layer *layer = d->layers + l;
+            bf16 *keys = cache[2 * l], *values = cache[2 * l + 1];
+            const float *cos = tables[2 * layer->angles] + at * dim / 2, *sin = tables[2 * layer->angles + 1] + at * dim / 2;
+            for (int64_t row = 0; row < rows; row++) norm(stream + row * size, layer->norms[0], d->eps, size, normed + row * size);
+            multiply(&layer->qkv, AS_IS, normed, rows, qkv, id, num);
+#pragma omp barrier
+            for (int64_t unit = rows * num_heads * id / num; unit < rows * num_heads * (id + 1) / num; unit++) {
+                int64_t row = unit / num_heads, head = unit % num_heads, key = head - d->heads, value = key - d->kv;
+                bf16 *from = qkv + unit * dim;
+                if (value >= 0) memcpy(values + (value * S + at + row) * dim, from, 2 * dim);
+                else if (key >= 0) turn(from, layer->key_norm, d->eps, cos + row * dim / 2, sin + row * dim / 2, dim, keys + (key * S + at + row) * dim);
+                else turn(from, layer->query_norm, d->eps, cos + row * dim / 2, sin + row * dim / 2, dim, from);
+            }
+#pragma omp barrier
+            const Attention attention = {keys, values, d->heads, d->kv, dim, S, layer->window, rows, at, layer->scale};
+            attend_all(&attention, qkv, width, mixed, scores, id, num);
+#pragma omp barrier
+            multiply(&layer->o, AS_IS, mixed, rows, added, id, num);
+#pragma omp barrier
+            for (int64_t row = 0; row < rows; row++) {
+                bf16 *to = stream + row * size, *other = normed + row * size;
+                if (d->sandwich) norm(added + row * size, layer->norms[1], d->eps, size, other);
+                add(to, d->sandwich ? other : added + row * size, size);
+                norm(to, layer->norms[d->sandwich ? 2 : 1], d->eps, size, other);
+            }
+            multiply(&layer->gate_up, (int)d->act, normed, rows, inner, id, num);
+#pragma omp barrier
+            multiply(&layer->down, AS_IS, inner, rows, more, id, num);
+#pragma omp barrier
+            for (int64_t row = 0; row < rows; row++) {
+                bf16 *other = normed + row * size;
+                if (d->sandwich) norm(more + row * size, layer->norms[3], d->eps, size, other);
+                add(stream + row * size, d->sandwich ? other : more + row * size, size);
+            }
+            if (kept && id == 0) memcpy(kept + l * rows * size, stream, 2 * rows * size);
+        }
+        if (id == 0)
+            for (int64_t row = 0; row < rows; row++) norm(stream + row * size, d->norm, d->eps, size, x + row * size);
+    }
+}
+
+/* weight [num, k] -> blocks of linear.h; gated: its first half gates, the other values, in turns of 16. */
+void photofinish_pack(const bf16 *weight, bf16 *to, int64_t num, int64_t k, int gated, int threads) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t panel = 0; panel < (num + BLOCK - 1) / BLOCK * 2; panel++) {
+        int64_t first = gated ? panel / 2 * LANES + panel % 2 * (num / 2) : panel * LANES, there = num - first;
+        __mmask16 rows = there >= LANES ? 0xffff : there > 0 ? (__mmask16)((1u << there) - 1) : 0;
+        __m512i places = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi32((int)(k / 2)));
+        for (int64_t pair = 0; pair < k / 2; pair++)
+            _mm512_storeu_si512(to + (panel / 2 * k + 2 * pair) * BLOCK + panel % 2 * BLOCK, _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), rows, places, weight + first * k + 2 * pair, 4));
+    }
+}
+
+/* One linear: x [rows, k] -> out [rows, num]. */
+void photofinish_linear(const Linear *linear, const bf16 *x, bf16 *out, int64_t rows, int threads) {
+#pragma omp parallel num_threads(threads)
+    multiply(linear, AS_IS, x, rows, out, omp_get_thread_num(), omp_get_num_threads());
+}
+
+/* A gated one: x [rows, k] -> act(gate) * value [rows, num / 2]. */
+void photofinish_gated(const Linear *linear, const bf16 *x, bf16 *out, int64_t rows, int act, int threads) {
+#pragma omp parallel num_threads(threads)
+    multiply(linear, act, x, rows, out, omp_get_thread_num(), omp_get_num_threads());
+}
+
+/* Attention alone. scores: room for threads * 4 * (S + 16) floats. */
+void photofinish_attention(const Attention *a, const bf16 *query, bf16 *out, float *scores, int threads) {
+#pragma omp parallel num_threads(threads)
+    attend_all(a, query, a->heads * a->dim, out, scores + omp_get_thread_num() * TOGETHER * (a->S + LANES), omp_get_thread_num(), omp_get_num_threads());
+}
