@@ -10,6 +10,7 @@ not its tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .errors import DrafterError, UsageError
@@ -33,13 +34,12 @@ class Coupled:
 
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
+        self._at_once: Callable[[Tensor, Sequence[int], int], list[int]] = getattr(sample, "at_once", lambda *_: [])
 
     def __call__(self, draft: Draft, logits: Tensor, position: int) -> Acceptance:
-        chosen: list[int] = []
-        for i in range(len(draft) + 1):
-            chosen.append(self.sample(logits[i], position + i))
-            if i == len(draft) or chosen[i] != draft.token_ids[i]:
-                break
+        ids, chosen = draft.token_ids, self._at_once(logits, draft.token_ids, position)
+        while not chosen or (len(chosen) <= len(ids) and chosen[-1] == ids[len(chosen) - 1]):
+            chosen.append(self.sample(logits[len(chosen)], position + len(chosen)))
         return Acceptance(len(chosen) - 1, tuple(chosen))
 
 

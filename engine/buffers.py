@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 from .attention import StepState, additive_masks
 from .linear_attention import Places
 from .native.decoder import masks_itself
+from .native.forward import NativeForward, native_forward
 
 if TYPE_CHECKING:
     from .target import Prepared
@@ -31,6 +34,17 @@ class Buffers:
     def forward(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
         """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
         The logits are those of the model's own forward, with whatever it does to them."""
+        if self._native is not None:
+            logits, states = self._native(ids, int(self.pointer), want_logits, bool(self.hidden_layers), seen)
+        else:
+            logits, states = self._run(ids, want_logits, seen)
+        return logits, None if states is None else torch.cat([states[layer] for layer in self.hidden_layers], dim=-1)
+
+    @cached_property
+    def _native(self) -> NativeForward | None:
+        return native_forward(self.prepared.model, self.kv)
+
+    def _run(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None) -> tuple[Tensor | None, Sequence[Tensor] | None]:
         model = self.prepared.model
         at = self.pointer + self.columns[: ids.shape[1]]
         shape = self.prepared.shape
@@ -39,5 +53,4 @@ class Buffers:
         state = StepState(at, self.kv, masks, seen, places)
         run = model if want_logits else model.get_decoder()
         out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
-        hidden = torch.cat([out.hidden_states[layer][0] for layer in self.hidden_layers], dim=-1) if self.hidden_layers else None
-        return out.logits[0] if want_logits else None, hidden
+        return out.logits[0] if want_logits else None, [states[0] for states in out.hidden_states] if self.hidden_layers else None

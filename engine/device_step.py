@@ -33,11 +33,20 @@ class StepInput:
     def __init__(self, max_width: int, device: torch.device) -> None:
         self._write = HostWrite(HEADER + max_width, device)
         self._values = self._write.values
+        self._numbers = self._values.numpy() if device.type == "cpu" else None
         self.pointer, self.position, self.num_drafted = (self._values[i : i + 1] for i in (POINTER, POSITION, NUM_DRAFTED))
         self._pointed = 0
 
     def ids(self, width: int) -> Tensor:
         return self._values[HEADER : HEADER + width][None]
+
+    def put(self, width: int, token_ids: Sequence[int]) -> None:
+        """Set `ids(width)` alone: at most so many, then zeros. The host waits for it."""
+        padded = [*token_ids, *[0] * (width - len(token_ids))]
+        if self._numbers is None:
+            self._values[HEADER : HEADER + width] = torch.tensor(padded)
+        else:
+            self._numbers[HEADER : HEADER + width] = padded
 
     def point(self, length: int) -> None:
         """Set the pointer alone."""

@@ -51,6 +51,12 @@ def _head_on_top(model: Callable[[], Any], **call: Any) -> Decoded:
     return Decoded(decoded.last_hidden_state, decoded.hidden_states, whole.lm_head(decoded.last_hidden_state))
 
 
+def is_head_on_top(model: nn.Module) -> bool:
+    """Whether that is all that a model's forward does."""
+    forward = vars(model).get("forward")
+    return isinstance(forward, partial) and forward.func is _head_on_top
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """What a decoder returns, under transformers' names: the rows after the last norm, and, if asked for, the embeddings and what every layer gave. With

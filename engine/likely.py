@@ -33,7 +33,7 @@ class LikelyBits:
 
     def __init__(self, row: Tensor, bits: Any, temperature: float) -> None:
         self._row, self._bits, self._temperature = row, bits, temperature
-        self.top = float(row[int(bits.argmax())]) / temperature
+        self.top = float(row[int(bits.argmax())].float() / temperature)
 
     @classmethod
     def of(cls, row: Tensor, temperature: float) -> LikelyBits | None:

@@ -8,7 +8,7 @@ numbers: as easy as 1, 2, 3"; the mixing function is of the murmur family). So t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .errors import RaceError
 from .likely import Likely, LikelyBits
+from .native.choose import chooser
 from .spec import SamplingParams
 
 NUCLEUS_FIRST = 1024
@@ -181,19 +182,22 @@ class Sampler:
     """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token id`."""
 
     def __init__(self, params: SamplingParams, vocab_size: int, device: torch.device | str) -> None:
-        self.params = params
-        self._tokens = torch.arange(vocab_size, dtype=torch.int32, device=device)
+        self._set(params, torch.arange(vocab_size, dtype=torch.int32, device=device))
+
+    def _set(self, params: SamplingParams, tokens: Tensor) -> None:
+        self.params, self._tokens = params, tokens
+        self._chooser = chooser(tokens, params.temperature, splitmix64(params.seed), MAX_NOISE, NEAR) if self.picks_rows else None
 
     def among(self, token_ids: Tensor) -> Sampler:
         """The same choice for rows over a part of the vocabulary: `token_ids` [n] name their columns, and column numbers are returned."""
         part = copy(self)
-        part._tokens = token_ids.to(self._tokens)
+        part._set(self.params, token_ids.to(self._tokens))
         return part
 
     def stream(self, purpose: int) -> Sampler:
         """The same sampler with noise of its own, which has nothing to do with this one's nor with that of another purpose."""
         other = copy(self)
-        other.params = replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1)
+        other._set(replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1), self._tokens)
         return other
 
     @property
@@ -237,9 +241,16 @@ class Sampler:
         return ((splitmix64(splitmix64(self.params.seed) ^ position) >> 11) + 0.5) * 2.0**-53
 
     def __call__(self, row: Tensor, position: int) -> int:
+        if known := self.at_once(row[None], (), position):
+            return known[0]
         columns, scores = self._scores_in_reach(row, position)
         best = first_argmax(scores)
         return best if columns is None else int(columns[best])
+
+    def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
+        """The choices from rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what `draft` has (the last may be another),
+        as far as they can be told in one go: none at all, often."""
+        return [] if self._chooser is None else self._chooser(rows, draft, position)
 
     def with_margin(self, row: Tensor, position: int) -> tuple[int, float]:
         """The same choice, and by how much it leads the next best of those in reach, noise included (inf: there is none)."""

@@ -162,11 +162,11 @@ class StaticTarget:
             return self._prefill(token_ids)
         width = width or self.width_for(num_tokens)
         assert num_logits <= num_tokens <= width and self.length + width <= self.cache_length
-        self._ids[width].copy_(torch.tensor([[*token_ids, *[0] * (width - num_tokens)]], dtype=torch.long))
+        self._input.put(width, token_ids)
         logits, hidden = self._step(width)
         assert logits is not None
         self._stepped(token_ids, width)
-        return logits[:num_logits], None if hidden is None else hidden[:num_tokens]
+        return logits if num_logits == width else logits[:num_logits], None if hidden is None else hidden[:num_tokens]
 
     def _step(self, width: int) -> tuple[Tensor | None, Tensor | None]:
         self._input.point(self.length)
@@ -178,7 +178,7 @@ class StaticTarget:
         self._point(self.length + len(token_ids))
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
-        """See `interfaces.WholeStepTarget`. From the first one on, the device hears of the pointer only with the next call."""
+        """See `interfaces.WholeStepTarget`."""
         step = self._whole.under(accept)
         return None if step is None else partial(self._verify, step)
 
@@ -235,9 +235,7 @@ class StaticTarget:
         self._point(length)
 
     def _point(self, length: int) -> None:
-        self.length = length
-        if not self._whole.made:
-            self._input.point(length)
+        self.length = length  # the device hears of it with the next call
 
     def states(self) -> list[Tensor]:
         """Per linear layer the state [heads, key_dim, value_dim] and the last inputs [kernel - 1, conv_dim] at the pointer: besides keys and values all
@@ -278,6 +276,7 @@ class StaticTarget:
             self.prepared.warmed.add(size)
             self.jump(0)
         whole = None if accept is None else self._whole.under(accept)
+        self._input.point(self.length)
         for call in (self._steps if whole is None else whole.calls).values():
             call()
         self.synchronize()

@@ -5,21 +5,23 @@ seconds: the draft, and the verification at the width that holds m + 1. A second
 is taken that maximises E(m) - rate * (D(m) + V(m)). In the long run that maximises tokens per second (Dinkelbach 1967), also where one step
 has better chances than the next.
 
-A drafter that goes token by token and says how sure it is of each (`propose_while`) is stopped where the next token no longer pays.
+A drafter that goes token by token and says how sure it is of each (`propose_while`) is stopped where the next token no longer pays; where it also tells the
+tokens (`tells_tokens`) it makes one draft together with copies (`blend.py`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
 from ..interfaces import Draft, Drafter
-from .rates import AcceptanceRates, DraftTime, MarginRates
+from .blend import Blend
+from .rates import PRIOR, AcceptanceRates, DraftTime, MarginRates, best_length, num_matching
 
-PRIOR, PRIOR_OFFERED = 0.5, 0.9
-"""Acceptance before anything was seen: where a draft costs something, and where it costs nothing."""
+PRIOR_OFFERED = 0.9
+"""Acceptance, before anything was seen, of a draft that costs nothing."""
 RATE_STEPS, RATE_PRIOR = 64, 8
 """Steps over which the achieved rate is averaged, and how many without a draft it starts from."""
 EXPLORE = 0.01
@@ -30,12 +32,13 @@ CALIBRATIONS = 2
 
 
 class AutoDrafter:
-    """Asks `drafter` for as many tokens as pay, and for none where none pay. Of a hybrid each part is judged by itself, and the one asked whose draft is
-    worth most.
+    """Asks `drafter` for as many tokens as pay, and for none where none pay. Where a hybrid's parts cannot make one draft together each is judged by
+    itself, and the one asked whose draft is worth most.
 
     step_s: seconds of the target's step that verifies 0, 1, ... drafts; its length limits a draft. Every part sees every commit and takes its hidden
-    rows at every call. by_margin: whether a draft may end by how sure its drafter is of it. Without (rule `rejection`) how many tokens are asked for, and
-    what is cut off, depends on the committed tokens, on time, and on how many tokens were proposed, never on which: that would bias what is written.
+    rows at every call. by_margin: whether what is drafted may depend on what was drafted before, and on how sure its drafter was. Without (rule `rejection`)
+    how many tokens are asked for, and what is cut off, depends on the committed tokens, on time, and on how many tokens were proposed, never on which:
+    that would bias what is written.
     """
 
     def __init__(self, drafter: Drafter, step_s: Sequence[float], clock: Callable[[], float] = time.perf_counter, by_margin: bool = True) -> None:
@@ -62,12 +65,23 @@ class AutoDrafter:
             drafter.prefill(prompt_ids, _rows(drafter, hidden))
 
     def _start(self, num_tokens: int) -> None:
-        self._parts = [_Part(drafter, draft_s, self._step_s, self._clock, self.by_margin) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True)]
+        self._parts = self._blended() or [_Part(*known, self._step_s, self._clock, self.by_margin) for known in zip(self.drafters, self._draft_s, strict=True)]
         self._num_tokens, self._num_steps = num_tokens, 0
         self._written, self._time_s = float(RATE_PRIOR), RATE_PRIOR * self._step_s[0]
         self._last_s = self._step_s[0]
         self._credit_s = 0.0
         self._probing = False
+
+    def _blended(self) -> list[_Part | Blend]:
+        """The parts as one, where they can draft together: at most one of each kind, copies too cheap to be worth a thought."""
+        copies = [(drafter, draft_s) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True) if hasattr(drafter, "look")]
+        others = [(drafter, draft_s) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True) if getattr(drafter, "tells_tokens", False)]
+        if not self.by_margin or len(copies) > 1 or len(others) > 1 or len(copies) + len(others) < len(self.drafters):
+            return []
+        if any(draft_s.is_known and draft_s(len(self._step_s) - 1) > CHEAP * self._step_s[0] for _, draft_s in copies):
+            return []
+        other, draft_s = others[0] if others else (None, DraftTime())
+        return [Blend(copies[0][0] if copies else None, other, draft_s, self._step_s, self._clock)]
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         """See `interfaces.Drafter`; k is the most that may be drafted."""
@@ -86,12 +100,12 @@ class AutoDrafter:
         for part in self._parts:
             if part is chosen:
                 draft = part.take(token_ids, hidden, num, 0.0 if self._probing else rate)
-                self._last_s = part.draft_s(len(draft)) + self._step_s[len(draft)]
+                self._last_s = part.spent_s + self._step_s[len(draft)]
             else:
                 part.leave(token_ids, hidden)
         return draft
 
-    def _probe(self) -> _Part | None:
+    def _probe(self) -> _Part | Blend | None:
         """The part to draft one token although it does not pay, if the time that may be lost on finding out allows it."""
         for part in self._parts:
             cost = part.draft_s(1) + self._step_s[1] - self._step_s[0]
@@ -131,6 +145,7 @@ class _Part:
         self._sure = MarginRates()
         self._rates = self._when_asked
         self._taken = self.limit = 0
+        self.spent_s = 0.0
         self.offered: Draft | None = None
         """This step's draft where it was asked for before it was known to pay: a cheap one."""
         self._draft: Draft | None = None
@@ -152,7 +167,7 @@ class _Part:
         """(what the best draft is worth beyond a step without one, in tokens, its length); (0, 0) where none pays."""
         draft_s = [0.0 if self.offered is not None else self.draft_s(m) for m in range(1, self.limit + 1)]
         costs = [more + step_s - self._step_s[0] for more, step_s in zip(draft_s, self._step_s[1:], strict=False)]
-        return _best(islice(self._rates.chances(), self.limit), 1.0, costs, rate)
+        return best_length(islice(self._rates.chances(), self.limit), 1.0, costs, rate)
 
     def take(self, token_ids: Sequence[int], hidden: Any, num: int, rate: float) -> Draft:
         """A draft of at most `num` tokens; of a drafter that says how sure it is, as many as pay at `rate` (0: `num`)."""
@@ -164,6 +179,7 @@ class _Part:
         else:
             draft = self._ask(token_ids, hidden, num)
         self._taken = min(num, len(draft))
+        self.spent_s = self.draft_s(self._taken)
         if self._taken == len(draft):
             return draft
         return Draft(draft.token_ids[: self._taken], None if draft.logits is None else draft.logits[: self._taken])
@@ -179,9 +195,10 @@ class _Part:
             return
         if self._draft.logits is None:
             ids = self._draft.token_ids[: len(written)]
-            num_matching = _num_matching(ids, written)
-            self._rates.add(len(ids), num_matching, step)
-            self._sure.add(self._margins[: len(ids)], num_matching)
+            num_right = num_matching(ids, written)
+            self._rates.add(len(ids), num_right, step)
+            for i, margin in enumerate(self._margins[: len(ids)][: num_right + 1]):
+                self._sure.add(margin, i < num_right)
         else:
             self._rates.add(self._taken, min(len(written) - 1, self._taken), step)
 
@@ -204,29 +221,12 @@ class _Part:
             reached *= self._sure.chance(margin)
             base = self.draft_s(num) + self._step_s[num]
             costs = [self.draft_s(m) + self._step_s[m] - base for m in range(num + 1, self.limit + 1)]
-            return _best(chances[num:], reached, costs, rate)[1] > 0
+            return best_length(chances[num:], reached, costs, rate)[1] > 0
 
         started = self._clock()
         draft = self._draft = self._propose_while(token_ids, _rows(self.drafter, hidden), self.limit, go_on)
         self.draft_s.add(len(draft), self._clock() - started)
         return draft
-
-
-def _best(chances: Iterable[float], reached: float, costs: Sequence[float], rate: float) -> tuple[float, int]:
-    """Of drafting m more tokens, whose chances these are given that the ones before hold: (the most that one m is worth, in tokens, that m); (0, 0) where
-    none pays. costs: seconds of 1, 2, ... more; reached: the chance of getting there."""
-    value, num, expected = 0.0, 0, 0.0
-    for m, (chance, cost) in enumerate(zip(chances, costs, strict=False), 1):
-        reached *= chance
-        expected += reached
-        if (worth := expected - rate * cost) > value:
-            value, num = worth, m
-    return value, num
-
-
-def _num_matching(ids: Sequence[int], written: Sequence[int]) -> int:
-    pairs = zip(ids, written, strict=False)
-    return next((i for i, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(ids), len(written)))
 
 
 def _rows(drafter: Drafter, hidden: Any) -> Any:

@@ -15,8 +15,9 @@ from torch import Tensor
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
 from ..heads.fused import Eagle3Rows
-from ..heads.layers import masked_attention
+from ..heads.layers import masked_attention, rope_table
 from ..interfaces import Draft
+from ..native.eagle3 import NativeEagle3Rows, reason_against_head
 from . import DrafterContext
 from .head_drafter import GoOn, HeadDrafter
 
@@ -119,30 +120,35 @@ class Eagle3Drafter(Eagle3Chain):
 
 
 class HostEagle3Drafter(Eagle3Chain):
-    """On the CPU, where the host knows every position and no shape need be fixed: the same drafts but for rounding, in fewer operations.
+    """On the CPU, where the host knows every position and no shape need be fixed: the same drafts but for rounding, in fewer operations; in one call a row where
+    compiled kernels run, and `natively` does not forbid it.
 
-    Keys and values are float32, whatever the head's dtype: attention costs less then."""
+    Keys and values are float32 whatever the head's dtype, since attention costs torch less then; bfloat16 for compiled kernels."""
 
-    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
-        super().__init__(head, context, inner=torch.float32)
-        buffers = self.buffers
-        self._rows = Eagle3Rows(head, [keys[0] for keys in buffers.keys], [values[0] for values in buffers.values], (buffers.cos, buffers.sin))
-        self._token = torch.zeros(1, dtype=torch.long)
-        self._fed = torch.zeros(1, head.spec.layers.hidden_size)
+    def __init__(self, head: Eagle3Head, context: DrafterContext, natively: bool = True) -> None:
+        natively = natively and reason_against_head(head) is None
+        super().__init__(head, context, inner=torch.bfloat16 if natively else torch.float32)
+        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
+        rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
+        self._ids = self.buffers.token_ids.numpy()
+        self._rows = NativeEagle3Rows(head, keys, values, rope) if natively else Eagle3Rows(head, keys, values, rope)
         self._warm(len(context.prompt.token_ids), *(partial(self._first_row, 0, num) for num in range(1, self.width + 1)))
 
     def _first_row(self, start: int, stop: int) -> Tensor:
-        self._fed, out = self._rows.last(*self._inputs(start, stop))
-        return self.head.logits(out)[0]
+        return self._rows.start(*self._inputs(start, stop))
 
     def _next_row(self, token_id: int, position: int) -> Tensor:
-        self._token[0] = token_id
-        self._fed, out = self._rows.last(self.head.embed(self._token), self._fed, position)
-        return self.head.logits(out)[0]
+        return self._rows.follow(token_id, position)
 
     def _take_in(self, start: int, stop: int) -> None:
         self._rows.absorb(*self._inputs(start, stop))
 
+    def _keep(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
+        first, self._num_tokens = self._num_tokens, len(token_ids)
+        self._ids[first : self._num_tokens] = token_ids[first:]
+        if hidden is not None and (num := len(hidden)):
+            self.buffers.hidden[self._num_tokens - 1 - num : self._num_tokens - 1].copy_(hidden)
+
     def _inputs(self, start: int, stop: int) -> tuple[Tensor, Tensor, int]:
         """What `Eagle3Rows` takes for rows whose target states are in the buffers."""
-        return self.head.embed(self.buffers.token_ids[start + 1 : stop + 1]), self.head.fuse(self.buffers.hidden[start:stop]), start
+        return self.buffers.token_ids[start + 1 : stop + 1], self.buffers.hidden[start:stop], start

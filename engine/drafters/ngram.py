@@ -6,6 +6,7 @@ Source of the method: prompt lookup decoding (Saxena 2023), with the hash chains
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,16 @@ NEIGHBOURHOOD = 8
 """Tokens before a match whose likeness decides between equally long ones: after a value that differs, the same field of an earlier record."""
 TRUST = {1: 1, 2: 3}
 """Match length -> how many tokens to draft on the word of a single earlier occurrence; all of k where longer. 1 and 3 fill steps of width 2 and 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What followed the longest earlier occurrence of a text's last `match` tokens (0: there is none), as many tokens as were asked for. num_agreed: how far
+    the two best such places say the same; None where there is one."""
+
+    token_ids: tuple[int, ...] = ()
+    match: int = 0
+    num_agreed: int | None = None
 
 
 class NgramDrafter:
@@ -51,14 +62,21 @@ class NgramDrafter:
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         """See `interfaces.Drafter`. Takes time for what is new since the call before, not for what came earlier."""
+        copy = self.look(token_ids, (), k)
+        return Draft(copy.token_ids[: TRUST.get(copy.match, k) if copy.num_agreed is None else max(1, copy.num_agreed)])
+
+    def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> Copy:
+        """The k tokens to copy where `drafted` came after `token_ids`. Only what was committed is copied from, and what a copy says itself."""
         self._append(token_ids[len(self._ids) :])
+        num_committed = len(self._ids)
+        self._ids.extend(drafted)
         length, starts = self._longest_matches()
         copies = [self._copy(start, k) for start in starts]
+        del self._ids[num_committed:]
         if len(copies) < 2:
-            return Draft(copies[0][: TRUST.get(length, k)] if copies else ())
+            return Copy(copies[0], length) if copies else Copy()
         latest, earlier = copies
-        num_agreed = next((i for i in range(k) if latest[i] != earlier[i]), k)
-        return Draft(latest[: max(1, num_agreed)])
+        return Copy(latest, length, next((i for i in range(k) if latest[i] != earlier[i]), k))
 
     def _append(self, new: Sequence[int]) -> None:
         self._ids.extend(new)

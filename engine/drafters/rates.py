@@ -1,11 +1,13 @@
-"""What `auto` k knows of a drafter: how long its drafts take, and how often they are accepted. Standard library only."""
+"""What `auto` k knows of drafters: how long their drafts take, how often they are accepted, and so how many tokens pay. Standard library only."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+PRIOR = 0.5
+"""Acceptance of a draft that costs something, before anything was seen."""
 FORGET = 0.97
 """What a draft's fate weighs a step later."""
 PRIOR_DRAFTS = 2.0
@@ -49,6 +51,20 @@ class DraftTime:
         return self._fixed + self._slope * num
 
 
+class Rate:
+    """A share, of which what lies cases back is forgotten exponentially. prior: before anything was seen, worth `weight` cases."""
+
+    def __init__(self, prior: float, weight: float = PRIOR_DRAFTS) -> None:
+        self._tried, self._kept = weight, prior * weight
+
+    def add(self, kept: bool) -> None:
+        self._tried = FORGET * self._tried + 1
+        self._kept = FORGET * self._kept + kept
+
+    def __call__(self) -> float:
+        return self._kept / self._tried
+
+
 class AcceptanceRates:
     """Conditional acceptance by position in the draft; what lies steps back is forgotten exponentially, where nothing was seen since it stands."""
 
@@ -85,14 +101,31 @@ class MarginRates:
         self._tried = [MARGIN_DRAFTS] * len(BY_MARGIN)
         self._kept = [MARGIN_DRAFTS * chance for chance in BY_MARGIN]
 
-    def add(self, margins: Sequence[float], num_accepted: int) -> None:
-        """Take in that of a draft whose tokens had these margins the first `num_accepted` held."""
-        for i, margin in enumerate(margins[: num_accepted + 1]):
-            place = bisect_right(MARGINS, margin)
-            self._tried[place] = MARGIN_FORGET * self._tried[place] + 1
-            self._kept[place] = MARGIN_FORGET * self._kept[place] + (i < num_accepted)
+    def add(self, margin: float, kept: bool) -> None:
+        """Take in that a token with this margin, all before it accepted, was kept or not."""
+        place = bisect_right(MARGINS, margin)
+        self._tried[place] = MARGIN_FORGET * self._tried[place] + 1
+        self._kept[place] = MARGIN_FORGET * self._kept[place] + kept
 
     def chance(self, margin: float) -> float:
         """That a token with this margin is accepted."""
         place = bisect_right(MARGINS, margin)
         return self._kept[place] / self._tried[place]
+
+
+def best_length(chances: Iterable[float], reached: float, costs: Sequence[float], rate: float) -> tuple[float, int]:
+    """Of drafting m more tokens, whose chances these are given that the ones before hold: (the most that one m is worth, in tokens, that m); (0, 0) where
+    none pays. costs: seconds of 1, 2, ... more; reached: the chance of getting there; rate: what a second is worth, in tokens."""
+    value, num, expected = 0.0, 0, 0.0
+    for m, (chance, cost) in enumerate(zip(chances, costs, strict=False), 1):
+        reached *= chance
+        expected += reached
+        if (worth := expected - rate * cost) > value:
+            value, num = worth, m
+    return value, num
+
+
+def num_matching(ids: Sequence[int], written: Sequence[int]) -> int:
+    """How many of the first tokens are the same."""
+    pairs = zip(ids, written, strict=False)
+    return next((i for i, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(ids), len(written)))

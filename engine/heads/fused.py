@@ -50,9 +50,7 @@ def join_projections(head: Eagle3Head) -> None:
 
 
 class Eagle3Rows:
-    """The rows of an `Eagle3Head` for one sequence on the CPU. keys, values: per layer float32 [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; they stay the caller's.
-
-    What a row is given: `embedded` and `hidden` of `Eagle3Head.step`, here [n, size], at consecutive positions from `first` on."""
+    """The rows of an `Eagle3Head` for one sequence on the CPU. keys, values: per layer float32 [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; they stay the caller's."""
 
     def __init__(self, head: Eagle3Head, keys: list[Tensor], values: list[Tensor], rope: Rope) -> None:
         self.head, self.keys, self.values = head, keys, values
@@ -67,6 +65,8 @@ class Eagle3Rows:
         cos, sin = rope
         half = self._dim // 2
         self._cos, self._sin = cos[:, None], torch.cat((-sin[:, :half], sin[:, half:]), -1)[:, None]
+        self._token = torch.zeros(1, dtype=torch.long)
+        self._fed = torch.zeros(1, head.spec.layers.hidden_size)
 
     def _of_heads(self, attention: Any) -> Tensor | None:
         """The weights of the norms of queries and keys, by head, in float32; None where there are none."""
@@ -75,18 +75,27 @@ class Eagle3Rows:
             return None
         return torch.cat([norm.weight.float().expand(num, -1) for norm, num in zip(norms, counts, strict=True)])
 
-    def absorb(self, embedded: Tensor, hidden: Tensor, first: int) -> None:
-        """Put these rows into the cache."""
-        self._run(embedded, hidden, first, False)
+    def absorb(self, token_ids: Tensor, states: Tensor, first: int) -> None:
+        """Put the rows of token ids [n] and the target's states [n, features] into the cache, at consecutive positions from `first` on."""
+        self._run(self.head.embed(token_ids), self.head.fuse(states), first, False)
 
-    def last(self, embedded: Tensor, hidden: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """The same, and what `Eagle3Head.step` gives for the last of them: (what is fed back, what `lm_head` reads), each [1, size]."""
+    def start(self, token_ids: Tensor, states: Tensor, first: int) -> Tensor:
+        """The same, and the logits [draft vocabulary] of the last of them."""
+        return self._last(self.head.embed(token_ids), self.head.fuse(states), first)
+
+    def follow(self, token_id: int, position: int) -> Tensor:
+        """The logits of a row that is given this token and what the last row fed back."""
+        self._token[0] = token_id
+        return self._last(self.head.embed(self._token), self._fed, position)
+
+    def _last(self, embedded: Tensor, hidden: Tensor, first: int) -> Tensor:
         x = self._run(embedded, hidden, first, True)
         out = self.head.norm(x)
-        return (out if self.head.spec.norm_output else x), out
+        self._fed = out if self.head.spec.norm_output else x
+        return self.head.logits(out)[0]
 
     def _run(self, embedded: Tensor, hidden: Tensor, first: int, wanted: bool) -> Tensor:
-        """The last layer's output of the last row; anything where it is not wanted."""
+        """The last layer's output of the last row of `embedded` and `hidden` [n, size], as in `Eagle3Head.step`; anything where it is not wanted."""
         layers: Any = self.head.layers
         normed = root_mean_square(torch.stack((embedded, hidden), 1), None, None, self._eps) * self._scales
         x = normed[:, 1] if self.head.spec.norm_before_residual else hidden

@@ -46,8 +46,11 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     if kind == "eagle3":
         join_projections(head)
     if prepared.packed:
+        from ..native.eagle3 import pack_head
         from ..packing import pack
 
+        if kind == "eagle3":
+            pack_head(head)
         pack(head)
     return head
 

@@ -24,19 +24,37 @@ INLINE __m512 products(const bf16 *query, const bf16 *keys, int64_t num_keys, in
     return sums(sum);
 }
 
-/* The weighted sums of values, of their numbers from `e` on, `parts` times sixteen of them. */
-INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t from, int64_t to, const float *weights, int64_t room, const __m512 *factor) {
-    __m512 sum[TOGETHER][SLICE / LANES];
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < parts; j++) sum[i][j] = _mm512_setzero_ps();
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Adds the weighted values of some columns, of their numbers from `e` on, `parts` times sixteen; weights: of columns from `first` on. Unless all rows see them all,
+   a row leaves out what it may not look at, whatever is there: 0 * NaN is NaN. */
+INLINE void mix_columns(const int rows, const int parts, const int all_seen, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t from, int64_t to, int64_t first, const float *weights,
+                        int64_t room, __m512 (*sum)[SLICE / LANES]) {
     for (int64_t column = from; column < to; column++) {
         __m512 value[SLICE / LANES];
         for (int j = 0; j < parts; j++) value[j] = widen(values + column * dim + e + j * LANES);
         for (int i = 0; i < rows; i++) {
-            __m512 weight = all(weights[i * room + column - from]);
+            if (!all_seen && (column < of->from[i] || column >= of->to[i])) continue;
+            __m512 weight = all(weights[i * room + column - first]);
             for (int j = 0; j < parts; j++) sum[i][j] = _mm512_fmadd_ps(weight, value[j], sum[i][j]);
         }
     }
+}
+
+/* The weighted sums of values: of the columns that all rows see, and before and after them of those that some do. */
+INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t first, const float *weights, int64_t room, const __m512 *factor) {
+    __m512 sum[TOGETHER][SLICE / LANES];
+    int64_t from = of->from[0], to = of->to[0], all_from = from, all_to = to;
+    for (int i = 0; i < rows; i++) {
+        from = least(from, of->from[i]), all_from = most(all_from, of->from[i]);
+        to = most(to, of->to[i]), all_to = least(all_to, of->to[i]);
+        for (int j = 0; j < parts; j++) sum[i][j] = _mm512_setzero_ps();
+    }
+    all_from = least(all_from, to), all_to = most(all_to, all_from);
+    mix_columns(rows, parts, 0, of, values, dim, e, from, all_from, first, weights, room, sum);
+    mix_columns(rows, parts, 1, of, values, dim, e, all_from, all_to, first, weights, room, sum);
+    mix_columns(rows, parts, 0, of, values, dim, e, all_to, to, first, weights, room, sum);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < parts; j++) narrow(of->out[i] + e + j * LANES, _mm512_mul_ps(sum[i][j], factor[i]));
 }
@@ -45,10 +63,7 @@ INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *val
 INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 *values, int64_t dim, int64_t S, float scale, float *scores) {
     const int64_t room = (S + LANES - 1) & ~(int64_t)(LANES - 1);
     int64_t from = of->from[0], to = of->to[0];
-    for (int i = 1; i < rows; i++) {
-        from = of->from[i] < from ? of->from[i] : from;
-        to = of->to[i] > to ? of->to[i] : to;
-    }
+    for (int i = 1; i < rows; i++) from = least(from, of->from[i]), to = most(to, of->to[i]);
     from &= ~(int64_t)(LANES - 1);
     const __m512 none = all(-INFINITY);
     const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -66,19 +81,19 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
         }
     }
     for (int i = 0; i < rows; i++) {
-        __m512 most = all(_mm512_reduce_max_ps(top[i]));
+        __m512 largest = all(_mm512_reduce_max_ps(top[i]));
         sum[i] = _mm512_setzero_ps();
         for (int64_t column = 0; column < to - from; column += LANES) {
-            __m512 score = _mm512_loadu_ps(scores + i * room + column);
-            __m512 weight = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(score, none, _CMP_NEQ_UQ), exponential(_mm512_sub_ps(score, most)));
+            __m512 below = _mm512_sub_ps(_mm512_loadu_ps(scores + i * room + column), largest);
+            __m512 weight = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(below, all(-87.0f), _CMP_NLT_UQ), exponential(below)); /* NaN stays NaN */
             sum[i] = _mm512_add_ps(sum[i], weight);
             _mm512_storeu_ps(scores + i * room + column, weight);
         }
         sum[i] = all(1.0f / _mm512_reduce_add_ps(sum[i]));
     }
     for (int64_t e = 0; e < dim; e += SLICE) {
-        if (dim - e >= SLICE) mix(rows, SLICE / LANES, of, values, dim, e, from, to, scores, room, sum);
-        else mix(rows, SLICE / LANES / 2, of, values, dim, e, from, to, scores, room, sum);
+        if (dim - e >= SLICE) mix(rows, SLICE / LANES, of, values, dim, e, from, scores, room, sum);
+        else mix(rows, SLICE / LANES / 2, of, values, dim, e, from, scores, room, sum);
     }
 }
 

@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..cache import cache_dir
@@ -57,23 +58,26 @@ def description() -> str:
 
 @functools.cache
 def _found() -> tuple[ctypes.CDLL, str] | str:
-    if os.environ.get(OFF) == "0":
-        return f"switched off by {OFF}=0"
-    import torch  # noqa: F401  its threads' library comes first
-
+    """The kernels and their description, or why there are none, which is logged."""
     try:
+        if os.environ.get(OFF) == "0":
+            raise NoKernels(f"switched off by {OFF}=0")
+        import torch  # noqa: F401  its threads' library comes first
+
         command = _compiler()
         key, version = _key(command)
         path = cache_dir() / "native" / f"kernels-{key[:24]}.so"
         if not path.exists():
+            log.info("compiling kernels for this processor, once: %s", path)
             _compile(command, path)
         return ctypes.CDLL(str(path)), f"{key[:8]}, {version}"
     except NoKernels as why:
         log.info("steps run on torch's kernels: %s", why)
         return str(why)
     except (OSError, UsageError) as error:
-        log.warning("steps run on torch's kernels: the compiled ones cannot be loaded", exc_info=True)
-        return f"they cannot be loaded: {error}"
+        found = f"the compiled ones cannot be kept or loaded: {error}"
+        log.warning("steps run on torch's kernels: %s", found)
+        return found
 
 
 def processor_flags() -> frozenset[str]:
@@ -99,10 +103,10 @@ def _compiler() -> list[str]:
 def _key(command: list[str]) -> tuple[str, str]:
     """What the compiled file depends on, as a hash, and the compiler's version."""
     try:
-        version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=True).stdout.splitlines()[0]
-    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        version = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True).stdout.partition("\n")[0]
+    except (OSError, subprocess.SubprocessError) as error:
         raise NoKernels(f"the C compiler {command[0]!r} does not run: {error}") from error
-    parts = [version, *FLAGS, *sorted(processor_flags()), *(path.read_text() for path in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.c")]))]
+    parts = [*command, version, *FLAGS, *sorted(processor_flags()), *(path.read_text() for path in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.c")]))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest(), version
 
 
@@ -112,12 +116,17 @@ def _compile(command: list[str], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         sources = sorted(FOLDER.glob("*.c"))
         parts, whole = [Path(folder, f"{source.stem}.o") for source in sources], Path(folder, path.name)
-        for call in ([*command, *FLAGS, *map(str, sources)], [*command, "-shared", *map(str, parts), "-o", str(whole), "-lm"]):
-            try:
-                subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=COMPILE_S, check=True)
-            except subprocess.CalledProcessError as error:
-                log.warning("%s failed:\n%s", shlex.join(call), error.stderr)
-                raise NoKernels(f"the C compiler {command[0]!r} failed; its messages are in the log") from error
-            except subprocess.TimeoutExpired as error:
-                raise NoKernels(f"the C compiler {command[0]!r} took more than {COMPILE_S:.0f} s") from error
+        with ThreadPoolExecutor(len(sources)) as pool:
+            list(pool.map(lambda source: _run([*command, *FLAGS, str(source)], folder), sources))
+        _run([*command, "-shared", *map(str, parts), "-o", str(whole), "-lm"], folder)
         os.replace(whole, path)
+
+
+def _run(call: list[str], folder: str) -> None:
+    try:
+        subprocess.run(call, cwd=folder, capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True)
+    except subprocess.CalledProcessError as error:
+        log.warning("%s failed:\n%s", shlex.join(call), error.stderr)
+        raise NoKernels(f"the C compiler {call[0]!r} failed; its messages are in the log") from error
+    except subprocess.TimeoutExpired as error:
+        raise NoKernels(f"the C compiler {call[0]!r} took more than {COMPILE_S:.0f} s") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -46,6 +47,15 @@ class DecoderArguments(ctypes.Structure):
     )
 
 
+class Caches:
+    """Keys and values of one sequence, where `step.c` finds them."""
+
+    def __init__(self, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._kept_alive = list(kv)
+        self.num_layers, self.length = len(kv), kv[0][0].shape[2]
+        self.addresses = (ctypes.c_void_p * (2 * len(kv)))(*(side.data_ptr() for layer in kv for side in layer))
+
+
 class NativeDecoder(nn.Module):
     """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be."""
 
@@ -55,9 +65,9 @@ class NativeDecoder(nn.Module):
         self.windows = {layer.self_attn.layer_idx: layer.self_attn.sliding_window for layer in _layers(fused)}
         self.linears = nn.ModuleList()
         self._kept_alive: list[Any] = []
-        self._arguments, self._eps = self._of(fused), fused.norm.eps
+        self.arguments = self._of(fused)
         self._kinds = sorted(fused.angles)
-        self._tables: list[Tensor] = []
+        self._tables: tuple[list[Tensor], Any] | None = None
         self._room = threading.local()
         kernels = library()
         self._decode, self._size = kernels.photofinish_decode, kernels.photofinish_room
@@ -102,37 +112,38 @@ class NativeDecoder(nn.Module):
             raise UnsupportedModel("a prepared model runs the engine's steps only; load another copy to call it otherwise")
         if state.seen is not None:
             state.seen.update(self.windows)
-        embedded = self.embed_tokens(input_ids)
+        embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv), int(state.at[0])
         x = embedded.clone().contiguous()
-        num_rows, num_layers, length = x.shape[1], len(state.kv), state.kv[0][0].shape[2]
-        kept = torch.empty(num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if output_hidden_states else None
-        threads = torch.get_num_threads()
-        cache = (ctypes.c_void_p * (2 * num_layers))(*(side.data_ptr() for layer in state.kv for side in layer))
-        tables = self._tables_for(length)
+        num_rows, length, threads = x.shape[1], caches.length, torch.get_num_threads()
+        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if output_hidden_states else None
+        tables = self.tables_for(length)  # held by this call: another thread may make longer ones meanwhile
         self._decode(
-            ctypes.byref(self._arguments),
-            cache,
-            (ctypes.c_void_p * len(tables))(*(table.data_ptr() for table in tables)),
+            ctypes.byref(self.arguments),
+            caches.addresses,
+            tables[1],
             ctypes.c_void_p(x.data_ptr()),
             None if kept is None else ctypes.c_void_p(kept.data_ptr()),
             ctypes.c_int64(num_rows),
-            ctypes.c_int64(int(state.at[0])),
+            ctypes.c_int64(at),
             ctypes.c_int64(length),
             ctypes.c_int(threads),
-            ctypes.c_void_p(self._room_for(num_rows, length, threads)),
+            ctypes.c_void_p(self.room_for(num_rows, length, threads)),
         )
         return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
 
-    def _tables_for(self, length: int) -> list[Tensor]:
-        """Cosines and sines [length, dim / 2] of every kind of angles, in turns; computed for the longest cache so far."""
-        if not self._tables or len(self._tables[0]) < length:
+    def tables_for(self, length: int) -> tuple[list[Tensor], Any]:
+        """Cosines and sines [length, dim / 2] of every kind of angles, in turns, and their addresses; computed for the longest cache so far."""
+        tables = self._tables
+        if tables is None or len(tables[0][0]) < length:
             positions = torch.arange(length)[None]
-            self._tables = [part[0, :, 0, self._dim // 2 :].contiguous() for kind in self._kinds for part in self.angles[kind](positions, torch.float32)]
-        return self._tables
+            parts = [part[0, :, 0, self._dim // 2 :].contiguous() for kind in self._kinds for part in self.angles[kind](positions, torch.float32)]
+            self._tables = tables = parts, (ctypes.c_void_p * len(parts))(*(part.data_ptr() for part in parts))
+        return tables  # not what another thread may have put there since
 
-    def _room_for(self, num_rows: int, length: int, threads: int) -> int:
+    def room_for(self, num_rows: int, length: int, threads: int) -> int:
         """Memory for what a call computes on the way, this thread's own."""
-        num_bytes = self._size(ctypes.byref(self._arguments), ctypes.c_int64(num_rows), ctypes.c_int64(length), ctypes.c_int(threads))
+        num_bytes = self._size(ctypes.byref(self.arguments), ctypes.c_int64(num_rows), ctypes.c_int64(length), ctypes.c_int(threads))
         if getattr(self._room, "bytes", None) is None or len(self._room.bytes) < num_bytes:
             self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
         return self._room.bytes.data_ptr()
@@ -140,6 +151,11 @@ class NativeDecoder(nn.Module):
 
 def _layers(fused: FusedDecoder) -> list[Any]:
     return list(fused.layers)
+
+
+def _sizes(layer: Any) -> tuple[Any, ...]:
+    attention, mlp = layer.self_attn, layer.mlp
+    return len(layer.norms), type(mlp.act_fn), attention.qkv.weight.shape, attention.head_dim, attention.num_heads, attention.num_turned, mlp.down_proj.in_features
 
 
 def reason_against_decoder(fused: Any) -> str | None:
@@ -157,9 +173,9 @@ def reason_against_decoder(fused: Any) -> str | None:
             return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
         if attention.head_dim % (2 * LANES) or mlp.down_proj.in_features % LANES or attention.o_proj.out_features % LANES:
             return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES}"
-        if attention.norms and attention.norms[0].eps != fused.norm.eps:
+        if any(norm.eps != fused.norm.eps for norm in (*layer.norms, *attention.norms)):
             return "its norms differ in eps"
-    if len({(len(layer.norms), type(layer.mlp.act_fn), *layer.self_attn.qkv.weight.shape, layer.mlp.down_proj.in_features) for layer in layers}) > 1:
+    if len({_sizes(layer) for layer in layers}) > 1:
         return "its layers differ"
     return None
 

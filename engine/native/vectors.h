@@ -31,7 +31,7 @@ INLINE __m256i rounded(__m512 v) {
 INLINE void narrow(bf16 *to, __m512 v) { _mm256_storeu_si256((void *)to, rounded(v)); }
 INLINE __m512 all(float value) { return _mm512_set1_ps(value); }
 
-/* Only for x <= 88; below -87 it stays at e^-87. Error below 2 units in the last place. */
+/* Only for x <= 89, where it is infinite; below -87 it stays at e^-87. Error below 2 units in the last place. */
 INLINE __m512 exponential(__m512 x) {
     x = _mm512_max_ps(all(-87.0f), x); /* in this order NaN stays NaN */
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, all(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -45,7 +45,7 @@ INLINE __m512 exponential(__m512 x) {
     return _mm512_scalef_ps(_mm512_fmadd_ps(sum, r, all(1.0f)), n);
 }
 
-INLINE __m512 sigmoid(__m512 x) { return _mm512_div_ps(all(1.0f), _mm512_add_ps(all(1.0f), exponential(_mm512_min_ps(all(88.0f), _mm512_sub_ps(_mm512_setzero_ps(), x))))); }
+INLINE __m512 sigmoid(__m512 x) { return _mm512_div_ps(all(1.0f), _mm512_add_ps(all(1.0f), exponential(_mm512_min_ps(all(89.0f), _mm512_sub_ps(_mm512_setzero_ps(), x))))); }
 
 INLINE __m512 sum_of_pairs(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
 INLINE __m512 sum_of_quads(__m512 a, __m512 b) {

@@ -1,0 +1,55 @@
+"""The choice of `sampling.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the price of reading a row."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .build import has_kernels, library
+
+
+class ChooserArguments(ctypes.Structure):
+    """`Chooser` of choose.c."""
+
+    _fields_ = (
+        ("tokens", ctypes.c_void_p),
+        ("num", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_float) for name in ("temperature", "max_noise", "near")),
+    )
+
+
+class Chooser:
+    """What a Sampler without top-k and top-p chooses, wherever rounding cannot matter; the rest is left to it.
+
+    tokens [vocab]: int32, on the CPU. seed: through splitmix64. max_noise, near: see `sampling.py`."""
+
+    def __init__(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> None:
+        self._tokens, self._constants = tokens.contiguous(), (seed, temperature, max_noise, near)
+        themselves = torch.equal(tokens, torch.arange(len(tokens), dtype=tokens.dtype))
+        self._address = None if themselves else self._tokens.data_ptr()
+        self._arguments = ChooserArguments()
+        self._choose = library().photofinish_choose
+        self._choose.restype = ctypes.c_int64
+
+    def __call__(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
+        """The choices of rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what `draft` has; the last may be another.
+        They end before a row that the sampler itself is to decide: of another dtype, not finite, or with two scores that only its own bits tell apart."""
+        num_rows, num_columns = rows.shape
+        if rows.dtype != torch.bfloat16 or not rows.is_cpu or rows.stride(1) != 1 or (self._constants[1] and num_columns > len(self._tokens)):
+            return []
+        if self._arguments.num != num_columns:
+            self._arguments = ChooserArguments(self._address, num_columns, *self._constants)
+        numbers = ctypes.c_int64 * num_rows
+        chosen = numbers()
+        sizes = ctypes.c_int64(num_rows), ctypes.c_int64(rows.stride(0))
+        num = self._choose(ctypes.byref(self._arguments), ctypes.c_void_p(rows.data_ptr()), *sizes, numbers(*draft), ctypes.c_int64(position), chosen)
+        return chosen[:num]
+
+
+def chooser(tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
+    """None where there are no kernels, or it is not the CPU that chooses."""
+    return Chooser(tokens, temperature, seed, max_noise, near) if tokens.device.type == "cpu" and has_kernels() else None

@@ -1,0 +1,98 @@
+"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 would: for tests that must hold of both; and small models that they fit."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import BASE, MIXED, ROPE, WINDOW, build
+from torch import Tensor, nn
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from engine.cache import cache_dir
+from engine.native import attention, decoder, linear
+from engine.native import build as build_module
+from engine.target import Prepared, prepare
+
+needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there are no compiled kernels here")
+VARIANTS = ("this machine's", "without AVX512_BF16")
+SIZES: dict[str, Any] = {**BASE, "intermediate_size": 112, "head_dim": 32, "vocab_size": 250}
+GEMMA: dict[str, Any] = {"layer_types": MIXED, "sliding_window": WINDOW, "num_hidden_layers": 4, "query_pre_attn_scalar": 24}
+ROPES = {"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}}
+CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
+    "gemma3": (Gemma3ForCausalLM, Gemma3TextConfig(**{**SIZES, **GEMMA, "num_key_value_heads": 1, "head_dim": 64}, rope_parameters=ROPES)),
+    "llama": (LlamaForCausalLM, LlamaConfig(**{**SIZES, "num_key_value_heads": 4, "num_attention_heads": 4}, tie_word_embeddings=False)),
+    "mistral": (MistralForCausalLM, MistralConfig(**{**SIZES, "head_dim": 64, "hidden_size": 80}, sliding_window=WINDOW)),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 128})),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**{**SIZES, "head_dim": 96}, tie_word_embeddings=True)),
+}
+NAMES = tuple(CONFIGS)
+
+
+@cache
+def _of(variant: str) -> ctypes.CDLL:
+    if variant == VARIANTS[0]:
+        return build_module.library()
+    sources = Path(tempfile.mkdtemp())  # the steps alone: compiling takes seconds, so what it gives is kept
+    for path in (*build_module.FOLDER.glob("*.h"), build_module.FOLDER / "step.c"):
+        shutil.copy(path, sources)
+    command = [shutil.which("cc") or "gcc", "-mno-avx512bf16"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_module, "FOLDER", sources)
+        path = cache_dir() / "native" / f"kernels-{build_module._key(command)[0][:24]}.so"
+        if not path.exists():
+            build_module._compile(command, path)
+    shutil.rmtree(sources)
+    return ctypes.CDLL(str(path))
+
+
+@contextmanager
+def compiled(variant: str) -> Iterator[None]:
+    """Linears, attention and decoders made inside use that variant, for ever."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (linear, attention, decoder):
+            patch.setattr(module, "library", lambda: _of(variant))
+        yield
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.contiguous().view(torch.int16), b.contiguous().view(torch.int16))
+
+
+def random(*size: int, seed: int = 0, spread: float = 1.0) -> Tensor:
+    """Normal bfloat16 numbers, always the same for a seed."""
+    return (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).bfloat16()
+
+
+def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
+    """Weights that are bfloat16 numbers, biases too, in any dtype."""
+    model: Any = build(*CONFIGS[name], torch.bfloat16)
+    for i, module in enumerate(m for m in model.modules() if isinstance(m, nn.Linear) and m.bias is not None):
+        nn.init.normal_(module.bias.data, generator=torch.Generator().manual_seed(i))
+    return model.to(dtype)
+
+
+@cache
+def prepared(name: str, variant: str = VARIANTS[0], packed: bool | None = None) -> Prepared:
+    with compiled(variant):
+        return prepare(made(name), packed)
