@@ -34,10 +34,7 @@ class Buffers:
     def forward(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
         """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
         The logits are those of the model's own forward, with whatever it does to them."""
-        if self._native is not None:
-            logits, states = self._native(ids, int(self.pointer), want_logits, bool(self.hidden_layers), seen)
-        else:
-            logits, states = self._run(ids, want_logits, seen)
+        logits, states = self._run(ids, want_logits, seen) if self._native is None else self._native(ids, int(self.pointer), want_logits, bool(self.hidden_layers), seen)
         return logits, None if states is None else torch.cat([states[layer] for layer in self.hidden_layers], dim=-1)
 
     @cached_property

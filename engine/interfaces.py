@@ -93,8 +93,8 @@ class Drafter(Protocol):
         `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except the newest; None at the first
         step. Valid until the target's next step. Fewer, or none, is fine; k 0 asks for none, and the rows are to be taken all the same.
 
-        A drafter that goes token by token may also have `propose_while(token_ids, hidden, k, go_on)`, which tells `go_on` the margin with which each
-        token was picked (logits over the next best, noise included) and stops where that returns False; `auto` k uses it. The picks are the same."""
+        A drafter that goes token by token may also have `propose_while(token_ids, hidden, k, go_on)`, which tells `go_on` each token and the
+        margin with which it was picked (logits over the next best, noise included) and stops where that returns False; `auto` k uses it. The picks are the same."""
         ...
 
 

@@ -29,8 +29,6 @@ TOKEN_S = 0.0012
 class Telling:
     """Guesses the truth, surely (right 0.95 of the time) or not (0.2), and tells each token and its margin. Records the hidden rows it was given."""
 
-    tells_tokens = True
-
     def __init__(self, truth: Sequence[int], clock: FakeClock, seed: int = 0, sure: float = 0.5, hidden_layers: tuple[int, ...] = ()) -> None:
         self.truth, self.clock, self.rng, self.sure, self.hidden_layers = truth, clock, random.Random(seed), sure, hidden_layers
         self.hidden: list[Any] = []

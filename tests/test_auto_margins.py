@@ -32,15 +32,15 @@ class Sure:
         self.num_prompt = len(prompt_ids)
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        return self.propose_while(token_ids, hidden, k, lambda margin: True) if k else Draft()
+        return self.propose_while(token_ids, hidden, k, lambda *_: True) if k else Draft()
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: Callable[[float], bool]) -> Draft:
+    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: Callable[[int, float], bool]) -> Draft:
         done, ids = len(token_ids) - self.num_prompt, []
         for true in self.truth[done : done + k]:
             sure = self.rng.random() < 0.5
             self.clock.spend(self.token_s)
             ids.append(true if self.rng.random() < (0.95 if sure else 0.2) else true + 1)
-            if not go_on((6.0 if sure else 0.2) if self.told else 1.0):
+            if not go_on(ids[-1], (6.0 if sure else 0.2) if self.told else 1.0):
                 break
         return Draft(tuple(ids))
 

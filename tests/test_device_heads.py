@@ -74,7 +74,7 @@ def test_a_draft_on_the_device_is_the_same_draft(folders, kind, name, prompt, st
     for k, tokens, stop in [*steps, (K, [], 0)]:
         if stop and kind == "eagle3":
             told: list[list[float]] = [[], []]
-            ours, theirs = (d.propose_while(committed, new, k, lambda m, said=said, stop=stop: said.append(m) or len(said) < stop) for d, said in zip(drafters, told, strict=True))
+            ours, theirs = (d.propose_while(committed, new, k, lambda _, m, said=said, stop=stop: said.append(m) or len(said) < stop) for d, said in zip(drafters, told, strict=True))
         else:
             ours, theirs = (d.propose(committed, new, k) for d in drafters)
             told = [[], []]
@@ -84,7 +84,7 @@ def test_a_draft_on_the_device_is_the_same_draft(folders, kind, name, prompt, st
             if k and len(committed) > 1 and ours != theirs:  # the same text may be asked about again
                 told = [[], []]
                 for d, said in zip(drafters, told, strict=True):
-                    d.propose_while(committed, None, k, lambda m, said=said: said.append(m) or True)
+                    d.propose_while(committed, None, k, lambda _, m, said=said: said.append(m) or True)
             assert_same(ours.token_ids, theirs.token_ids, told, CLOSE[dtype])
         known = len(committed) - 1
         committed += tokens

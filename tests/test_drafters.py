@@ -228,7 +228,7 @@ def test_a_draft_ends_where_it_is_told_to(temperature):
     drafter.prefill(prompt, None)
     for stop in (1, 3, 6, 2, 6):
         margins: list[float] = []
-        draft = drafter.propose_while(committed, None, 6, lambda margin, stop=stop, told=margins: told.append(margin) or len(told) < stop)
+        draft = drafter.propose_while(committed, None, 6, lambda _, margin, stop=stop, told=margins: told.append(margin) or len(told) < stop)
         fresh.prefill(prompt, None)
         assert draft.token_ids == fresh.propose(committed, None, 6).token_ids[:stop] and len(draft) == len(margins) == stop
         assert min(margins) >= 0

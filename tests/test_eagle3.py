@@ -168,5 +168,5 @@ def test_a_draft_that_stops_early_picks_the_same(prompt, temperature, k, stop):
     whole = drafter.propose(prompt, None, k).token_ids
     margins = []
     drafter.prefill(prompt, rows)
-    assert drafter.propose_while(prompt, None, k, lambda margin: margins.append(margin) or len(margins) < stop).token_ids == whole[:stop]
+    assert drafter.propose_while(prompt, None, k, lambda _, margin: margins.append(margin) or len(margins) < stop).token_ids == whole[:stop]
     assert len(margins) == min(k, stop) and all(margin >= 0 for margin in margins)

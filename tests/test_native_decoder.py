@@ -203,18 +203,19 @@ def test_two_threads_at_once(name):
 def test_tables_live_as_long_as_the_call_that_reads_them():
     """Another thread's longer cache makes new tables; the old ones would be freed under a call that is still running."""
     model = prepare(made("llama"))
-    native: Any = model.model.get_decoder()
-    call, alive = native._decode, []
+    target = StaticTarget(model, 256, (1,))
+    native, forward = model.model.get_decoder(), target._buffers._native
+    call, alive = forward._forward, []
 
-    def slow(*arguments: Any) -> None:
+    def slow(*arguments: Any) -> int:
         tables = [weakref.ref(table) for table in native._tables[0]]
-        native._tables_for(1024)
+        native.tables_for(1024)
         gc.collect()
         alive.append(all(table() is not None for table in tables))
-        call(*arguments)
+        return call(*arguments)
 
-    native._decode = slow
-    StaticTarget(model, 256, (1,)).extend([1], 1)
+    forward._forward = slow
+    target.extend([1], 1)
     assert alive == [True]
 
 

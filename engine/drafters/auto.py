@@ -5,8 +5,7 @@ seconds: the draft, and the verification at the width that holds m + 1. A second
 is taken that maximises E(m) - rate * (D(m) + V(m)). In the long run that maximises tokens per second (Dinkelbach 1967), also where one step
 has better chances than the next.
 
-A drafter that goes token by token and says how sure it is of each (`propose_while`) is stopped where the next token no longer pays; where it also tells the
-tokens (`tells_tokens`) it makes one draft together with copies (`blend.py`).
+Copies, and a drafter that goes token by token and says how sure it is of each (`propose_while`), make one draft together (`blend.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from ..interfaces import Draft, Drafter
 from .blend import Blend
-from .rates import PRIOR, AcceptanceRates, DraftTime, MarginRates, best_length, num_matching
+from .rates import PRIOR, AcceptanceRates, DraftTime, best_length, num_matching
 
 PRIOR_OFFERED = 0.9
 """Acceptance, before anything was seen, of a draft that costs nothing."""
@@ -65,7 +64,7 @@ class AutoDrafter:
             drafter.prefill(prompt_ids, _rows(drafter, hidden))
 
     def _start(self, num_tokens: int) -> None:
-        self._parts = self._blended() or [_Part(*known, self._step_s, self._clock, self.by_margin) for known in zip(self.drafters, self._draft_s, strict=True)]
+        self._parts = self._blended() or [_Part(*known, self._step_s, self._clock) for known in zip(self.drafters, self._draft_s, strict=True)]
         self._num_tokens, self._num_steps = num_tokens, 0
         self._written, self._time_s = float(RATE_PRIOR), RATE_PRIOR * self._step_s[0]
         self._last_s = self._step_s[0]
@@ -75,7 +74,7 @@ class AutoDrafter:
     def _blended(self) -> list[_Part | Blend]:
         """The parts as one, where they can draft together: at most one of each kind, copies too cheap to be worth a thought."""
         copies = [(drafter, draft_s) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True) if hasattr(drafter, "look")]
-        others = [(drafter, draft_s) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True) if getattr(drafter, "tells_tokens", False)]
+        others = [(drafter, draft_s) for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True) if hasattr(drafter, "propose_while")]
         if not self.by_margin or len(copies) > 1 or len(others) > 1 or len(copies) + len(others) < len(self.drafters):
             return []
         if any(draft_s.is_known and draft_s(len(self._step_s) - 1) > CHEAP * self._step_s[0] for _, draft_s in copies):
@@ -136,27 +135,23 @@ class AutoDrafter:
 class _Part:
     """A drafter, and what is known of it. A step is `begin`, `best`, then `take` or `leave`; the next one starts with `learn`."""
 
-    def __init__(self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float], by_margin: bool) -> None:
+    def __init__(self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float]) -> None:
         self.drafter, self.draft_s = drafter, draft_s
         self._step_s, self._clock = step_s, clock
-        self._propose_while: Callable[..., Draft] | None = getattr(drafter, "propose_while", None) if by_margin else None
         self._by_length: dict[int, AcceptanceRates] = {}
         self._when_asked = AcceptanceRates(PRIOR)
-        self._sure = MarginRates()
         self._rates = self._when_asked
         self._taken = self.limit = 0
         self.spent_s = 0.0
         self.offered: Draft | None = None
         """This step's draft where it was asked for before it was known to pay: a cheap one."""
         self._draft: Draft | None = None
-        self._margins: list[float] = []
 
     def begin(self, token_ids: Sequence[int], hidden: Any, k: int) -> None:
         """Find out how many tokens there are to choose from. The length of a cheap draft tells how far its drafter trusts it, so acceptance is kept
         by length."""
         self.limit, self._taken = _limit(self.drafter, k), 0
         self.offered = self._draft = None
-        self._margins = []
         self._rates = self._when_asked
         if self.limit and self.draft_s.is_known and self.draft_s(self.limit) <= CHEAP * self._step_s[0]:
             self.offered = self._ask(token_ids, hidden, self.limit)
@@ -170,14 +165,8 @@ class _Part:
         return best_length(islice(self._rates.chances(), self.limit), 1.0, costs, rate)
 
     def take(self, token_ids: Sequence[int], hidden: Any, num: int, rate: float) -> Draft:
-        """A draft of at most `num` tokens; of a drafter that says how sure it is, as many as pay at `rate` (0: `num`)."""
-        if self.offered is not None:
-            draft = self.offered
-        elif self._propose_while is not None and rate:
-            num = self.limit
-            draft = self._ask_while(token_ids, hidden, rate)
-        else:
-            draft = self._ask(token_ids, hidden, num)
+        """A draft of at most `num` tokens."""
+        draft = self._ask(token_ids, hidden, num) if self.offered is None else self.offered
         self._taken = min(num, len(draft))
         self.spent_s = self.draft_s(self._taken)
         if self._taken == len(draft):
@@ -195,36 +184,13 @@ class _Part:
             return
         if self._draft.logits is None:
             ids = self._draft.token_ids[: len(written)]
-            num_right = num_matching(ids, written)
-            self._rates.add(len(ids), num_right, step)
-            for i, margin in enumerate(self._margins[: len(ids)][: num_right + 1]):
-                self._sure.add(margin, i < num_right)
+            self._rates.add(len(ids), num_matching(ids, written), step)
         else:
             self._rates.add(self._taken, min(len(written) - 1, self._taken), step)
 
     def _ask(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         started = self._clock()
         draft = self._draft = self.drafter.propose(token_ids, _rows(self.drafter, hidden), k)
-        self.draft_s.add(len(draft), self._clock() - started)
-        return draft
-
-    def _ask_while(self, token_ids: Sequence[int], hidden: Any, rate: float) -> Draft:
-        """Token by token, as long as one more is expected to pay."""
-        assert self._propose_while is not None
-        chances = list(islice(self._when_asked.chances(), self.limit))
-        reached = 1.0
-
-        def go_on(margin: float) -> bool:
-            nonlocal reached
-            self._margins.append(margin)
-            num = len(self._margins)
-            reached *= self._sure.chance(margin)
-            base = self.draft_s(num) + self._step_s[num]
-            costs = [self.draft_s(m) + self._step_s[m] - base for m in range(num + 1, self.limit + 1)]
-            return best_length(chances[num:], reached, costs, rate)[1] > 0
-
-        started = self._clock()
-        draft = self._draft = self._propose_while(token_ids, _rows(self.drafter, hidden), self.limit, go_on)
         self.draft_s.add(len(draft), self._clock() - started)
         return draft
 

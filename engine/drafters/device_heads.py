@@ -81,7 +81,7 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
         while True:
             token_id, margin = self._picks.read(len(drafted) + 1)[-1]
             drafted.append(checked(token_id))
-            if not go_on(margin) or len(drafted) == k:
+            if not go_on(drafted[-1], margin) or len(drafted) == k:
                 return drafted
             self._pointer += 1
             self._chain()

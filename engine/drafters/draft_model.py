@@ -70,7 +70,7 @@ class DraftModelDrafter:
             else:
                 token_id, margin = self._sampler.with_margin(row, position + len(draft))
                 draft.append(token_id)
-                more = go_on(margin)
+                more = go_on(token_id, margin)
             if not more or len(draft) == k:
                 break
             row = self._model.extend(draft[-1:], 1)[0][0]

@@ -45,7 +45,7 @@ class Eagle3Chain(HeadDrafter):
             else:
                 token_id, margin = self._choose_with_margin(row, len(drafted))
                 drafted.append(token_id)
-                more = go_on(margin)
+                more = go_on(token_id, margin)
             if not more or len(drafted) == k:
                 return drafted, rows
             row = self._next_row(drafted[-1], end - 1 + len(drafted))

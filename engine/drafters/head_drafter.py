@@ -24,8 +24,8 @@ from .host_picks import host_picks
 if TYPE_CHECKING:
     from . import DrafterContext
 
-GoOn = Callable[[float], bool]
-"""Told the margin of each token as it is drafted; whether to draft another."""
+GoOn = Callable[[int, float], bool]
+"""Told each token as it is drafted, and its margin; whether to draft another."""
 PREFILL_CHUNK = 256
 ROWS = (1, 2, 4, 8)
 

@@ -69,8 +69,8 @@ class NativeDecoder(nn.Module):
         self._kinds = sorted(fused.angles)
         self._tables: tuple[list[Tensor], Any] | None = None
         self._room = threading.local()
-        kernels = library()
-        self._decode, self._size = kernels.photofinish_decode, kernels.photofinish_room
+        self.kernels = library()
+        self._decode, self._size = self.kernels.photofinish_decode, self.kernels.photofinish_room
         self._size.restype = ctypes.c_int64
 
     def _of(self, fused: FusedDecoder) -> DecoderArguments:

@@ -1,4 +1,4 @@
-"""A model's forward over one sequence's caches in one compiled call (`forward.c`), where it is no more than embeddings, a NativeDecoder and a head."""
+"""A model's forward over one sequence's caches in one compiled call (`step.c`), where it is no more than embeddings, a NativeDecoder and a head."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from ..fused import is_stock
 from ..fused_decoder import is_head_on_top
-from .build import library
 from .decoder import Caches, NativeDecoder
 from .linear import NativeLinear
 
@@ -20,7 +19,7 @@ SCALED_EMBEDDINGS = {"Gemma3TextScaledWordEmbedding"}
 
 
 class ModelArguments(ctypes.Structure):
-    """`Model` of forward.c."""
+    """`Model` of step.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("decoder", "head", "embeddings")),
@@ -41,7 +40,7 @@ class NativeForward:
         self._arguments = ModelArguments(*pointers, *weight.shape, self._caches.num_layers, scale)
         self._arguments_at = ctypes.byref(self._arguments)
         self._logits, self._places = torch.empty(0, self._head.out_features, dtype=weight.dtype), dict[int, tuple[Tensor, Tensor, int, int]]()
-        self._forward = library().photofinish_forward
+        self._forward = self._decoder.kernels.photofinish_forward
 
     def __call__(self, ids: Tensor, at: int, want_logits: bool, want_hidden: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
         """ids [1, n] from position `at` on -> logits [n, vocab] and transformers' hidden states [layers + 1, n, hidden], where they are wanted. Notes in `seen` which
@@ -89,7 +88,7 @@ class NativeForward:
 def native_forward(model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> NativeForward | None:
     """None where the model's forward is another, or may be. To be asked for once linears are packed."""
     decoder = model.get_decoder()
-    if not isinstance(decoder, NativeDecoder) or not is_head_on_top(model):
+    if not isinstance(decoder, NativeDecoder) or not is_head_on_top(model) or model._forward_hooks or model._forward_pre_hooks:
         return None
     head, embedding = model.lm_head, decoder.embed_tokens
     known = type(embedding) is nn.Embedding or type(embedding).__name__ in SCALED_EMBEDDINGS
