@@ -7,7 +7,7 @@
 
 #define BLOCK 32
 #define MOST_ROWS 12
-#define AHEAD 2048
+#define AHEAD 8192 /* bytes; a shorter way leaves several rows waiting for the memory */
 
 enum { AS_IS = -1, SILU = 0, GELU = 1 };
 
@@ -29,17 +29,17 @@ INLINE void store(bf16 *to, __m512 v, int64_t num) {
     else if (num > 0) _mm256_mask_storeu_epi16(to, (__mmask16)((1u << num) - 1), rounded(v));
 }
 
-/* One block for `rows` rows: registers hold all their sums. */
-INLINE void tile(const int rows, const int act, const bf16 *x, const bf16 *w, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
+/* One block for `rows` rows: registers hold all their sums. soon: what to ask the memory for meanwhile, two lines `apart` for each pair of inputs. */
+INLINE void tile(const int rows, const int act, const bf16 *x, const bf16 *w, const char *soon, int64_t apart, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
     __m512 sum[MOST_ROWS][2];
     for (int row = 0; row < rows; row++) {
         sum[row][0] = bias ? _mm512_loadu_ps(bias) : _mm512_setzero_ps();
         sum[row][1] = bias ? _mm512_loadu_ps(bias + LANES) : _mm512_setzero_ps();
     }
-    for (int64_t pair = 0; pair < k / 2; pair++, w += 2 * BLOCK) {
+    for (int64_t pair = 0; pair < k / 2; pair++, w += 2 * BLOCK, soon += 4 * BLOCK) {
         __m512i first = _mm512_loadu_si512(w), second = _mm512_loadu_si512(w + BLOCK);
-        _mm_prefetch((const char *)w + AHEAD, _MM_HINT_T0);
-        _mm_prefetch((const char *)w + AHEAD + 64, _MM_HINT_T0);
+        _mm_prefetch(soon, _MM_HINT_T0);
+        _mm_prefetch(soon + apart, _MM_HINT_T0);
         for (int row = 0; row < rows; row++) {
             int32_t both;
             memcpy(&both, x + row * k + 2 * pair, sizeof both);
@@ -58,13 +58,16 @@ INLINE void tile(const int rows, const int act, const bf16 *x, const bf16 *w, co
     }
 }
 
-#define TILE(n)                                          \
-    case n:                                              \
-        tile(n, act, x, w, bias, k, out, stride, num);   \
+#define TILE(n)                                                     \
+    case n:                                                         \
+        tile(n, act, x, w, soon, apart, bias, k, out, stride, num); \
         break;
 
+/* Rows that are too many for the registers pass several times, and each of the first two passes asks for half of the next block. */
 INLINE void block(const int act, const bf16 *x, int64_t rows, const bf16 *w, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
-    for (int64_t tiles = (rows + MOST_ROWS - 1) / MOST_ROWS; tiles > 0; tiles--) {
+    const int64_t passes = (rows + MOST_ROWS - 1) / MOST_ROWS, apart = passes == 1 ? 64 : 0;
+    for (int64_t tiles = passes; tiles > 0; tiles--) {
+        const char *soon = (const char *)w + (passes == 1 ? AHEAD : 2 * BLOCK * k + tiles % 2 * 64);
         int64_t some = (rows + tiles - 1) / tiles;
         switch (some) { TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) }
         rows -= some, x += some * k, out += some * stride;
