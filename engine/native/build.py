@@ -51,8 +51,8 @@ def has_kernels() -> bool:
 
 
 def description() -> str:
-    """For the record: what the kernels were made of and by; "" where there are none."""
-    found = _found()
+    """For the record: what the kernels were made of and by; "" where there are none, or nothing has asked for them: on a GPU they are not compiled."""
+    found = _found() if _found.cache_info().currsize else ""
     return "" if isinstance(found, str) else found[1]
 
 
