@@ -98,6 +98,9 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
         int8.check(place, ("auto", *DTYPES))
     source = find(target, progress)
     files = [] if source.config else weights_files(source.folder)
+    if place.type == "cpu":
+        progress("getting the kernels for this processor ready", None)
+        has_kernels()
     if dtype == "auto":
         dtype = choose_dtype(place)
     with ThreadPoolExecutor(1) as beside:
