@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from weakref import ref
 
 import torch
@@ -69,16 +70,10 @@ class Decoded:
     attentions: None = None
 
 
-class FusedDecoder(nn.Module):
-    """A decoder of one of the classes in DECODERS over fused layers, for steps of the engine: it needs their state, and has no other cache."""
+class StepDecoder(nn.Module, ABC):
+    """A decoder for steps of the engine: it needs their state, and has no other cache."""
 
-    def __init__(self, stock: Any, layers: Sequence[FusedLayer], norm: FusedNorm, kinds: Sequence[str], angles: Mapping[str, Angles]) -> None:
-        super().__init__()
-        self.embed_tokens, self.norm = stock.embed_tokens, norm
-        self.layers, self.angles = nn.ModuleList(layers), nn.ModuleDict(angles)
-        self.kinds = tuple(kinds)
-
-    def get_decoder(self) -> FusedDecoder:
+    def get_decoder(self) -> Self:
         """Itself: the model's `get_decoder` asks."""
         return self
 
@@ -88,6 +83,22 @@ class FusedDecoder(nn.Module):
         """input_ids, position_ids [1, n]. Raises UnsupportedModel for a call that is no step of the engine."""
         if input_ids is None or position_ids is None or state is None or use_cache or any(value is not None for value in more.values()):
             raise UnsupportedModel("a prepared model runs the engine's steps only; load another copy to call it otherwise")
+        return self._decoded(input_ids, position_ids, state, output_hidden_states)
+
+    @abstractmethod
+    def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded: ...
+
+
+class FusedDecoder(StepDecoder):
+    """One of the classes in DECODERS over fused layers."""
+
+    def __init__(self, stock: Any, layers: Sequence[FusedLayer], norm: FusedNorm, kinds: Sequence[str], angles: Mapping[str, Angles]) -> None:
+        super().__init__()
+        self.embed_tokens, self.norm = stock.embed_tokens, norm
+        self.layers, self.angles = nn.ModuleList(layers), nn.ModuleDict(angles)
+        self.kinds = tuple(kinds)
+
+    def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:
         x = self.embed_tokens(input_ids)
         turns = {kind: angles(position_ids, x.dtype) for kind, angles in self.angles.items()}
         kept = [x]
@@ -95,7 +106,7 @@ class FusedDecoder(nn.Module):
             x = layer(x, *turns[kind], state)
             kept.append(x)
         kept[-1] = x = self.norm(x)
-        return Decoded(x, tuple(kept) if output_hidden_states else None)
+        return Decoded(x, tuple(kept) if all_states else None)
 
 
 class Angles(nn.Module):

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import StepState
-from ..errors import UnsupportedModel
 from ..fused import FusedAttention, FusedMLP
-from ..fused_decoder import SANDWICH, Decoded, FusedDecoder
+from ..fused_decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
 from .build import library
 from .linear import LANES, LinearArguments, NativeLinear, reason_against
 
@@ -56,7 +55,7 @@ class Caches:
         self.addresses = (ctypes.c_void_p * (2 * len(kv)))(*(side.data_ptr() for layer in kv for side in layer))
 
 
-class NativeDecoder(nn.Module):
+class NativeDecoder(StepDecoder):
     """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be."""
 
     def __init__(self, fused: FusedDecoder) -> None:
@@ -100,23 +99,15 @@ class NativeDecoder(nn.Module):
         self._kept_alive.append(kept := values.detach().float().contiguous())
         return kept.data_ptr()
 
-    def get_decoder(self) -> NativeDecoder:
-        """Itself: the model's `get_decoder` asks."""
-        return self
-
-    def forward(
-        self, input_ids: Tensor | None = None, position_ids: Tensor | None = None, state: StepState | None = None, output_hidden_states: bool = False, use_cache: bool = False, **more: Any
-    ) -> Decoded:
-        """See `FusedDecoder.forward`. The step's tokens follow one another."""
-        if input_ids is None or position_ids is None or state is None or use_cache or any(value is not None for value in more.values()):
-            raise UnsupportedModel("a prepared model runs the engine's steps only; load another copy to call it otherwise")
+    def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:
+        """The step's tokens follow one another."""
         if state.seen is not None:
             state.seen.update(self.windows)
         embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv), int(state.at[0])
         x = embedded.clone().contiguous()
         num_rows, length, threads = x.shape[1], caches.length, torch.get_num_threads()
         assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
-        kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if output_hidden_states else None
+        kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if all_states else None
         tables = self.tables_for(length)  # held by this call: another thread may make longer ones meanwhile
         self._decode(
             ctypes.byref(self.arguments),
