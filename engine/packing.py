@@ -29,9 +29,12 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether linears of that dtype can be packed on this CPU."""
-    if dtype == torch.bfloat16 and has_kernels():
-        return True
+    """Whether linears of that dtype can be packed on this CPU, most of them at least: kernels of our own want an even number of inputs."""
+    return (dtype == torch.bfloat16 and has_kernels()) or onednn_packs(dtype)
+
+
+def onednn_packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN runs narrow steps of that dtype well on this CPU, and linears of it can be PackedLinears."""
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.bfloat16:
@@ -40,12 +43,19 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 def pack(module: nn.Module) -> int:
-    """Replace every nn.Linear below `module`, and every decoder that has compiled layers, in place; returns how many linears. A tied embedding keeps its own copy."""
+    """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers, in place; returns how many linears.
+    A tied embedding keeps its own copy."""
     put_native_decoders(module)
     num_packed = 0
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, NativeLinear(child) if reason_against(child) is None else PackedLinear(child))
-                num_packed += 1
+            if type(child) is not nn.Linear:
+                continue
+            if reason_against(child) is None:
+                setattr(parent, name, NativeLinear(child))
+            elif onednn_packs(child.weight.dtype):
+                setattr(parent, name, PackedLinear(child))
+            else:
+                continue
+            num_packed += 1
     return num_packed

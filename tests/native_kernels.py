@@ -1,4 +1,4 @@
-"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 would: for tests that must hold of both; and small models that they fit."""
+"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 or without AVX-512 would: for tests that must hold of all; and small models that they fit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ from engine.native import build as build_module
 from engine.target import Prepared, prepare
 
 needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there are no compiled kernels here")
-VARIANTS = ("this machine's", "without AVX512_BF16")
+WITHOUT = {"without AVX512_BF16": ("-mno-avx512bf16", ("step.c",)), "AVX2": ("-mno-avx512f", ("*.c",))}
+"""Other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds."""
+VARIANTS = ("this machine's", *WITHOUT)
 SIZES: dict[str, Any] = {**BASE, "intermediate_size": 112, "head_dim": 32, "vocab_size": 250}
 GEMMA: dict[str, Any] = {"layer_types": MIXED, "sliding_window": WINDOW, "num_hidden_layers": 4, "query_pre_attn_scalar": 24}
 ROPES = {"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}}
@@ -53,10 +55,11 @@ NAMES = tuple(CONFIGS)
 def _of(variant: str) -> ctypes.CDLL:
     if variant == VARIANTS[0]:
         return build_module.library()
-    sources = Path(tempfile.mkdtemp())  # the steps alone: compiling takes seconds, so what it gives is kept
-    for path in (*build_module.FOLDER.glob("*.h"), build_module.FOLDER / "step.c"):
+    flag, wanted = WITHOUT[variant]
+    sources = Path(tempfile.mkdtemp())  # what is compiled of them is kept
+    for path in (path for pattern in ("*.h", *wanted) for path in build_module.FOLDER.glob(pattern)):
         shutil.copy(path, sources)
-    command = [shutil.which("cc") or "gcc", "-mno-avx512bf16"]
+    command = [shutil.which("cc") or "gcc", flag]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_module, "FOLDER", sources)
         path = cache_dir() / "native" / f"kernels-{build_module._key(command)[0][:24]}.so"
@@ -64,6 +67,15 @@ def _of(variant: str) -> ctypes.CDLL:
             build_module._compile(command, path)
     shutil.rmtree(sources)
     return ctypes.CDLL(str(path))
+
+
+@contextmanager
+def on(variant: str) -> Iterator[None]:
+    """All that is made inside finds the functions of that variant, and no others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_module, "library", lambda: _of(variant))
+        with compiled(variant):
+            yield
 
 
 @contextmanager

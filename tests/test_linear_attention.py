@@ -21,6 +21,7 @@ from engine.errors import UnsupportedModel
 from engine.exactness import probe
 from engine.linear_attention import DeltaLayer, Places, delta_rule_in_chunks, linear_attention_at_widths
 from engine.operators import same_bits
+from engine.native.linear import NativeLinear
 from engine.packing import PackedLinear, can_pack
 from engine.target import StaticTarget, prepare
 
@@ -164,8 +165,8 @@ def test_projections_are_packed_as_others_are():
     model = prepared("qwen3_5", torch.bfloat16).model
     layers = [module for module in model.modules() if isinstance(module, DeltaLayer)]
     assert len(layers) == HYBRID.count("linear_attention")
-    projections = [child for layer in layers for child in layer.children() if isinstance(child, nn.Linear | PackedLinear)]
-    assert len(projections) == 5 * len(layers) and all(isinstance(p, PackedLinear) == can_pack(torch.bfloat16) for p in projections)
+    projections = [child for layer in layers for child in layer.children() if isinstance(child, nn.Linear | PackedLinear | NativeLinear)]
+    assert len(projections) == 5 * len(layers) and all(isinstance(p, nn.Linear) != can_pack(torch.bfloat16) for p in projections)
 
 
 def plain(name: str, **more: Any) -> Callable[[], Any]:

@@ -24,7 +24,7 @@ from engine import environment
 from engine.loading import choose_dtype
 from engine.native import build, decoder, linear
 from engine.native.build import NoKernels
-from engine.packing import PackedLinear, can_pack, pack
+from engine.packing import PackedLinear, can_pack, onednn_packs, pack
 from engine.recording_check import check
 from engine.verify import compare
 
@@ -32,6 +32,7 @@ ROOT = Path(__file__).parent.parent
 CC = shutil.which("cc") or shutil.which("gcc")
 needs_a_compiler = pytest.mark.skipif(CC is None, reason="there is no C compiler here")
 SOURCE = "int answer(void) { return 42; }\n"
+BEST, OLDER = (frozenset(needed) for needed in build.NEEDED.values())
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def folder(monkeypatch, tmp_path: Path) -> Path:
     sources.mkdir()
     (sources / "answer.c").write_text(SOURCE)
     monkeypatch.setattr(build, "FOLDER", sources)
-    monkeypatch.setattr(build, "processor_flags", lambda: frozenset(build.NEEDED))
+    monkeypatch.setattr(build, "processor_flags", lambda: BEST)
     monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(build.OFF, raising=False)
     monkeypatch.delenv("CC", raising=False)
@@ -111,7 +112,7 @@ def off(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def another_processor(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(build, "processor_flags", lambda: frozenset(build.NEEDED) - {"avx512bw"})
+    patch.setattr(build, "processor_flags", lambda: (BEST | OLDER) - {"avx512bw", "fma"})
 
 
 def another_machine(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -128,8 +129,8 @@ WITHOUT: dict[Callable, str] = {
     homeless: "no home folder",
     damaged: "cannot be kept or loaded",
     off: f"switched off by {build.OFF}=0",
-    another_processor: "without avx512bw",
-    another_machine: "aarch64",
+    another_processor: "neither AVX-512 (without avx512bw) nor AVX2 and FMA (without fma)",
+    another_machine: "the processor is aarch64, not an x86 with AVX-512 or AVX2 and FMA",
 }
 
 
@@ -146,6 +147,14 @@ def test_without_kernels_there_is_a_reason(state, folder, monkeypatch, caplog):
         assert "internal compiler error" in caplog.text
 
 
+@needs_a_compiler
+@pytest.mark.parametrize("flags", [BEST, OLDER], ids=["AVX-512", "AVX2"])
+def test_one_instruction_set_is_enough(flags, folder, monkeypatch):
+    """Most laptops have AVX2 only, and some AVX-512 is not whole: both would run torch's kernels."""
+    monkeypatch.setattr(build, "processor_flags", lambda: flags | {"avx512f"})
+    assert build.reason_against_processor() == "" and not isinstance(found(), str)
+
+
 def test_without_kernels_models_are_packed_as_before(monkeypatch):
     """Where kernels are missing, half of a model would be without its linears."""
 
@@ -156,7 +165,8 @@ def test_without_kernels_models_are_packed_as_before(monkeypatch):
         monkeypatch.setattr(module, "library", none)
     model = nn.ModuleDict({"a": nn.Linear(8, 8, dtype=torch.bfloat16)}).requires_grad_(False)
     assert linear.reason_against(model["a"]) == "there are none"
-    assert pack(model) == 1 and type(model["a"]) is PackedLinear
+    packs = onednn_packs(torch.bfloat16)
+    assert pack(model) == packs and type(model["a"]) is (PackedLinear if packs else nn.Linear)
 
 
 STEP = """
@@ -204,7 +214,7 @@ def test_what_was_compiled_is_found_again(folder, monkeypatch):
     assert found()[1] != description and num_calls(folder) == calls + 4
     monkeypatch.setenv("CC", f"{os.environ['CC']} -DANYTHING")
     assert found()[0].answer() == 43 and num_calls(folder) == calls + 6
-    monkeypatch.setattr(build, "processor_flags", lambda: frozenset({*build.NEEDED, "avx1024"}))
+    monkeypatch.setattr(build, "processor_flags", lambda: BEST | {"avx1024"})
     found()
     assert num_calls(folder) == calls + 8
     kept = sorted((folder / "cache" / "native").iterdir())

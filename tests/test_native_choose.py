@@ -13,11 +13,11 @@ from engine.accept import Coupled
 from engine.errors import RaceError
 from engine.interfaces import Draft
 from engine.native import choose
-from engine.native.build import has_kernels
+from engine.native.build import has
 from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
-pytestmark = pytest.mark.skipif(not has_kernels(), reason="there are no compiled kernels here")
+pytestmark = pytest.mark.skipif(not has("photofinish_choose"), reason="there is no compiled kernel for it here")
 TEMPERATURES = [0.0, 0.001, 0.05, 0.3, 0.8, 1.5, 20.0, 100.0]
 SIZES = [1, 2, 15, 16, 17, 31, 32, 33, 511, 512, 513, 1000, 4096, 5000]
 SEEDS = st.integers(0, 2**63 - 1)
@@ -175,7 +175,7 @@ def test_other_rows_are_left_to_torch(row):
 
 def test_without_kernels_there_is_no_chooser(monkeypatch):
     """A machine without a compiler could not sample at all."""
-    monkeypatch.setattr(choose, "has_kernels", lambda: False)
+    monkeypatch.setattr(choose, "has", lambda name: False)
     sampler = Sampler(SamplingParams(0.8, seed=1), 100, "cpu")
     row = torch.randn(100, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert sampler.at_once(row[None], (), 0) == [] and sampler(row, 0) == samplers(0.8, 1, 100)[1](row, 0)

@@ -22,13 +22,13 @@ from engine.heads import eagle3 as heads
 from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
 from engine.heads.fused import join_projections
-from engine.native.build import has_kernels
+from engine.native.build import has
 from engine.native.bytes import ByteLinear
 from engine.native.eagle3 import GatedMLP, NativeEagle3Rows, pack_head, reason_against_head
 from engine.native.linear import NativeLinear
 from engine.spec import SamplingParams
 
-pytestmark = pytest.mark.skipif(not has_kernels(), reason="there are no compiled kernels here")
+pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there is no compiled kernel for it here")
 K = 4
 PROMPT = list(range(7, 60))
 WIDE = {"head_dim": 32}

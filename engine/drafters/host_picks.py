@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import RaceError
-from ..native.build import has_kernels, library
+from ..native.build import has, library
 from ..sampling import NOT_NUMBERS, Sampler, splitmix64, units, words
 from ..spec import SamplingParams
 
@@ -39,7 +39,7 @@ class HostPicks:
     def __init__(self, params: SamplingParams, token_ids: Tensor, natively: bool = True) -> None:
         self._temperature, self._seed = np.float32(params.temperature), params.seed
         self._ids = token_ids.to(torch.int32).contiguous().numpy()
-        self._near = Near(self._ids, params) if natively and has_kernels() else None
+        self._near = Near(self._ids, params) if natively and has("photofinish_near") else None
 
     def __call__(self, row: Tensor, position: int) -> tuple[int, float]:
         """The first of the columns with the largest score, and its lead (inf where there is no other). Raises RaceError where the row is no numbers."""

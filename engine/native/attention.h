@@ -4,7 +4,7 @@
 #include "vectors.h"
 
 #define TOGETHER 4
-#define SLICE 64
+#define PARTS (SLICE / LANES)
 
 /* Rows of queries that share keys and values: where each begins and ends among the columns. */
 typedef struct {
@@ -14,12 +14,16 @@ typedef struct {
 } Rows;
 
 /* The products of a query with sixteen keys; in place of keys that are not there, the last one's. */
-INLINE __m512 products(const bf16 *query, const bf16 *keys, int64_t num_keys, int64_t dim) {
-    __m512 sum[LANES];
-    for (int j = 0; j < LANES; j++) sum[j] = _mm512_setzero_ps();
-    for (int64_t e = 0; e < dim; e += 2 * LANES) {
-        __m512i part = _mm512_loadu_si512(query + e);
-        for (int j = 0; j < LANES; j++) sum[j] = dot2(sum[j], _mm512_loadu_si512(keys + (num_keys >= LANES || j < num_keys ? j : num_keys - 1) * dim + e), part);
+INLINE Floats products(const bf16 *query, const bf16 *keys, int64_t num_keys, int64_t dim) {
+    Floats sum[LANES];
+    for (int first = 0; first < LANES; first += KEYS) {
+        Floats its[KEYS];
+        for (int j = 0; j < KEYS; j++) its[j] = zeros();
+        for (int64_t e = 0; e < dim; e += 2 * LANES) {
+            Pairs part = pairs(query + e);
+            for (int j = 0; j < KEYS; j++) its[j] = dot2(its[j], pairs(keys + (num_keys >= LANES || first + j < num_keys ? first + j : num_keys - 1) * dim + e), part);
+        }
+        for (int j = 0; j < KEYS; j++) sum[first + j] = its[j];
     }
     return sums(sum);
 }
@@ -30,33 +34,33 @@ INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Adds the weighted values of some columns, of their numbers from `e` on, `parts` times sixteen; weights: of columns from `first` on. Unless all rows see them all,
    a row leaves out what it may not look at, whatever is there: 0 * NaN is NaN. */
 INLINE void mix_columns(const int rows, const int parts, const int all_seen, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t from, int64_t to, int64_t first, const float *weights,
-                        int64_t room, __m512 (*sum)[SLICE / LANES]) {
+                        int64_t room, Floats (*sum)[PARTS]) {
     for (int64_t column = from; column < to; column++) {
-        __m512 value[SLICE / LANES];
+        Floats value[PARTS];
         for (int j = 0; j < parts; j++) value[j] = widen(values + column * dim + e + j * LANES);
         for (int i = 0; i < rows; i++) {
             if (!all_seen && (column < of->from[i] || column >= of->to[i])) continue;
-            __m512 weight = all(weights[i * room + column - first]);
-            for (int j = 0; j < parts; j++) sum[i][j] = _mm512_fmadd_ps(weight, value[j], sum[i][j]);
+            Floats weight = all(weights[i * room + column - first]);
+            for (int j = 0; j < parts; j++) sum[i][j] = fused(weight, value[j], sum[i][j]);
         }
     }
 }
 
 /* The weighted sums of values: of the columns that all rows see, and before and after them of those that some do. */
-INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t first, const float *weights, int64_t room, const __m512 *factor) {
-    __m512 sum[TOGETHER][SLICE / LANES];
+INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t first, const float *weights, int64_t room, const Floats *factor) {
+    Floats sum[TOGETHER][PARTS];
     int64_t from = of->from[0], to = of->to[0], all_from = from, all_to = to;
     for (int i = 0; i < rows; i++) {
         from = least(from, of->from[i]), all_from = most(all_from, of->from[i]);
         to = most(to, of->to[i]), all_to = least(all_to, of->to[i]);
-        for (int j = 0; j < parts; j++) sum[i][j] = _mm512_setzero_ps();
+        for (int j = 0; j < parts; j++) sum[i][j] = zeros();
     }
     all_from = least(all_from, to), all_to = most(all_to, all_from);
     mix_columns(rows, parts, 0, of, values, dim, e, from, all_from, first, weights, room, sum);
     mix_columns(rows, parts, 1, of, values, dim, e, all_from, all_to, first, weights, room, sum);
     mix_columns(rows, parts, 0, of, values, dim, e, all_to, to, first, weights, room, sum);
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < parts; j++) narrow(of->out[i] + e + j * LANES, _mm512_mul_ps(sum[i][j], factor[i]));
+        for (int j = 0; j < parts; j++) narrow(of->out[i] + e + j * LANES, times(sum[i][j], factor[i]));
 }
 
 /* keys, values [S, dim]; scores: room for [rows, S rounded up to 16]. dim is a multiple of 32. Blocks of columns begin at multiples of 16, for all rows alike. */
@@ -65,35 +69,32 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
     int64_t from = of->from[0], to = of->to[0];
     for (int i = 1; i < rows; i++) from = least(from, of->from[i]), to = most(to, of->to[i]);
     from &= ~(int64_t)(LANES - 1);
-    const __m512 none = all(-INFINITY);
-    const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    __m512 top[TOGETHER], sum[TOGETHER];
+    const Floats none = all(-INFINITY);
+    Floats top[TOGETHER], sum[TOGETHER];
     for (int i = 0; i < rows; i++) top[i] = none;
     for (int64_t column = from; column < to; column += LANES) {
-        __m512i at = _mm512_add_epi32(places, _mm512_set1_epi32((int)column));
         for (int i = 0; i < rows; i++) {
             const bf16 *first = keys + column * dim;
-            __m512 product = S - column >= LANES ? products(of->query[i], first, LANES, dim) : products(of->query[i], first, S - column, dim);
-            __mmask16 seen = _mm512_cmp_epi32_mask(at, _mm512_set1_epi32((int)of->from[i]), _MM_CMPINT_NLT) & _mm512_cmp_epi32_mask(at, _mm512_set1_epi32((int)of->to[i]), _MM_CMPINT_LT);
-            __m512 score = _mm512_mask_mov_ps(none, seen, _mm512_mul_ps(product, all(scale)));
-            top[i] = _mm512_max_ps(top[i], score);
-            _mm512_storeu_ps(scores + i * room + column - from, score);
+            Floats product = S - column >= LANES ? products(of->query[i], first, LANES, dim) : products(of->query[i], first, S - column, dim);
+            Floats score = within(times(product, all(scale)), none, (int)column, (int)of->from[i], (int)of->to[i]);
+            top[i] = larger(top[i], score);
+            put(scores + i * room + column - from, score);
         }
     }
     for (int i = 0; i < rows; i++) {
-        __m512 largest = all(_mm512_reduce_max_ps(top[i]));
-        sum[i] = _mm512_setzero_ps();
+        Floats largest = all(largest_of(top[i]));
+        sum[i] = zeros();
         for (int64_t column = 0; column < to - from; column += LANES) {
-            __m512 below = _mm512_sub_ps(_mm512_loadu_ps(scores + i * room + column), largest);
-            __m512 weight = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(below, all(-87.0f), _CMP_NLT_UQ), exponential(below)); /* NaN stays NaN */
-            sum[i] = _mm512_add_ps(sum[i], weight);
-            _mm512_storeu_ps(scores + i * room + column, weight);
+            Floats below = minus(floats(scores + i * room + column), largest);
+            Floats weight = unless_below(below, all(-87.0f), exponential(below)); /* NaN stays NaN */
+            sum[i] = plus(sum[i], weight);
+            put(scores + i * room + column, weight);
         }
-        sum[i] = all(1.0f / _mm512_reduce_add_ps(sum[i]));
+        sum[i] = all(1.0f / sum_of(sum[i]));
     }
     for (int64_t e = 0; e < dim; e += SLICE) {
-        if (dim - e >= SLICE) mix(rows, SLICE / LANES, of, values, dim, e, from, scores, room, sum);
-        else mix(rows, SLICE / LANES / 2, of, values, dim, e, from, scores, room, sum);
+        if (dim - e >= SLICE) mix(rows, PARTS, of, values, dim, e, from, scores, room, sum);
+        else mix(rows, PARTS / 2, of, values, dim, e, from, scores, room, sum);
     }
 }
 

@@ -27,7 +27,8 @@ FOLDER = Path(__file__).resolve().parent
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-c")
 """No fused multiplications but those written: the same expression compiled twice is to give the same bits."""
-NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+NEEDED = {"AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"), "AVX2 and FMA": ("avx2", "fma")}
+"""Instruction sets, the best first: one of them whole is enough. `vectors.h` has every name in both; what some files need more is only there with the first."""
 OFF = "PHOTOFINISH_NATIVE"
 COMPILE_S = 120.0
 
@@ -48,6 +49,11 @@ def library() -> ctypes.CDLL:
 def has_kernels() -> bool:
     """Whether there are compiled kernels here."""
     return not isinstance(_found(), str)
+
+
+def has(name: str) -> bool:
+    """Whether there are compiled kernels here and that function is among them: AVX2 has fewer."""
+    return has_kernels() and hasattr(library(), name)
 
 
 def description() -> str:
@@ -89,9 +95,20 @@ def processor_flags() -> frozenset[str]:
     return frozenset(line.partition(":")[2].split())
 
 
+def reason_against_processor() -> str:
+    """Why the kernels cannot run on this one; "" if they can."""
+    flags = processor_flags()
+    missing = {name: ", ".join(sorted(set(needed) - flags)) for name, needed in NEEDED.items()}
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return f"the processor is {platform.machine()}, not an x86 with {' or '.join(NEEDED)}"
+    if all(missing.values()):
+        return f"the processor has neither {' nor '.join(f'{name} (without {what})' for name, what in missing.items())}"
+    return ""
+
+
 def _compiler() -> list[str]:
-    if platform.machine() not in ("x86_64", "AMD64") or (missing := sorted(set(NEEDED) - processor_flags())):
-        raise NoKernels(f"the processor is not an x86 with AVX-512 ({platform.machine()}{', without ' + ', '.join(missing) if platform.machine() == 'x86_64' else ''})")
+    if why := reason_against_processor():
+        raise NoKernels(why)
     if asked := shlex.split(os.environ.get("CC", "")):
         return asked
     for name in COMPILERS:

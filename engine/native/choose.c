@@ -1,6 +1,7 @@
 /* The choice of `sampling.py` from rows of bfloat16 logits: a scan at the speed of the caches, and noise for what is in reach of it. What is computed here decides
    nothing that rounding could: where the two best scores are closer than any rounding, the row is left to `sampling.py`, whose bits are the ones that count. */
 #include "vectors.h"
+#if HAS_AVX512
 
 #define WIDE 32     /* columns of a vector of 16-bit numbers */
 #define GROUP 16    /* vectors whose maximum is kept */
@@ -214,3 +215,4 @@ int64_t photofinish_choose(const Chooser *c, const bf16 *rows, int64_t num, int6
     }
     return num;
 }
+#endif

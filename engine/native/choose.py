@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .build import has_kernels, library
+from .build import has, library
 
 
 class ChooserArguments(ctypes.Structure):
@@ -51,5 +51,5 @@ class Chooser:
 
 
 def chooser(tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
-    """None where there are no kernels, or it is not the CPU that chooses."""
-    return Chooser(tokens, temperature, seed, max_noise, near) if tokens.device.type == "cpu" and has_kernels() else None
+    """None where there is no such kernel, or it is not the CPU that chooses."""
+    return Chooser(tokens, temperature, seed, max_noise, near) if tokens.device.type == "cpu" and has("photofinish_choose") else None

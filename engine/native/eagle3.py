@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .build import library
+from .build import has, library
 from .bytes import ByteLinear, MatrixArguments, fits, matrix_of
 from .decoder import ACTIVATIONS
 from .linear import BLOCK, LANES, NativeLinear, reason_against
@@ -50,7 +50,8 @@ class GatedMLP(nn.Module):
 
 
 def pack_head(head: Any, rounded: bool = True) -> None:
-    """Replace a head's linears that compiled kernels can multiply by, in place; rounded: their weights in 8 bits."""
+    """Replace a head's linears that compiled kernels can multiply by, in place; rounded: their weights in 8 bits, where kernels can do that."""
+    rounded = rounded and has("photofinish_bytes")
     for layer in head.layers:
         gate_up: Any = getattr(layer.mlp, "gate_up", None)
         act = ACTIVATIONS.get(type(layer.mlp.act_fn).__name__)
@@ -73,6 +74,8 @@ def embedding_of(head: Any) -> Tensor:
 
 def reason_against_head(head: Any) -> str | None:
     """Why the rows of a head cannot be NativeEagle3Rows; None if they can."""
+    if not has("photofinish_head"):
+        return "there is no compiled kernel for it here"
     embedding, layers = embedding_of(head), list(head.layers)
     if embedding.device.type != "cpu" or embedding.dtype != torch.bfloat16 or not embedding.is_contiguous():
         return f"its embedding is {embedding.dtype} on {embedding.device.type}, not bfloat16 rows on the CPU"

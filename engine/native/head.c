@@ -2,6 +2,7 @@
    logits. The weights are read once; what nobody reads of the last layer is not computed. */
 #include <omp.h>
 #include "attention.h"
+#if HAS_AVX512
 #include "bytes.h"
 #include "rows.h"
 
@@ -163,3 +164,4 @@ void photofinish_bytes(const Matrix *matrix, int act, const bf16 *x, bf16 *out, 
 #pragma omp parallel num_threads(threads)
     product(matrix, act, x, rows, out, room + omp_get_thread_num() * ALIGNED(byte_room(rows, matrix->linear.k)), omp_get_thread_num(), omp_get_num_threads());
 }
+#endif

@@ -6,7 +6,6 @@
 #include "vectors.h"
 
 #define BLOCK 32
-#define MOST_ROWS 12
 #define AHEAD 8192 /* bytes; a shorter way leaves several rows waiting for the memory */
 
 enum { AS_IS = -1, SILU = 0, GELU = 1 };
@@ -18,44 +17,77 @@ typedef struct {
     int64_t num, k;
 } Linear;
 
-INLINE __m512 activated(const int act, __m512 x) {
-    if (act == SILU) return _mm512_mul_ps(x, sigmoid(x));
-    __m512 inner = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_mul_ps(x, x), x), all(0.044715f), x); /* gelu's tanh form: x * sigmoid(2 sqrt(2 / pi) inner) */
-    return _mm512_mul_ps(x, sigmoid(_mm512_mul_ps(inner, all(1.5957691216f))));
+INLINE Floats activated(const int act, Floats x) {
+    if (act == SILU) return times(x, sigmoid(x));
+    Floats inner = fused(times(times(x, x), x), all(0.044715f), x); /* gelu's tanh form: x * sigmoid(2 sqrt(2 / pi) inner) */
+    return times(x, sigmoid(times(inner, all(1.5957691216f))));
 }
 
-INLINE void store(bf16 *to, __m512 v, int64_t num) {
+INLINE void store(bf16 *to, Floats v, int64_t num) {
     if (num >= LANES) narrow(to, v);
-    else if (num > 0) _mm256_mask_storeu_epi16(to, (__mmask16)((1u << num) - 1), rounded(v));
+    else if (num > 0) narrow_some(to, v, (int)num);
 }
 
-/* One block for `rows` rows: registers hold all their sums. soon: what to ask the memory for meanwhile, two lines `apart` for each pair of inputs. */
-INLINE void tile(const int rows, const int act, const bf16 *x, const bf16 *w, const char *soon, int64_t apart, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
-    __m512 sum[MOST_ROWS][2];
-    for (int row = 0; row < rows; row++) {
-        sum[row][0] = bias ? _mm512_loadu_ps(bias) : _mm512_setzero_ps();
-        sum[row][1] = bias ? _mm512_loadu_ps(bias + LANES) : _mm512_setzero_ps();
+/* Adds the products of `num` inputs with one half of a block or both, from w on, to the sums of some rows, which registers are to hold. soon: what to ask the
+   memory for meanwhile, `step` bytes on for each two inputs; with both halves two lines, so far apart. */
+INLINE void accumulate(const int rows, const int halves, const Input *x, int64_t k, const bf16 *w, int64_t num, const char *soon, int64_t step, int64_t apart, Floats *sums) {
+    for (int64_t i = 0; i < num; i += 2, w += 2 * BLOCK, soon += step) {
+        fetch(soon);
+        if (halves == 2) fetch(soon + apart);
+        add_products(rows, halves, x + i, k, w, sums);
     }
-    for (int64_t pair = 0; pair < k / 2; pair++, w += 2 * BLOCK, soon += 4 * BLOCK) {
-        __m512i first = _mm512_loadu_si512(w), second = _mm512_loadu_si512(w + BLOCK);
-        _mm_prefetch(soon, _MM_HINT_T0);
-        _mm_prefetch(soon + apart, _MM_HINT_T0);
-        for (int row = 0; row < rows; row++) {
-            int32_t both;
-            memcpy(&both, x + row * k + 2 * pair, sizeof both);
-            __m512i inputs = _mm512_set1_epi32(both);
-            sum[row][0] = dot2(sum[row][0], first, inputs);
-            sum[row][1] = dot2(sum[row][1], second, inputs);
-        }
-    }
-    for (int row = 0; row < rows; row++) {
+}
+
+INLINE void start(Floats *sums, int64_t rows, const float *bias) {
+    for (int64_t i = 0; i < 2 * rows; i++) sums[i] = bias ? floats(bias + i % 2 * LANES) : zeros();
+}
+
+INLINE void finish(const Floats *sums, int64_t rows, const int act, bf16 *out, int64_t stride, int64_t num) {
+    for (int64_t row = 0; row < rows; row++, sums += 2) {
         if (act == AS_IS) {
-            store(out + row * stride, sum[row][0], num);
-            store(out + row * stride + LANES, sum[row][1], num - LANES);
+            store(out + row * stride, sums[0], num);
+            store(out + row * stride + LANES, sums[1], num - LANES);
         } else {
-            store(out + row * stride, _mm512_mul_ps(activated(act, sum[row][0]), sum[row][1]), num);
+            store(out + row * stride, times(activated(act, sums[0]), sums[1]), num);
         }
     }
+}
+
+/* One block for rows whose sums with all of it fit the registers. */
+INLINE void tile(const int rows, const int act, const Input *x, const bf16 *w, const char *soon, int64_t apart, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
+    Floats sums[2 * WHOLE_ROWS];
+    start(sums, rows, bias);
+    accumulate(rows, 2, x, k, w, k, soon, 4 * BLOCK, apart, sums);
+    finish(sums, rows, act, out, stride, num);
+}
+
+/* For more rows half a block at a time does. sums: their first ones of that half. */
+INLINE void half_tile(const int rows, const Input *x, int64_t k, const bf16 *w, int64_t num, const char *soon, int64_t step, Floats *sums) {
+    Floats its[2 * HALF_ROWS];
+    for (int row = 0; row < rows; row++) its[2 * row] = sums[2 * row];
+    accumulate(rows, 1, x, k, w, num, soon, step, 0, its);
+    for (int row = 0; row < rows; row++) sums[2 * row] = its[2 * row];
+}
+
+#define HALF_TILE(n)                                                                                               \
+    case n:                                                                                                        \
+        half_tile(n, x + row * k + from, k, w + pass % 2 * BLOCK, num, soon, step, all_sums + 2 * row + pass % 2); \
+        break;
+
+/* One block for more rows than that, which pass over it in parts that stay in the nearest cache, while the next part comes. */
+INLINE void tiles_in_parts(int64_t rows, const int act, const Input *x, const bf16 *w, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num_out) {
+    Floats all_sums[2 * MOST_ROWS];
+    start(all_sums, rows, bias);
+    const int64_t tiles = (rows + HALF_ROWS - 1) / HALF_ROWS, parts = (k + PART - 1) / PART, part = (k / parts + 2) & ~(int64_t)1, step = 2 * BLOCK / tiles;
+    for (int64_t from = 0; from < k; from += part, w += part * BLOCK) {
+        const int64_t num = k - from < part ? k - from : part;
+        const char *soon = (const char *)(w + num * BLOCK);
+        for (int64_t pass = 0; pass < 2 * tiles; pass++, soon += num / 2 * step) {
+            const int64_t row = pass / 2 * rows / tiles, some = (pass / 2 + 1) * rows / tiles - row;
+            switch (some) { EACH_OF_HALF_ROWS(HALF_TILE) }
+        }
+    }
+    finish(all_sums, rows, act, out, stride, num_out);
 }
 
 #define TILE(n)                                                     \
@@ -64,26 +96,40 @@ INLINE void tile(const int rows, const int act, const bf16 *x, const bf16 *w, co
         break;
 
 /* Rows that are too many for the registers pass several times, and each of the first two passes asks for half of the next block. */
-INLINE void block(const int act, const bf16 *x, int64_t rows, const bf16 *w, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
+INLINE void block(const int act, const Input *x, int64_t rows, const bf16 *w, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
     const int64_t passes = (rows + MOST_ROWS - 1) / MOST_ROWS, apart = passes == 1 ? 64 : 0;
-    for (int64_t tiles = passes; tiles > 0; tiles--) {
-        const char *soon = (const char *)w + (passes == 1 ? AHEAD : 2 * BLOCK * k + tiles % 2 * 64);
-        int64_t some = (rows + tiles - 1) / tiles;
-        switch (some) { TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) }
+    for (int64_t left = passes; left > 0; left--) {
+        const char *soon = (const char *)w + (passes == 1 ? AHEAD : 2 * BLOCK * k + left % 2 * 64);
+        int64_t some = (rows + left - 1) / left;
+        switch (some) {
+            EACH_OF_WHOLE_ROWS(TILE)
+        default:
+            if (WHOLE_ROWS < MOST_ROWS) tiles_in_parts(some, act, x, w, bias, k, out, stride, num);
+        }
         rows -= some, x += some * k, out += some * stride;
     }
 }
 
-INLINE void blocks(const int act, const Linear *linear, const bf16 *x, int64_t rows, bf16 *out, int64_t from, int64_t to) {
+INLINE void blocks(const int act, const Linear *linear, const Input *x, int64_t rows, bf16 *out, int64_t from, int64_t to) {
     int64_t each = act == AS_IS ? BLOCK : LANES, num = act == AS_IS ? linear->num : linear->num / 2;
     for (int64_t b = from; b < to; b++)
         block(act, x, rows, linear->weights + b * BLOCK * linear->k, linear->bias ? linear->bias + b * BLOCK : 0, linear->k, out + b * each, num, num - b * each);
 }
 
-/* Thread `id` of `threads`: its share of the outputs of x [rows, k] -> out [rows, num], or [rows, num / 2] of a gated one. */
-static void multiply(const Linear *linear, int act, const bf16 *x, int64_t rows, bf16 *out, int id, int threads) {
-    int64_t count = (linear->num + BLOCK - 1) / BLOCK, from = count * id / threads, to = count * (id + 1) / threads;
+/* Apart from `multiply`, whose room on the stack would cost it a register. */
+static __attribute__((noinline)) void outputs(const Linear *linear, int act, const Input *x, int64_t rows, bf16 *out, int64_t from, int64_t to) {
     if (act == SILU) blocks(SILU, linear, x, rows, out, from, to);
     else if (act == GELU) blocks(GELU, linear, x, rows, out, from, to);
     else blocks(AS_IS, linear, x, rows, out, from, to);
+}
+
+/* Thread `id` of `threads`: its share of the outputs of x [rows, k] -> out [rows, num], or [rows, num / 2] of a gated one. */
+static void multiply(const Linear *linear, int act, const bf16 *x, int64_t rows, bf16 *out, int id, int threads) {
+    const int64_t count = (linear->num + BLOCK - 1) / BLOCK, from = count * id / threads, to = count * (id + 1) / threads, k = linear->k, num = act == AS_IS ? linear->num : linear->num / 2;
+    const int64_t most = !MOST_WIDENED || rows * k <= MOST_WIDENED ? rows : k < MOST_WIDENED ? MOST_WIDENED / k : 1;
+    Input *room = MOST_WIDENED ? __builtin_alloca(sizeof *room * most * k) : 0;
+    for (int64_t row = 0; row < rows; row += most) {
+        const int64_t some = rows - row < most ? rows - row : most;
+        outputs(linear, act, as_inputs(x + row * k, some * k, room), some, out + row * num, from, to);
+    }
 }

@@ -1,6 +1,7 @@
 /* Which words of a row of bfloat16 logits can be the best or the second best once noise is added (engine/drafters/host_picks.py): a pass at the speed of the caches. What
    is found may be too much, never too little: a word's noise is large only where its hash is small, so no logarithm is taken here. */
 #include "vectors.h"
+#if HAS_AVX512
 
 #define SLACK 1.001f /* more than what float32 rounds */
 
@@ -54,3 +55,4 @@ int64_t photofinish_near(const bf16 *row, const int32_t *ids, int64_t num, float
     }
     return found;
 }
+#endif

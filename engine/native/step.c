@@ -89,10 +89,13 @@ void photofinish_pack(const bf16 *weight, bf16 *to, int64_t num, int64_t k, int 
 #pragma omp parallel for num_threads(threads)
     for (int64_t panel = 0; panel < (num + BLOCK - 1) / BLOCK * 2; panel++) {
         int64_t first = gated ? panel / 2 * LANES + panel % 2 * (num / 2) : panel * LANES, there = num - first;
-        __mmask16 rows = there >= LANES ? 0xffff : there > 0 ? (__mmask16)((1u << there) - 1) : 0;
-        __m512i places = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi32((int)(k / 2)));
-        for (int64_t pair = 0; pair < k / 2; pair++)
-            _mm512_storeu_si512(to + (panel / 2 * k + 2 * pair) * BLOCK + panel % 2 * BLOCK, _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), rows, places, weight + first * k + 2 * pair, 4));
+        for (int64_t pair = 0; pair < k / 2; pair++) {
+            bf16 *place = to + (panel / 2 * k + 2 * pair) * BLOCK + panel % 2 * BLOCK;
+            for (int64_t lane = 0; lane < LANES; lane++) {
+                if (lane < there) memcpy(place + 2 * lane, weight + (first + lane) * k + 2 * pair, 2 * sizeof *place);
+                else memset(place + 2 * lane, 0, 2 * sizeof *place);
+            }
+        }
     }
 }
 
@@ -135,7 +138,7 @@ int photofinish_forward(const Model *m, bf16 *const *cache, const float *const *
         bf16 *to = x + row * size;
         if (m->scale == 0) memcpy(to, from, 2 * size);
         else
-            for (int64_t i = 0; i < size; i += LANES) narrow(to + i, _mm512_mul_ps(widen(from + i), all(m->scale)));
+            for (int64_t i = 0; i < size; i += LANES) narrow(to + i, times(widen(from + i), all(m->scale)));
     }
     if (kept) memcpy(kept, x, 2 * all_rows);
     photofinish_decode(m->decoder, cache, tables, x, kept ? kept + all_rows : 0, rows, at, S, threads, room);
