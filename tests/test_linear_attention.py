@@ -20,8 +20,8 @@ from engine import linear_attention
 from engine.errors import UnsupportedModel
 from engine.exactness import probe
 from engine.linear_attention import DeltaLayer, Places, delta_rule_in_chunks, linear_attention_at_widths
-from engine.operators import same_bits
 from engine.native.linear import NativeLinear
+from engine.operators import same_bits
 from engine.packing import PackedLinear, can_pack
 from engine.target import StaticTarget, prepare
 
