@@ -102,6 +102,10 @@ class Catalogue:
         same_target = [other.drafter for other in self.runnable if other.target == pair.target]
         return tuple(dict.fromkeys([pair.drafter, *same_target, "ngram", "none"]))
 
+    def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
+        """The drafter and k to race a preset with: the preset's, or the pair's own where its target has no such drafter."""
+        return (preset.drafter, preset.k) if preset.drafter in self.drafters(pair) else (pair.drafter, pair.k)
+
 
 def load(machine: Machine, target: str | None = None, drafter: str | None = None, folder: Path = ASSETS) -> Catalogue:
     """The shipped catalogue for this machine. `target` and `drafter` of the command line become a pair of their own, which is then the default;

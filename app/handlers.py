@@ -12,7 +12,7 @@ import gradio as gr
 from engine.errors import PhotofinishError
 
 from .backend import TorchBackend
-from .catalogue import Catalogue
+from .catalogue import Catalogue, Pair
 from .charts import charts
 from .cost import check_dollars, costs
 from .order import read_order
@@ -83,17 +83,21 @@ class Handlers:
         """The status line of the model that is loaded: a race may have asked for another one."""
         return model_line(self.backend.loader.status)
 
-    def preset(self, preset_id: str) -> tuple[Any, ...]:
-        """Values for prompt, expectation, drafter, k, temperature, top-p, seed and length."""
-        preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
-        return preset.prompt, preset_line(preset), preset.drafter, str(preset.k), preset.temperature, 1.0, preset.seed, preset.max_new_tokens
+    def preset(self, preset_id: str, pair_id: object) -> tuple[Any, ...]:
+        """Values for prompt, expectation, drafter, k, temperature, top-p, seed and length. Where the chosen pair's target has no such drafter, the pair's own."""
+        preset, pair = next(preset for preset in self.catalogue.presets if preset.id == preset_id), self._pair(pair_id)
+        drafter, k = self.catalogue.drafting(preset, pair)
+        return preset.prompt, preset_line(preset), drafter, str(k), preset.temperature, 1.0, preset.seed, preset.max_new_tokens
+
+    def _pair(self, pair_id: object) -> Pair:
+        try:
+            return self.catalogue.pair(pair_id)
+        except PhotofinishError as error:
+            raise _refusal(error) from error
 
     def pair(self, pair_id: object) -> tuple[Any, ...]:
         """Values for the pair's line, the drafters on offer and k."""
-        try:
-            pair = self.catalogue.pair(pair_id)
-        except PhotofinishError as error:
-            raise _refusal(error) from error
+        pair = self._pair(pair_id)
         return pair_line(pair), gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter), str(pair.k)
 
     def cost(self, dollars: object, request: gr.Request) -> str:

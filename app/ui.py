@@ -77,7 +77,7 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         filled = [prompt, expectation, controls.drafter, controls.k, controls.temperature, controls.top_p, controls.seed, controls.max_new_tokens]
         more.click(lambda: gr.update(open=True), None, panel, queue=False, **PRIVATE)
         for preset_id, button in presets.items():
-            button.click(partial(handlers.preset, preset_id), None, filled, queue=False, **PRIVATE)
+            button.click(partial(handlers.preset, preset_id), controls.pair, filled, queue=False, **PRIVATE)
         controls.pair.change(handlers.pair, controls.pair, [pair_hint, controls.drafter, controls.k], queue=False, **PRIVATE)
         dollars.change(handlers.cost, dollars, cost, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
@@ -121,18 +121,19 @@ def _chart(title: str) -> tuple[gr.Plot, gr.HTML]:
 def _settings(catalogue: Catalogue, prompt: gr.Textbox) -> tuple[gr.Sidebar, Controls, gr.HTML]:
     """The side panel: every setting with a sentence. Returns it, all controls, and the line about the chosen pair."""
     pair, preset = catalogue.default, catalogue.presets[0]
+    drafter_name, draft_length = catalogue.drafting(preset, pair)
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel") as panel:
         gr.HTML('<h2 class="page-panel-title">Settings</h2>')
         pairs = gr.Radio([(each.title, each.id) for each in catalogue.runnable], value=pair.id, label="Target and drafter", info="What is raced: the model that decides, and what guesses for it.")
         hint = gr.HTML(words.pair_line(pair))
         drafter = gr.Dropdown(
             words.drafter_choices(catalogue.drafters(pair)),
-            value=pair.drafter,
+            value=drafter_name,
             allow_custom_value=True,
             label="Drafter",
             info="What proposes tokens. It changes speed, never tokens. synthetic:0.8 drafts right 80 times in 100, to study the hardware.",
         )
-        k = gr.Dropdown(LENGTHS, value=str(preset.k), label="Draft length k", info="Tokens a draft may have. More can win more, and waste more. auto: as many as pay, step by step.")
+        k = gr.Dropdown(LENGTHS, value=str(draft_length), label="Draft length k", info="Tokens a draft may have. More can win more, and waste more. auto: as many as pay, step by step.")
         temperature = gr.Slider(0, 2, preset.temperature, step=0.05, label="Temperature", info="0 is greedy. Above, tokens are sampled: the same ones in both lanes, for the same seed.")
         top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="Sample within the likeliest tokens that hold this share; 1 is off.")
         seed = gr.Number(preset.seed, precision=0, minimum=0, label="Seed", info="Decides all noise. The same seed gives the same text.")

@@ -35,6 +35,16 @@ def test_a_preset_can_be_raced_as_it_is(preset) -> None:
     assert preset.expect.startswith("Speculation pays" if preset.pays else "Speculation does not pay")
 
 
+def test_a_preset_suits_every_target() -> None:
+    """With the bundled model's head as its drafter, a preset would be refused for every other target."""
+    catalogue = load(SMALL, target="./elsewhere")
+    for preset in catalogue.presets:
+        drafter, k = catalogue.drafting(preset, catalogue.default)
+        assert drafter in catalogue.drafters(catalogue.default) and (drafter, k) in ((preset.drafter, preset.k), (catalogue.default.drafter, catalogue.default.k))
+        bundled = load(SMALL)
+        assert bundled.drafting(preset, bundled.default) == (preset.drafter, preset.k), "the target that ships has the heads that ship"
+
+
 def test_presets_show_both_sides() -> None:
     """A page that only shows prompts where it wins is an advertisement. And greedy prose of a small model loops, which flatters any n-gram drafter."""
     presets = load_presets()
