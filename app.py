@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
         metavar="D",
         default="auto",
         choices=("auto", "bfloat16", "float16", "float32", "int8"),
-        help="auto, bfloat16, float16, float32 or int8 (default auto: measured; int8: weights of large linears, on a CPU)",
+        help="auto, bfloat16, float16, float32 or int8 (default auto: measured; int8: weights in 8 bits, on a CPU)",
     )
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     return parser.parse_args()

@@ -38,7 +38,7 @@ class TorchBackend:
         progress(f"preparing {target} for steps of fixed width", None)
         from engine.threads import leave_a_core, settle
 
-        if self._watched_here and loaded.prepared.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        if self._watched_here and loaded.model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
             leave_a_core()
-        settle(loaded.prepared, progress)
+        settle(loaded.make_ready(progress), progress)
         return loaded

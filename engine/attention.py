@@ -36,6 +36,8 @@ class StepState:
     """If given, filled with the window that each layer asked for."""
     places: Places | None = None
     """For linear layers: where in their rings."""
+    by_kernels: bool = False
+    """Whether this step runs Triton kernels (`engine.gpu`): they need no masks."""
 
 
 def attend(
@@ -52,6 +54,10 @@ def attend(
     keys, values = state.kv[module.layer_idx]
     keys.index_copy_(2, state.at, key)
     values.index_copy_(2, state.at, value)
+    if state.by_kernels:
+        from .gpu.attention import attend_rows as attend_in_kernels
+
+        return attend_in_kernels(query, keys, values, state.at, sliding_window, scaling), None
     return attend_rows(query, keys, values, state.masks[sliding_window], scaling), None
 
 

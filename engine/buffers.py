@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .attention import StepState, additive_masks
+from .gpu.choice import MOST_ROWS
 from .linear_attention import Places
 from .native.decoder import masks_itself
 from .native.forward import NativeForward, native_forward
@@ -46,8 +47,9 @@ class Buffers:
         at = self.pointer + self.columns[: ids.shape[1]]
         shape = self.prepared.shape
         places = None if shape.linear is None else Places.of(at, shape.linear, self.num_states, chunked=not want_logits)
-        masks = {} if masks_itself(model) else additive_masks(shape, at, self.columns, self.prepared.dtype)
-        state = StepState(at, self.kv, masks, seen, places)
+        by_kernels = self.prepared.kernels and ids.shape[1] <= MOST_ROWS
+        masks = {} if by_kernels or masks_itself(model) else additive_masks(shape, at, self.columns, self.prepared.dtype)
+        state = StepState(at, self.kv, masks, seen, places, by_kernels)
         run = model if want_logits else model.get_decoder()
         out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
         return out.logits[0] if want_logits else None, [states[0] for states in out.hidden_states] if self.hidden_layers else None

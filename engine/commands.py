@@ -86,7 +86,7 @@ def hold_race(
             if settle_threads:
                 from .threads import settle
 
-                settle(loaded.prepared, progress)
+                settle(loaded.make_ready(progress), progress)
             race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
         header = race.header()
         events: list[LaneEvent] = []
@@ -235,7 +235,7 @@ def _speed(text: str) -> float:
 FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
 JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
 TARGET = option("--target", metavar="T", type=words, help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: the bundled Gemma 3 270M)")
-DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights of large linears, on a CPU)")
+DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)")
 DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
 THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)")
 

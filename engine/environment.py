@@ -13,17 +13,25 @@ from .native import build
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python, of the packages that compute, and of our compiled kernels where there are some."""
+def versions(prepared: Any = None) -> dict[str, str]:
+    """Versions of Python, of the packages that compute, and of our own kernels: those that steps of `prepared` run, or this CPU's compiled ones."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    if kernels := build.description():
+    if kernels := _kernels(prepared):
         found["kernels"] = kernels
     return found
+
+
+def _kernels(prepared: Any) -> str:
+    if prepared is None or (prepared.device.type == "cpu" and not prepared.kernels):
+        return build.description()
+    from .gpu import choice
+
+    return choice.description(prepared.device) if prepared.kernels else ""
 
 
 def commit() -> str:

@@ -23,6 +23,7 @@ import transformers
 from torch import Tensor
 
 from . import cache
+from .gpu import choice
 from .native import build
 from .operators import operator_classes, same_bits
 from .progress import Progress, silent
@@ -108,7 +109,7 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
         "digest": digest,
         "dtype": str(prepared.dtype) + (f", int8 from {prepared.int8_from} weights" if prepared.int8_from is not None else ""),
         "packed": prepared.packed,
-        "kernels": build.description(),
+        "kernels": _kernels(prepared),
         "device": name,
         "threads": torch.get_num_threads() if device.type == "cpu" else 0,
         "wait": {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_"))},
@@ -117,6 +118,14 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
         "length": length,
         "widths": list(widths),
     }
+
+
+def _kernels(prepared: Prepared) -> list[str]:
+    if not prepared.kernels:
+        return [build.description()]
+    from .gpu.put import configurations
+
+    return [choice.description(prepared.device), *configurations(prepared.model)]
 
 
 def probe_cached(prepared: Prepared, digest: str, length: int, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:

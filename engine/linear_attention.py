@@ -127,6 +127,8 @@ class DeltaLayer(nn.Module):
     """A linear layer on the engine's rings, with the projections, gates and norm of the transformers module that it replaces."""
 
     out_proj: nn.Module
+    parts: tuple[nn.Linear, ...]
+    """Projections that one linear stands for (`gpu/put.py`)."""
 
     def __init__(self, stock: Any) -> None:
         super().__init__()
@@ -139,6 +141,8 @@ class DeltaLayer(nn.Module):
         self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
         self.shape = LinearShape((stock.layer_idx,), stock.num_k_heads, stock.num_v_heads, stock.head_k_dim, stock.head_v_dim, stock.conv_kernel_size)
         self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
+        self.kernels = False
+        """Whether steps run Triton kernels (`gpu/delta.py`)."""
         self.taps = nn.Buffer(stock.conv1d.weight.detach()[:, 0].float().T.contiguous(), persistent=False)
         self.rate = nn.Buffer(-stock.A_log.detach().float().exp(), persistent=False)
 
@@ -154,6 +158,10 @@ class DeltaLayer(nn.Module):
     def mix(self, rows: Rows, places: Places, states: Tensor, inputs: Tensor) -> Tensor:
         """rows: convolution inputs [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads]; rings as `ring_sizes` -> [n, value_heads * value_dim]."""
         mixed, z, b, a = rows
+        if self.kernels and not places.chunked:
+            from .gpu.delta import mix_step
+
+            return mix_step(self, rows, places, states, inputs)
         s = self.shape
         state, past = places.read(states, inputs)
         inputs.index_copy_(0, places.inputs, mixed[-len(places.inputs) :, None, None])
@@ -227,7 +235,7 @@ def delta_rule_in_chunks(q: Tensor, k: Tensor, v: Tensor, b: Tensor, g: Tensor, 
     return torch.cat(rows, 1).transpose(0, 1), state
 
 
-def _of_four(layer: Any, x: Tensor) -> Rows:
+def of_four(layer: Any, x: Tensor) -> Rows:
     """Qwen3.5: one projection each. x [1, n, hidden]."""
     return layer.in_proj_qkv(x)[0], layer.in_proj_z(x)[0], layer.in_proj_b(x)[0], layer.in_proj_a(x)[0]
 
@@ -241,7 +249,7 @@ def _of_two(layer: Any, x: Tensor) -> Rows:
     return torch.cat([y.flatten(1) for y in (query, key, value)], -1), z.flatten(1), b.flatten(1), a.flatten(1)
 
 
-KINDS: dict[str, Callable[[Any, Tensor], Rows]] = {"Qwen3NextGatedDeltaNet": _of_two, "Qwen3_5GatedDeltaNet": _of_four, "Qwen3_5MoeGatedDeltaNet": _of_four}
+KINDS: dict[str, Callable[[Any, Tensor], Rows]] = {"Qwen3NextGatedDeltaNet": _of_two, "Qwen3_5GatedDeltaNet": of_four, "Qwen3_5MoeGatedDeltaNet": of_four}
 """transformers' modules that a DeltaLayer replaces, by the way they project."""
 
 

@@ -64,9 +64,18 @@ class LoadedModel:
     @cached_property
     def prepared(self) -> Prepared:
         """The model made ready for fixed steps, in place, when first asked for. Raises UnsupportedModel."""
-        from .target import prepare
+        return self._prepare(silent)
 
-        return prepare(self.model, int8_from=int8.LEAST_WEIGHTS if self.info.dtype == int8.NAME else None)
+    def make_ready(self, progress: Progress = silent) -> Prepared:
+        """`prepared`, telling what takes long the first time."""
+        if "prepared" not in vars(self):
+            vars(self)["prepared"] = self._prepare(progress)
+        return self.prepared
+
+    def _prepare(self, progress: Progress) -> Prepared:
+        from .prepare import prepare
+
+        return prepare(self.model, int8_from=int8.LEAST_WEIGHTS if self.info.dtype == int8.NAME else None, progress=progress)
 
     @cached_property
     def _attached(self) -> dict[Any, Any]:

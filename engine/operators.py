@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import additive_masks, attend_rows
+from .gpu.choice import MOST_ROWS
 from .int8 import Int8Linear
 from .linear_attention import linear_attention_at_widths
 from .native.attention import attend_natively
@@ -100,7 +101,15 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
         block = block[: length - int(first)].contiguous()
         return [attend_natively(block, keys, values, int(first), window, shape.head_dim**-0.5) for window in shape.windows]
 
-    attend = native if masks_itself(prepared.model) else masked
+    def by_kernels(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
+        from .gpu.attention import attend_rows as attend_in_kernels
+
+        if len(block) > MOST_ROWS:
+            return masked(block, keys, values, first)
+        at = (first + torch.arange(len(block), device=prepared.device)).clamp_(max=length - 1)
+        return [attend_in_kernels(block.transpose(0, 1)[None], keys, values, at, window, None)[0] for window in shape.windows]
+
+    attend = by_kernels if prepared.kernels else native if masks_itself(prepared.model) else masked
 
     def random(*size: int) -> Tensor:
         return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)

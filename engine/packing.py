@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from .errors import UnsupportedModel
 from .native.build import has_kernels
+from .native.bytes import ByteLinear, reason_against_bytes
 from .native.decoder import put_native_decoders
 from .native.linear import NativeLinear, reason_against
 
@@ -42,20 +45,25 @@ def onednn_packs(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def pack(module: nn.Module) -> int:
-    """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers, in place; returns how many linears.
-    A tied embedding keeps its own copy."""
-    put_native_decoders(module)
+def pack(module: nn.Module, in_bytes: bool = False) -> int:
+    """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers, in place; returns how many linears outside of these.
+    A tied embedding keeps its own copy. in_bytes: weights in 8 bits, wherever kernels of our own can do that; raises UnsupportedModel where they can nowhere."""
+    put_native_decoders(module, in_bytes)
+    output = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
     num_packed = 0
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is not nn.Linear:
                 continue
-            if reason_against(child) is None:
+            if in_bytes and reason_against_bytes(child) is None:
+                setattr(parent, name, ByteLinear(child, row_bytes=1 if child is output else 2))
+            elif reason_against(child) is None:
                 setattr(parent, name, NativeLinear(child))
             elif onednn_packs(child.weight.dtype):
                 setattr(parent, name, PackedLinear(child))
             else:
                 continue
             num_packed += 1
+    if in_bytes and not any(isinstance(part, ByteLinear) for part in module.modules()):
+        raise UnsupportedModel(f"{type(module).__name__} has no linear layer whose weights int8 kernels take; choose another dtype")
     return num_packed

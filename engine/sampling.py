@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .errors import RaceError
+from .gpu.choice import reason_against
 from .likely import Likely, LikelyBits
 from .native.choose import chooser
 from .spec import SamplingParams
@@ -212,8 +213,22 @@ class Sampler:
 
     def pick_rows(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The choice of many rows [n, vocab] at once, by the keys [n, 2] of their positions, without asking the host: int64 [n]. Where a row is no
-        numbers (NaN), -1."""
-        return best_columns(self.row_scores(rows, keys))
+        numbers (NaN), -1. On CUDA by kernels of our own where they run, whose noise may have other last bits than `row_scores`."""
+        return best_columns(self.row_scores(rows, keys)) if reason_against(rows.device) else self._picked_by_kernels(rows, keys)[0]
+
+    def pick_rows_with_margins(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and by how much each leads the next best, noise included: float32 [n]."""
+        if reason_against(rows.device) is None:
+            return self._picked_by_kernels(rows, keys)
+        scores = self.row_scores(rows, keys)
+        best = best_columns(scores)
+        column = best.clamp(min=0)[:, None]
+        return best, (scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float())[:, 0]
+
+    def _picked_by_kernels(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        from .gpu.pick import pick_rows
+
+        return pick_rows(rows.contiguous(), self._tokens, keys.contiguous(), self.params.temperature)
 
     def row_scores(self, rows: Tensor, keys: Tensor) -> Tensor:
         """What `pick_rows` maximises: [n, vocab]."""

@@ -16,24 +16,18 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .attention import NAME, Shape, caches, shape_of, windows_of
+from .attention import Shape, caches
 from .buffers import Buffers
 from .checksums import Checksums
 from .device_step import DeviceStep, DeviceSteps, StepInput
-from .errors import UnsupportedModel, UsageError
-from .fused_decoder import fuse
+from .errors import UsageError
 from .graphs import FixedCall, GraphPool
-from .int8 import LIMIT, round_weights
 from .interfaces import Acceptance, AcceptRule, Draft, Verify
-from .linear_attention import Places, fix_linear_layers
+from .linear_attention import Places
 from .linear_past import Past
-from .packing import can_pack, pack
-from .quiet import quiet
 
 PREFILL_CHUNK = 256
 LENGTH_BUCKET = 256
-FAITHFUL_TOKENS = 24
-ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.1}
 
 
 def cache_length(num_prompt_tokens: int, max_new_tokens: int, width: int) -> int:
@@ -53,63 +47,10 @@ class Prepared:
     device: torch.device
     int8_from: int | None = None
     """Linears of so many weights and more have them in int8 (`int8.py`); `dtype` is that of everything else."""
+    kernels: bool = False
+    """Whether steps run Triton kernels (`gpu`)."""
     warmed: set[int] = field(default_factory=set, compare=False)
     """Sizes of prefill that have run already: what a library prepares for a shape, it has prepared for every sequence."""
-
-
-@torch.inference_mode()
-def prepare(model: PreTrainedModel, packed: bool | None = None, int8_from: int | None = None) -> Prepared:
-    """Switch the model, in place, to the engine's attention and pack its linears where the CPU gains by it (`packed` None: decide), those of `int8_from`
-    weights and more in int8 (None: none). The fixed step is then compared with the stock model on a few tokens. Raises UnsupportedModel if they disagree:
-    whatever an architecture does beyond what the fixed step reproduces is refused, never ignored."""
-    kind = type(model).__name__
-    try:
-        return _prepare(model, packed, int8_from)
-    except UnsupportedModel:
-        raise
-    except Exception as error:  # architectures differ in any way; what does not fit shows as any error of theirs
-        raise UnsupportedModel(f"{kind} does not run on the fixed step: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}") from error
-
-
-def _prepare(model: PreTrainedModel, packed: bool | None, int8_from: int | None) -> Prepared:
-    shape = shape_of(model)
-    weight = next(model.parameters())
-    device, dtype = weight.device, weight.dtype
-    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if head is None:
-        raise UnsupportedModel(f"{type(model).__name__} has no output embeddings: it is no causal language model")
-    vocab_size = int(head.weight.shape[0])
-    ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % min(vocab_size, embeddings.weight.shape[0]))[None]
-    with quiet():
-        stock = model(input_ids=ids, use_cache=False).logits[0].float()
-
-    model.set_attn_implementation(NAME)
-    fix_linear_layers(model)
-    fuse(model)
-    if packed is None:
-        packed = device.type == "cpu" and can_pack(dtype)
-    prepared = Prepared(model, shape, packed, vocab_size, dtype, device, int8_from)
-    if int8_from is not None:
-        _check_faithful(prepared, ids[0].tolist(), stock)  # what the step does; below, what int8 costs
-        round_weights(model, int8_from)
-    if packed:
-        pack(model)
-    _check_faithful(prepared, ids[0].tolist(), stock, rounded=int8_from is not None)
-    return prepared
-
-
-def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor, rounded: bool = False) -> None:
-    target = StaticTarget(prepared, LENGTH_BUCKET, (len(ids),))
-    seen: dict[int, int | None] = {}
-    logits, _ = target.forward(torch.tensor([ids], device=prepared.device), seen)
-    if seen != (wanted := windows_of(prepared.model)):
-        layer = next(layer for layer in wanted if seen.get(layer, -1) != wanted[layer])
-        what = f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in" if layer in seen else "does not go through"
-        raise UnsupportedModel(f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface")
-    error, scale = float((logits.float() - stock).abs().mean()), float(stock.std())
-    limit, why = (LIMIT, "int8 weights cost it too much; choose another dtype") if rounded else (ROUNDING.get(prepared.dtype, 1e-3), "it does something this engine would ignore")
-    if not error <= limit * scale:
-        raise UnsupportedModel(f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} on average (limit {limit * scale:.2g}); {why}")
 
 
 class StaticTarget:

@@ -13,7 +13,8 @@ from tiny import BASE, DTYPES, LENGTH, build, random_ids
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.target import PREFILL_CHUNK, Prepared, StaticTarget, prepare
+from engine.prepare import prepare
+from engine.target import PREFILL_CHUNK, Prepared, StaticTarget
 
 WIDTHS = (1, 2, 4, 8)
 VOCAB = 2048

@@ -1,4 +1,4 @@
-"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 or without AVX-512 would: for tests that must hold of all; and small models that they fit."""
+"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 and VNNI or without AVX-512 would: for tests that must hold of all; and small models that they fit."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ from transformers import (
 from engine.cache import cache_dir
 from engine.native import attention, decoder, linear
 from engine.native import build as build_module
-from engine.target import Prepared, prepare
+from engine.prepare import prepare
+from engine.target import Prepared
 
+needs_byte_kernels = pytest.mark.skipif(not build_module.has("photofinish_pack_bytes"), reason="there are no compiled kernels for weights of 8 bits here")
 needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there are no compiled kernels here")
-WITHOUT = {"without AVX512_BF16": ("-mno-avx512bf16", ("step.c",)), "AVX2": ("-mno-avx512f", ("*.c",))}
+WITHOUT = {"without AVX512_BF16 and VNNI": (("-mno-avx512bf16", "-mno-avx512vnni"), ("step.c", "bytes.c")), "AVX2": (("-mno-avx512f",), ("*.c",))}
 """Other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds."""
 VARIANTS = ("this machine's", *WITHOUT)
+BYTE_VARIANTS = VARIANTS[:2]
+"""That multiply by weights of 8 bits."""
 SIZES: dict[str, Any] = {**BASE, "intermediate_size": 112, "head_dim": 32, "vocab_size": 250}
 GEMMA: dict[str, Any] = {"layer_types": MIXED, "sliding_window": WINDOW, "num_hidden_layers": 4, "query_pre_attn_scalar": 24}
 ROPES = {"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}}
@@ -55,11 +59,11 @@ NAMES = tuple(CONFIGS)
 def _of(variant: str) -> ctypes.CDLL:
     if variant == VARIANTS[0]:
         return build_module.library()
-    flag, wanted = WITHOUT[variant]
+    flags, wanted = WITHOUT[variant]
     sources = Path(tempfile.mkdtemp())  # what is compiled of them is kept
     for path in (path for pattern in ("*.h", *wanted) for path in build_module.FOLDER.glob(pattern)):
         shutil.copy(path, sources)
-    command = [shutil.which("cc") or "gcc", flag]
+    command = [shutil.which("cc") or "gcc", *flags]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_module, "FOLDER", sources)
         path = cache_dir() / "native" / f"kernels-{build_module._key(command)[0][:24]}.so"
@@ -105,6 +109,6 @@ def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
 
 
 @cache
-def prepared(name: str, variant: str = VARIANTS[0], packed: bool | None = None) -> Prepared:
+def prepared(name: str, variant: str = VARIANTS[0], packed: bool | None = None, int8: bool = False) -> Prepared:
     with compiled(variant):
-        return prepare(made(name), packed)
+        return prepare(made(name), packed, 1 if int8 else None)

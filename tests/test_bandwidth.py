@@ -21,11 +21,11 @@ from transformers import Gemma3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from app.charts import charts
 from engine.bandwidth import SECONDS, bandwidth_share, kv_bytes, measured_bandwidth, step_bytes, weight_bytes
 from engine.events import LaneEvent, Step
+from engine.prepare import prepare
 from engine.recording import build as build_recording
 from engine.recording import events_of
 from engine.recording_check import check
 from engine.roofline import roofline
-from engine.target import prepare
 from engine.terminal_report import print_report
 
 CPU = torch.device("cpu")

@@ -18,8 +18,9 @@ from engine.events import Finished
 from engine.exactness import probe
 from engine.native.linear import NativeLinear
 from engine.packing import PackedLinear
+from engine.prepare import prepare
 from engine.spec import SamplingParams
-from engine.target import Prepared, prepare
+from engine.target import Prepared
 from engine.widths import WidthClasses
 
 WIDTHS = (1, 2, 4, 8)

@@ -18,7 +18,8 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from engine.errors import UnsupportedModel
 from engine.fused import FusedMLP, FusedNorm, fuse_layers, fused_mlp, fused_norm
 from engine.fused_decoder import FusedDecoder
-from engine.target import StaticTarget, prepare
+from engine.prepare import prepare
+from engine.target import StaticTarget
 
 
 class Counted(TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""Int8 weights as an option of the target: sums without rounding, so rows are theirs alone; a race of them is as exact as any other."""
+"""Int8 weights as an option of the target, by kernels of our own and without: rows are theirs alone, and a race of them is as exact as any other."""
 
 from __future__ import annotations
 
@@ -10,30 +10,51 @@ import torch
 from fakes import Adversarial, Empty, Oracle, checksums_of, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_kernels import needs_byte_kernels
 from tiny import DTYPES, LENGTH, NAMES, TRAINED, fresh, lane, random_ids, stock
 from torch import Tensor, nn
 
 from engine import int8
+from engine import prepare as preparing
 from engine.bandwidth import weight_bytes
 from engine.errors import UnsupportedModel, UsageError
 from engine.exactness import fingerprint, probe
 from engine.int8 import Int8Linear, round_weights, sums_exactly
 from engine.loading import load
 from engine.native.build import has_kernels
+from engine.native.bytes import ByteLinear
 from engine.native.linear import NativeLinear
 from engine.packing import PackedLinear, can_pack
+from engine.prepare import prepare
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget, prepare
+from engine.target import Prepared, StaticTarget
 
 pytestmark = pytest.mark.skipif(not sums_exactly(), reason="this CPU does not sum products of bytes exactly: int8 is refused on it")
 WIDTHS = (1, 2, 4, 8)
 DTYPE = torch.bfloat16 if can_pack(torch.bfloat16) else torch.float32
+KINDS = [pytest.param(True, id="our kernels", marks=needs_byte_kernels), pytest.param(False, id="oneDNN")]
+EACH_KIND = pytest.mark.parametrize("kernels", KINDS)
+
+
+def rounded(name: str, kernels: bool, dtype: torch.dtype = DTYPE, least: int = 1) -> Prepared:
+    """In int8, by kernels of our own or as where there are none: linears of so many weights then."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not kernels:
+            patch.setattr(preparing, "by_kernels", lambda: False)
+        return prepare(fresh(name, dtype), int8_from=least)
 
 
 @cache
-def prepared(name: str) -> Prepared:
+def prepared(name: str, kernels: bool) -> Prepared:
     """Every linear in int8, however small."""
-    return prepare(fresh(name, DTYPE), int8_from=1)
+    return rounded(name, kernels)
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are no kernels of our own for it."""
+    for module in (preparing, int8):
+        monkeypatch.setattr(module, "by_kernels", lambda: False)
 
 
 def linear_of(num_in: int, num_out: int, bias: bool, seed: int, dtype: torch.dtype = torch.float32) -> nn.Linear:
@@ -100,10 +121,11 @@ def test_what_is_no_number_is_not_hidden():
     assert found[1].isnan().all() and not found[[0, 2]].isnan().any()
 
 
+@EACH_KIND
 @pytest.mark.parametrize("name", (*NAMES, "trained"))
-def test_a_probe_finds_classes_and_their_lanes_are_equal(name, few_rows):
+def test_a_probe_finds_classes_and_their_lanes_are_equal(name, kernels, few_rows):
     """A race in int8 would be promised exact, and not be it."""
-    model = prepared(name)
+    model = prepared(name, kernels)
     found = probe(model, LENGTH, WIDTHS)
     assert not found.unstable and {2, 4, 8} <= set(max(found.classes, key=len))
     widths = max(found.classes, key=len)
@@ -116,38 +138,48 @@ def test_a_probe_finds_classes_and_their_lanes_are_equal(name, few_rows):
             assert tokens_of(other) == truth and checksums_of(other) == checksums_of(baseline)
 
 
-def test_an_operator_of_other_bits_is_found(few_rows):
+@EACH_KIND
+def test_an_operator_of_other_bits_is_found(kernels, few_rows):
     """The probe would look at every linear but these."""
-    model = prepare(fresh("llama", DTYPE), int8_from=1)
+    model = rounded("llama", kernels)
     layer = model.model.model.layers[0].mlp.down_proj
     inner = layer.forward
-    assert isinstance(layer, Int8Linear)
+    assert isinstance(layer, ByteLinear if kernels else Int8Linear)
     before = probe(model, LENGTH, (4, 8)).classes
     layer.forward = lambda x: inner(x) * (1.25 if x.shape[-2] == 8 else 1)
     assert before == ((4, 8),) and probe(model, LENGTH, (4, 8)).classes == ((4,), (8,))
 
 
+@EACH_KIND
 @pytest.mark.parametrize("name", (*NAMES, "trained"))
-def test_int8_changes_no_more_than_its_rounding(name):
+def test_int8_changes_no_more_than_its_rounding(name, kernels):
     """Weights in another place, or scales of another row, would pass for the model's."""
-    model = prepared(name)
+    model = prepared(name, kernels)
     ids = random_ids(24, model.vocab_size, 2)
     expected = stock(name, DTYPE)(input_ids=torch.tensor([ids])).logits[0].detach().float()
     found = StaticTarget(model, LENGTH, (24,)).extend(ids, 24)[0].float()
-    assert 0 < float((found - expected).abs().mean() / expected.std()) < int8.LIMIT / 2
+    assert 0 < float((found - expected).abs().mean() / expected.std()) < int8.LIMIT / (6 if kernels else 2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_only_large_linears_are_rounded_and_the_embedding_never(dtype):
     """A small linear would become slower and worse; a tied embedding would lend its rows to drafters from rounded weights."""
-    model = fresh("gemma3", dtype)
-    before = model.get_input_embeddings().weight.clone()
-    least = model.lm_head.in_features * model.lm_head.out_features
-    ready = prepare(model, int8_from=least)
+    model = stock("gemma3", dtype)
+    before = model.get_input_embeddings().weight
+    ready = rounded("gemma3", False, dtype, model.lm_head.in_features * model.lm_head.out_features)
     kinds = {name: type(module) for name, module in ready.model.named_modules() if isinstance(module, nn.Linear | PackedLinear | NativeLinear | Int8Linear)}
     assert [name for name, kind in kinds.items() if kind is Int8Linear] == ["lm_head"] and len(kinds) > 1
     assert set(kinds.values()) == {Int8Linear, (NativeLinear if dtype == torch.bfloat16 and has_kernels() else PackedLinear) if ready.packed else nn.Linear}
-    assert torch.equal(model.get_input_embeddings().weight, before)
+    assert torch.equal(ready.model.get_input_embeddings().weight, before)
+
+
+@needs_byte_kernels
+def test_kernels_round_every_linear_and_never_the_embedding():
+    """Half of the model would be read at twice the bytes; a tied embedding lend its rows to drafters from rounded weights."""
+    ready = rounded("gemma3", True, torch.bfloat16, 2**40)
+    assert {type(module) for module in ready.model.modules() if isinstance(module, nn.Linear | PackedLinear | NativeLinear | Int8Linear)} == {ByteLinear}
+    assert torch.equal(ready.model.get_input_embeddings().weight, stock("gemma3", torch.bfloat16).get_input_embeddings().weight)
+    assert ready.int8_from == 1
 
 
 def test_a_step_reads_a_byte_a_weight():
@@ -161,30 +193,41 @@ def test_a_step_reads_a_byte_a_weight():
     assert weight_bytes(rounded) == weight_bytes(whole) - saved + added
 
 
-def test_a_model_that_int8_ruins_is_refused(monkeypatch):
+def test_a_model_that_int8_ruins_is_refused(monkeypatch, without_kernels):
     """The page would call a model by its name that it is no longer."""
     monkeypatch.setattr(int8, "STEPS", 1)
     with pytest.raises(UnsupportedModel, match="int8 weights cost it too much"):
         prepare(fresh("llama", DTYPE), int8_from=1)
 
 
-def test_a_model_without_large_linears_is_not_called_int8():
+@needs_byte_kernels
+def test_a_model_that_kernels_ruin_is_refused(monkeypatch):
+    """Likewise."""
+    monkeypatch.setattr(preparing, "LIMIT", 1e-3)
+    with pytest.raises(UnsupportedModel, match="int8 weights cost it too much"):
+        prepare(fresh("llama", torch.bfloat16), int8_from=1)
+
+
+def test_a_model_without_large_linears_is_not_called_int8(without_kernels):
     """The record would say int8 of a race that ran without."""
     with pytest.raises(UnsupportedModel, match="no linear layer of 4194304 weights"):
         _ = load(str(TRAINED), "int8", "cpu").prepared
 
 
-def test_what_is_loaded_as_int8(monkeypatch):
+@EACH_KIND
+def test_what_is_loaded_as_int8(kernels, monkeypatch, request):
     """The option would be recorded and not done, or a drafter rounded too, whose error costs acceptance and saves little."""
-    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 1)
+    if not kernels:
+        request.getfixturevalue("without_kernels")
+        monkeypatch.setattr(int8, "LEAST_WEIGHTS", 1)
     loaded = load(str(TRAINED), "int8", "cpu")
     assert loaded.info.dtype == "int8" and loaded.model.dtype == DTYPE and loaded.prepared.int8_from == 1 and loaded.prepared.dtype == DTYPE
-    assert isinstance(loaded.model.get_output_embeddings(), Int8Linear)
+    assert isinstance(loaded.model.get_output_embeddings(), ByteLinear if kernels else Int8Linear)
     draft = loaded.companion(str(TRAINED.parent / "draft"))
     assert draft.info.dtype == str(DTYPE).removeprefix("torch.") and draft.prepared.int8_from is None
 
 
-def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
+def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch, without_kernels):
     """A GPU would run a step of the CPU, or a CPU without the instructions write nonsense."""
     with pytest.raises(UsageError, match="for the CPU, not for 'cuda:0'; choose device cpu, or one of: auto, bfloat16, float32"):
         int8.check(torch.device("cuda", 0), ("auto", "bfloat16", "float32"))
@@ -195,6 +238,6 @@ def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
 
 def test_classes_of_other_weights_are_not_believed():
     """What was found with bfloat16 weights would be promised of int8."""
-    model = prepared("llama")
+    model = prepared("llama", False)
     kinds = [fingerprint(replace(model, int8_from=least), "a", 256, (1, 4)) for least in (None, 1, 2)]
     assert all(a != b for i, a in enumerate(kinds) for b in kinds[:i])

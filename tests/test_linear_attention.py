@@ -23,7 +23,8 @@ from engine.linear_attention import DeltaLayer, Places, delta_rule_in_chunks, li
 from engine.native.linear import NativeLinear
 from engine.operators import same_bits
 from engine.packing import PackedLinear, can_pack
-from engine.target import StaticTarget, prepare
+from engine.prepare import prepare
+from engine.target import StaticTarget
 
 
 @settings(max_examples=12)
@@ -206,7 +207,7 @@ def test_a_linear_layer_that_computes_otherwise_is_refused():
 
 def test_a_linear_layer_that_is_not_handled_is_refused(monkeypatch):
     """It would run as transformers runs it, without a state: as if every step were the first."""
-    monkeypatch.setattr("engine.target.fix_linear_layers", lambda model: None)
+    monkeypatch.setattr("engine.prepare.fix_linear_layers", lambda model: None)
     with pytest.raises(UnsupportedModel, match="layer 0 does not go through"):
         prepare(fresh("qwen3_next"))
 

@@ -19,7 +19,7 @@ from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 pytestmark = needs_kernels
-ONLY_AVX512 = ("photofinish_choose", "photofinish_near", "photofinish_head", "photofinish_pack_bytes", "photofinish_bytes")
+ONLY_AVX512 = ("photofinish_choose", "photofinish_near", "photofinish_head", "photofinish_pack_bytes")
 
 
 def test_steps_are_there_and_some_others_are_not():

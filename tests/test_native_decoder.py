@@ -17,7 +17,8 @@ from tiny import random_ids, threads
 
 from engine.fused_decoder import DECODERS, FusedDecoder
 from engine.native.decoder import NativeDecoder
-from engine.target import StaticTarget, prepare
+from engine.prepare import prepare
+from engine.target import StaticTarget
 
 pytestmark = needs_kernels
 WIDTHS = (1, 2, 3, 8, 13)

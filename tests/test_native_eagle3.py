@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from head_fixtures import EAGLE3, LAYERS, VOCAB, context, drawn, eagle3_tensors, formats_target, hidden_rows, made, save
+from head_fixtures import EAGLE3, LAYERS, VOCAB, context, eagle3_tensors, formats_target, hidden_rows, made, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import threads
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.drafters.eagle3 import HostEagle3Drafter
 from engine.drafters.host_picks import HostPicks
@@ -169,43 +169,10 @@ def test_heads_that_do_not_fit_take_the_old_path(tmp_path):
 # --- weights in 8 bits
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    num=st.integers(1, 70),
-    k=st.sampled_from([16, 48, 1280]),
-    rows=st.integers(1, 9),
-    seed=st.integers(0, 9),
-    act=st.sampled_from([None, 0, 1]),
-    bias=st.booleans(),
-    size=st.sampled_from([1e-3, 1.0, 1e3]),
-)
-def test_8_bits_multiply_as_the_rounded_weights_do(num, k, rows, seed, act, bias, size):
-    """A block's last outputs, its scales or the bytes that are taken off would be another's."""
-    num = num if act is None else -(-num // 32) * 32
-    tensors = drawn({"w": (num, k), "b": (num,), "x": (rows, k)}, seed)
-    linear = nn.Linear(k, num, bias)
-    wide = tensors["w"].bfloat16().float()
-    largest_weights = wide.abs().amax(1, keepdim=True)
-    scale, levels = largest_weights / 127, (wide * (127 / largest_weights)).round()
-    linear.weight = nn.Parameter(tensors["w"].bfloat16(), requires_grad=False)
-    if bias:
-        linear.bias = nn.Parameter(tensors["b"].bfloat16(), requires_grad=False)
-    x = (tensors["x"] * size).bfloat16()
-    for threads_ in (1, 2):
-        with threads(threads_):
-            found = ByteLinear(linear, act)(x).double()
-        plain = nn.functional.linear(x.double(), (levels * scale).double(), linear.bias.double() if bias else None)
-        if act is not None:
-            gate, value = plain.chunk(2, -1)
-            plain = (nn.functional.silu(gate) if act == 0 else nn.functional.gelu(gate, approximate="tanh")) * value
-        largest = (x.double().abs().amax(1, keepdim=True) * k**0.5 + 1) * (1 if act is None else float(plain.abs().max()) + size)
-        assert float(((found - plain).abs() / (plain.abs() * 2**-8 + largest * 2e-4)).max()) <= 1
-
-
 def test_a_packed_head_holds_a_byte_a_weight(packed):
     """The head's weights would still be read twice as slowly as they could."""
     head = packed("speculators")
-    linears = [m for m in head.modules() if isinstance(m, (ByteLinear, NativeLinear))]
+    linears = [m for m in head.modules() if isinstance(m, NativeLinear)]
     assert len(linears) == 6 and len({type(m) for m in linears}) == 1 and isinstance(head.layers[0].mlp, GatedMLP)
     assert all(m.weights.element_size() == (1 if isinstance(m, ByteLinear) else 2) for m in linears)
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from engine.buffers import Buffers
 from engine.native.forward import NativeForward, native_forward
-from engine.target import StaticTarget, prepare
+from engine.prepare import prepare
+from engine.target import StaticTarget
 
 pytestmark = needs_kernels
 LENGTH = 256

@@ -9,20 +9,22 @@ import torch
 from fakes import Empty, Random, checksums_of, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_kernels import CONFIGS, NAMES, VARIANTS, compiled, made, needs_kernels, prepared
+from native_kernels import CONFIGS, NAMES, VARIANTS, compiled, made, needs_byte_kernels, needs_kernels, prepared
 from test_drafters import PROMPTS
 from tiny import TRAINED, build, lane, random_ids, threads
 from torch import nn
 from transformers import PreTrainedModel
 
+from engine import prepare as preparing
 from engine.backends.torch import TorchRace
 from engine.exactness import probe
 from engine.fused_decoder import FusedDecoder
 from engine.int8 import sums_exactly
 from engine.loading import load
 from engine.native.decoder import NativeDecoder, reason_against_decoder
+from engine.prepare import prepare
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.target import StaticTarget, prepare
+from engine.target import StaticTarget
 from engine.text import encode_prompt
 
 pytestmark = needs_kernels
@@ -53,9 +55,10 @@ def test_lanes_write_the_same_tokens_from_the_same_bits(name, temperature, mixed
     assert checksums_of(speculative) == checksums_of(baseline)
 
 
-def test_a_real_race_is_identical_to_its_plain_lane_too():
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("int8", marks=needs_byte_kernels)])
+def test_a_real_race_is_identical_to_its_plain_lane_too(dtype):
     """The whole of it, as the page runs it: probe, widths, lanes, verdict."""
-    loaded = load(str(TRAINED), "bfloat16", "cpu")
+    loaded = load(str(TRAINED), dtype, "cpu")
     assert isinstance(loaded.prepared.model.get_decoder(), NativeDecoder)
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(temperature=0.8, max_new_tokens=40), audit=True)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0], False))
@@ -127,10 +130,11 @@ def test_layers_that_differ_say_so():
     assert "no decoder of the usual kind" in str(reason_against_decoder(nn.Linear(2, 2)))
 
 
-def test_int8_linears_keep_the_decoder_as_it_was():
-    """Their weights are no bfloat16: they would be read as such. One in the head alone leaves the layers compiled."""
+def test_other_int8_linears_keep_the_decoder_as_it_was(monkeypatch):
+    """Those that are not of our kernels: they would be read as such. One in the head alone leaves the layers compiled."""
     if not sums_exactly():
         pytest.skip("int8 does not run here")
+    monkeypatch.setattr(preparing, "by_kernels", lambda: False)
     sizes = {"tie_word_embeddings": False, "vocab_size": 2000}
     all_of_them, head_only = (prepare(unlike("llama", **sizes), int8_from=num) for num in (1, 100_000))
     assert isinstance(all_of_them.model.get_decoder(), FusedDecoder)

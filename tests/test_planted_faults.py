@@ -18,9 +18,10 @@ from engine.errors import UnsupportedModel
 from engine.events import Event, Finished, Step
 from engine.exactness import probe
 from engine.interfaces import Acceptance, Draft
+from engine.prepare import prepare
 from engine.sampling import Sampler
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget, prepare
+from engine.target import Prepared, StaticTarget
 from engine.verdict import Verdict, compare
 
 MODELS = [("gemma3", torch.bfloat16), ("trained", torch.float32)]

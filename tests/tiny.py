@@ -31,9 +31,10 @@ from transformers import (
 from engine.accept import Coupled
 from engine.decode import decode
 from engine.events import Event
+from engine.prepare import prepare
 from engine.sampling import Sampler
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget, prepare
+from engine.target import Prepared, StaticTarget
 
 TRAINED = Path(__file__).parent / "fixtures" / "trained" / "target"
 WINDOW = 16

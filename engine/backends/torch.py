@@ -207,7 +207,7 @@ class TorchRace:
         return {
             "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "dtype": info.dtype, "licence": info.licence},
             "device": environment.device(self.prepared.device),
-            "versions": environment.versions(),
+            "versions": environment.versions(self.prepared),
             "commit": environment.commit(),
             "created": self.created,
             "widths": {

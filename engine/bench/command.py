@@ -77,7 +77,7 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
 
     loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
     if options.threads is None:
-        settle(loaded.prepared, progress)
+        settle(loaded.make_ready(progress), progress)
     chosen = _encoded(loaded, prompts(kinds, size.prompts), size.tokens, notes)
     peers = _peers(loaded, drafters, size, params, chosen, notes, progress)
     samples, raced = rounds(loaded, peers, chosen, drafters, options.k, size.repeats, params, notes, progress)
@@ -97,7 +97,7 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
         "device": environment.device(loaded.prepared.device),
         "dtype": info.dtype,
         "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "licence": info.licence},
-        "versions": environment.versions(),
+        "versions": environment.versions(loaded.prepared),
         "commit": environment.commit(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": {

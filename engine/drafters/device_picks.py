@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import RaceError
 from ..host_copies import HostRead
-from ..sampling import NOT_NUMBERS, Sampler, best_columns
+from ..sampling import NOT_NUMBERS, Sampler
 from ..spec import SamplingParams
 
 if TYPE_CHECKING:
@@ -33,13 +33,11 @@ class DevicePicks:
     def pick(self, rows: Tensor, places: Tensor, position: Tensor) -> Tensor:
         """Inside a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose first token has this position [1] in
         the completion; keep the target's ids, and by how much each led the next best, noise included. Returns ids [n] that can be looked up."""
-        scores = self._sampler.row_scores(rows, self._keys.index_select(0, position + places))
-        best = best_columns(scores)
-        column = best.clamp(min=0)[:, None]
-        margins = scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float()
-        ids = column[:, 0] if self._target_ids is None else self._target_ids.index_select(0, column[:, 0])
+        best, margins = self._sampler.pick_rows_with_margins(rows, self._keys.index_select(0, position + places))
+        column = best.clamp(min=0)
+        ids = column if self._target_ids is None else self._target_ids.index_select(0, column)
         self._picked[IDS].index_copy_(0, places, ids.masked_fill(best < 0, -1))
-        self._picked[MARGINS].index_copy_(0, places, margins[:, 0].view(torch.int32).long())
+        self._picked[MARGINS].index_copy_(0, places, margins.view(torch.int32).long())
         return ids
 
     def read(self, num: int) -> list[tuple[int, float]]:

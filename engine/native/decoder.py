@@ -15,6 +15,7 @@ from ..attention import StepState
 from ..fused import FusedAttention, FusedMLP
 from ..fused_decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
 from .build import library
+from .bytes import ByteLinear, reason_against_bytes
 from .linear import LANES, LinearArguments, NativeLinear, reason_against
 
 ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
@@ -56,10 +57,12 @@ class Caches:
 
 
 class NativeDecoder(StepDecoder):
-    """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be."""
+    """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be. in_bytes: its linears' weights in 8 bits, where kernels
+    can do that."""
 
-    def __init__(self, fused: FusedDecoder) -> None:
+    def __init__(self, fused: FusedDecoder, in_bytes: bool = False) -> None:
         super().__init__()
+        self._in_bytes = in_bytes
         self.embed_tokens, self.angles = fused.embed_tokens, fused.angles
         self.windows = {layer.self_attn.layer_idx: layer.self_attn.sliding_window for layer in _layers(fused)}
         self.linears = nn.ModuleList()
@@ -92,7 +95,7 @@ class NativeDecoder(StepDecoder):
         return DecoderArguments(arguments, self._floats(fused.norm.scale), *sizes, len(first.norms) == len(SANDWICH), ACTIVATIONS[type(first.mlp.act_fn).__name__], fused.norm.eps)
 
     def _linear(self, linear: nn.Linear, act: int | None = None) -> LinearArguments:
-        self.linears.append(native := NativeLinear(linear, act))
+        self.linears.append(native := ByteLinear(linear, act) if self._in_bytes and reason_against_bytes(linear) is None else NativeLinear(linear, act))
         return native.arguments
 
     def _floats(self, values: Tensor) -> int:
@@ -171,12 +174,12 @@ def reason_against_decoder(fused: Any) -> str | None:
     return None
 
 
-def put_native_decoders(model: nn.Module) -> None:
+def put_native_decoders(model: nn.Module, in_bytes: bool = False) -> None:
     """Replace the decoders below `model` that can be NativeDecoders, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, FusedDecoder) and reason_against_decoder(child) is None:
-                setattr(parent, name, NativeDecoder(child))
+                setattr(parent, name, NativeDecoder(child, in_bytes))
 
 
 def masks_itself(model: Any) -> bool:

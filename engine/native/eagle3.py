@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from .build import has, library
-from .bytes import ByteLinear, MatrixArguments, fits, matrix_of
+from .bytes import ByteLinear, reason_against_bytes
 from .decoder import ACTIVATIONS
-from .linear import BLOCK, LANES, NativeLinear, reason_against
+from .linear import BLOCK, LANES, LinearArguments, NativeLinear, reason_against
 
 POINTER, NUMBER, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
@@ -20,7 +20,7 @@ class HeadLayerArguments(ctypes.Structure):
     """`HeadLayer` of head.c."""
 
     _fields_ = (
-        *((name, MatrixArguments) for name in ("qkv", "o", "gate_up", "down")),
+        *((name, LinearArguments) for name in ("qkv", "o", "gate_up", "down")),
         *((name, POINTER) for name in ("norm", "inner_norm", "query_norm", "key_norm")),
         ("window", NUMBER),
     )
@@ -31,7 +31,7 @@ class HeadArguments(ctypes.Structure):
 
     _fields_ = (
         ("layers", ctypes.POINTER(HeadLayerArguments)),
-        *((name, MatrixArguments) for name in ("fuse", "output")),
+        *((name, LinearArguments) for name in ("fuse", "output")),
         *((name, POINTER) for name in ("embedding", "hidden_norm", "norm", "features_norm", "state_norms")),
         *((name, NUMBER) for name in ("words", "num_layers", "hidden", "heads", "kv", "dim", "inner", "act", "features", "states", "norm_before_residual", "norm_output")),
         *((name, ctypes.c_float) for name in ("eps", "scale")),
@@ -51,7 +51,6 @@ class GatedMLP(nn.Module):
 
 def pack_head(head: Any, rounded: bool = True) -> None:
     """Replace a head's linears that compiled kernels can multiply by, in place; rounded: their weights in 8 bits, where kernels can do that."""
-    rounded = rounded and has("photofinish_bytes")
     for layer in head.layers:
         gate_up: Any = getattr(layer.mlp, "gate_up", None)
         act = ACTIVATIONS.get(type(layer.mlp.act_fn).__name__)
@@ -64,7 +63,7 @@ def pack_head(head: Any, rounded: bool = True) -> None:
 
 
 def _packed(linear: nn.Linear, rounded: bool, act: int | None = None) -> nn.Module:
-    return ByteLinear(linear, act) if rounded and fits(linear.in_features) else NativeLinear(linear, act)
+    return ByteLinear(linear, act) if rounded and reason_against_bytes(linear) is None else NativeLinear(linear, act)
 
 
 def embedding_of(head: Any) -> Tensor:
@@ -82,9 +81,9 @@ def reason_against_head(head: Any) -> str | None:
     for layer in layers:
         if not isinstance(layer.mlp, GatedMLP):
             return "its MLPs are not gated, or by another function"
-        if any(matrix_of(linear) is None for linear in (getattr(layer.self_attn, "qkv", None), layer.self_attn.o_proj, layer.mlp.down_proj)):
+        if not all(isinstance(linear, NativeLinear) for linear in (getattr(layer.self_attn, "qkv", None), layer.self_attn.o_proj, layer.mlp.down_proj)):
             return "its linears are not packed"
-    if matrix_of(head.fc) is None:
+    if not isinstance(head.fc, NativeLinear):
         return "its linears are not packed"
     sizes = (head.fc.in_features // len(head.spec.hidden_layers), head.fc.out_features, *(layer.mlp.down_proj.in_features for layer in layers))
     if any(size % LANES for size in sizes) or layers[0].self_attn.dim % (2 * LANES):
@@ -124,7 +123,7 @@ class NativeEagle3Rows:
         arguments = (HeadLayerArguments * len(layers))()
         for its, layer, window in zip(arguments, layers, windows, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
-            its.qkv, its.o, its.gate_up, its.down = (matrix_of(linear) for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj))
+            its.qkv, its.o, its.gate_up, its.down = (linear.arguments for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj))
             its.norm, its.inner_norm = self._scale(layer.input_layernorm), self._scale(layer.post_attention_layernorm)
             if not isinstance(attention.q_norm, nn.Identity):
                 its.query_norm, its.key_norm = self._scale(attention.q_norm), self._scale(attention.k_norm)
@@ -140,8 +139,8 @@ class NativeEagle3Rows:
         embedding = embedding_of(head)
         return HeadArguments(
             arguments,
-            matrix_of(head.fc),
-            MatrixArguments() if output is None else matrix_of(output),
+            head.fc.arguments,
+            LinearArguments() if output is None else output.arguments,
             embedding.data_ptr(),
             *pointers,
             *(len(embedding), len(layers), *sizes, act, head.fc.in_features, states, spec.norm_before_residual, spec.norm_output),
@@ -151,7 +150,7 @@ class NativeEagle3Rows:
     def _output(self) -> Any:
         """The output layer, where it is one for the call: else it is asked apart."""
         output = self.head.lm_head if hasattr(self.head, "lm_head") else self.head._lent[1]
-        return None if matrix_of(output) is None else output
+        return output if isinstance(output, NativeLinear) else None
 
     def _scale(self, norm: Any) -> int:
         return self._kept(norm.weight)

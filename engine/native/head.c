@@ -7,7 +7,7 @@
 #include "rows.h"
 
 typedef struct {
-    Matrix qkv, o, gate_up, down;
+    Linear qkv, o, gate_up, down;
     const float *norm, *inner_norm, *query_norm, *key_norm; /* `norm` of the first layer is that of embeddings; the last two may be null */
     int64_t window;
 } HeadLayer;
@@ -15,7 +15,7 @@ typedef struct {
 /* Multiples of 16: features, hidden, inner; of 32: dim. states: how many parts `state_norms` norms each on its own. */
 typedef struct {
     const HeadLayer *layers;
-    Matrix fuse, output;
+    Linear fuse, output;
     const bf16 *embedding;
     const float *hidden_norm, *norm, *features_norm, *state_norms; /* the last two may be null */
     int64_t words, num_layers, hidden, heads, kv, dim, inner, act, features, states, norm_before_residual, norm_output;
@@ -39,7 +39,7 @@ static char *lay_out(const Head *h, int64_t rows, char *base, Shared *s) {
 }
 
 static int64_t scores_bytes(int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)); }
-static int64_t own_bytes(const Head *h, int64_t rows, int64_t S) { return scores_bytes(S) + ALIGNED(2 * rows * h->hidden) + ALIGNED(2 * rows * widest(h)) + ALIGNED(byte_room(rows, widest(h))); }
+static int64_t own_bytes(const Head *h, int64_t rows, int64_t S) { return scores_bytes(S) + ALIGNED(2 * rows * h->hidden) + ALIGNED(2 * rows * widest(h)); }
 
 /* What `photofinish_head` needs as `room`. */
 int64_t photofinish_head_room(const Head *h, int64_t rows, int64_t S, int threads) {
@@ -72,12 +72,11 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
         const int id = omp_get_thread_num(), num = omp_get_num_threads();
         float *scores = (float *)(own + id * own_bytes(h, rows, S));
         bf16 *stream = (bf16 *)((char *)scores + scores_bytes(S)), *normed = stream + ALIGNED(2 * rows * size) / 2;
-        char *bytes = (char *)(normed + ALIGNED(2 * rows * widest(h)) / 2);
         const bf16 *hidden = given;
         if (to_fuse) {
             const int is_normed = h->features_norm || h->state_norms;
             for (int64_t row = 0; is_normed && row < rows; row++) norm_features(h, given + row * h->features, normed + row * h->features);
-            product(&h->fuse, AS_IS, is_normed ? normed : given, rows, s.hidden, bytes, id, num);
+            product(&h->fuse, AS_IS, is_normed ? normed : given, rows, s.hidden, id, num);
             hidden = s.hidden;
 #pragma omp barrier
         }
@@ -93,7 +92,7 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
             bf16 *keys = cache[2 * l], *values = cache[2 * l + 1];
             if (l)
                 for (int64_t row = 0; row < rows; row++) norm(stream + row * size, layer->norm, h->eps, size, normed + row * size);
-            product(&layer->qkv, AS_IS, normed, rows, s.qkv, bytes, id, num);
+            product(&layer->qkv, AS_IS, normed, rows, s.qkv, id, num);
             if (l == h->num_layers - 1) first = fed ? rows - 1 : rows;
 #pragma omp barrier
             for (int64_t unit = rows * num_heads * id / num; unit < rows * num_heads * (id + 1) / num; unit++) {
@@ -110,16 +109,16 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
             const Attention attention = {keys, values, h->heads, h->kv, dim, S, layer->window, left, at + first, h->scale};
             attend_all(&attention, s.qkv + first * width, width, s.mixed, scores, id, num);
 #pragma omp barrier
-            product(&layer->o, AS_IS, s.mixed, left, s.added, bytes, id, num);
+            product(&layer->o, AS_IS, s.mixed, left, s.added, id, num);
 #pragma omp barrier
             bf16 *needed = stream + first * size;
             for (int64_t row = 0; row < left; row++) {
                 add(needed + row * size, s.added + row * size, size);
                 norm(needed + row * size, layer->inner_norm, h->eps, size, normed + row * size);
             }
-            product(&layer->gate_up, (int)h->act, normed, left, s.inner, bytes, id, num);
+            product(&layer->gate_up, (int)h->act, normed, left, s.inner, id, num);
 #pragma omp barrier
-            product(&layer->down, AS_IS, s.inner, left, s.more, bytes, id, num);
+            product(&layer->down, AS_IS, s.inner, left, s.more, id, num);
 #pragma omp barrier
             for (int64_t row = 0; row < left; row++) add(needed + row * size, s.more + row * size, size);
         }
@@ -129,39 +128,9 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
                 memcpy(last, normed, 2 * size);
                 memcpy(fed, h->norm_output ? normed : stream + (rows - 1) * size, 2 * size);
             }
-            if (logits) product(&h->output, AS_IS, normed, 1, logits, bytes, id, num);
+            if (logits) product(&h->output, AS_IS, normed, 1, logits, id, num);
         }
     }
     return 0;
-}
-
-/* weight [num, k], num and k as they are -> blocks of bytes.h [blocks * 32, k], their scales and their sums [blocks * 32]; gated: as `photofinish_pack`. */
-void photofinish_pack_bytes(const bf16 *weight, int8_t *to, float *scales, int32_t *sums, int64_t num, int64_t k, int gated, int threads) {
-#pragma omp parallel for num_threads(threads)
-    for (int64_t place = 0; place < (num + BLOCK - 1) / BLOCK * BLOCK; place++) {
-        const int64_t panel = place / LANES, lane = place % LANES, output = gated ? panel / 2 * LANES + panel % 2 * (num / 2) + lane : place;
-        int8_t *block = to + place / BLOCK * BLOCK * k + panel % 2 * 2 * BLOCK + lane * 4;
-        const bf16 *from = weight + output * k;
-        __m512 largest = _mm512_setzero_ps();
-        for (int64_t i = 0; output < num && i < k; i += LANES) largest = _mm512_max_ps(largest, _mm512_abs_ps(widen(from + i)));
-        const float most_of_all = _mm512_reduce_max_ps(largest), factor = most_of_all > 1e-30f ? 127 / most_of_all : 0;
-        int32_t sum = 0;
-        for (int64_t i = 0; i < k; i += LANES) {
-            int32_t parts[LANES];
-            _mm512_storeu_si512(parts, output < num ? _mm512_cvtps_epi32(_mm512_mul_ps(widen(from + i), all(factor))) : _mm512_setzero_si512());
-            for (int j = 0; j < LANES; j++) sum += parts[j], block[(i + j) / 4 * 4 * BLOCK + j % 4] = (int8_t)parts[j];
-        }
-        scales[place] = most_of_all / 127, sums[place] = sum;
-    }
-}
-
-/* What `photofinish_bytes` needs as `room`. */
-int64_t photofinish_bytes_room(int64_t rows, int64_t k, int threads) { return 64 + threads * ALIGNED(byte_room(rows, k)); }
-
-/* One linear of such weights: x [rows, k] -> out [rows, num], or act(gate) * value [rows, num / 2]. */
-void photofinish_bytes(const Matrix *matrix, int act, const bf16 *x, bf16 *out, int64_t rows, int threads, char *room) {
-    room = (char *)ALIGNED((int64_t)room);
-#pragma omp parallel num_threads(threads)
-    product(matrix, act, x, rows, out, room + omp_get_thread_num() * ALIGNED(byte_room(rows, matrix->linear.k)), omp_get_thread_num(), omp_get_num_threads());
 }
 #endif

@@ -17,7 +17,7 @@ BLOCK, LANES = 32, 16
 class LinearArguments(ctypes.Structure):
     """`Linear` of linear.h."""
 
-    _fields_ = (("weights", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("num", ctypes.c_int64), ("k", ctypes.c_int64))
+    _fields_ = (("weights", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("num", ctypes.c_int64), ("k", ctypes.c_int64), ("row_bytes", ctypes.c_int64))
 
 
 def reason_against(linear: Any) -> str | None:
@@ -42,6 +42,7 @@ class NativeLinear(nn.Module):
 
     weights: Tensor
     biases: Tensor | None
+    row_bytes = 0
 
     def __init__(self, linear: nn.Linear, act: int | None = None) -> None:
         super().__init__()
@@ -50,12 +51,19 @@ class NativeLinear(nn.Module):
         self.in_features, self.out_features, self.act = k, num if act is None else num // 2, act
         self.bias = linear.bias
         kernels, weight = library(), linear.weight.detach().contiguous()
-        self.register_buffer("weights", torch.empty(-(-num // BLOCK), k, BLOCK, dtype=weight.dtype), persistent=False)
-        sizes = ctypes.c_int64(num), ctypes.c_int64(k), ctypes.c_int(act is not None), ctypes.c_int(torch.get_num_threads())
-        kernels.photofinish_pack(ctypes.c_void_p(weight.data_ptr()), ctypes.c_void_p(self.weights.data_ptr()), *sizes)
+        self.register_buffer("weights", self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
         self.register_buffer("biases", None if linear.bias is None else self._in_blocks(linear.bias.detach().float()), persistent=False)
-        self.arguments = LinearArguments(self.weights.data_ptr(), None if self.biases is None else self.biases.data_ptr(), num, k)
+        self.arguments = LinearArguments(self.weights.data_ptr(), None if self.biases is None else self.biases.data_ptr(), num, k, self.row_bytes)
         self._linear, self._gated, self._self = kernels.photofinish_linear, kernels.photofinish_gated, ctypes.byref(self.arguments)
+
+    def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
+        packed = torch.empty(blocks, self.in_features, BLOCK, dtype=weight.dtype)
+        self._pack(kernels.photofinish_pack, weight, packed)
+        return packed
+
+    def _pack(self, pack: Any, weight: Tensor, packed: Tensor) -> None:
+        sizes = *map(ctypes.c_int64, weight.shape), ctypes.c_int(self.act is not None), ctypes.c_int(torch.get_num_threads())
+        pack(ctypes.c_void_p(weight.data_ptr()), ctypes.c_void_p(packed.data_ptr()), *sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""

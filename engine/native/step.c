@@ -2,7 +2,7 @@
    width, any cache length and any number of threads; see linear.h and attention.h. */
 #include <omp.h>
 #include "attention.h"
-#include "linear.h"
+#include "bytes.h"
 #include "rows.h"
 
 typedef struct {
@@ -47,7 +47,7 @@ void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const
             bf16 *keys = cache[2 * l], *values = cache[2 * l + 1];
             const float *cos = tables[2 * layer->angles] + at * dim / 2, *sin = tables[2 * layer->angles + 1] + at * dim / 2;
             for (int64_t row = 0; row < rows; row++) norm(stream + row * size, layer->norms[0], d->eps, size, normed + row * size);
-            multiply(&layer->qkv, AS_IS, normed, rows, qkv, id, num);
+            product(&layer->qkv, AS_IS, normed, rows, qkv, id, num);
 #pragma omp barrier
             for (int64_t unit = rows * num_heads * id / num; unit < rows * num_heads * (id + 1) / num; unit++) {
                 int64_t row = unit / num_heads, head = unit % num_heads, key = head - d->heads, value = key - d->kv;
@@ -60,7 +60,7 @@ void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const
             const Attention attention = {keys, values, d->heads, d->kv, dim, S, layer->window, rows, at, layer->scale};
             attend_all(&attention, qkv, width, mixed, scores, id, num);
 #pragma omp barrier
-            multiply(&layer->o, AS_IS, mixed, rows, added, id, num);
+            product(&layer->o, AS_IS, mixed, rows, added, id, num);
 #pragma omp barrier
             for (int64_t row = 0; row < rows; row++) {
                 bf16 *to = stream + row * size, *other = normed + row * size;
@@ -68,9 +68,9 @@ void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const
                 add(to, d->sandwich ? other : added + row * size, size);
                 norm(to, layer->norms[d->sandwich ? 2 : 1], d->eps, size, other);
             }
-            multiply(&layer->gate_up, (int)d->act, normed, rows, inner, id, num);
+            product(&layer->gate_up, (int)d->act, normed, rows, inner, id, num);
 #pragma omp barrier
-            multiply(&layer->down, AS_IS, inner, rows, more, id, num);
+            product(&layer->down, AS_IS, inner, rows, more, id, num);
 #pragma omp barrier
             for (int64_t row = 0; row < rows; row++) {
                 bf16 *other = normed + row * size;
@@ -102,13 +102,13 @@ void photofinish_pack(const bf16 *weight, bf16 *to, int64_t num, int64_t k, int 
 /* One linear: x [rows, k] -> out [rows, num]. */
 void photofinish_linear(const Linear *linear, const bf16 *x, bf16 *out, int64_t rows, int threads) {
 #pragma omp parallel num_threads(threads)
-    multiply(linear, AS_IS, x, rows, out, omp_get_thread_num(), omp_get_num_threads());
+    product(linear, AS_IS, x, rows, out, omp_get_thread_num(), omp_get_num_threads());
 }
 
 /* A gated one: x [rows, k] -> act(gate) * value [rows, num / 2]. */
 void photofinish_gated(const Linear *linear, const bf16 *x, bf16 *out, int64_t rows, int act, int threads) {
 #pragma omp parallel num_threads(threads)
-    multiply(linear, act, x, rows, out, omp_get_thread_num(), omp_get_num_threads());
+    product(linear, act, x, rows, out, omp_get_thread_num(), omp_get_num_threads());
 }
 
 /* Attention alone. scores: room for threads * 4 * (S + 16) floats. */

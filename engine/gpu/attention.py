@@ -1,0 +1,270 @@
+"""Attention of a step's rows over the static cache as Triton kernels: `place` makes queries and fills the cache, `attend` looks.
+
+The columns are split at fixed places, whatever the pointer, and a split is read block by block: first come sums of every split that a row sees, then a
+second launch adds those of a row in their order. What a row does not see changes none of its sums (weights of exactly 0), and what no row of a tile sees is not
+read; so a row's bits are its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .runtime import MOST_ROWS, dot, rounded, stored
+
+TILE = tl.constexpr(MOST_ROWS)
+"""Rows of one tile: positions times the heads that share keys."""
+BLOCK = 8192
+"""Values of keys that a program reads at a time at most, and as many of values: 16 kB each."""
+MOST_COLUMNS = 64
+PROGRAMS = 128
+"""Splits are as long as leaves this many, if all columns are seen: about one for each of an H200's multiprocessors."""
+MOST_BLOCKS = 16
+CHUNK = tl.constexpr(64)
+"""Splits that are added at a time."""
+STAGES = tl.constexpr(3)
+"""One more than blocks that are on their way while one is worked on; the same of a tile's splits below."""
+SPLIT_STAGES = tl.constexpr(5)
+NO_WINDOW = 2**30
+UNIT = tl.constexpr(16)
+"""Strides are counted in it: so the compiler knows that rows are aligned, without a binary for every stride."""
+
+
+@triton.jit
+def _turned(source, cos, sin, scales, dims, inside, eps, DIM: tl.constexpr):
+    """A head [DIM] at `source`, normed by its scales [DIM] if they are given, turned by its angles, rounded wherever FusedAttention rounds."""
+    partners = tl.where(dims < DIM // 2, dims + DIM // 2, dims - DIM // 2)
+    x = tl.load(source + dims, mask=inside, other=0.0).to(tl.float32)
+    partner = tl.load(source + partners, mask=inside, other=0.0).to(tl.float32)
+    if scales is not None:
+        factor = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+        x = rounded(rounded(x * factor, source) * tl.load(scales + dims, mask=inside, other=0.0), source)
+        partner = rounded(rounded(partner * factor, source) * tl.load(scales + partners, mask=inside, other=0.0), source)
+    along = rounded(x * tl.load(cos + dims, mask=inside, other=0.0).to(tl.float32), source)
+    across = rounded(partner * tl.load(sin + dims, mask=inside, other=0.0).to(tl.float32), source)
+    return stored(along + across, source)
+
+
+@triton.jit(do_not_specialize=["at", "length"])
+def _place(qkv, cos, sin, scales, eps, keys, values, at, query, length, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr):
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    dims = tl.arange(0, PADDED)
+    inside = dims < DIM
+    source = qkv + (row * (HEADS + 2 * KV_HEADS) + head) * DIM
+    column = tl.load(at + row)
+    if head < HEADS + KV_HEADS:
+        its_scales = scales
+        if scales is not None:
+            its_scales = scales + head * DIM
+        turned = _turned(source, cos + row * DIM, sin + row * DIM, its_scales, dims, inside, eps, DIM)
+        if head < HEADS:
+            tl.store(query + (row * HEADS + head) * DIM + dims, turned, mask=inside)
+        else:
+            tl.store(keys + ((head - HEADS).to(tl.int64) * length + column) * DIM + dims, turned, mask=inside)
+    else:
+        value = tl.load(source + dims, mask=inside, other=0.0)
+        tl.store(values + ((head - HEADS - KV_HEADS).to(tl.int64) * length + column) * DIM + dims, value, mask=inside)
+
+
+@triton.jit
+def _add_splits(outs, peaks, sums, result, pairs, exists, positions, window, dims, inside, DIM: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr):
+    """Rows of a tile over the splits that they see: `pairs` [TILE] are their places among all rows and heads."""
+    lowest = tl.maximum(positions - window + 1, 0) // SPLIT
+    num_live = tl.where(exists, positions // SPLIT - lowest + 1, 0)
+    every = tl.arange(0, PADDED_SLOTS)
+    all_slots = (pairs * SLOTS)[:, None] + (lowest[:, None] + every[None, :]) % SLOTS
+    peak = tl.max(tl.load(peaks + all_slots, mask=every[None, :] < num_live[:, None], other=float("-inf")), 1)
+    peak = tl.where(exists, peak, 0.0)
+    total = tl.zeros_like(peak)
+    out = tl.zeros((peak.shape[0], dims.shape[0]), tl.float32)
+    for number in tl.range(0, SLOTS, num_stages=SPLIT_STAGES):
+        live = number < num_live
+        slots = pairs * SLOTS + (lowest + number) % SLOTS
+        weights = tl.exp2(tl.load(peaks + slots, mask=live, other=float("-inf")) - peak)
+        total += weights * tl.load(sums + slots, mask=live, other=0.0)
+        parts = tl.load(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        out += weights[:, None] * parts
+    total = tl.where(exists, total, 1.0)
+    tl.store(result + pairs[:, None] * DIM + dims[None, :], stored(out / total[:, None], result), mask=exists[:, None] & inside[None, :])
+
+
+@triton.jit(do_not_specialize=["at", "arrivals", "num_rows", "length", "window", "row_stride", "head_stride"])
+def _attend(
+    query, keys, values, at, outs, peaks, sums, arrivals, result, num_rows, length, window, row_stride, head_stride, scaling,
+    GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+):  # fmt: skip
+    """One program: a tile of rows over one split. The largest score, the sum of weights and the weighted sum of values go to the split's slot; with counters
+    [tiles, kv_heads] of programs that have arrived, the last of a tile adds its splits."""
+    kv_head = tl.program_id(0)
+    tile = tl.program_id(1)
+    members = tile * TILE + tl.arange(0, TILE)
+    rows = members // GROUPS
+    exists = rows < num_rows
+    first_at = tl.load(at).to(tl.int32)
+    low = tl.maximum(first_at + tile * TILE // GROUPS - window + 1, 0)
+    high = first_at + tl.minimum((tile * TILE + TILE - 1) // GROUPS, num_rows - 1) + 1  # rows of the tile see columns low .. high - 1
+    split = low // (COLUMNS * BLOCKS) + tl.program_id(2)
+    start = split * (COLUMNS * BLOCKS)
+    if start >= high:
+        return
+    dims = tl.arange(0, PADDED)
+    inside = dims < DIM
+    heads = kv_head * GROUPS + members % GROUPS
+    its_queries = (rows * (row_stride * UNIT) + heads * (head_stride * UNIT))[:, None] + dims[None, :]
+    q = tl.load(query + its_queries, mask=exists[:, None] & inside[None, :], other=0.0)
+    positions = (first_at + rows)[:, None]
+    its_keys = keys + kv_head.to(tl.int64) * length * DIM
+    its_values = values + kv_head.to(tl.int64) * length * DIM
+    peak = tl.full((TILE,), float("-inf"), tl.float32)
+    total = tl.zeros((TILE,), tl.float32)
+    out = tl.zeros((TILE, PADDED), tl.float32)
+    for block in tl.range(0, BLOCKS, num_stages=STAGES):
+        columns = start + block * COLUMNS + tl.arange(0, COLUMNS)
+        live = (columns >= low) & (columns < high)
+        k = tl.load(its_keys + columns[None, :] * DIM + dims[:, None], mask=live[None, :] & inside[:, None], other=0.0)
+        v = tl.load(its_values + columns[:, None] * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        scores = dot(q, k, tl.zeros((TILE, COLUMNS), tl.float32)) * scaling
+        seen = (columns[None, :] <= positions) & (columns[None, :] > positions - window)
+        scores = tl.where(seen, scores, float("-inf"))
+        higher = tl.maximum(peak, tl.max(scores, 1))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp2(scores - base[:, None])
+        decay = tl.exp2(peak - base)
+        total = total * decay + tl.sum(weights, 1)
+        out = dot(stored(weights, values), v, out * decay[:, None])
+        peak = higher
+    pairs = rows * HEADS + heads
+    slots = pairs * SLOTS + split % SLOTS
+    tl.store(peaks + slots, peak, mask=exists)
+    tl.store(sums + slots, total, mask=exists)
+    tl.store(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], out, mask=exists[:, None] & inside[None, :])
+    if arrivals is not None:
+        tl.debug_barrier()  # what all threads have stored comes before the arrival
+        counter = arrivals + tile * tl.num_programs(0) + kv_head
+        num_others = (high - 1) // (COLUMNS * BLOCKS) - low // (COLUMNS * BLOCKS)
+        if tl.atomic_add(counter, 1, sem="acq_rel") == num_others:
+            tl.store(counter, 0)
+            _add_splits(outs, peaks, sums, result, pairs, exists, first_at + rows, window, dims, inside, DIM, COLUMNS * BLOCKS, SLOTS, PADDED_SLOTS)
+
+
+@triton.jit(do_not_specialize=["at", "window"])
+def _combine(outs, peaks, sums, at, result, window, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr):
+    """One program: a row of one head, over the splits that it sees."""
+    pair = tl.program_id(0)
+    position = tl.load(at).to(tl.int32) + pair // HEADS
+    lowest = tl.maximum(position - window + 1, 0) // SPLIT
+    num_live = position // SPLIT - lowest + 1
+    dims = tl.arange(0, PADDED)
+    inside = dims < DIM
+    every = tl.arange(0, PADDED_SLOTS)
+    peak = tl.max(tl.load(peaks + pair * SLOTS + (lowest + every) % SLOTS, mask=every < num_live, other=float("-inf")), 0)
+    total = 0.0
+    out = tl.zeros((PADDED,), tl.float32)
+    for first in range(0, SLOTS, CHUNK):
+        some = first + tl.arange(0, CHUNK)
+        live = some < num_live
+        slots = pair * SLOTS + (lowest + some) % SLOTS
+        weights = tl.exp2(tl.load(peaks + slots, mask=live, other=float("-inf")) - peak)
+        total += tl.sum(weights * tl.load(sums + slots, mask=live, other=0.0), 0)
+        parts = tl.load(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        out += tl.sum(weights[:, None] * parts, 0)
+    tl.store(result + pair * DIM + dims, stored(out / total, result), mask=inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """How the columns of a cache are divided: by its shape and the window alone."""
+
+    columns: int
+    blocks: int
+    slots: int
+    """Splits that rows of one tile can see at most."""
+
+    @property
+    def split(self) -> int:
+        """Columns of a split."""
+        return self.columns * self.blocks
+
+
+def splits_of(length: int, kv_heads: int, dim: int, window: int | None) -> Splits:
+    """Splits of as many blocks, a power of two, as leave programs enough where all columns that can be seen are."""
+    columns = min(MOST_COLUMNS, BLOCK // triton.next_power_of_2(dim))
+    extent = length if window is None else min(length, window)
+    blocks = 1
+    while blocks < MOST_BLOCKS and kv_heads * math.ceil(extent / (2 * blocks * columns)) >= PROGRAMS:
+        blocks *= 2
+    num_splits = math.ceil(length / (columns * blocks))
+    most_seen = num_splits if window is None else (window + MOST_ROWS - 3) // (columns * blocks) + 2
+    return Splits(columns, blocks, min(num_splits, most_seen))
+
+
+def warps_of(padded: int) -> int:
+    """Of a program over a tile."""
+    return max(4, padded // 32)
+
+
+def place(qkv: Tensor, cos: Tensor, sin: Tensor, scales: Tensor | None, eps: float, keys: Tensor, values: Tensor, at: Tensor, heads: int) -> Tensor:
+    """qkv [m, (heads + 2 kv_heads) * dim]; cos, sin [m, dim], of the sines the first half negated; scales [heads + kv_heads, dim] float32: of the norms of
+    queries and keys by head, if there are any; keys, values [1, kv_heads, S, dim]; at [m] int64: all contiguous and, but for scales and at, of one dtype
+    of 16 bits -> query [m, heads, dim]. Keys and values of row r are written at column at[r]. One launch; any m."""
+    _, kv_heads, length, dim = keys.shape
+    rows = len(qkv)
+    assert qkv.shape[1] == (heads + 2 * kv_heads) * dim and cos.shape == sin.shape == (rows, dim) and at.shape == (rows,) and values.shape == keys.shape
+    assert all(x.is_contiguous() and x.dtype == keys.dtype for x in (qkv, cos, sin, keys, values))
+    assert scales is None or (scales.shape == (heads + kv_heads, dim) and scales.dtype == torch.float32 and scales.is_contiguous())
+    query = qkv.new_empty(rows, heads, dim)
+    padded = triton.next_power_of_2(dim)
+    _place[(rows, heads + 2 * kv_heads)](qkv, cos, sin, scales, eps, keys, values, at, query, length, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, PADDED=padded, num_warps=1)
+    return query
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float, arrivals: Tensor | None = None) -> Tensor:
+    """query [m, heads, dim] over keys, values [1, kv_heads, S, dim] -> [m, heads * dim]. Row r, at position at[0] + r, sees columns up to its own, with a
+    window the last `window` of them. keys, values, at contiguous, of query the last dimension; dim and query's strides multiples of 16. Any m, but the
+    memory that it needs grows with it.
+
+    Two launches; one, whose bits are its own, with `arrivals`: `num_arrivals` zeros, int32, which are zeros again afterwards. Calls that run at once need
+    their own."""
+    rows, heads, dim = query.shape
+    return _attended(query, query.stride(0), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals).view(rows, heads * dim)
+
+
+def attend_rows(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None, arrivals: Tensor | None = None) -> Tensor:
+    """The same for a query [1, heads, m, dim] as transformers' modules have it -> [1, m, heads, dim]. `scaling` None: 1 / sqrt(dim)."""
+    _, heads, rows, dim = query.shape
+    scaling = dim**-0.5 if scaling is None else scaling
+    return _attended(query, query.stride(2), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals).view(1, rows, heads, dim)
+
+
+def num_arrivals(rows: int, heads: int, kv_heads: int) -> int:
+    """Counters that a call of so many rows needs: one for each tile of each head of keys."""
+    return triton.cdiv(rows * (heads // kv_heads), MOST_ROWS) * kv_heads
+
+
+def _attended(query: Tensor, row_stride: int, head_stride: int, rows: int, heads: int, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float, arrivals: Tensor | None) -> Tensor:
+    _, kv_heads, length, dim = keys.shape
+    groups, unit = heads // kv_heads, UNIT.value
+    row_stride = row_stride if rows > 1 else 0  # of a single row it says nothing
+    assert dim % unit == row_stride % unit == head_stride % unit == 0 and query.stride(-1) == 1 and heads == groups * kv_heads
+    assert keys.is_contiguous() and values.is_contiguous() and values.shape == keys.shape and query.dtype == keys.dtype == values.dtype
+    assert window is None or window > 0
+    assert arrivals is None or (arrivals.dtype == torch.int32 and arrivals.is_contiguous() and len(arrivals) >= num_arrivals(rows, heads, kv_heads))
+    splits, padded = splits_of(length, kv_heads, dim, window), triton.next_power_of_2(dim)
+    padded_slots = triton.next_power_of_2(splits.slots)
+    reach = NO_WINDOW if window is None else window
+    outs = torch.empty(rows, heads, splits.slots, dim, dtype=torch.float32, device=query.device)
+    peaks, sums = outs.new_empty(rows, heads, splits.slots), outs.new_empty(rows, heads, splits.slots)
+    result = query.new_empty(rows, heads, dim)
+    _attend[(kv_heads, triton.cdiv(rows * groups, MOST_ROWS), splits.slots)](
+        query, keys, values, at, outs, peaks, sums, arrivals, result, rows, length, reach, row_stride // unit, head_stride // unit, scaling * math.log2(math.e),
+        GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, COLUMNS=splits.columns, BLOCKS=splits.blocks, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=warps_of(padded),
+    )  # fmt: skip
+    if arrivals is None:
+        _combine[(rows * heads,)](outs, peaks, sums, at, result, reach, HEADS=heads, DIM=dim, PADDED=padded, SPLIT=splits.split, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=8)
+    return result

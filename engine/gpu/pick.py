@@ -1,0 +1,84 @@
+"""The target's choice of a token in every row (`sampling.py`: argmax(logits / T + Gumbel noise of seed, position and token)) in two launches, where
+torch takes some thirty passes over rows as wide as the vocabulary."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 2048
+NOWHERE = tl.constexpr(2**31 - 1)
+NOT_NUMBERS = tl.constexpr(-1)
+
+
+@triton.jit
+def _mixed(x):
+    """The 32-bit avalanche of sampling.py, on uint32."""
+    x = x ^ (x >> 16)
+    x = x * tl.full([], 0x7FEB352D, tl.uint32)
+    x = x ^ (x >> 15)
+    x = x * tl.full([], 0x846CA68B, tl.uint32)
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _noise(tokens, low, high):
+    """Standard Gumbel noise of int32 tokens, under the two words of a position's key."""
+    words = _mixed(_mixed((tokens ^ low).to(tl.uint32, bitcast=True)) + high.to(tl.uint32, bitcast=True)).to(tl.int32, bitcast=True)
+    value = words.to(tl.float32)
+    value = tl.where(words < 0, value + 4294967296.0, value)
+    unit = tl.minimum((value + 0.5) * 2.3283064365386963e-10, 0.99999994)
+    rest = 1.0 - unit
+    # log(1 - u) for any u: what rounding took from 1 - u is given back as a factor.
+    exponential = tl.where(rest == 1.0, unit, -tl.log(rest) * (unit / (1.0 - tl.where(rest == 1.0, 0.5, rest))))
+    return -tl.log(exponential)
+
+
+@triton.jit
+def _best_of_blocks(rows, tokens, keys, values, seconds, places, vocab, num_blocks, temperature, GREEDY: tl.constexpr, BLOCK: tl.constexpr):
+    """Of row i and block j: the best score, the second best, and the best one's column, or NOT_NUMBERS where a score is no number."""
+    row, block = tl.program_id(0), tl.program_id(1)
+    columns = block * BLOCK + tl.arange(0, BLOCK)
+    present = columns < vocab
+    score = tl.load(rows + row.to(tl.int64) * vocab + columns, mask=present, other=float("-inf")).to(tl.float32)
+    if not GREEDY:
+        names = tl.load(tokens + columns, mask=present, other=0)
+        score = score / temperature + _noise(names, tl.load(keys + 2 * row), tl.load(keys + 2 * row + 1))
+    wrong = tl.max((score != score).to(tl.int32), 0)
+    score = tl.where(present & (score == score), score, float("-inf"))
+    best = tl.max(score, 0)
+    place = tl.min(tl.where(present & (score == best), columns, NOWHERE), 0)
+    tl.store(values + row * num_blocks + block, best)
+    tl.store(seconds + row * num_blocks + block, tl.max(tl.where(columns == place, float("-inf"), score), 0))
+    tl.store(places + row * num_blocks + block, tl.where(wrong > 0, NOT_NUMBERS, place))
+
+
+@triton.jit
+def _best_of_rows(values, seconds, places, chosen, margins, num_blocks, BLOCKS: tl.constexpr):
+    row, blocks = tl.program_id(0), tl.arange(0, BLOCKS)
+    present = blocks < num_blocks
+    value = tl.load(values + row * num_blocks + blocks, mask=present, other=float("-inf"))
+    place = tl.load(places + row * num_blocks + blocks, mask=present, other=NOWHERE)
+    second = tl.load(seconds + row * num_blocks + blocks, mask=present, other=float("-inf"))
+    best = tl.max(value, 0)
+    first = tl.min(tl.where(value == best, place, NOWHERE), 0)
+    others = tl.where(place == first, second, value)
+    tl.store(chosen + row, tl.where(tl.min(place, 0) < 0, NOT_NUMBERS, first).to(tl.int64))
+    tl.store(margins + row, best - tl.max(others, 0))
+
+
+def pick_rows(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """rows [n, vocab] of any floating dtype; tokens [at least vocab] int32, the names of columns; keys [n, 2] int32 of `sampling.keys_of`; all contiguous
+    -> int64 [n]: of each row the column of the best score, the first of equals, -1 where the row is no numbers (NaN); and float32 [n]: by how much it
+    leads the next best. The noise is that of `sampling.gumbel_rows` but for the last bits of its logarithms."""
+    num_rows, vocab = rows.shape
+    assert rows.is_contiguous() and tokens.is_contiguous() and keys.is_contiguous() and len(tokens) >= vocab and keys.shape == (num_rows, 2)
+    num_blocks = triton.cdiv(vocab, BLOCK)
+    values, seconds = (torch.empty(num_rows, num_blocks, dtype=torch.float32, device=rows.device) for _ in range(2))
+    places = torch.empty(num_rows, num_blocks, dtype=torch.int32, device=rows.device)
+    chosen, margins = torch.empty(num_rows, dtype=torch.int64, device=rows.device), torch.empty(num_rows, dtype=torch.float32, device=rows.device)
+    _best_of_blocks[(num_rows, num_blocks)](rows, tokens, keys, values, seconds, places, vocab, num_blocks, float(temperature or 1.0), GREEDY=temperature == 0, BLOCK=BLOCK, num_warps=8)
+    _best_of_rows[(num_rows,)](values, seconds, places, chosen, margins, num_blocks, BLOCKS=triton.next_power_of_2(num_blocks), num_warps=4)
+    return chosen, margins

@@ -1,0 +1,95 @@
+"""What Triton compiles of the linears for an H100, without one: tensor cores, asynchronous copies of 16 bytes, no spills. In a process of its own, for an interpreted kernel cannot be compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HOPPER_SHARED_BYTES = 227 << 10
+CASES = {  # n, k, act, added, parts, bias, which of the candidates
+    "qkv": (6144, 4096, None, False, 128, False, 0),
+    "o": (4096, 4096, None, True, 0, False, 0),
+    "gate_up": (12288, 4096, "silu", False, 128, False, 0),
+    "gate_up, weights first": (12288, 4096, "silu", False, 64, False, 1),
+    "down": (4096, 12288, None, True, 0, False, 0),
+    "head": (151936, 4096, None, False, 0, False, 0),
+    "split": (1024, 4096, None, True, 0, True, 0),
+    "odd": (1001, 656, None, False, 7, True, 0),
+}
+
+
+def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: bool, which: int) -> dict:
+    """What the compiler says of one kernel for sm_90."""
+    import triton
+    from triton import knobs
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from engine.gpu.linear import linear_rows
+    from engine.gpu.tuning import candidates
+
+    config = candidates(n, k, act is not None)[which]
+    rows, is_split = "*bf16", config.split_k > 1
+    kinds = {"x": rows, "weight": rows, "out": rows, "num_rows": "i32", "eps": "fp32"}
+    kinds |= {"bias": rows} if bias else {}
+    kinds |= {"residual": rows, "scaled": rows, "scale": "*fp32", "squares": "*fp32"} if added else {}
+    kinds |= {"parts": "*fp32"} if parts else {}
+    kinds |= {"partial": "*fp32", "arrivals": "*i32"} if is_split else {}
+    constants = {"NUM": n, "K": k, "ACT": act, "PARTS": parts, "PARTS_BLOCK": triton.next_power_of_2(parts) if parts else 0, "SPLIT": config.split_k}
+    constants |= {"BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.num_stages, "WEIGHTS_FIRST": config.weights_first}
+    names = linear_rows.arg_names
+    source = ASTSource(
+        linear_rows,
+        signature={name: kinds.get(name, "constexpr") for name in names},
+        constexprs={(i,): constants.get(name) for i, name in enumerate(names) if name not in kinds},
+        attrs={(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if kinds.get(name, "").startswith("*")},
+    )
+    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": config.num_warps, "num_stages": config.num_stages})
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        usage = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return {
+        "split": is_split,
+        "ptx": kernel.asm["ptx"],
+        "shared": kernel.metadata.shared,
+        "estimate": config.shared_bytes(act is not None),
+        "usage": usage,
+        "generic": linear_rows.params[names.index("num_rows")].do_not_specialize,
+    }
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[str, dict]:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        environment |= {"TRITON_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+        done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_for_an_h100(name: str, kernels: dict[str, dict]) -> None:
+    """Sums without tensor cores, loads in small pieces or waited for one by one, registers spilled to memory, more shared memory than there is: each makes a step many times slower, or impossible."""
+    kernel = kernels[name]
+    ptx = kernel["ptx"]
+    copies = re.findall(r"cp\.async\.c[ag]\.shared\.global\S* \[.*?\], \[.*?\], (0x\w+|\d+)", ptx)
+    assert copies and {int(size, 0) for size in copies} == {16}
+    assert ("wgmma.mma_async" if "weights first" in name else "mma.sync") in ptx
+    assert kernel["shared"] <= kernel["estimate"] + 4096 and kernel["shared"] <= HOPPER_SHARED_BYTES
+    assert ".local" not in ptx and re.search(r"STACK:0\b", kernel["usage"]) and re.search(r"LOCAL:0\b", kernel["usage"])
+    assert kernel["generic"]  # one binary for all numbers of rows
+    assert kernel["split"] == ("atom.global.gpu.acq_rel" in ptx)
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: compiled(*case) for name, case in CASES.items()}))
