@@ -1,11 +1,18 @@
-"""Import this before anything of engine.gpu: its kernels then run on CPU tensors, by Triton's interpreter."""
+"""Import this before anything of engine.gpu: its kernels then run on CPU tensors, by Triton's interpreter, unless TRITON_INTERPRET says otherwise (as it must where
+tests marked `gpu` are to run)."""
 
 import os
 
-os.environ["TRITON_INTERPRET"] = "1"
+import pytest
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import numpy
+from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+if not knobs.runtime.interpret:
+    pytest.skip("Triton's kernels are not interpreted", allow_module_level=True)
 
 
 def _dot(self, a, b, total, *more):

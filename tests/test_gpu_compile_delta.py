@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 DIM, KEY_HEADS, VALUE_HEADS = 128, 16, 32
 CAPABILITIES = (80, 90)

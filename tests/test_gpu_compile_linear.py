@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 HOPPER_SHARED_BYTES = 227 << 10
 CASES = {  # n, k, act, added, parts, bias, which of the candidates

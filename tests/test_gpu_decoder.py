@@ -24,6 +24,7 @@ from engine.prepare import prepare
 from engine.spec import SamplingParams
 from engine.target import Prepared, StaticTarget
 
+pytestmark = pytest.mark.slow
 LAYERS = {"gemma3": 2, "qwen3": 1}
 """A sliding and a full one; and with one the interpreter has had enough."""
 WIDTHS = (1, 2, 8, 16)

@@ -166,6 +166,7 @@ def logits_of(prepared: Prepared, ids: list[int], num_prefill: int, width: int) 
     return torch.cat([target.extend(ids[i : i + width], width)[0].clone() for i in range(num_prefill, len(ids), width)])
 
 
+@pytest.mark.slow
 def test_a_target_on_the_kernels_is_the_same_model():
     """Another model than torch's path runs, or a row whose bits hang on the width of its step."""
     ids = random_ids(21 + 8, VOCAB)
@@ -183,6 +184,7 @@ def test_kernels_can_be_taken_out_again():
     assert same_bits(logits_of(replace(prepared, kernels=False), ids, 4, 8), logits_of(model(False), ids, 4, 8))
 
 
+@pytest.mark.slow
 def test_a_rollback_leaves_the_bits_of_decoding_token_by_token():
     """A rejected token has changed the state; whatever is left of it makes later tokens others."""
     width, ids = 8, random_ids(40, VOCAB, 1)

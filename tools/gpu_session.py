@@ -1,12 +1,14 @@
 """Everything a bare NVIDIA machine is asked in one call: python tools/gpu_session.py --out DIR [--parts ...] [--small]
 
-    probe         tools/gpu_probe.py: bandwidth, which GEMM widths are exact on this chip, what width costs
     correctness   fixtures/trained on this device, float32 and bfloat16: every drafter against the baseline, rows compared bit by bit; golden lists
     widths        a Qwen3-8B-shaped model with random weights: step time by width (captured graphs), share of bandwidth, exact classes, with Triton kernels and without
     profile       where the time of a step goes, kernel by kernel
     race          the same model raced with `synthetic` drafts: plain, baseline and speculative lanes on the fair clock
+    hybrid        a Qwen3.5-9B-shaped model, three quarters of it linear attention: widths, and audited races
     bench         `python -m engine bench` on both: our lanes, transformers' generate eager, compiled, with prompt lookup and assisted
+    probe         tools/gpu_probe.py: bandwidth, which of torch's own GEMM widths are exact on this chip, what width costs
 
+Where a call may take ten minutes at most, make two: the first four parts, then the others.
 Needs torch and transformers, no network, no gradio. Every part writes DIR/gpu_PART.json as soon as it is done; one that fails says so and leaves the
 others running; a short table comes last. --small uses tiny shapes and the CPU where there is no GPU: the dry run. Labelled random or synthetic where it is.
 """
@@ -39,6 +41,11 @@ def probe(options: argparse.Namespace) -> dict[str, Any]:
     return json.loads(out.read_text())
 
 
+def _line(at: dict[str, Any]) -> str:
+    first = at["seconds"]["1"]
+    return ", ".join(f"{w}: {1e3 * s:.2f} ms ({s / first:.2f}x, {100 * at['bandwidth_share'][w]:.0f} % of bandwidth)" for w, s in at["seconds"].items())
+
+
 def _table(out: Path) -> None:
     """What the parts found, in a few lines."""
     found = {part: json.loads(path.read_text()) for part in PARTS if (path := out / f"gpu_{part}.json").exists()}
@@ -48,17 +55,18 @@ def _table(out: Path) -> None:
             print(f"{part}: FAILED: {result['failed'].strip().splitlines()[-1]}")
     if "rows" in (right := found.get("correctness", {})):
         print(f"correctness: {right['total']}, golden {right['golden']}")
-    if "lengths" in (step := found.get("widths", {})):
-        for length, at in step["lengths"].items():
-            first = at["seconds"]["1"]
-            print(f"S {length}: " + ", ".join(f"{w}: {1e3 * s:.2f} ms ({s / first:.2f}x, {100 * at['bandwidth_share'][w]:.0f} % of bandwidth)" for w, s in at["seconds"].items()))
-        print(f"exact classes {step['classes']}, unstable {step['unstable']}, Triton kernels: {step['kernels']}")
-        if "without_kernels" in step:
-            print("without them: " + ", ".join(f"{w}: {1e3 * s:.2f} ms" for w, s in step["without_kernels"]["seconds"].items()))
-    for row in found.get("race", {}).get("rows", ()):
-        print(
-            f"race, synthetic {row['rate']}, k {row['k']}{row['cost'] and ', ' + row['cost']}: plain {row['plain']['tokens_per_s']:.1f} tok/s, speculative {row['speculative']['tokens_per_s']:.1f}: {row['speedup']:.2f}x, {(row['verdict'] or {}).get('kind')}"
-        )
+    for part in ("widths", "hybrid"):
+        if "lengths" in (step := found.get(part, {})):
+            for length, at in step["lengths"].items():
+                print(f"{part}, S {length}: {_line(at)}")
+            print(f"exact classes {step['classes']}, unstable {step['unstable']}, Triton kernels: {step['kernels']}")
+            for name in ("attention_in_one_launch", "without_kernels"):
+                if name in step:
+                    print(f"{name}: {_line(step[name])}")
+    for part in ("race", "hybrid"):
+        for row in found.get(part, {}).get("rows", ()):
+            what = f"{part}, {row['drafter']}, k {row['k']}{row['cost'] and ', ' + row['cost']}"
+            print(f"{what}: plain {row['plain']['tokens_per_s']:.1f} tok/s, speculative {row['speculative']['tokens_per_s']:.1f}: {row['speedup']:.2f}x, {(row['verdict'] or {}).get('kind')}")
     for name in ("trained", "random"):
         report = found.get("bench", {}).get(name)
         if report:
@@ -70,12 +78,13 @@ def _table(out: Path) -> None:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "probe": probe,
     "correctness": gpu_exact.correctness,
     "widths": gpu_speed.widths,
     "profile": gpu_speed.profile,
     "race": gpu_speed.race,
+    "hybrid": gpu_speed.hybrid,
     "bench": gpu_speed.bench,
+    "probe": probe,
 }
 
 

@@ -27,15 +27,26 @@ SMALL = {
 }
 
 
-def random_model(options: argparse.Namespace) -> Any:
-    """The engine's own random model of Qwen3-8B's shape, or of a small one."""
+SMALL_HYBRID = SMALL | {
+    "model_type": "qwen3_5_text",
+    "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "linear_conv_kernel_dim": 4,
+}
+
+
+def random_model(options: argparse.Namespace, name: str = "Qwen/Qwen3-8B", small: dict[str, Any] = SMALL) -> Any:
+    """The engine's own random model of a published shape, or of a small one."""
     from engine.loading import load
 
     if not options.small:
-        return load("random:Qwen/Qwen3-8B", "bfloat16", options.device)
-    config = options.out / "small" / "config.json"
+        return load(f"random:{name}", "bfloat16", options.device)
+    config = options.out / f"small_{small['model_type']}" / "config.json"
     config.parent.mkdir(exist_ok=True)
-    config.write_text(json.dumps(SMALL))
+    config.write_text(json.dumps(small))
     return load(f"random:{config}", "bfloat16", options.device)
 
 
@@ -61,12 +72,22 @@ def _dflash(options: argparse.Namespace, loaded: Any) -> str:
 
 
 def widths(options: argparse.Namespace) -> dict[str, Any]:
+    """Of Qwen3-8B's shape; see `_measured`."""
+    return _measured(options, options.model(), (256,) if options.small else (512, 1280, 4352, 16640))
+
+
+def hybrid(options: argparse.Namespace) -> dict[str, Any]:
+    """Of Qwen3.5-9B's shape, three quarters of whose layers are linear attention: the same, and audited races."""
+    loaded = random_model(options, "Qwen/Qwen3.5-9B", SMALL_HYBRID)
+    return {**_measured(options, loaded, (256,) if options.small else (1280,)), "rows": [_raced(options, loaded, f"synthetic:{rate}", 7, True) for rate in (0.5, 0.9)]}
+
+
+def _measured(options: argparse.Namespace, loaded: Any, lengths: tuple[int, ...]) -> dict[str, Any]:
     """Step time of every width, captured, at up to 1k live tokens; share of the bandwidth that the best read kernel measured; classes of widths; and the
     same steps by torch's own kernels."""
     from engine.bandwidth import measured_bandwidth
     from engine.exactness import probe as probe_widths
 
-    loaded = options.model()
     prepared = loaded.prepared
     bandwidth = measured_bandwidth(prepared.device)
     print("bandwidth", round(bandwidth.bytes_per_s / 1e9), "GB/s:", bandwidth.how, flush=True)
@@ -78,18 +99,19 @@ def widths(options: argparse.Namespace) -> dict[str, Any]:
 
         out |= {"kernels_of": description(prepared.device), "configurations": configurations(prepared.model)}
         print(*out["configurations"], sep="\n", flush=True)
-    out["lengths"] = {length: _curve(prepared, length, bandwidth, options.small) for length in ((256,) if options.small else (512, 1280, 4352, 16640))}
+    out["lengths"] = {length: _curve(prepared, length, bandwidth, options.small) for length in lengths}
     found = probe_widths(prepared, 256 if options.small else 1280, WIDTHS)
     out |= {"classes": found.classes, "unstable": found.unstable}
     print("classes", found.classes, "unstable", found.unstable, flush=True)
     if prepared.kernels:
         from engine.gpu.put import put_kernels, take_out_kernels
 
-        decoder, length = prepared.model.get_decoder(), 256 if options.small else 4352
-        decoder.merge()
-        print("attention in one launch:", flush=True)
-        out["attention_in_one_launch"] = _curve(prepared, length, bandwidth, options.small)
-        decoder.merge(False)
+        decoder = prepared.model.get_decoder()
+        if hasattr(decoder, "merge"):
+            decoder.merge()
+            print("attention in one launch:", flush=True)
+            out["attention_in_one_launch"] = _curve(prepared, 256 if options.small else 4352, bandwidth, options.small)
+            decoder.merge(False)
         take_out_kernels(prepared.model)
         print("without Triton kernels:", flush=True)
         out["without_kernels"] = _curve(replace(prepared, kernels=False), 256 if options.small else 1280, bandwidth, options.small)
@@ -143,37 +165,34 @@ def profile(options: argparse.Namespace) -> dict[str, Any]:
 
 def race(options: argparse.Namespace) -> dict[str, Any]:
     """Races with synthetic drafts, free and at the cost of a DFlash head: seconds per token of every lane, and the host's share of a step."""
+    loaded = options.model()
+    head = _dflash(options, loaded)
+    asked = ((0.5, "", 7), (0.8, "", 7), (0.95, "", 7), (0.8, f"+{head}", 7), (0.8, f"+{head}", 15))  # 0.8, k 15: 4.9 tokens a step
+    return {"model": loaded.info.name, "rows": [_raced(options, loaded, f"synthetic:{rate}{cost}", k, False) for rate, cost, k in asked]}
+
+
+def _raced(options: argparse.Namespace, loaded: Any, drafter: str, k: int, audit: bool) -> dict[str, Any]:
     from engine.backends.torch import TorchRace
     from engine.events import Prompt
     from engine.spec import LaneSpec, RaceSpec, SamplingParams
 
-    loaded = options.model()
     ids = tuple((i * 7919) % 2000 + 5 for i in range(40 if options.small else 512))
-    dflash, out = _dflash(options, loaded), []
-    for rate, cost, k in ((0.5, "", 7), (0.8, "", 7), (0.95, "", 7), (0.8, dflash, 7), (0.8, dflash, 15)):  # 0.8, k 15: 4.9 tokens a step
-        lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), LaneSpec("speculative", drafter=f"synthetic:{rate}{'+' if cost else ''}{cost}", k=k))
-        made = TorchRace(loaded, RaceSpec(lanes, SamplingParams(temperature=0.8, seed=1, max_new_tokens=48 if options.small else 256), audit=False), Prompt("", ids))
-        steps: dict[str, list[Any]] = {}
-        for event in made.events():
-            if hasattr(event.event, "num_accepted"):
-                steps.setdefault(event.lane, []).append(event.event)
-        row: dict[str, Any] = {
-            "rate": rate,
-            "k": k,
-            "cost": "a random DFlash head" if cost else "",
-            "synthetic": True,
-            "widths": made.plan.note,
-            "plain_width": made.plan.plain_width,
-            "step_s": made.seconds,
-        }
-        for name, lane in steps.items():
-            num = sum(len(s.token_ids) for s in lane)
-            row[name] = {"tokens_per_s": num / sum(s.seconds for s in lane), "tokens_a_step": num / len(lane), "step_ms": 1e3 * statistics.median(s.seconds for s in lane)}
-        row["speedup"] = row["speculative"]["tokens_per_s"] / row["plain"]["tokens_per_s"]
-        row["verdict"] = made.result()["verdict"]
-        out.append(row)
-        print({k: v for k, v in row.items() if k != "verdict"}, (row["verdict"] or {}).get("kind"), flush=True)
-    return {"model": loaded.info.name, "rows": out}
+    lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), LaneSpec("speculative", drafter=drafter, k=k))
+    made = TorchRace(loaded, RaceSpec(lanes, SamplingParams(temperature=0.8, seed=1, max_new_tokens=48 if options.small else 256), audit=audit), Prompt("", ids))
+    steps: dict[str, list[Any]] = {}
+    for event in made.events():
+        if hasattr(event.event, "num_accepted"):
+            steps.setdefault(event.lane, []).append(event.event)
+    rate, _, head = drafter.partition("+")
+    row: dict[str, Any] = {"drafter": rate, "k": k, "cost": "a random DFlash head" if head else "", "synthetic": True, "audit": audit}
+    row |= {"widths": made.plan.note, "plain_width": made.plan.plain_width, "step_s": made.seconds}
+    for name, lane in steps.items():
+        num = sum(len(s.token_ids) for s in lane)
+        row[name] = {"tokens_per_s": num / sum(s.seconds for s in lane), "tokens_a_step": num / len(lane), "step_ms": 1e3 * statistics.median(s.seconds for s in lane)}
+    row["speedup"] = row["speculative"]["tokens_per_s"] / row["plain"]["tokens_per_s"]
+    row["verdict"] = made.result()["verdict"]
+    print({key: value for key, value in row.items() if key != "verdict"}, (row["verdict"] or {}).get("kind"), flush=True)
+    return row
 
 
 def bench(options: argparse.Namespace) -> dict[str, Any]:
