@@ -6,6 +6,7 @@ Between two steps this thread appends to a queue and looks at a flag, nothing mo
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,10 @@ class Race(Protocol):
     def result(self) -> Mapping[str, Any]: ...
 
 
+SWITCH_S = 5e-4
+"""How long another thread's Python may keep the interpreter from the race's, which asks for it several times a step: Python's own 5 ms are half of one."""
+
+
 class _Halt(BaseException):
     """Raised by the progress callback to end a preparation from inside, whatever catches ordinary exceptions there."""
 
@@ -48,6 +53,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="race", daemon=True)
 
     def start(self) -> None:
+        sys.setswitchinterval(SWITCH_S)
         self._thread.start()
 
     def stop(self, unwatched: bool = False) -> None:

@@ -53,17 +53,19 @@ def exact(num_tokens: int, only: str = "") -> list[dict]:
     from engine.spec import SamplingParams
 
     rows = []
-    plans = [
-        ("gemma-3-270m", "bfloat16", ["ngram", "synthetic:0.7"], 160),
-        ("gemma-3-270m", "float32", ["ngram", "synthetic:0.7"], 160),
-        (fixture("target"), "float32", ["ngram", "synthetic:0.5", f"draft_model:{fixture('draft')}"], 300),
-        (fixture("target"), "bfloat16", ["ngram", "synthetic:0.5", f"draft_model:{fixture('draft')}"], 300),
+    drafters = ["ngram", "synthetic:0.5", f"draft_model:{fixture('draft')}"]
+    plans = [  # the last: its share of the tokens
+        ("gemma-3-270m", "bfloat16", ["ngram", "synthetic:0.7", "hybrid:ngram+eagle3"], 160, 0.1),
+        ("gemma-3-270m", "int8", ["ngram", "synthetic:0.7"], 160, 0.08),
+        ("gemma-3-270m", "float32", ["ngram", "synthetic:0.7"], 160, 0.02),
+        (fixture("target"), "float32", drafters, 300, 0.3),
+        (fixture("target"), "bfloat16", drafters, 300, 0.5),
     ]
-    for target, dtype, drafters, length in plans:
+    for target, dtype, drafters, length, part in plans:
         if only not in f"{Path(target).name}:{dtype}":
             continue
         loaded = load(target, dtype=dtype)
-        share = num_tokens // len(plans)
+        share = part * num_tokens
         total = different_tokens = different_rows = compared = 0
         seed = 0
         while total < share:
