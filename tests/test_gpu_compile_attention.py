@@ -4,18 +4,15 @@ interpreted kernel cannot be compiled."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
+from apart import run_apart
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[1]
 SHARED_BYTES = {90: 227 << 10, 80: 163 << 10}
 ROWS = (1, 5, 16)
 CASES = {  # heads, kv heads, dim, columns, window, hidden size
@@ -112,12 +109,7 @@ def facts(kernels: list[Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        environment |= {"TRITON_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-        done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_apart(__file__)
 
 
 def test_one_binary_for_all_numbers_of_rows_and_layouts(kernels):

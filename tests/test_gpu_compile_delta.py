@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from apart import run_apart
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parent.parent
 DIM, KEY_HEADS, VALUE_HEADS = 128, 16, 32
 CAPABILITIES = (80, 90)
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024}
@@ -73,11 +71,7 @@ def compile_all() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Any]:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [environment.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    return run_apart(__file__)
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 
 import pytest
+from apart import run_apart
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[1]
 HOPPER_SHARED_BYTES = 227 << 10
 CASES = {  # n, k, act, added, parts, bias, which of the candidates
     "qkv": (6144, 4096, None, False, 128, False, 0),
@@ -70,12 +67,7 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
 
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, dict]:
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        environment |= {"TRITON_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-        done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_apart(__file__)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
+from apart import run_apart
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[1]
 ROWS = (1, 5, 8, 16)
 NUM_LAYERS = 2
 AROUND = {"qwen3": 3, "gemma3": 2}
@@ -69,10 +65,7 @@ def steps() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_apart(__file__)
 
 
 @pytest.mark.parametrize("model", PER_LAYER)
