@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import BASE, MIXED, ROPE, WINDOW, build
+from tiny import BASE, MIXED, ROPE, WINDOW, build, threads
 from torch import Tensor, nn
 from transformers import (
     Gemma3ForCausalLM,
@@ -32,6 +32,7 @@ from transformers import (
 from engine.cache import cache_dir
 from engine.native import attention, decoder, linear
 from engine.native import build as build_module
+from engine.operators import same_bits
 from engine.prepare import prepare
 from engine.target import Prepared
 
@@ -91,10 +92,6 @@ def compiled(variant: str) -> Iterator[None]:
         yield
 
 
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a.contiguous().view(torch.int16), b.contiguous().view(torch.int16))
-
-
 def random(*size: int, seed: int = 0, spread: float = 1.0) -> Tensor:
     """Normal bfloat16 numbers, always the same for a seed."""
     return (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).bfloat16()
@@ -112,3 +109,20 @@ def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
 def prepared(name: str, variant: str = VARIANTS[0], packed: bool | None = None, int8: bool = False) -> Prepared:
     with compiled(variant):
         return prepare(made(name), packed, 1 if int8 else None)
+
+
+def assert_rows_have_their_own_bits(linear: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """At any number of the rows x [n, k], at any place, on any number of threads, whatever the others hold."""
+    most, k = x.shape
+    alone = torch.cat([linear(x[i : i + 1]) for i in range(most)])
+    for num_threads in (1, 2, 3):
+        with threads(num_threads):
+            for num in (*range(1, most + 1), 256):
+                repeats = -(-num // most)
+                assert same_bits(linear(x.repeat(repeats, 1)[:num]), alone.repeat(repeats, 1)[:num]), f"{num} rows on {num_threads} threads"
+            assert same_bits(linear(x.flip(0)), alone.flip(0))
+    for other in (torch.nan, torch.inf, 3e38, 1e-40):
+        for num in (2, 8, 12, 13):
+            rows = torch.full((num, k), other, dtype=x.dtype)
+            rows[num // 2] = x[0]
+            assert same_bits(linear(rows)[num // 2], alone[0])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from engine.gpu.linear import Added, GpuLinear
 from engine.gpu.runtime import MOST_ROWS
 from engine.gpu.tuning import Config
+from engine.operators import same_bits
 
 EPS = 1e-6
 ROUNDING = {torch.bfloat16: 1.01 * 2.0**-7, torch.float16: 1.01 * 2.0**-10}
@@ -49,11 +50,6 @@ def exact(linear: GpuLinear, x: Tensor) -> Tensor:
 def assert_near(found: Tensor, expected: Tensor, roundings: int = 1) -> None:
     error = (found.double() - expected).abs()
     assert (error <= roundings * ROUNDING[found.dtype] * expected.abs() + 2e-6).all(), error.max()
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    kind = {2: torch.int16, 4: torch.int32}[a.element_size()]
-    return torch.equal(a.contiguous().view(kind), b.contiguous().view(kind))
 
 
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)

@@ -24,6 +24,7 @@ from engine.loading import load
 from engine.native.build import has_kernels
 from engine.native.bytes import ByteLinear
 from engine.native.linear import NativeLinear
+from engine.operators import same_bits
 from engine.packing import PackedLinear, can_pack
 from engine.prepare import prepare
 from engine.spec import SamplingParams
@@ -71,10 +72,6 @@ def rows_of(num: int, size: int, seed: int, dtype: torch.dtype) -> Tensor:
     rows = torch.randn(num, size, generator=generator) * torch.logspace(-3, 3, num)[:, None]
     rows[num // 2] = 0
     return rows.to(dtype)
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and torch.equal(a.view(torch.int16), b.view(torch.int16))
 
 
 sizes = st.integers(1, 300)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_kernels import BYTE_VARIANTS, NAMES, compiled, needs_byte_kernels, prepared, random, same_bits
+from native_kernels import BYTE_VARIANTS, NAMES, assert_rows_have_their_own_bits, compiled, needs_byte_kernels, prepared, random, same_bits
 from test_native_linear import ACTS, HALF_A_BIT, linear_of
 from tiny import random_ids, threads
 from torch import Tensor, nn
@@ -97,18 +97,7 @@ def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, row_bytes, seed)
 def test_a_rows_bits_are_its_own(variant, row_bytes, act):
     """Lanes of other widths would part: at any number of rows, at any place, on any number of threads, whatever the others hold."""
     linear, x = in_bytes(linear_of(96 if act is not None else 83, 176, True), row_bytes, act, variant), random(50, 176, seed=5)
-    alone = torch.cat([linear(x[i : i + 1]) for i in range(50)])
-    for num_threads in (1, 2, 3):
-        with threads(num_threads):
-            for num in (*range(1, 51), 256):
-                rows = x.repeat(6, 1)[:num]
-                assert same_bits(linear(rows), alone.repeat(6, 1)[:num]), f"{num} rows on {num_threads} threads"
-            assert same_bits(linear(x.flip(0)), alone.flip(0))
-    for other in (torch.nan, torch.inf, 3e38, 1e-40):
-        for num in (2, 8, 12, 13):
-            rows = torch.full((num, 176), other, dtype=torch.bfloat16)
-            rows[num // 2] = x[0]
-            assert same_bits(linear(rows)[num // 2], alone[0])
+    assert_rows_have_their_own_bits(linear, x)
 
 
 @EACH_ROW

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_kernels import VARIANTS, compiled, needs_kernels, random, same_bits
-from tiny import threads
+from native_kernels import VARIANTS, assert_rows_have_their_own_bits, compiled, needs_kernels, random, same_bits
 from torch import Tensor, nn
 
 from engine.native.linear import NativeLinear, reason_against
@@ -81,18 +80,7 @@ def test_gates_and_values_find_each_other(variant, blocks, half_k, num_rows, bia
 def test_a_rows_bits_are_its_own(variant, act):
     """Width 1 would be no longer in the class of all others: at any number of rows, at any place, on any number of threads, whatever the others hold."""
     linear, x = native(linear_of(96 if act is not None else 83, 54, True), act, variant), random(40, 54, seed=5)
-    alone = torch.cat([linear(x[i : i + 1]) for i in range(40)])
-    for num_threads in (1, 2, 3):
-        with threads(num_threads):
-            for num in (*range(1, 41), 256):
-                rows = x.repeat(7, 1)[:num]
-                assert same_bits(linear(rows), alone.repeat(7, 1)[:num]), f"{num} rows on {num_threads} threads"
-            assert same_bits(linear(x.flip(0)), alone.flip(0))
-    for other in (torch.nan, torch.inf, 3e38, 1e-40):
-        for num in (2, 8, 12, 13):
-            rows = torch.full((num, 54), other, dtype=torch.bfloat16)
-            rows[num // 2] = x[0]
-            assert same_bits(linear(rows)[num // 2], alone[0])
+    assert_rows_have_their_own_bits(linear, x)
 
 
 @EACH_VARIANT
