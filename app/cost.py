@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from engine.errors import UsageError
 from engine.events import LaneEvent
-from engine.metrics import cost_per_million, lane_metrics
+from engine.metrics import BASELINE, PLAIN, SPECULATIVE, cost_per_million, lane_metrics
 
 MAX_DOLLARS = 1_000_000.0
-LANES = ("plain", "baseline", "speculative")
+LANES = (PLAIN, BASELINE, SPECULATIVE)
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ def costs(events: Sequence[LaneEvent], dollars_per_hour: float) -> tuple[Cost, .
 
 
 def saving(found: Sequence[Cost]) -> float | None:
-    """The share by which the speculative lane is cheaper than the plain one (negative: dearer); None where either has no cost."""
-    by_lane = {cost.lane: cost.dollars for cost in found}
-    plain, speculative = by_lane.get("plain"), by_lane.get("speculative")
-    return 1 - speculative / plain if plain and speculative is not None else None
+    """The share by which the speculative lane is cheaper than the cheapest plain decoding (negative: dearer); None where either has no cost."""
+    by_lane = {cost.lane: cost.dollars for cost in found if cost.dollars is not None}
+    plain, speculative = by_lane.get(PLAIN), by_lane.get(SPECULATIVE)
+    cheapest = None if plain is None else min(plain, by_lane.get(BASELINE, plain))
+    return 1 - speculative / cheapest if cheapest and speculative is not None else None
 
 
 def amount(dollars: float | None) -> str:

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any, Literal, Union
 
-from engine.events import Failed, LaneEvent, steps, to_json
-from engine.metrics import lane_metrics, speedup
+from engine.events import Failed, LaneEvent, to_json
+from engine.metrics import lane_metrics, race_speedup
 
 State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped", "failed"]
 ENDED = ("finished", "stopped", "failed")
-PLAIN, SPECULATIVE = "plain", "speculative"
 RECORDED, SYNTHETIC = "RECORDED", "SYNTHETIC"
 RUNNING_TEXT = "Racing: the lanes take turns on one device; the clock is each lane's own time."
 
@@ -114,7 +113,7 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "header": now.header if new_header else None,
         "events": [to_json(event) for event in now.events[known:]],
         "metrics": metrics(now.events) if numbers else None,
-        "speedup": speedup(steps(now.events, PLAIN), steps(now.events, SPECULATIVE)) if numbers else None,
+        "speedup": race_speedup(now.events) if numbers else None,
         "recording": now.recording if now.ended else None,
     }
 

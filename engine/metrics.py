@@ -14,6 +14,7 @@ from .events import LaneEvent, Started, Step, steps
 
 MILLION = 1_000_000
 SECONDS_PER_HOUR = 3600
+PLAIN, BASELINE, SPECULATIVE = "plain", "baseline", "speculative"
 DISTURBED = 3.0
 MIN_STEPS_TO_JUDGE = 20
 
@@ -86,6 +87,16 @@ def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | 
     """
     n = min(_num_tokens(plain_steps), _num_tokens(lane_steps))
     return ratio(_seconds_per_token(plain_steps, n), _seconds_per_token(lane_steps, n))
+
+
+def race_speedup(events: Iterable[LaneEvent], lane: str = SPECULATIVE) -> float | None:
+    """The `speedup` of a lane over the fastest plain decoding of its race: the lane `plain`, or `baseline` if that drafted nothing and was faster. Often both run
+    at one width; then they are the same work measured twice, and the ratio is taken against the luckier. None without `plain`."""
+    events = list(events)
+    done, plain, baseline = steps(events, lane), steps(events, PLAIN), steps(events, BASELINE)
+    against_plain = speedup(plain, done)
+    against_baseline = None if any(step.drafted for step in baseline) else speedup(baseline, done)
+    return against_plain if against_plain is None or against_baseline is None else min(against_plain, against_baseline)
 
 
 @dataclass(frozen=True, slots=True)

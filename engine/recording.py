@@ -18,7 +18,7 @@ from typing import Any
 
 from .errors import RaceError, UsageError
 from .events import Failed, LaneEvent, from_json, steps, to_json
-from .metrics import lane_metrics, speedup
+from .metrics import lane_metrics, race_speedup
 from .recording_check import FORMAT, SCHEMA, check, read_spec
 from .spec import RaceSpec
 from .strict_json import parse
@@ -106,7 +106,7 @@ def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
 
 def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
     """What `race --json` prints: the circumstances, the verdicts, each lane's tokens, text and numbers, and the speed-up of the lane
-    called `speculative` over the one called `plain` (None without both)."""
+    called `speculative` over the fastest plain decoding (None without either)."""
     events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
     return {
         "schema": SCHEMA,
@@ -120,7 +120,7 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
         "verdict": _verdict(recording["verdict"]),
         "plain_verdict": _verdict(recording["plain_verdict"]),
         "lanes": {lane.name: _lane(events, lane.name, spec.params.stop) for lane in spec.lanes},
-        "speedup": speedup(steps(events, "plain"), steps(events, "speculative")),
+        "speedup": race_speedup(events),
     }
 
 

@@ -167,7 +167,7 @@ class Screen:
         if self.recorded:
             parts.insert(0, Text(" RECORDED ", "bold reverse"))
         if (plain := self.lanes.get(PLAIN)) is not None:
-            parts.append(Text(f"fastest plain: {plain.speed()}; the ratio is against this"))
+            parts.append(Text(f"{PLAIN}: {plain.speed()}"))
         parts.append(legend())
         return Group(*parts)
 

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .events import steps
-from .metrics import LaneMetrics, disturbance, lane_metrics, speedup
+from .metrics import LaneMetrics, disturbance, lane_metrics, race_speedup
 from .random_targets import PREFIX
 from .recording import events_of, failures, spec_of, text
 from .roofline import roofline
@@ -39,7 +38,7 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         if lane_metric.acceptance_by_position:
             console.print(Text(f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"))
             console.print(Text(f"{clean(name)}, accepted by position, of drafts that reached it: {_shares(lane_metric.conditional_acceptance_by_position)}"))
-    console.print(_speedup(speedup(steps(events, "plain"), steps(events, "speculative")), {"plain", "speculative"} <= metrics.keys()))
+    console.print(_speedup(race_speedup(events), {"plain", "speculative"} <= metrics.keys()))
     if (bound := roofline(recording, events)) is not None:
         console.print(Text(bound.sentence))
     if (disturbed := disturbance(events)) is not None:

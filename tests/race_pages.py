@@ -11,7 +11,7 @@ from typing import Any
 
 from app.race_view import frame_json
 from engine.events import Event, Started, Step
-from engine.metrics import lane_metrics, speedup
+from engine.metrics import lane_metrics, race_speedup
 from engine.race import race
 from engine.recording import events_of
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
@@ -115,9 +115,8 @@ def frames(recorded: dict[str, Any], race_id: str = "r1", every: int = 3, ribbon
 
 def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
     events = events_of({**recorded, "events": recorded["events"][:count]})
-    steps = {name: [e.event for e in events if e.lane == name and isinstance(e.event, Step)] for name in ("plain", "speculative")}
     metrics = {lane: asdict(lane_metrics(events, lane)) for lane in ("plain", "baseline", "speculative")}
-    return {"metrics": json.loads(json.dumps(metrics)), "speedup": speedup(steps["plain"], steps["speculative"])}
+    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events)}
 
 
 def page_html(template: str, style: str, script: str, dark: bool = False) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.events import Finished, LaneEvent, Started, Step, steps
-from engine.metrics import DISTURBED, MIN_STEPS_TO_JUDGE, cost_per_million, disturbance, lane_metrics, percentile, ratio, speedup
+from engine.metrics import DISTURBED, MIN_STEPS_TO_JUDGE, cost_per_million, disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
 from engine.recording import events_of
 from tests.races import recordings
 
@@ -103,6 +103,17 @@ def test_speedup_compares_the_same_number_of_tokens():
     assert speedup(short, long) == pytest.approx(1.0)
     assert speedup(long, short) == pytest.approx(1.0)
     assert speedup([], long) is None and speedup(long, []) is None
+
+
+@given(recordings())
+def test_a_race_is_judged_by_its_fastest_plain_decoding(recording):
+    """A ratio against the slower of two lanes that both draft nothing is the trick that experts look for first."""
+    events = events_of(recording)
+    plain, baseline, drafting = (steps(events, lane) for lane in ("plain", "baseline", "speculative"))
+    undrafted = [plain] if any(step.drafted for step in baseline) else [plain, baseline]
+    assert race_speedup(events) == min(speedup(lane, drafting) for lane in undrafted)
+    assert race_speedup([e for e in events if e.lane != "plain"]) is None
+    assert race_speedup([e for e in events if e.lane != "baseline"]) == speedup(plain, drafting)
 
 
 def test_cost_reproduces_the_published_figures_and_not_the_wrong_one():

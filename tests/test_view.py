@@ -12,7 +12,7 @@ from races import fixed_race, recordings
 
 from app.view import RUNNING_TEXT, Ended, News, Prepared, Preparing, RaceView, Waiting, fold, fold_all, frame, waiting_text
 from engine.events import LaneEvent, from_json
-from engine.metrics import lane_metrics, speedup
+from engine.metrics import lane_metrics, race_speedup
 from engine.recording import events_of
 
 KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"}
@@ -67,8 +67,7 @@ def test_numbers_are_those_of_the_engine(recording, count) -> None:
     for lane, numbers in sent["metrics"].items():
         made = lane_metrics(events, lane)
         assert {name: getattr(made, name) for name in numbers} == numbers
-    lanes = {name: [e.event for e in events if e.lane == name and hasattr(e.event, "token_ids")] for name in ("plain", "speculative")}
-    assert sent["speedup"] == speedup(lanes["plain"], lanes["speculative"])
+    assert sent["speedup"] == race_speedup(events)
 
 
 @given(recordings(), st.sampled_from(["finished", "stopped", "failed"]))

@@ -76,7 +76,7 @@ class Board {
       const width = header?.widths && !i ? `, at width ${header.widths.step_widths?.[0] ?? header.widths.width}` : "";
       write(this.refs[`${side}Kind`], oneLine(drafter + width).slice(0, 120));
     });
-    write(this.rows.plain.name, "Fastest plain");
+    write(this.rows.plain.name, "Plain");
   }
 
   figures(metrics, speedup, sideNames) {
@@ -85,7 +85,8 @@ class Board {
     write(refs.rightFigure, rate(right?.tokens_per_s));
     refs.leftFigure.classList.toggle("pf-none", !left?.tokens_per_s);
     refs.rightFigure.classList.toggle("pf-none", !right?.tokens_per_s);
-    write(refs.fastest, plain?.tokens_per_s ? `fastest plain: ${rate(plain.tokens_per_s)} tok/s; the ratio is against this` : "fastest plain: –");
+    const against = !plain?.tokens_per_s ? null : sideNames[0] === "baseline" && left?.tokens_per_s > plain.tokens_per_s ? "this lane" : `${rate(plain.tokens_per_s)} tok/s`;
+    write(refs.fastest, against ? `fastest plain: ${against}; the ratio is against this` : "fastest plain: –");
     write(refs.perStep, right?.mean_acceptance_length ? `${right.mean_acceptance_length.toFixed(2)} tokens a step; ${left?.mean_acceptance_length?.toFixed(2) ?? "–"} on the left` : "tokens a step: –");
     const known = typeof speedup === "number";
     write(refs.ratio, known ? `${speedup.toFixed(2)}×` : "–");
@@ -135,7 +136,7 @@ class Board {
     write(refs.verdictMeans, known ? VERDICTS[verdict.kind][2] : "");
     write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence).replace(GRADE, "")) : "");
     write(refs.verdictRows, known ? comparedWords(verdict) : "");
-    write(refs.plainVerdict, plainVerdict ? `Against the fastest plain lane: ${oneLine(plainVerdict.sentence)}.` : "");
+    write(refs.plainVerdict, plainVerdict ? `Against the plain lane: ${oneLine(plainVerdict.sentence)}.` : "");
     const first = known && verdict.first_difference;
     if (first) {
       const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, width ${first.widths[i]}`;

@@ -138,6 +138,15 @@ function unseenAtTheEnd(lane, stop) {
   return lane.finished && places.length ? text.length - Math.min(...places) : 0;
 }
 
+// The speed-up over the fastest plain decoding: `plain`, or `baseline` if that drafted nothing and was faster. counts: steps of a lane that are over.
+function raceSpeedup(race, lane, countOf) {
+  const plain = race.lane("plain"), baseline = race.lane("baseline");
+  const over = (other) => (other ? speedupOf(other, countOf(other), lane, lane ? countOf(lane) : 0) : null);
+  const drafts = baseline?.steps.slice(0, countOf(baseline)).some((step) => step.drafted.length);
+  const values = [over(plain), drafts ? null : over(baseline)];
+  return values[0] === null || values[1] === null ? values[0] : Math.min(...values);
+}
+
 // Seconds per token of the plain lane over those of this lane, over the same number of tokens.
 function speedupOf(plain, numPlain, lane, numLane) {
   if (!plain || !lane) return null;

@@ -149,8 +149,7 @@ function numbers(lanes, counts, tokens, t) {
   let metrics = S.metrics, speedup = S.speedup;
   if (!live && !(whole && S.metrics)) {
     metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.countAt(t))]));
-    const plain = race.lane("plain"), right = lanes.right;
-    speedup = speedupOf(plain, plain?.countAt(t) ?? 0, right, counts.right);
+    speedup = raceSpeedup(race, lanes.right, (lane) => lane.countAt(t));
   }
   S.shown = { metrics, speedup };
   board.figures(metrics, speedup, S.sides);

@@ -11,7 +11,7 @@ from ..backends.torch import PLAIN, REFERENCE, TorchRace
 from ..drafters import parse
 from ..errors import RaceError, UsageError
 from ..events import Failed, LaneEvent, Prompt, Step, steps
-from ..metrics import disturbance, lane_metrics, percentile, ratio, speedup
+from ..metrics import disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
 from ..progress import Progress, silent
 from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
 from ..verdict import compare
@@ -32,7 +32,7 @@ IDENTICAL = ("identical_bits", "identical_tokens")
 @dataclass(frozen=True)
 class Sample:
     """One lane or peer on one prompt, once. `tokens_per_s` None: it decoded nothing that could be timed. `speedup_vs_plain`: seconds per token of the
-    plain lane of the same prompt and repeat over its own. `identical`: to the baseline of the same race; None for the plain lane and peers."""
+    plain lane of the same prompt and repeat over its own; for a lane that drafts, of the baseline if that was faster. `identical`: to the baseline of the same race; None for the plain lane and peers."""
 
     name: str
     kind: str
@@ -95,7 +95,7 @@ def hold(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams,
             if not same:
                 (faults if header["widths"]["exact"] else differences).append(f"{name}: {sentence}")
         done = lane_metrics(events, lane.name)
-        gain = speedup(steps(events, PLAIN), steps(events, lane.name))
+        gain = race_speedup(events, lane.name) if lane.name not in (PLAIN, REFERENCE) else speedup(steps(events, PLAIN), steps(events, lane.name))
         samples.append(Sample(lane.name, kind, name, repeat, done.num_tokens, done.tokens_per_s, gain, identical, lane.name in header["synthetic"]))
     plain_steps = [step.seconds for step in steps(events, PLAIN)]
     return Raced(
