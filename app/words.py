@@ -90,7 +90,7 @@ def cost_line(found: Sequence[Cost] | None) -> str:
     """A million tokens in each lane of the last race."""
     if found is None:
         return '<p class="page-cost">After a race: what a million tokens would cost in each lane.</p>'
-        lanes = "".join(f"<span><b>{amount(cost.dollars)}</b> {cost.lane}</span>" for cost in found)
+    lanes = "".join(f"<span><b>{amount(cost.dollars)}</b> {cost.lane}</span>" for cost in found)
     share = saving(found)
     verdict = "" if share is None else f'<span class="page-saving" data-good="{str(share >= 0).lower()}">{abs(100 * share):.1f} % {"less" if share >= 0 else "more"} than plain</span>'
     return f'<p class="page-cost">1M tokens: {lanes}{verdict}</p>'

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cost import MAX_DOLLARS, Cost, check_dollars, costs, saving
+from app.words import cost_line
 from engine.errors import UsageError
 from engine.metrics import cost_per_million, lane_metrics, ratio
 from engine.recording import events_of
@@ -28,6 +29,13 @@ def test_the_saving_is_against_the_cheapest_plain_decoding(plain, baseline, spec
     found = saving([Cost("plain", plain), Cost("baseline", baseline), Cost("speculative", speculative)])
     known = [each for each in (plain, baseline) if each is not None]
     assert found == (None if plain is None or speculative is None else 1 - ratio(speculative, min(known)))
+
+
+def test_the_line_on_the_page_says_all_of_it():
+    """Three costs under the names of their lanes, and what speculation saves."""
+    line = cost_line([Cost("plain", 4.0), Cost("baseline", 5.0), Cost("speculative", 1.0)])
+    assert [words in line for words in ("$4.00</b> plain", "$5.00</b> baseline", "$1.00</b> speculative", "75.0 % less than plain")] == [True] * 4
+    assert cost_line(None) != line
 
 
 @pytest.mark.parametrize("value", [-1, MAX_DOLLARS * 2, float("nan"), "ten", True, None])
