@@ -1,9 +1,9 @@
 """Layers with fewer operations than transformers', and the same results: what a narrow step spends outside its weights is mostly the start of one small
 operation after another.
 
-Projections of the same input become one linear (q, k, v; gate, up), a norm of eight operations becomes one or three, and queries and keys are turned
-together. Only what is known to be the same is replaced: attention of the classes listed here, norms and MLPs that agree with their replacement on
-random rows but for rounding. What differs stays as it is.
+Projections of the same input become one linear (q, k, v; gate, up; those of a linear layer), a norm of eight operations becomes one or three, and queries
+and keys are turned together. Only what is known to be the same is replaced: attention of the classes listed here, norms and MLPs that agree with their
+replacement on random rows but for rounding. What differs stays as it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention import NAME, StepState
+from .linear_attention import DeltaLayer, in_lanes, of_four, of_one
 
 ATTENTION = {"Gemma3Attention", "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"}
 """transformers' classes that do just this: project, norm queries and keys by head if they have such norms, turn halves of heads, attend, project."""
+GATED = {"Qwen3_5Attention"}
+"""Those that besides multiply what they attend to by the sigmoid of a gate, beside each query in its projection; and may turn only the first part of a head."""
 WINDOW_IN_CONFIG = {"MistralAttention"}
 MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ROWS = 3
@@ -36,6 +39,18 @@ def fuse_layers(model: nn.Module) -> int:
                 setattr(parent, name, fused)
                 num_fused += 1
     return num_fused
+
+
+def join_projections(model: nn.Module) -> None:
+    """Make one linear of the four projections of every linear layer below `model`, in place. To be done before linears are packed."""
+    for layer in model.modules():
+        if isinstance(layer, DeltaLayer) and layer.project is of_four:
+            parts = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+            linears: list[Any] = [getattr(layer, part) for part in parts]
+            if _can_join(linears):
+                layer.in_proj, layer.project = together(linears), of_one
+                for part in parts:
+                    delattr(layer, part)
 
 
 def is_stock(module: nn.Module) -> bool:
@@ -118,6 +133,8 @@ class FusedAttention(nn.Module):
     """Attention of one of the classes in ATTENTION. Queries and keys are heads of one tensor until they attend."""
 
     scales: Tensor | None
+    query_parts = 1
+    """Heads of `qkv` for each query."""
 
     def __init__(self, stock: Any, norms: Sequence[FusedNorm]) -> None:
         super().__init__()
@@ -125,7 +142,7 @@ class FusedAttention(nn.Module):
         self.qkv, self.o_proj = together(projections), stock.o_proj
         self.layer_idx, self.head_dim, self.scaling = stock.layer_idx, stock.head_dim, stock.scaling
         self.sliding_window = getattr(stock.config if type(stock).__name__ in WINDOW_IN_CONFIG else stock, "sliding_window", None)
-        counts = [linear.out_features // stock.head_dim for linear in projections]
+        counts = [linear.out_features // (stock.head_dim * parts) for linear, parts in zip(projections, (self.query_parts, 1, 1), strict=True)]
         self.num_heads, self.num_turned = counts[0], counts[0] + counts[1]
         self.eps = norms[0].eps if norms else 0.0
         self.norms = nn.ModuleList(norms)
@@ -144,16 +161,40 @@ class FusedAttention(nn.Module):
         return self.o_proj(out.flatten(2))
 
 
+class GatedAttention(FusedAttention):
+    """Attention of one of the classes in GATED, with norms of queries and keys. `qkv` gives a query and its gate in turns, then keys and values."""
+
+    query_parts = 2
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
+        """x [1, n, hidden] -> [1, n, hidden]. cos, sin [1, n, 1, first values of a head that are turned]; of the sines the first half negated."""
+        num_queries, num_kv, num_values = 2 * self.num_heads, self.num_turned - self.num_heads, cos.shape[-1]
+        assert self.scales is not None
+        heads = self.qkv(x).view(1, x.shape[1], -1, self.head_dim)
+        normed = root_mean_square(torch.cat((heads[:, :, :num_queries:2], heads[:, :, num_queries:-num_kv]), 2), None, None, self.eps)
+        turned = (normed * self.scales).to(x.dtype)
+        first = turned[..., :num_values]
+        across = first.roll(num_values // 2, -1) * sin
+        first.mul_(cos).add_(across)
+        turned = turned.transpose(1, 2)
+        query, key, value = turned[:, : self.num_heads], turned[:, self.num_heads :], heads[:, :, -num_kv:].transpose(1, 2)
+        out, _ = ALL_ATTENTION_FUNCTIONS[NAME](self, query, key, value, None, scaling=self.scaling, sliding_window=None, state=state)
+        return self.o_proj(out.flatten(2) * in_lanes(torch.sigmoid, heads[0, :, 1:num_queries:2].flatten(1)))
+
+
 @torch.inference_mode()
 def fused_attention(attention: Any) -> FusedAttention | None:
-    """One of ATTENTION whose norms, if any, are known; None for anything else."""
-    if type(attention).__name__ not in ATTENTION or not is_stock(attention) or not _can_join([attention.q_proj, attention.k_proj, attention.v_proj]):
+    """One of ATTENTION whose norms, if any, are known, or one of GATED; None for anything else."""
+    name = type(attention).__name__
+    if name not in ATTENTION | GATED or not is_stock(attention) or not _can_join([attention.q_proj, attention.k_proj, attention.v_proj]):
         return None
     norms = [fused_norm(child) for name, child in attention.named_children() if name in ("q_norm", "k_norm")]
     known = [norm for norm in norms if norm is not None and len(norm.scale) == attention.head_dim]
     if len(known) != len(norms) or len({norm.eps for norm in known}) > 1:
         return None
-    return FusedAttention(attention, known)
+    if name in ATTENTION:
+        return FusedAttention(attention, known)
+    return GatedAttention(attention, known) if known and attention.q_proj.out_features == 2 * attention.o_proj.in_features else None
 
 
 def _can_join(linears: Sequence[nn.Module]) -> bool:

@@ -1,4 +1,4 @@
-"""transformers' decoders of the usual kind as a plain loop over fused layers (`fused.py`): no decorators, keyword arguments and output objects a layer."""
+"""transformers' decoders of the usual kind, and hybrids of one kind, as a plain loop over fused layers (`fused.py`): no decorators, masks and output objects a layer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from torch import Tensor, nn
 
 from .attention import StepState
 from .errors import UnsupportedModel
-from .fused import FusedAttention, FusedMLP, FusedNorm, fuse_layers, fused_attention, fused_mlp, fused_norm, is_stock
+from .fused import FusedAttention, FusedMLP, FusedNorm, fuse_layers, fused_attention, fused_mlp, fused_norm, is_stock, join_projections
+from .linear_attention import DeltaLayer
 
 DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
 """transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm."""
+HYBRIDS = {"Qwen3_5TextModel"}
+"""Those that do the same with layers some of which are linear (`linear_attention.py`), and whose positions, three for every token, are one and the same for text."""
 ANGLES_BY_TYPE = {"Gemma3TextModel"}
 EVERY_LAYER = "layer"
-HEADS = {"Gemma3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+HEADS = {"Gemma3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3_5ForCausalLM"}
 """transformers' classes that do just this: the decoder, then `lm_head`, then, where the configuration says so, a cap on the logits."""
 PRE_NORM = ("input_layernorm", "post_attention_layernorm")
 SANDWICH = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
@@ -29,14 +32,16 @@ LAYERS = {
     "MistralDecoderLayer": PRE_NORM,
     "Qwen2DecoderLayer": PRE_NORM,
     "Qwen3DecoderLayer": PRE_NORM,
+    "Qwen3_5DecoderLayer": PRE_NORM,
     "Gemma3DecoderLayer": SANDWICH,
 }
-"""class -> its norms: before attention and before the MLP; or before and after attention, before and after the MLP."""
+"""class -> its norms: before attention and before the MLP; or before and after attention, before and after the MLP. A linear layer stands for attention."""
 
 
 def fuse(model: nn.Module) -> None:
     """Replace the model's decoder, in place, by its equal with fewer operations, or, where it is none that is known, those of its norms and MLPs that are.
-    To be done once the engine's attention is set, and before linears are packed."""
+    To be done once the engine's attention and linear layers are set, and before linears are packed."""
+    join_projections(model)
     for name, child in list(model.named_children()):
         if (fused := _decoder(child)) is not None:
             setattr(model, name, fused)
@@ -109,6 +114,10 @@ class FusedDecoder(StepDecoder):
         return Decoded(x, tuple(kept) if all_states else None)
 
 
+class HybridDecoder(FusedDecoder):
+    """One of the classes in HYBRIDS: a FusedDecoder of linear layers and GatedAttention."""
+
+
 class Angles(nn.Module):
     """Rotary angles: of a position its multiple of every frequency. Those of the first half of a head are taken backwards: what they add to its values
     is subtracted, and a sine changes its sign with its angle, a cosine does not."""
@@ -121,7 +130,7 @@ class Angles(nn.Module):
         self.scaling = scaling
 
     def forward(self, position_ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """position_ids [1, n] -> cosines and sines [1, n, 1, head_dim]."""
+        """position_ids [1, n] -> cosines and sines [1, n, 1, values of a head that are turned]."""
         turns = position_ids[:, :, None, None] * self.frequencies
         cos, sin = turns.cos(), turns.sin()
         if self.scaling != 1:
@@ -139,7 +148,8 @@ def _angles(decoder: Any, kind: str) -> Angles | None:
     angles = Angles(frequencies, float(scaling))
     positions = torch.tensor([[0, 1, 2, 77, decoder.config.max_position_embeddings - 1]], device=frequencies.device)
     x = torch.zeros(1, device=frequencies.device)
-    cos, sin = rotary(x, positions, kind) if by_type else rotary(x, positions)
+    asked = positions.expand(3, -1, -1) if type(decoder).__name__ in HYBRIDS else positions
+    cos, sin = rotary(x, asked, kind) if by_type else rotary(x, asked)
     our_cos, our_sin = (each[:, :, 0] for each in angles(positions, x.dtype))
     half = len(frequencies)
     same = cos.shape == our_cos.shape and torch.allclose(cos, our_cos, atol=1e-5) and torch.allclose(sin, torch.cat((-our_sin[..., :half], our_sin[..., half:]), -1), atol=1e-5)
@@ -149,7 +159,7 @@ def _angles(decoder: Any, kind: str) -> Angles | None:
 class FusedLayer(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); with two norms more where there are four."""
 
-    def __init__(self, attention: FusedAttention, mlp: FusedMLP, norms: Sequence[FusedNorm]) -> None:
+    def __init__(self, attention: FusedAttention | DeltaLayer, mlp: FusedMLP, norms: Sequence[FusedNorm]) -> None:
         super().__init__()
         self.self_attn, self.mlp = attention, mlp
         self.norms = nn.ModuleList(norms)
@@ -157,30 +167,32 @@ class FusedLayer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
         if len(self.norms) == len(PRE_NORM):
             before_attention, before_mlp = self.norms
-            x = x + self.self_attn(before_attention(x), cos, sin, state)
+            x = x + self.self_attn(before_attention(x), cos=cos, sin=sin, state=state)
             return x + self.mlp(before_mlp(x))
         before_attention, after_attention, before_mlp, after_mlp = self.norms
-        x = x + after_attention(self.self_attn(before_attention(x), cos, sin, state))
+        x = x + after_attention(self.self_attn(before_attention(x), cos=cos, sin=sin, state=state))
         return x + after_mlp(self.mlp(before_mlp(x)))
 
 
 @torch.inference_mode()
 def _decoder(decoder: Any) -> FusedDecoder | None:
-    if type(decoder).__name__ not in DECODERS or not is_stock(decoder):
+    name = type(decoder).__name__
+    if name not in DECODERS | HYBRIDS or not is_stock(decoder):
         return None
     layers = [_layer(layer) for layer in decoder.layers]
     known, norm = [layer for layer in layers if layer is not None], fused_norm(decoder.norm)
-    kinds = decoder.config.layer_types if type(decoder).__name__ in ANGLES_BY_TYPE else [EVERY_LAYER] * len(layers)
+    kinds = decoder.config.layer_types if name in ANGLES_BY_TYPE else [EVERY_LAYER] * len(layers)
     angles = {kind: found for kind in sorted(set(kinds)) if (found := _angles(decoder, kind)) is not None}
     if norm is None or len(known) < len(layers) or angles.keys() != set(kinds):
         return None
-    return FusedDecoder(decoder, known, norm, kinds, angles)
+    return (HybridDecoder if name in HYBRIDS else FusedDecoder)(decoder, known, norm, kinds, angles)
 
 
 def _layer(layer: Any) -> FusedLayer | None:
     names = LAYERS.get(type(layer).__name__, ())
     if not names or not is_stock(layer):
         return None
-    attention, mlp = fused_attention(layer.self_attn), fused_mlp(layer.mlp)
+    linear, mlp = getattr(layer, "linear_attn", None), fused_mlp(layer.mlp)
+    attention = linear if isinstance(linear, DeltaLayer) else fused_attention(getattr(layer, "self_attn", None))
     norms = [norm for norm in map(fused_norm, (getattr(layer, name) for name in names)) if norm is not None]
     return None if attention is None or mlp is None or len(norms) < len(names) else FusedLayer(attention, mlp, norms)

@@ -58,6 +58,12 @@ class LinearShape:
         """Channels of the convolution: queries, keys and values side by side."""
         return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
+    def parts_of(self, projected: Tensor) -> Rows:
+        """projected [n, conv_dim + (value_dim + 2) * value_heads] -> views of it: the convolution's inputs, z, b and a."""
+        heads = self.num_value_heads
+        mixed, z, b, a = projected.split([self.conv_dim, heads * self.value_dim, heads, heads], -1)
+        return mixed, z, b, a
+
     def ring_sizes(self, num_states: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes of one layer's rings: states [R, 1, 1, value_heads, key_dim, value_dim], inputs [R + kernel - 2, 1, 1, conv_dim].
         The third dimension is where the buffers of other layers count positions."""
@@ -95,8 +101,8 @@ class Places:
 
     def read(self, states: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What a layer remembers where a forward begins, copied from its rings: [value_heads, key_dim, value_dim] and [kernel - 1, conv_dim]."""
-        state = torch.where(self.begun, states.index_select(0, self.state)[0, 0, 0], 0.0)
-        return state, torch.where(self.past_known, inputs.index_select(0, self.past)[:, 0, 0], 0.0)
+        state = torch.where(self.begun, states.index_select(0, self.state).view(states.shape[3:]), 0.0)
+        return state, torch.where(self.past_known, inputs.index_select(0, self.past).flatten(1), 0.0)
 
 
 def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
@@ -126,9 +132,9 @@ def fix_linear_layers(model: PreTrainedModel) -> None:
 class DeltaLayer(nn.Module):
     """A linear layer on the engine's rings, with the projections, gates and norm of the transformers module that it replaces."""
 
+    in_proj: nn.Module
+    """All projections of the input in one, where `project` is of_one."""
     out_proj: nn.Module
-    parts: tuple[nn.Linear, ...]
-    """Projections that one linear stands for (`gpu/put.py`)."""
 
     def __init__(self, stock: Any) -> None:
         super().__init__()
@@ -164,41 +170,39 @@ class DeltaLayer(nn.Module):
             return mix_step(self, rows, places, states, inputs)
         s = self.shape
         state, past = places.read(states, inputs)
-        inputs.index_copy_(0, places.inputs, mixed[-len(places.inputs) :, None, None])
-        query, key, value = self._convolve(mixed, past).split([s.num_key_heads * s.key_dim] * 2 + [s.num_value_heads * s.value_dim], dim=-1)
-        q, k, v = self._normalized(query) / s.key_dim**0.5, self._normalized(key), value.float().reshape(-1, s.num_value_heads, s.value_dim)
+        inputs.index_copy_(0, places.inputs, mixed[-len(places.inputs) :].view(-1, 1, 1, s.conv_dim))
+        keys, values = self._convolve(mixed, past).float().split([2 * s.num_key_heads * s.key_dim, s.num_value_heads * s.value_dim], dim=-1)
+        q, k = self._normalized(keys).chunk(2, 1)
+        q, v = q / s.key_dim**0.5, values.reshape(-1, s.num_value_heads, s.value_dim)
         b, g = self._gates(b, a)
         if places.chunked:
             out, last = delta_rule_in_chunks(q, k, v, b, g, state)
             states.index_copy_(0, places.next_states, last[None, None, None])
         else:
-            out = _delta_rule(q, k, v, b, _in_lanes(torch.exp, g), state, states, places.next_states)
+            out = _delta_rule(q, k, v, b, in_lanes(torch.exp, g), state, states, places.next_states)
         normed = self.norm(out.to(mixed.dtype).reshape(-1, s.value_dim), z.reshape(-1, s.value_dim))
         return normed.reshape(len(mixed), -1)
 
     def _convolve(self, mixed: Tensor, past: Tensor) -> Tensor:
         """Per position and channel the last `kernel` inputs under their taps, and the activation: [n, conv_dim]."""
-        window = torch.cat([past, mixed]).float()
-        n = len(mixed)
-        total = window[:n] * self.taps[0]
-        for i in range(1, self.shape.kernel):
-            total = total + window[i : i + n] * self.taps[i]
-        return _in_lanes(self.activation, total.to(mixed.dtype))
+        windows = torch.cat([past, mixed]).float().unfold(0, self.shape.kernel, 1)
+        first, *others = (windows.permute(2, 0, 1) * self.taps[:, None]).unbind()
+        return in_lanes(self.activation, sum(others, start=first).to(mixed.dtype))
 
     def _normalized(self, x: Tensor) -> Tensor:
-        """[n, key_heads * key_dim] -> [n, value_heads, key_dim], float32, of length 1; a key head serves consecutive value heads."""
+        """Float32 [n, 2 * key_heads * key_dim] -> [n, 2 * value_heads, key_dim], of length 1; a key head serves consecutive value heads."""
         s = self.shape
-        heads = x.float().reshape(-1, s.num_key_heads, s.key_dim)
+        heads = x.reshape(-1, 2 * s.num_key_heads, s.key_dim)
         heads = heads * torch.rsqrt((heads * heads).sum(-1, keepdim=True) + 1e-6)
         return heads.repeat_interleave(s.num_value_heads // s.num_key_heads, dim=1)
 
     def _gates(self, b: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         """Both [n, value_heads]: how much of a token is written, from 0 to 1, and the logarithm of what the state keeps."""
-        kept = self.rate * _in_lanes(F.softplus, a.float() + self.dt_bias)
-        return _in_lanes(torch.sigmoid, b).float(), kept
+        kept = self.rate * in_lanes(F.softplus, a.float() + self.dt_bias)
+        return in_lanes(torch.sigmoid, b).float(), kept
 
 
-def _in_lanes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def in_lanes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """`function` of every number of x [n, any]."""
     size = x.shape[-1]
     return function(F.pad(x, (0, -size % LANES)).contiguous())[:, :size]
@@ -207,13 +211,14 @@ def _in_lanes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def _delta_rule(q: Tensor, k: Tensor, v: Tensor, b: Tensor, kept: Tensor, state: Tensor, states: Tensor, places: Tensor) -> Tensor:
     """Token by token from `state` [heads, key_dim, value_dim]; the state after each goes into `states` at its place. q, k [n, heads, key_dim],
     v [n, heads, value_dim], b and kept [n, heads], all float32 -> [n, heads, value_dim]."""
-    out = torch.empty_like(v)
-    for i in range(len(v)):
-        state = state * kept[i, :, None, None]
-        recalled = (state * k[i, :, :, None]).sum(1)
-        state = state + k[i, :, :, None] * ((v[i] - recalled) * b[i, :, None])[:, None]
-        states.index_copy_(0, places[i : i + 1], state[None, None, None])
-        out[i] = (state * q[i, :, :, None]).sum(1)
+    out, after = torch.empty_like(v), state.new_empty(len(v), *state.shape)
+    each = (x.unbind() for x in (q[..., None], k[..., None], v[:, :, None], b[..., None, None], kept[..., None, None], after, out))
+    for q_i, k_i, v_i, b_i, kept_i, after_i, out_i in zip(*each, strict=True):
+        state = state * kept_i
+        recalled = (state * k_i).sum(1, keepdim=True)
+        state = torch.add(state, k_i * ((v_i - recalled) * b_i), out=after_i)
+        torch.sum(state * q_i, 1, out=out_i)
+    states.index_copy_(0, places, after[:, None, None])
     return out
 
 
@@ -238,6 +243,11 @@ def delta_rule_in_chunks(q: Tensor, k: Tensor, v: Tensor, b: Tensor, g: Tensor, 
 def of_four(layer: Any, x: Tensor) -> Rows:
     """Qwen3.5: one projection each. x [1, n, hidden]."""
     return layer.in_proj_qkv(x)[0], layer.in_proj_z(x)[0], layer.in_proj_b(x)[0], layer.in_proj_a(x)[0]
+
+
+def of_one(layer: Any, x: Tensor) -> Rows:
+    """The same four out of one linear (`fused.join_projections`). x [1, n, hidden]."""
+    return layer.shape.parts_of(layer.in_proj(x)[0])
 
 
 def _of_two(layer: Any, x: Tensor) -> Rows:

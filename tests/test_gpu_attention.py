@@ -6,13 +6,15 @@ import gpu_kernels  # noqa: F401
 import pytest
 import torch
 import torch.nn.functional as F
+from linear_models import fresh as hybrid
 from tiny import CONFIGS, build
 from torch import Tensor
 
 from engine.attention import StepState
-from engine.fused import fused_attention
+from engine.fused import GatedAttention, fused_attention
 from engine.gpu import attention
-from engine.gpu.attention import attend, attend_rows, num_arrivals, place, splits_of
+from engine.gpu.attention import attend, attend_rows, num_arrivals, splits_of
+from engine.gpu.place import place
 
 SHAPES = (  # heads, kv heads, dim, columns, first position, rows, window
     (4, 1, 64, 300, 250, 5, None, torch.bfloat16),
@@ -110,15 +112,18 @@ def test_a_window_costs_the_window():
         assert (splits.slots - 1) * splits.split < length <= splits.slots * splits.split
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
-def test_placing_is_what_the_fused_attention_does(name):
-    """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with Gemma's."""
-    fused = fused_attention(build(*CONFIGS[name], dtype=torch.bfloat16).model.layers[0].self_attn)
+@pytest.mark.parametrize(("name", "turned"), [("llama", 16), ("qwen3", 16), ("gemma3", 16), ("qwen3_5", 6), ("qwen3_5", 16)])
+def test_placing_is_what_the_fused_attention_does(name, turned):
+    """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with Gemma's, with gates, of heads that are turned in
+    part."""
+    model = hybrid(name, torch.bfloat16) if name == "qwen3_5" else build(*CONFIGS[name], dtype=torch.bfloat16)
+    fused = fused_attention(next(layer.self_attn for layer in model.model.layers if hasattr(layer, "self_attn")))
+    fused.layer_idx = 0
     heads, dim, rows, length = fused.num_heads, fused.head_dim, 3, 40
     kv_heads = fused.num_turned - heads
     fused.o_proj = torch.nn.Identity()
     x = random(1, rows, fused.qkv.in_features, seed=1)
-    angles = torch.rand(rows, dim, generator=torch.Generator().manual_seed(2)) * 6
+    angles = torch.rand(rows, turned, generator=torch.Generator().manual_seed(2)) * 6
     cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
     at = torch.arange(17, 17 + rows)
     caches = [[torch.full((1, kv_heads, length, dim), 7.0, dtype=torch.bfloat16) for _ in range(2)] for _ in range(2)]
@@ -137,11 +142,17 @@ def test_placing_is_what_the_fused_attention_does(name):
     else:  # sums of another order: some values of the norm are rounded to the other side, by as much as their last place or that of a term
         assert (caches[1][0].float() - caches[0][0].float()).abs().max() <= 2**-6 * caches[0][0][:, :, at].float().abs().max()
         assert (caches[1][0] != caches[0][0]).float().mean() < 0.02
-    found = attend(query, *caches[1], at, fused.sliding_window, fused.scaling)
-    assert (found.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()
+    gated = qkv if isinstance(fused, GatedAttention) else None
+    arrivals = torch.zeros(num_arrivals(rows, heads, kv_heads), dtype=torch.int32)
+    found = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, None, gated)
+    merged = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, arrivals, gated)
+    for out in (found, merged):
+        assert (out.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()
     for row in range(rows):
         alone = [side.clone() for side in caches[1]]
         for side in alone:
             side[:, :, at[row]] = torch.nan
         assert torch.equal(place(qkv[row : row + 1], cos[row : row + 1], sin[row : row + 1], scales, fused.eps, *alone, at[row : row + 1], heads)[0], query[row])
         assert all(torch.equal(mine, every) for mine, every in zip(alone, caches[1], strict=True))
+        mine = gated if gated is None else gated[row : row + 1]
+        assert torch.equal(attend(query[row : row + 1], *caches[1], at[row : row + 1], fused.sliding_window, fused.scaling, None, mine)[0], found[row])

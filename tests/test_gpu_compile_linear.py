@@ -1,4 +1,4 @@
-"""What Triton compiles of the linears for an H100, without one: tensor cores, asynchronous copies of 16 bytes, no spills. In a process of its own, for an interpreted kernel cannot be compiled."""
+"""What Triton compiles of the linears for an H100, without one: tensor cores, asynchronous copies of 16 bytes, no spills, and what a launch that begins early does before it waits. In a process of its own, for an interpreted kernel cannot be compiled."""
 
 from __future__ import annotations
 
@@ -22,16 +22,21 @@ CASES = {  # n, k, act, added, parts, bias, which of the candidates
     "split": (1024, 4096, None, True, 0, True, 0),
     "odd": (1001, 656, None, False, 7, True, 0),
 }
+EARLY = ("o", "gate_up, weights first", "split", "odd")
+ARITHMETIC = re.compile(r"^\s*(?:@!?%p\d+ )?(\S*mma\S*|[a-z0-9]+\.\S*f(?:16|32)\S*)", re.MULTILINE)
+MACHINE_CODE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]+)", re.MULTILINE)
+WAIT, LET_BEGIN, FETCH = "ACQBULK", "PREEXIT", "LDG.E.U16.STRONG.SYS"
+MEMORY = ("LDG", "LDS", "STG", "STS", "ATOM", "RED", "UBLK", "CCTL")
 
 
-def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: bool, which: int) -> dict:
+def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: bool, which: int, early: bool = False) -> dict:
     """What the compiler says of one kernel for sm_90."""
     import triton
     from triton import knobs
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from engine.gpu.linear import linear_rows
+    from engine.gpu.linear_kernel import linear_rows
     from engine.gpu.tuning import candidates
 
     config = candidates(n, k, act is not None)[which]
@@ -42,7 +47,7 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
     kinds |= {"parts": "*fp32"} if parts else {}
     kinds |= {"partial": "*fp32", "arrivals": "*i32"} if is_split else {}
     constants = {"NUM": n, "K": k, "ACT": act, "PARTS": parts, "PARTS_BLOCK": triton.next_power_of_2(parts) if parts else 0, "SPLIT": config.split_k}
-    constants |= {"BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.num_stages, "WEIGHTS_FIRST": config.weights_first}
+    constants |= {"BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.num_stages, "WEIGHTS_FIRST": config.weights_first, "EARLY": early}
     names = linear_rows.arg_names
     source = ASTSource(
         linear_rows,
@@ -50,14 +55,18 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
         constexprs={(i,): constants.get(name) for i, name in enumerate(names) if name not in kinds},
         attrs={(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if kinds.get(name, "").startswith("*")},
     )
-    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": config.num_warps, "num_stages": config.num_stages})
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages} | ({"launch_pdl": True} if early else {})
+    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
         usage = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+        code = subprocess.run([knobs.nvidia.nvdisasm.path, file.name], capture_output=True, text=True, check=True).stdout if early else ""
     return {
         "split": is_split,
         "ptx": kernel.asm["ptx"],
+        "code": MACHINE_CODE.findall(code),
+        "launch_pdl": kernel.metadata.launch_pdl,
         "shared": kernel.metadata.shared,
         "estimate": config.shared_bytes(act is not None),
         "usage": usage,
@@ -70,7 +79,7 @@ def kernels() -> dict[str, dict]:
     return run_apart(__file__)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *(f"{name}, early" for name in EARLY)])
 def test_compiled_for_an_h100(name: str, kernels: dict[str, dict]) -> None:
     """Sums without tensor cores, loads in small pieces or waited for one by one, registers spilled to memory, more shared memory than there is: each makes a step many times slower, or impossible."""
     kernel = kernels[name]
@@ -82,7 +91,28 @@ def test_compiled_for_an_h100(name: str, kernels: dict[str, dict]) -> None:
     assert ".local" not in ptx and re.search(r"STACK:0\b", kernel["usage"]) and re.search(r"LOCAL:0\b", kernel["usage"])
     assert kernel["generic"]  # one binary for all numbers of rows
     assert kernel["split"] == ("atom.global.gpu.acq_rel" in ptx)
+    assert kernel["launch_pdl"] == ("griddepcontrol" in ptx) == ("ld.volatile" in ptx) == name.endswith("early")
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_what_begins_early_touches_weights_alone_before_it_waits(name: str, kernels: dict[str, dict]) -> None:
+    """A load of what the launch before is still writing, or a store over what it still reads, gives wrong tokens now and then; without fetches before the wait nothing is gained. In machine code, for each of the compilers may move a load."""
+    code = kernels[f"{name}, early"]["code"]
+    assert code.count(WAIT) == code.count(LET_BEGIN) == 1
+    at = code.index(WAIT)
+    fetches = [part for part in code[:at] if part.startswith(MEMORY)]
+    assert fetches and set(fetches) == {FETCH} and FETCH not in code[at:]
+    assert not any(part.startswith(("EXIT", "BRA")) for part in code[:at])  # all programs wait
+    assert at < code.index(LET_BEGIN) and any(part.startswith("LDGSTS") for part in code[at : code.index(LET_BEGIN)])
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_beginning_early_changes_no_sum(name: str, kernels: dict[str, dict]) -> None:
+    """Other arithmetic, or in another order, is other bits: a lane with it and a lane without would part."""
+    plain, early = (ARITHMETIC.findall(kernels[each]["ptx"]) for each in (name, f"{name}, early"))
+    assert len(plain) > 20 and early == plain
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: compiled(*case) for name, case in CASES.items()}))
+    early = {f"{name}, early": compiled(*CASES[name], early=True) for name in EARLY}
+    print(json.dumps({name: compiled(*case) for name, case in CASES.items()} | early))

@@ -14,10 +14,12 @@ from linear_models import equal, fresh, memory
 from tiny import LENGTH, random_ids
 from torch import Tensor, nn
 
+from engine.fused_decoder import HybridDecoder
 from engine.gpu import delta
+from engine.gpu.decoder import GpuDecoder, reason_against_decoder
 from engine.gpu.delta import fits, mix_step
 from engine.gpu.linear import GpuLinear
-from engine.gpu.put import take_out_kernels
+from engine.gpu.put import put_kernels, take_out_kernels
 from engine.linear_attention import DeltaLayer, Places, Rows, fix_linear_layers
 from engine.operators import same_bits
 from engine.prepare import prepare
@@ -146,8 +148,14 @@ def test_a_layer_that_computes_otherwise_is_left_to_torch(what):
 
 
 def test_dimensions_that_are_no_powers_of_two_are_left_to_torch():
-    """A block of registers cannot have them."""
+    """A block of registers cannot have them; and a decoder would run its linear layers as if it could."""
     assert not fits(layer_of(linear_key_head_dim=24), torch.bfloat16)
+    for more, says in (({"linear_key_head_dim": 24}, "layer 0 runs no kernels"), ({}, None)):
+        prepared = prepare(fresh("qwen3_5", torch.bfloat16, **{**SMALL, **more}), packed=False, kernels=False)
+        decoder = prepared.model.get_decoder()
+        put_kernels(prepared.model)
+        assert (says or "None") in str(reason_against_decoder(decoder))
+        assert type(prepared.model.get_decoder()) is (GpuDecoder if says is None else HybridDecoder)
 
 
 # Whole targets
@@ -156,8 +164,14 @@ def test_dimensions_that_are_no_powers_of_two_are_left_to_torch():
 @cache
 def model(kernels: bool = True) -> Prepared:
     made = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), packed=False, kernels=kernels)
-    assert made.kernels == kernels
+    assert made.kernels == kernels and type(made.model.get_decoder()) is (GpuDecoder if kernels else HybridDecoder)
     return made
+
+
+@cache
+@torch.inference_mode()
+def stock(dtype: torch.dtype, num: int) -> Tensor:
+    return fresh("qwen3_5", dtype, **SMALL)(input_ids=torch.tensor([random_ids(num, VOCAB)]), use_cache=False).logits[0].float()
 
 
 def logits_of(prepared: Prepared, ids: list[int], num_prefill: int, width: int) -> Tensor:
@@ -168,11 +182,20 @@ def logits_of(prepared: Prepared, ids: list[int], num_prefill: int, width: int) 
 
 @pytest.mark.slow
 def test_a_target_on_the_kernels_is_the_same_model():
-    """Another model than torch's path runs, or a row whose bits hang on the width of its step."""
+    """Another model than transformers' or than torch's path runs, or a row whose bits hang on the width of its step."""
     ids = random_ids(21 + 8, VOCAB)
-    theirs, ours, others = logits_of(model(False), ids, 21, 8), logits_of(model(), ids, 21, 8), logits_of(model(), ids[:-5], 21, 1)
+    by_torch, ours, others = logits_of(model(False), ids, 21, 8), logits_of(model(), ids, 21, 8), logits_of(model(), ids[:-5], 21, 1)
     assert same_bits(ours[:3], others)
-    assert float((ours.float() - theirs.float()).abs().mean()) < 0.02 * float(theirs.float().std())
+    assert float((ours.float() - by_torch.float()).abs().mean()) < 0.02 * float(by_torch.float().std())
+    decoder = model().model.get_decoder()
+    decoder.merge()
+    try:
+        merged = logits_of(model(), ids[:-7], 21, 1)
+    finally:
+        decoder.merge(False)
+    torch.testing.assert_close(merged, ours[:1], rtol=2e-2, atol=5e-2)
+    exact, rounded = (stock(dtype, len(ids))[21:] for dtype in (torch.float32, torch.bfloat16))
+    assert float((ours.float() - exact).abs().mean()) < 2 * float((rounded - exact).abs().mean())
 
 
 def test_kernels_can_be_taken_out_again():
@@ -180,6 +203,7 @@ def test_kernels_can_be_taken_out_again():
     ids = random_ids(20, VOCAB)
     prepared = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), packed=False, kernels=True)
     take_out_kernels(prepared.model)
+    assert type(prepared.model.get_decoder()) is HybridDecoder
     assert not any(isinstance(module, GpuLinear) or getattr(module, "kernels", False) for module in prepared.model.modules())
     assert same_bits(logits_of(replace(prepared, kernels=False), ids, 4, 8), logits_of(model(False), ids, 4, 8))
 

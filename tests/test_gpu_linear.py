@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.gpu import choice
 from engine.gpu.linear import Added, GpuLinear
 from engine.gpu.runtime import MOST_ROWS
 from engine.gpu.tuning import Config
@@ -88,6 +89,22 @@ def test_bits_of_a_row_are_its_own(shape: tuple) -> None:
         rows[place], others[place] = x[row], residual[row]
         found = stages(linear, following, rows, others, scale)
         assert all(same_bits(a[place], b[row]) for a, b in zip(found, expected, strict=True)), (num_rows, place)
+
+
+@each_shape
+def test_bits_do_not_depend_on_when_a_launch_begins(shape: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights asked for early from behind the end of the weights, or put where sums are. Off unless asked for: it was never timed on a GPU."""
+    monkeypatch.delenv(choice.EARLY, raising=False)
+    linear = linear_of(shape)
+    assert not linear.early
+    monkeypatch.setenv(choice.EARLY, "1")
+    early = linear_of(shape)
+    assert early.early
+    x, residual, scale = random(5, shape[1]), random(5, shape[0], seed=1), torch.ones(shape[0])
+    assert same_bits(linear(x), early(x))
+    if linear.act is None:
+        added, added_early = (each.add_to(x, residual, scale) for each in (linear, early))
+        assert same_bits(added.rows, added_early.rows) and same_bits(added.squares[:5], added_early.squares[:5])
 
 
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from head_fixtures import context, formats_target
+from head_fixtures import DFLASH, LAYERS, context, dflash_tensors, formats_target, made, save
 from native_kernels import needs_kernels, on, prepared, random
 from test_native_eagle3 import PROMPT, drafter, head_of, rows_of
 
+from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import HostEagle3Drafter
 from engine.drafters.host_picks import HostPicks
 from engine.heads.fused import Eagle3Rows
@@ -19,7 +20,7 @@ from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 pytestmark = needs_kernels
-ONLY_AVX512 = ("photofinish_choose", "photofinish_near", "photofinish_head", "photofinish_pack_bytes")
+ONLY_AVX512 = ("photofinish_choose", "photofinish_picks", "photofinish_head", "photofinish_block", "photofinish_pack_bytes")
 
 
 def test_steps_are_there_and_some_others_are_not():
@@ -56,3 +57,14 @@ def test_heads_draft_by_torch(tmp_path):
     assert isinstance(one._rows, Eagle3Rows)
     for a, b in zip(found, expected, strict=True):
         assert float((a.float() - b.float()).abs().mean()) < 0.08 * float(b.float().std())
+
+
+def test_blocks_are_drafted_by_torch(tmp_path):
+    """As above, of a DFlash head."""
+    layers = {**LAYERS, "model_type": "qwen3", "head_dim": 32}
+    folder = save(tmp_path / "head", {**DFLASH, "transformer_layer_config": layers}, dflash_tensors(layers, DFLASH))
+    with on("AVX2"):
+        one = made(f"dflash:{folder}", formats_target("bfloat16"), 4)
+        assert type(one) is DFlashDrafter and type(one.head.fc) is NativeLinear
+        one.prefill(PROMPT, torch.randn(len(PROMPT) - 1, one.head.fc.in_features).bfloat16())
+        assert len(one.propose(PROMPT, None, 4).token_ids) == 4

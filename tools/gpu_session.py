@@ -60,7 +60,7 @@ def _table(out: Path) -> None:
             for length, at in step["lengths"].items():
                 print(f"{part}, S {length}: {_line(at)}")
             print(f"exact classes {step['classes']}, unstable {step['unstable']}, Triton kernels: {step['kernels']}")
-            for name in ("attention_in_one_launch", "without_kernels"):
+            for name in ("attention_in_one_launch", "early", "without_kernels"):
                 if name in step:
                     print(f"{name}: {_line(step[name])}")
     for part in ("race", "hybrid"):

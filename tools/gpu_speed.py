@@ -84,7 +84,7 @@ def hybrid(options: argparse.Namespace) -> dict[str, Any]:
 
 def _measured(options: argparse.Namespace, loaded: Any, lengths: tuple[int, ...]) -> dict[str, Any]:
     """Step time of every width, captured, at up to 1k live tokens; share of the bandwidth that the best read kernel measured; classes of widths; and the
-    same steps by torch's own kernels."""
+    same steps with attention in one launch, by torch's own kernels, and with linears that begin early."""
     from engine.bandwidth import measured_bandwidth
     from engine.exactness import probe as probe_widths
 
@@ -104,6 +104,7 @@ def _measured(options: argparse.Namespace, loaded: Any, lengths: tuple[int, ...]
     out |= {"classes": found.classes, "unstable": found.unstable}
     print("classes", found.classes, "unstable", found.unstable, flush=True)
     if prepared.kernels:
+        from engine.gpu.choice import can_begin_early
         from engine.gpu.put import put_kernels, take_out_kernels
 
         decoder = prepared.model.get_decoder()
@@ -116,6 +117,13 @@ def _measured(options: argparse.Namespace, loaded: Any, lengths: tuple[int, ...]
         print("without Triton kernels:", flush=True)
         out["without_kernels"] = _curve(replace(prepared, kernels=False), 256 if options.small else 1280, bandwidth, options.small)
         put_kernels(prepared.model)
+        if can_begin_early(prepared.device):
+            print("linears that begin early:", flush=True)
+            try:  # last, and by itself: of all that is measured here this is the likeliest to fail, and nothing else is to be lost with it
+                out["early"] = _early(prepared, 256 if options.small else 4352, bandwidth, options.small)
+            except Exception as error:
+                out["early_failed"] = f"{type(error).__name__}: {error}"[:2000]
+                print("FAILED:", out["early_failed"], flush=True)
     return out
 
 
@@ -130,6 +138,40 @@ def _curve(prepared: Any, length: int, bandwidth: Any, small: bool) -> dict[str,
     shares = {width: bandwidth_share(step_s, num_bytes, bandwidth) for width, step_s in seconds.items()}
     print("S", length, {w: f"{1e3 * s:.3f} ms, {100 * shares[w]:.0f} %" for w, s in seconds.items()}, flush=True)
     return {"live_tokens": live, "bytes_per_step": num_bytes, "seconds": seconds, "bandwidth_share": shares}
+
+
+def _early(prepared: Any, length: int, bandwidth: Any, small: bool) -> dict[str, Any]:
+    """The curve where linears begin before the launch before them has ended, and at which widths steps have other bits then: there should be none."""
+    from engine.gpu.linear import GpuLinear
+    from engine.operators import same_bits
+
+    linears = [module for module in prepared.model.modules() if isinstance(module, GpuLinear)]
+    before, rows = [linear.early for linear in linears], {}
+    for early in (False, True):
+        for linear in linears:
+            linear.early = early
+        rows[early] = _rows(prepared, length, small)
+    curve = _curve(prepared, length, bandwidth, small)
+    for linear, early in zip(linears, before, strict=True):
+        linear.early = early
+    different = [width for width in rows[True] if not same_bits(rows[True][width], rows[False][width])]
+    print(f"!!! BITS DIFFER FROM THOSE WITHOUT at widths {different}: do not use it" if different else "bits are those without", flush=True)
+    return {**curve, "widths_with_other_bits": different}
+
+
+def _rows(prepared: Any, length: int, small: bool) -> dict[int, Any]:
+    """Logits of a few captured steps, each over those before it, at three widths."""
+    import torch
+
+    from engine.target import StaticTarget
+
+    target, out = StaticTarget(prepared, length, (1, 8, 16)), {}
+    target.warm()
+    for width in target.widths:
+        starts = range(0, (1 if small else 12) * width, width)
+        out[width] = torch.cat([target.extend([i * 7919 % 2000 + 5 for i in range(start, start + width)], width, width=width)[0].clone() for start in starts])
+        target.jump(0)
+    return out
 
 
 def profile(options: argparse.Namespace) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
 from ..heads.dflash import DFlashHead, additive, block_mask
-from ..heads.layers import masked_attention
+from ..heads.layers import masked_attention, rope_table
+from ..interfaces import Draft
+from ..native.dflash import NativeDFlashRows, reason_against_block
 from . import DrafterContext
 from .head_drafter import GoOn, HeadDrafter
 
@@ -17,10 +21,9 @@ class DFlashDrafter(HeadDrafter):
     head: DFlashHead
 
     def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
-        first = not head.spec.sample_from_anchor
-        super().__init__(head, context, head.spec.block_size - first)
+        super().__init__(head, context, most_drafts(head))
         device = context.loaded.prepared.device
-        size = self.max_k + first
+        size = block_size(head, self.max_k)
         self._start = torch.zeros(1, dtype=torch.long, device=device)
         self._rows = torch.zeros(1, dtype=torch.long, device=device)
         self._block = torch.full((1, size), head.spec.mask_token_id, dtype=torch.long, device=device)
@@ -61,3 +64,66 @@ class DFlashDrafter(HeadDrafter):
 
         out = self.head.block(self.head.embed(self._block), buffers.rope(at), attend)
         return self.head.logits(out[:, 0 if spec.sample_from_anchor else 1 :])[0]
+
+
+class HostDFlashDrafter(HeadDrafter):
+    """On the CPU, for a head that `reason_against_block` has nothing against: the same drafts but for rounding, in one compiled call each."""
+
+    head: DFlashHead
+
+    def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
+        super().__init__(head, context, most_drafts(head))
+        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
+        rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
+        self._rows = NativeDFlashRows(head, keys, values, rope, self.buffers.hidden, block_size(head, self.max_k))
+        self._last_token = 0
+        self._warm(len(context.prompt.token_ids), lambda: self._rows.draft(0, self.width, 0, self.max_k))
+
+    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
+        """See `interfaces.Drafter`: the rows of a block are all there at once, so only the choice of tokens ends. Not under a rule that weighs drafts by their logits:
+        a length that depends on what was drafted would bias it."""
+        assert not self._keep_logits
+        return self.propose(token_ids, hidden, k, go_on)
+
+    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
+        start = self._num_tokens - 1
+        first = min(self._num_rows, start)
+        rows = self._rows.draft(first, start, self._last_token, k)
+        self._num_rows = start
+        drafted: list[int] = []
+        for token_id, margin in self._picks(rows):
+            drafted.append(token_id)
+            if go_on is not None and not go_on(token_id, margin):
+                break
+        return drafted, list(rows) if self._keep_logits else []
+
+    def _picks(self, rows: Tensor) -> Iterator[tuple[int, float]]:
+        """Tokens and margins, row by row."""
+        if self._host_picks is None:
+            yield from (self._choose_with_margin(row, offset) for offset, row in enumerate(rows))
+        else:
+            picks = self._host_picks.of_rows(rows, self._num_tokens - self._num_prompt_tokens)
+            yield from ((self._token_id(index), margin) for index, margin in picks)
+
+    def _take_in(self, start: int, stop: int) -> None:
+        self._rows.absorb(start, stop)
+
+    def _keep(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
+        self._num_tokens, self._last_token = len(token_ids), token_ids[-1]
+        if hidden is not None and (num := len(hidden)):
+            self.buffers.hidden[self._num_tokens - 1 - num : self._num_tokens - 1].copy_(hidden)
+
+
+def host_dflash_drafter(head: DFlashHead, context: DrafterContext) -> HostDFlashDrafter | None:
+    """The drafter of a head that compiled kernels take."""
+    return HostDFlashDrafter(head, context) if reason_against_block(head) is None else None
+
+
+def most_drafts(head: DFlashHead) -> int:
+    """How many drafts a block of its size gives."""
+    return head.spec.block_size - (not head.spec.sample_from_anchor)
+
+
+def block_size(head: DFlashHead, k: int) -> int:
+    """Rows of a lane's blocks, the last token's included: as few as its longest draft needs, as in vLLM, however many are asked for at a step."""
+    return k + (not head.spec.sample_from_anchor)

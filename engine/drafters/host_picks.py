@@ -1,14 +1,13 @@
 """The choice of a draft's token from a row on the CPU: the race's own, and by how much it led the next best.
 
 The noise of a token is large only where its hash is small, so hashes tell which of thousands of tokens can be among the best two, and no logarithm
-is taken for the others. Integers are numpy's: it hashes 8,192 tokens in 19 us, where `sampling.uniform` takes 77 (one thread). Of bfloat16 rows compiled
-kernels tell the same in a few microseconds, where they run.
+is taken for the others. Integers are numpy's: it hashes 8,192 tokens in 19 us, where `sampling.uniform` takes 77 (one thread). From bfloat16 rows compiled
+kernels choose in some ten microseconds, where they run.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,12 +38,20 @@ class HostPicks:
     def __init__(self, params: SamplingParams, token_ids: Tensor, natively: bool = True) -> None:
         self._temperature, self._seed = np.float32(params.temperature), params.seed
         self._ids = token_ids.to(torch.int32).contiguous().numpy()
-        self._near = Near(self._ids, params) if natively and has("photofinish_near") else None
+        self._near = Near(self._ids, params) if natively and has("photofinish_picks") else None
+
+    def of_rows(self, rows: Tensor, position: int) -> list[tuple[int, float]]:
+        """Of each of rows [k, n], the first at `position`, what a call gives."""
+        if self._near is not None and rows.dtype == torch.bfloat16 and rows.is_contiguous():
+            assert rows.shape[1] == len(self._ids)
+            return self._near(rows, len(rows), position)
+        return [self(row, position + i) for i, row in enumerate(rows)]
 
     def __call__(self, row: Tensor, position: int) -> tuple[int, float]:
         """The first of the columns with the largest score, and its lead (inf where there is no other). Raises RaceError where the row is no numbers."""
         if self._near is not None and row.dtype == torch.bfloat16 and row.is_contiguous():
-            return self._near(row, position)
+            assert len(row) == len(self._ids)
+            return self._near(row, 1, position)[0]
         logits = row.float().numpy()
         if self._temperature == 0:
             return best_two(logits, None)
@@ -64,32 +71,25 @@ class HostPicks:
 
 
 class Near:
-    """The same from bfloat16 rows, what is in reach of the noise found by `picks.c`."""
+    """The same from bfloat16 rows by `picks.c`."""
 
     def __init__(self, ids: Any, params: SamplingParams) -> None:
-        self._ids, self._temperature, self._seed = ids, params.temperature, splitmix64(params.seed)
-        self._found = [np.empty(len(ids), kind) for kind in (np.int32, np.int32, np.float32)]
-        self._top = np.empty(1, np.float32)
-        self._constants = ids.ctypes.data, len(ids), params.temperature
-        self._places = [array.ctypes.data for array in (self._top, *self._found)]
-        self._find = library().photofinish_near
-        self._find.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_float, *[ctypes.c_void_p] * 4)
-        self._find.restype = ctypes.c_int64
+        self._kept_alive = ids, *(np.empty(len(ids), kind) for kind in (np.int32, np.int32, np.float32))
+        self._room = [array.ctypes.data for array in self._kept_alive[1:]]
+        self._constants = ids.ctypes.data, len(ids), params.temperature, splitmix64(params.seed)
+        self._pick = library().photofinish_picks
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self._pick.argtypes = (pointer, number, pointer, number, ctypes.c_float, ctypes.c_uint64, number, *[pointer] * 5)
+        self._pick.restype = number
+        self._best, self._leads, self._num = (ctypes.c_int64 * 1)(), (ctypes.c_float * 1)(), 1
 
-    def __call__(self, row: Tensor, position: int) -> tuple[int, float]:
-        """See `HostPicks`."""
-        assert len(row) == len(self._ids)
-        key, place, wanted = splitmix64(self._seed ^ position), row.data_ptr(), min(NUM_BEST, len(row))
-        for below in BELOW:
-            num = self._find(place, *self._constants, key & 0xFFFFFFFF, key >> 32, below, *self._places)
-            columns, hashes, scores = (array[:num] for array in self._found)
-            if math.isnan(top := self._top[0]):
-                raise RaceError(NOT_NUMBERS)
-            if self._temperature:
-                scores = noisy(scores, hashes)
-            if np.count_nonzero(scores >= top - below) >= wanted:
-                break
-        return best_two(scores, columns)
+    def __call__(self, rows: Tensor, num: int, position: int) -> list[tuple[int, float]]:
+        """Of `num` rows of bfloat16, one behind the other; see `HostPicks.of_rows`."""
+        if num > self._num:
+            self._best, self._leads, self._num = (ctypes.c_int64 * num)(), (ctypes.c_float * num)(), num
+        if self._pick(rows.data_ptr(), num, *self._constants, position, *self._room, self._best, self._leads) < num:
+            raise RaceError(NOT_NUMBERS)
+        return list(zip(self._best[:num], self._leads[:num], strict=True))
 
 
 def noisy(logits: Any, hashes: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Attention of a step's rows over the static cache as Triton kernels: `place` makes queries and fills the cache, `attend` looks.
+"""Attention of a step's rows over the static cache as Triton kernels, once `place.py` has filled it.
 
 The columns are split at fixed places, whatever the pointer, and a split is read block by block: first come sums of every split that a row sees, then a
 second launch adds those of a row in their order. What a row does not see changes none of its sums (weights of exactly 0), and what no row of a tile sees is not
@@ -36,44 +36,17 @@ UNIT = tl.constexpr(16)
 
 
 @triton.jit
-def _turned(source, cos, sin, scales, dims, inside, eps, DIM: tl.constexpr):
-    """A head [DIM] at `source`, normed by its scales [DIM] if they are given, turned by its angles, rounded wherever FusedAttention rounds."""
-    partners = tl.where(dims < DIM // 2, dims + DIM // 2, dims - DIM // 2)
-    x = tl.load(source + dims, mask=inside, other=0.0).to(tl.float32)
-    partner = tl.load(source + partners, mask=inside, other=0.0).to(tl.float32)
-    if scales is not None:
-        factor = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
-        x = rounded(rounded(x * factor, source) * tl.load(scales + dims, mask=inside, other=0.0), source)
-        partner = rounded(rounded(partner * factor, source) * tl.load(scales + partners, mask=inside, other=0.0), source)
-    along = rounded(x * tl.load(cos + dims, mask=inside, other=0.0).to(tl.float32), source)
-    across = rounded(partner * tl.load(sin + dims, mask=inside, other=0.0).to(tl.float32), source)
-    return stored(along + across, source)
-
-
-@triton.jit(do_not_specialize=["at", "length"])
-def _place(qkv, cos, sin, scales, eps, keys, values, at, query, length, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr):
-    row = tl.program_id(0)
-    head = tl.program_id(1)
-    dims = tl.arange(0, PADDED)
-    inside = dims < DIM
-    source = qkv + (row * (HEADS + 2 * KV_HEADS) + head) * DIM
-    column = tl.load(at + row)
-    if head < HEADS + KV_HEADS:
-        its_scales = scales
-        if scales is not None:
-            its_scales = scales + head * DIM
-        turned = _turned(source, cos + row * DIM, sin + row * DIM, its_scales, dims, inside, eps, DIM)
-        if head < HEADS:
-            tl.store(query + (row * HEADS + head) * DIM + dims, turned, mask=inside)
-        else:
-            tl.store(keys + ((head - HEADS).to(tl.int64) * length + column) * DIM + dims, turned, mask=inside)
-    else:
-        value = tl.load(source + dims, mask=inside, other=0.0)
-        tl.store(values + ((head - HEADS - KV_HEADS).to(tl.int64) * length + column) * DIM + dims, value, mask=inside)
+def _gated(out, gates, mask, result):
+    """Rows of attention times the sigmoids of what lies at `gates`, rounded wherever GatedAttention rounds."""
+    gate = tl.load(gates, mask=mask, other=0.0).to(tl.float32)
+    return rounded(out, result) * rounded(1.0 / (1.0 + tl.exp(-gate)), result)
 
 
 @triton.jit
-def _add_splits(outs, peaks, sums, result, pairs, exists, positions, window, dims, inside, DIM: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr):
+def _add_splits(
+    outs, peaks, sums, result, qkv, pairs, exists, positions, window, dims, inside,
+    HEADS: tl.constexpr, DIM: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+):  # fmt: skip
     """Rows of a tile over the splits that they see: `pairs` [TILE] are their places among all rows and heads."""
     lowest = tl.maximum(positions - window + 1, 0) // SPLIT
     num_live = tl.where(exists, positions // SPLIT - lowest + 1, 0)
@@ -91,13 +64,18 @@ def _add_splits(outs, peaks, sums, result, pairs, exists, positions, window, dim
         parts = tl.load(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
         out += weights[:, None] * parts
     total = tl.where(exists, total, 1.0)
-    tl.store(result + pairs[:, None] * DIM + dims[None, :], stored(out / total[:, None], result), mask=exists[:, None] & inside[None, :])
+    out = out / total[:, None]
+    written = exists[:, None] & inside[None, :]
+    if qkv is not None:
+        gates = qkv + (pairs // HEADS)[:, None] * QKV_ROW + ((2 * (pairs % HEADS) + 1) * DIM)[:, None] + dims[None, :]
+        out = _gated(out, gates, written, result)
+    tl.store(result + pairs[:, None] * DIM + dims[None, :], stored(out, result), mask=written)
 
 
 @triton.jit(do_not_specialize=["at", "arrivals", "num_rows", "length", "window", "row_stride", "head_stride"])
 def _attend(
-    query, keys, values, at, outs, peaks, sums, arrivals, result, num_rows, length, window, row_stride, head_stride, scaling,
-    GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+    query, keys, values, at, outs, peaks, sums, arrivals, result, qkv, num_rows, length, window, row_stride, head_stride, scaling,
+    GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
 ):  # fmt: skip
     """One program: a tile of rows over one split. The largest score, the sum of weights and the weighted sum of values go to the split's slot; with counters
     [tiles, kv_heads] of programs that have arrived, the last of a tile adds its splits."""
@@ -150,11 +128,14 @@ def _attend(
         num_others = (high - 1) // (COLUMNS * BLOCKS) - low // (COLUMNS * BLOCKS)
         if tl.atomic_add(counter, 1, sem="acq_rel") == num_others:
             tl.store(counter, 0)
-            _add_splits(outs, peaks, sums, result, pairs, exists, first_at + rows, window, dims, inside, DIM, COLUMNS * BLOCKS, SLOTS, PADDED_SLOTS)
+            _add_splits(outs, peaks, sums, result, qkv, pairs, exists, first_at + rows, window, dims, inside, HEADS, DIM, QKV_ROW, COLUMNS * BLOCKS, SLOTS, PADDED_SLOTS)
 
 
 @triton.jit(do_not_specialize=["at", "window"])
-def _combine(outs, peaks, sums, at, result, window, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr):
+def _combine(
+    outs, peaks, sums, at, result, qkv, window,
+    HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+):  # fmt: skip
     """One program: a row of one head, over the splits that it sees."""
     pair = tl.program_id(0)
     position = tl.load(at).to(tl.int32) + pair // HEADS
@@ -174,7 +155,10 @@ def _combine(outs, peaks, sums, at, result, window, HEADS: tl.constexpr, DIM: tl
         total += tl.sum(weights * tl.load(sums + slots, mask=live, other=0.0), 0)
         parts = tl.load(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
         out += tl.sum(weights[:, None] * parts, 0)
-    tl.store(result + pair * DIM + dims, stored(out / total, result), mask=inside)
+    out = out / total
+    if qkv is not None:
+        out = _gated(out, qkv + (pair // HEADS) * QKV_ROW + (2 * (pair % HEADS) + 1) * DIM + dims, inside, result)
+    tl.store(result + pair * DIM + dims, stored(out, result), mask=inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,30 +193,15 @@ def warps_of(padded: int) -> int:
     return max(4, padded // 32)
 
 
-def place(qkv: Tensor, cos: Tensor, sin: Tensor, scales: Tensor | None, eps: float, keys: Tensor, values: Tensor, at: Tensor, heads: int) -> Tensor:
-    """qkv [m, (heads + 2 kv_heads) * dim]; cos, sin [m, dim], of the sines the first half negated; scales [heads + kv_heads, dim] float32: of the norms of
-    queries and keys by head, if there are any; keys, values [1, kv_heads, S, dim]; at [m] int64: all contiguous and, but for scales and at, of one dtype
-    of 16 bits -> query [m, heads, dim]. Keys and values of row r are written at column at[r]. One launch; any m."""
-    _, kv_heads, length, dim = keys.shape
-    rows = len(qkv)
-    assert qkv.shape[1] == (heads + 2 * kv_heads) * dim and cos.shape == sin.shape == (rows, dim) and at.shape == (rows,) and values.shape == keys.shape
-    assert all(x.is_contiguous() and x.dtype == keys.dtype for x in (qkv, cos, sin, keys, values))
-    assert scales is None or (scales.shape == (heads + kv_heads, dim) and scales.dtype == torch.float32 and scales.is_contiguous())
-    query = qkv.new_empty(rows, heads, dim)
-    padded = triton.next_power_of_2(dim)
-    _place[(rows, heads + 2 * kv_heads)](qkv, cos, sin, scales, eps, keys, values, at, query, length, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, PADDED=padded, num_warps=1)
-    return query
-
-
-def attend(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float, arrivals: Tensor | None = None) -> Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float, arrivals: Tensor | None = None, gated: Tensor | None = None) -> Tensor:
     """query [m, heads, dim] over keys, values [1, kv_heads, S, dim] -> [m, heads * dim]. Row r, at position at[0] + r, sees columns up to its own, with a
     window the last `window` of them. keys, values, at contiguous, of query the last dimension; dim and query's strides multiples of 16. Any m, but the
     memory that it needs grows with it.
 
     Two launches; one, whose bits are its own, with `arrivals`: `num_arrivals` zeros, int32, which are zeros again afterwards. Calls that run at once need
-    their own."""
+    their own. gated: a qkv with gates, contiguous, as `place` takes it: what a row attends to is multiplied by their sigmoids."""
     rows, heads, dim = query.shape
-    return _attended(query, query.stride(0), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals).view(rows, heads * dim)
+    return _attended(query, query.stride(0), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals, gated).view(rows, heads * dim)
 
 
 def attend_rows(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None, arrivals: Tensor | None = None) -> Tensor:
@@ -247,7 +216,20 @@ def num_arrivals(rows: int, heads: int, kv_heads: int) -> int:
     return triton.cdiv(rows * (heads // kv_heads), MOST_ROWS) * kv_heads
 
 
-def _attended(query: Tensor, row_stride: int, head_stride: int, rows: int, heads: int, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float, arrivals: Tensor | None) -> Tensor:
+def _attended(
+    query: Tensor,
+    row_stride: int,
+    head_stride: int,
+    rows: int,
+    heads: int,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    window: int | None,
+    scaling: float,
+    arrivals: Tensor | None,
+    gated: Tensor | None = None,
+) -> Tensor:
     _, kv_heads, length, dim = keys.shape
     groups, unit = heads // kv_heads, UNIT.value
     row_stride = row_stride if rows > 1 else 0  # of a single row it says nothing
@@ -255,6 +237,8 @@ def _attended(query: Tensor, row_stride: int, head_stride: int, rows: int, heads
     assert keys.is_contiguous() and values.is_contiguous() and values.shape == keys.shape and query.dtype == keys.dtype == values.dtype
     assert window is None or window > 0
     assert arrivals is None or (arrivals.dtype == torch.int32 and arrivals.is_contiguous() and len(arrivals) >= num_arrivals(rows, heads, kv_heads))
+    qkv_row = 0 if gated is None else (2 * heads + 2 * kv_heads) * dim
+    assert gated is None or (gated.shape == (rows, qkv_row) and gated.is_contiguous() and gated.dtype == query.dtype)
     splits, padded = splits_of(length, kv_heads, dim, window), triton.next_power_of_2(dim)
     padded_slots = triton.next_power_of_2(splits.slots)
     reach = NO_WINDOW if window is None else window
@@ -262,9 +246,12 @@ def _attended(query: Tensor, row_stride: int, head_stride: int, rows: int, heads
     peaks, sums = outs.new_empty(rows, heads, splits.slots), outs.new_empty(rows, heads, splits.slots)
     result = query.new_empty(rows, heads, dim)
     _attend[(kv_heads, triton.cdiv(rows * groups, MOST_ROWS), splits.slots)](
-        query, keys, values, at, outs, peaks, sums, arrivals, result, rows, length, reach, row_stride // unit, head_stride // unit, scaling * math.log2(math.e),
-        GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, COLUMNS=splits.columns, BLOCKS=splits.blocks, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=warps_of(padded),
+        query, keys, values, at, outs, peaks, sums, arrivals, result, gated, rows, length, reach, row_stride // unit, head_stride // unit, scaling * math.log2(math.e),
+        GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, COLUMNS=splits.columns, BLOCKS=splits.blocks, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=warps_of(padded),
     )  # fmt: skip
     if arrivals is None:
-        _combine[(rows * heads,)](outs, peaks, sums, at, result, reach, HEADS=heads, DIM=dim, PADDED=padded, SPLIT=splits.split, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=8)
+        _combine[(rows * heads,)](
+            outs, peaks, sums, at, result, gated, reach,
+            HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.split, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=8,
+        )  # fmt: skip
     return result

@@ -19,6 +19,9 @@ MOST_ROWS = 16
 """Of a step that runs them: one tile of the tensor cores' rows. Any number up to it takes the same path, so a row's bits do not depend on the width."""
 LEAST_CAPABILITY = (8, 0)
 """Of the device: asynchronous copies and products of bfloat16."""
+EARLY = "PHOTOFINISH_EARLY"
+"""Environment: 1, and linears begin before the launch before them has ended, which no other kernel does yet, where the device can do that."""
+EARLY_CAPABILITY = (9, 0)
 
 
 def kernels_for(device: torch.device, dtype: torch.dtype) -> bool:
@@ -57,6 +60,16 @@ def _reason_against(device: torch.device) -> str | None:
         log.warning("the Triton kernels are not used", exc_info=True)
         return f"triton does not run here: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
     return None if found == [4, 2, 0] else f"a first kernel gave {found} where [4, 2, 0] is right"
+
+
+def can_begin_early(device: torch.device) -> bool:
+    """Whether a launch may begin there before the one before it has ended; on the CPU the interpreter leaves out what that takes."""
+    return device.type == "cpu" or (device.type == "cuda" and torch.cuda.get_device_capability(device) >= EARLY_CAPABILITY)
+
+
+def begins_early(device: torch.device) -> bool:
+    """Whether linears made there do so from the start."""
+    return os.environ.get(EARLY) == "1" and can_begin_early(device)
 
 
 def description(device: torch.device) -> str:

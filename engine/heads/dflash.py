@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UsageError
+from ..fused import together
 from .formats import HeadSpec
-from .layers import Attend, Layer, RMSNorm, Rope, check_fc, load_into, matrix
+from .layers import Attend, Attention, Layer, RMSNorm, Rope, check_fc, load_into, matrix, rotate
 from .vocabulary import check_vocabulary, draft_ids, embedding_of, is_whole
 
 
@@ -69,6 +70,36 @@ class DFlashHead(nn.Module):
         for index, layer in enumerate(self.layers):
             x = layer(index, x, rope, attend)
         return self.norm(x)
+
+
+class JoinedAttention(nn.Module):
+    """An `Attention` whose keys and values come out of one linear; context rows have no queries."""
+
+    def __init__(self, stock: Attention) -> None:
+        super().__init__()
+        self.dim, self.q_proj, self.o_proj = stock.dim, stock.q_proj, stock.o_proj
+        self.kv_proj = together([stock.k_proj, stock.v_proj])
+        self.q_norm, self.k_norm = stock.q_norm, stock.k_norm
+
+    def key_value(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+        """See `Attention`."""
+        key, value = self.kv_proj(x).view(*x.shape[:2], -1, self.dim).chunk(2, 2)
+        return rotate(self.k_norm(key), rope), value.transpose(1, 2)
+
+    def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Attention`."""
+        query = self.q_proj(x).view(*x.shape[:2], -1, self.dim)
+        return rotate(self.q_norm(query), rope), *self.key_value(x, rope)
+
+    def out(self, attended: Tensor) -> Tensor:
+        """See `Attention`."""
+        return self.o_proj(attended.transpose(1, 2).flatten(2))
+
+
+def join_projections(head: DFlashHead) -> None:
+    """Make one linear of every layer's k and v, in place. To be done before linears are packed."""
+    for layer in head.layers:
+        layer.self_attn = JoinedAttention(layer.self_attn)  # type: ignore[arg-type]
 
 
 def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab_size: int) -> DFlashHead:

@@ -43,14 +43,12 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):
         head.embed_tokens = None  # a copy of the target's, as most are
     fuse_layers(head)
-    if kind == "eagle3":
-        join_projections(head)
+    (join_projections if kind == "eagle3" else dflash.join_projections)(head)
     if prepared.packed:
         from ..native.eagle3 import pack_head
         from ..packing import pack
 
-        if kind == "eagle3":
-            pack_head(head)
+        pack_head(head)
         pack(head)
     return head
 

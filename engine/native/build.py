@@ -146,4 +146,5 @@ def _run(call: list[str], folder: str) -> None:
         log.warning("%s failed:\n%s", shlex.join(call), error.stderr)
         raise NoKernels(f"the C compiler {call[0]!r} failed; its messages are in the log") from error
     except subprocess.TimeoutExpired as error:
+        log.warning("%s took more than %.0f s: until it succeeds, steps are slower", shlex.join(call), COMPILE_S)
         raise NoKernels(f"the C compiler {call[0]!r} took more than {COMPILE_S:.0f} s") from error

@@ -2,6 +2,7 @@
    nothing that rounding could: where the two best scores are closer than any rounding, the row is left to `sampling.py`, whose bits are the ones that count. */
 #include "vectors.h"
 #if HAS_AVX512
+#include "hash.h"
 
 #define WIDE 32     /* columns of a vector of 16-bit numbers */
 #define GROUP 16    /* vectors whose maximum is kept */
@@ -95,14 +96,6 @@ INLINE __m512 logarithm(__m512 x) {
     return _mm512_fmadd_ps(n, all(0.693147181f), _mm512_mul_ps(sum, s));
 }
 
-INLINE __m512i mixed(__m512i x) {
-    x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
-    x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7feb352d));
-    x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
-    x = _mm512_mullo_epi32(x, _mm512_set1_epi32((int)0x846ca68b));
-    return _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
-}
-
 /* `uniform` of sampling.py, bit for bit. */
 INLINE __m512 uniform(__m512i tokens, uint64_t key) {
     __m512i x = mixed(_mm512_add_epi32(mixed(_mm512_xor_si512(tokens, _mm512_set1_epi32((int)(uint32_t)key))), _mm512_set1_epi32((int)(key >> 32))));
@@ -174,13 +167,6 @@ static Best among(const Chooser *c, uint64_t noise, const bf16 *row, const __m51
     }
     if (count) look(&b, c, noise, columns, values, count);
     return b;
-}
-
-static uint64_t splitmix64(uint64_t x) {
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
 }
 
 /* The column, or -1 where another is to decide: no numbers, an infinite maximum, scores too close. */
