@@ -66,7 +66,7 @@ def attend_rows(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scali
     _, heads, width, dim = query.shape
     rows = query.reshape(1, keys.shape[1], -1, dim)  # heads that share keys become rows: K and V are read once, never repeated
     out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scaling)
-    return out.view(1, heads, width, -1).transpose(1, 2)
+    return out.reshape(1, heads, width, -1).transpose(1, 2)  # how rows lie in memory is each kernel's own choice
 
 
 AttentionInterface.register(NAME, attend)

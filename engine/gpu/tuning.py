@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 from triton.runtime.errors import TritonError
 
 from .. import cache
+from ..graphs import ERROR_MODE
 from ..progress import Progress, silent
 from .runtime import MOST_ROWS
 
@@ -32,6 +33,7 @@ LEAST_BLOCK_K = 64
 MOST_SPLIT = 4
 NUM_SMS = 132
 """Of an H100 or H200."""
+HOPPER = (9, 0)
 ENOUGH = 0.9
 """Programs an SM: with fewer, SMs stand idle, and the inputs are split."""
 MOST_CANDIDATES = 8
@@ -62,9 +64,9 @@ class Config:
         """For n outputs."""
         return triton.cdiv(n, self.block_n) * self.split_k
 
-    def shared_bytes(self, gated: bool) -> int:
-        """At most, of shared memory for weights and rows on their way, 16 bits each."""
-        num_blocks = self.num_stages if self.weights_first else self.num_stages - 1
+    def shared_bytes(self, gated: bool, capability: tuple[int, int] = HOPPER) -> int:
+        """Of shared memory for weights and rows on their way, 16 bits each. Only Hopper multiplies straight from there, which takes a block more."""
+        num_blocks = self.num_stages if self.weights_first and capability[0] == HOPPER[0] else self.num_stages - 1
         return 2 * num_blocks * ((2 if gated else 1) * self.block_n + MOST_ROWS) * self.block_k
 
 
@@ -97,9 +99,28 @@ HEAD_PROGRAMS = 8
 """An SM has so many programs of 64 outputs or more: a head."""
 
 
-def candidates(n: int, k: int, gated: bool, num_sms: int = NUM_SMS) -> list[Config]:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Shared memory that a program may take, in bytes, and the device's compute capability."""
+
+    shared_bytes: int = 227 << 10
+    capability: tuple[int, int] = HOPPER
+
+    @staticmethod
+    def on(device: torch.device) -> Room:
+        """A device's own; of one that is not CUDA an H100's."""
+        if device.type != "cuda":
+            return Room()
+        about: Any = torch.cuda.get_device_properties(device)
+        return Room(about.shared_memory_per_block_optin, torch.cuda.get_device_capability(device))
+
+    def holds(self, config: Config, gated: bool) -> bool:
+        return config.shared_bytes(gated, self.capability) <= self.shared_bytes
+
+
+def candidates(n: int, k: int, gated: bool, num_sms: int = NUM_SMS, room: Room = Room()) -> list[Config]:
     """Configurations worth trying for n outputs (of a gated linear: n of each) and k inputs, the best guess first. Tiles that leave SMs idle are split
-    over the inputs, in as few parts as it takes; then come those with half as many."""
+    over the inputs, in as few parts as it takes; then come those with half as many. Those that the room does not hold are left out: consumer chips have 99 kB."""
 
     def leaves_idle(config: Config) -> bool:
         return config.num_programs(n) < ENOUGH * num_sms
@@ -112,7 +133,7 @@ def candidates(n: int, k: int, gated: bool, num_sms: int = NUM_SMS) -> list[Conf
         split.append(config)
     split.sort(key=lambda config: (leaves_idle(config), config.split_k))
     halved = [replace(config, split_k=config.split_k // 2) for config in split if config.split_k > 1]
-    return list(dict.fromkeys(split + halved))[:MOST_CANDIDATES]
+    return [config for config in dict.fromkeys(split + halved) if room.holds(config, gated)][:MOST_CANDIDATES]
 
 
 def _block_k(most: int, k: int) -> int:
@@ -164,7 +185,8 @@ def _key(linear: GpuLinear) -> dict:
 
 
 def _candidates_of(linear: GpuLinear) -> list[Config]:
-    return candidates(linear.out_features, linear.in_features, linear.act is not None, num_sms_of(linear.weight.device))
+    device = linear.weight.device
+    return candidates(linear.out_features, linear.in_features, linear.act is not None, num_sms_of(device), Room.on(device))
 
 
 def _cached(linear: GpuLinear, find: Callable[[], Config | None]) -> Config:
@@ -223,13 +245,13 @@ def _num_bytes(linear: GpuLinear) -> int:
 @torch.inference_mode()
 def _replay_seconds(call: Callable[[], object], other: torch.Tensor | None, device: torch.device) -> float:
     with torch.cuda.device(device):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+        stream.wait_stream(current)
         with torch.cuda.stream(stream):
             call()  # compiles
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.stream(current), torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE):  # as in graphs.py
             call()
         seconds = []
         for _ in range(REPEATS):

@@ -126,7 +126,7 @@ def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) 
     heads, n = query.shape[1], query.shape[2]
     groups = heads // keys.shape[1]
     rows = query.reshape(1, keys.shape[1], groups * n, -1)  # heads that share keys become rows
-    return F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask.repeat(groups, 1)).view(1, heads, n, -1)
+    return F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask.repeat(groups, 1)).reshape(1, heads, n, -1)
 
 
 def matrix(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:

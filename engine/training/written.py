@@ -45,7 +45,7 @@ def grouped_attention(module: nn.Module, query: Tensor, key: Tensor, value: Tens
     groups = heads // key.shape[1]
     rows = query.reshape(size, key.shape[1], groups * n, dim)
     out = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask.repeat(1, 1, groups, 1), scale=scaling)
-    return out.view(size, heads, n, dim).transpose(1, 2).contiguous(), None
+    return out.reshape(size, heads, n, dim).transpose(1, 2).contiguous(), None
 
 
 def whole_mask(*args: Any, **kwargs: Any) -> Tensor:

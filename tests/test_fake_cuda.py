@@ -1,0 +1,286 @@
+"""What a GPU would refuse, found without one: the engine's code for CUDA on a device that only says it is one (`fake_cuda.py`)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import fake_cuda as fake
+import gpu_kernels  # noqa: F401  first: it switches the interpreter on
+import linear_models
+import pytest
+import tiny
+import torch
+from fake_cuda import CUDA, CudaTensor, fake_cuda, on_cuda
+from fakes import Empty, Ends, Oracle, Random, tokens_of
+from head_fixtures import FIXTURES, HEADS
+from tiny import LENGTH, TRAINED, random_ids
+
+from engine import bandwidth, exactness
+from engine.accept import Coupled
+from engine.backends import torch as backend
+from engine.backends.torch import TorchRace
+from engine.cache import ENVIRONMENT_VARIABLE
+from engine.decode import decode
+from engine.drafters import DrafterContext, make
+from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter
+from engine.errors import RaceError
+from engine.events import Failed, Prompt, Step
+from engine.gpu.choice import SWITCH, kernels_for, reason_against
+from engine.graphs import FixedCall, GraphPool
+from engine.loading import LoadedModel, load
+from engine.prepare import prepare
+from engine.progress import silent
+from engine.sampling import Sampler
+from engine.spec import LaneSpec, RaceSpec, SamplingParams
+from engine.target import Prepared, StaticTarget
+
+WIDTHS = (1, 4)
+STEPS = [("llama", torch.bfloat16), ("gemma3", torch.float16), ("qwen3", torch.bfloat16), ("qwen3_5", torch.bfloat16)]
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0.0, max_new_tokens=5),
+    "temperature": SamplingParams(temperature=0.8, seed=3, max_new_tokens=5),
+    "top-k and top-p": SamplingParams(temperature=0.8, top_k=20, top_p=0.9, seed=3, max_new_tokens=5),
+}
+
+
+def fresh(name: str, dtype: torch.dtype) -> Any:
+    """A tiny model, on the CPU as yet."""
+    return (linear_models if name in linear_models.NAMES else tiny).fresh(name, dtype)
+
+
+def ready(model: Any) -> Prepared:
+    """The same on the device, made ready there."""
+    return prepare(on_cuda(model))  # type: ignore[arg-type]
+
+
+def lane(model: Prepared, drafter: Any, params: SamplingParams, **more: Any) -> list[Any]:
+    """The events of an audited lane, whose steps are captured."""
+    target = StaticTarget(model, LENGTH, WIDTHS, **more)
+    rule = Coupled(Sampler(params, model.vocab_size, model.device))
+    target.warm(random_ids(20, model.vocab_size), rule)
+    return list(decode(target, drafter, rule, random_ids(21, model.vocab_size), Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True))
+
+
+# The device itself
+
+
+def _there() -> Any:
+    return torch.arange(6, device=CUDA)
+
+
+FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a constant on the CPU": (lambda x: x + torch.ones(6), "same device"),
+    "a number on the CPU": (lambda x: x + torch.tensor(2), "a number on the host"),
+    "an index on the CPU": (lambda x: x[torch.tensor([1])], "an index on the host"),
+    "item": (lambda x: x[0].item(), "(item|_local_scalar_dense)"),
+    "a branch": (lambda x: x if x[0] > 0 else -x, "capturing"),
+    "a Python number": (lambda x: x * int(x[1]), "(item|_local_scalar_dense)"),
+    "tolist": (lambda x: x.tolist(), "copy between host and device"),
+    "a new tensor of a list": (lambda x: x + torch.tensor([1] * 6, device=CUDA), "copy between host and device"),
+    "a write from the CPU": (lambda x: x.copy_(torch.zeros(6)), "copy between host and device"),
+    "a bool index": (lambda x: x[x > 2], "a mask"),
+    "nonzero": (lambda x: x.nonzero(), "nonzero"),
+    "equal": (lambda x: torch.equal(x, x), "equal"),
+    "random numbers": (lambda x: x + torch.randn(6, device=CUDA), "random numbers"),
+    "synchronize": (lambda x: torch.cuda.synchronize(), "synchronize"),
+    "numpy": (lambda x: x.numpy(), "can't convert cuda:0"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name):
+    """The tests below would find nothing, since the device lets it pass."""
+    function, words = FAULTS[name]
+    with fake_cuda():
+        x = _there()
+        with pytest.raises(RaceError, match=f"^a call could not be captured as a CUDA graph: .*{words}"), torch.inference_mode():
+            FixedCall(lambda: function(x), CUDA, name="a call")()
+
+
+def test_a_fault_planted_in_a_step_is_found(monkeypatch):
+    """The same, deep inside a model."""
+    monkeypatch.setenv(SWITCH, "0")
+    model = fresh("llama", torch.bfloat16)
+    with fake_cuda():
+        model = ready(model)
+        head = model.model.lm_head
+        forward = type(head).forward
+        for fault, words in ((lambda out: out * torch.ones(out.shape[-1]), "same device"), (lambda out: out * float(out[0, 0, 0] * 0 + 1), "(item|_local_scalar_dense)")):
+            monkeypatch.setattr(head, "forward", lambda x, fault=fault: fault(forward(head, x)))
+            with pytest.raises(RaceError, match=f"^the step of width 4 could not be captured.*{words}"):
+                StaticTarget(model, LENGTH, (4,)).warm()
+
+
+def test_a_graph_repeats_what_was_recorded():
+    """What is built on it would be no test of captured steps: a replay reads buffers as they are now, and hears nothing of Python's variables."""
+    with fake_cuda() as device, torch.inference_mode():
+        place, heard = torch.zeros(3, dtype=torch.long, device=CUDA), []
+        call = FixedCall(lambda: (heard.append(1), (place[1:2] + torch.arange(2, device=CUDA)) * len(heard))[1], CUDA)
+        assert call().tolist() == [0, 4] and len(heard) == 4  # after three warm-ups
+        place[1] = 5
+        out = call()
+        assert isinstance(out, CudaTensor) and out.tolist() == [20, 24] and len(heard) == 4
+        assert call() is out and device.graphs[-1].num_replays == 3
+
+
+# Steps
+
+
+@pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
+def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
+    """The first step on a GPU would end in an error: a tensor left on the CPU, a question to the host in a capture, memory laid out otherwise than on a CPU."""
+    monkeypatch.setenv(SWITCH, "0")
+    model = fresh(name, dtype)
+    with fake_cuda() as device:
+        model = ready(model)
+        assert not model.kernels
+        for which in ("greedy", "temperature"):
+            params = SAMPLINGS[which]
+            plain = lane(model, Empty(), params)
+            truth = tokens_of(plain[1:-1])
+            assert len(truth) == 5 and plain[-1].reason == "length"
+            before, num_graphs = device.waits, len(device.graphs)
+            events = lane(model, Oracle(truth), params)
+            steps = [e for e in events if isinstance(e, Step)]
+            assert tokens_of(steps) == truth and len(steps) == 2 and steps[0].num_accepted == 3
+            assert len(device.graphs) - num_graphs == 1 + len(WIDTHS), "the pool's own, and one a width, all before the first step"
+            assert device.waits - before <= 4 + 4 * len(steps), "of a step its two ends, what is read, and the audit's checksums"
+            assert tokens_of([e for e in lane(model, Random(1, truth, model.vocab_size), params) if isinstance(e, Step)]) == truth
+
+
+def test_rows_are_judged_on_the_host_where_they_must_be(monkeypatch):
+    """Top-k and top-p would fail on CUDA alone."""
+    monkeypatch.setenv(SWITCH, "0")
+    model = fresh("llama", torch.bfloat16)
+    with fake_cuda():
+        model = ready(model)
+        truth = tokens_of(lane(model, Empty(), SAMPLINGS["top-k and top-p"])[1:-1])
+        assert len(truth) == 5
+        assert tokens_of(lane(model, Oracle(truth), SAMPLINGS["top-k and top-p"])[1:-1]) == truth
+
+
+@pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
+def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
+    """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
+    from engine import prepare as module
+    from engine.gpu import tuning
+
+    monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
+    monkeypatch.setattr(tuning, "COLD_BYTES", 1 << 10)
+    monkeypatch.setattr(tuning, "REPEATS", 2)
+    model = fresh(name, dtype)
+    with fake_cuda() as device:
+        model = ready(model)
+        assert model.kernels
+        device.launched.clear()
+        events = lane(model, Empty(), SAMPLINGS["temperature"])
+        assert events[-1].reason == "length" and {"linear_rows", "_attend", "_best_of_blocks"} <= set(device.launched)
+        assert (name == "qwen3_5") == ("_delta_step" in device.launched)
+        graph = device.graphs[-1]
+        assert graph.num_replays and "linear_rows" in graph.names and not [n for n in graph.names if "linear.default" in n or "attention" in n]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_first_kernel_is_tried_and_tokens_are_chosen_by_kernels(temperature):
+    """Every load would go back to torch's kernels; or tokens be chosen by keys of other rows, or from a row before it was written."""
+    with fake_cuda(run_kernels=True) as device, torch.inference_mode():
+        assert kernels_for(CUDA, torch.bfloat16) and device.launched == ["_best_of_blocks", "_best_of_rows"]
+        sampler = Sampler(SamplingParams(temperature=temperature, seed=5), 300, CUDA)
+        rows, keys = torch.zeros(3, 300, device=CUDA), sampler.keys(9)
+        call = FixedCall(lambda: sampler.pick_rows(rows, keys.index_select(0, torch.arange(4, 7, device=CUDA))), CUDA)
+        call()
+        for seed in range(3):
+            rows.copy_(torch.randn(3, 300, generator=torch.Generator().manual_seed(seed)))
+            assert call().tolist() == [sampler(row, 4 + place) for place, row in enumerate(rows.unbind())]
+
+
+def test_an_older_chip_is_told_why(monkeypatch):
+    """It would compile what cannot run there, or say nothing of why steps are slower."""
+    monkeypatch.setattr(fake, "CAPABILITY", (7, 5))
+    with fake_cuda(run_kernels=True) as device:
+        assert not kernels_for(CUDA, torch.float16) and not device.launched
+        assert reason_against(CUDA) == "the device has compute capability 7.5; they need 8.0"
+
+
+# Drafters, races, measurements
+
+
+@cache
+def read(folder: str) -> LoadedModel:
+    """A model on the CPU; copies of it go to the device."""
+    return load(folder, "bfloat16", "cpu")
+
+
+def trained() -> LoadedModel:
+    """The trained fixture on the device."""
+    target = read(str(TRAINED))
+    return replace(target, model=on_cuda(copy.deepcopy(target.model)), info=replace(target.info, device="cuda:0"))
+
+
+PROMPT = tuple(json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"])
+LANES = {"eagle3": f"eagle3:{HEADS['eagle3']}", "dflash": f"dflash:{HEADS['dflash']}", "draft_model": f"draft_model:{TRAINED.parent / 'draft'}", "ngram": "ngram"}
+
+
+@pytest.mark.parametrize("kind", LANES)
+def test_drafts_are_captured(kind, monkeypatch):
+    """The first race with this drafter on a GPU would end in an error, or each of its tokens wait for the host."""
+    monkeypatch.setenv(SWITCH, "0")
+    draft_model = replace(read(str(TRAINED.parent / "draft")), model=copy.deepcopy(read(str(TRAINED.parent / "draft")).model))
+    with fake_cuda() as device:
+        loaded = trained()
+        on_cuda(draft_model.model)
+        monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: draft_model)
+        for params in SAMPLINGS.values():
+            params = replace(params, max_new_tokens=10)
+            rule = Coupled(Sampler(params, loaded.prepared.vocab_size, CUDA))
+            pool = GraphPool(CUDA)
+            drafter = make(LANES[kind], DrafterContext(loaded, params, 3, LENGTH, rule.sample, Prompt("", PROMPT), None, silent, pool=pool))
+            assert isinstance(drafter, DeviceEagle3Drafter | DeviceDFlashDrafter) == (kind in HEADS and params.top_p == 1)
+            target = StaticTarget(loaded.prepared, LENGTH, WIDTHS, drafter.hidden_layers, pool=pool)
+            target.warm(PROMPT[:-1], rule)
+            num_graphs = len(device.graphs)
+            events = list(decode(target, drafter, rule, PROMPT, Ends(10), 10, 3))
+            assert not isinstance(events[-1], Failed) and any(e.drafted for e in events[1:-1])
+            assert len(device.graphs) == num_graphs, "all was captured before the first step"
+            before = device.waits
+            assert len(drafter.propose((*PROMPT, *tokens_of(events[1:-1])), None, 3).token_ids) <= 3
+            if isinstance(drafter, DeviceEagle3Drafter | DeviceDFlashDrafter):
+                assert device.waits - before <= 2, "the new tokens go there, the draft comes back"
+            if hasattr(drafter, "propose_while"):
+                drafter.propose_while((*PROMPT, *tokens_of(events[1:-1])), None, 3, lambda token, margin: margin > 0.5)
+
+
+def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
+    """The probe, the times of widths, the bandwidth, the header or the verdict would fail on CUDA alone."""
+    monkeypatch.setenv(SWITCH, "0")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(exactness, "MIN_ROWS", 4)
+    monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 4))
+    monkeypatch.setattr(backend, "ROUNDS", 1)
+    with fake_cuda():
+        loaded = trained()
+        lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline", width=4), LaneSpec("drafted", drafter="ngram", k=3, width=4))
+        race = TorchRace(loaded, RaceSpec(lanes, SamplingParams(temperature=0.7, max_new_tokens=8), audit=True), Prompt("", PROMPT))
+        events = list(race.events())
+        assert not [e for e in events if isinstance(e.event, Failed)]
+        assert race.result()["verdict"]["kind"] == "identical_bits"
+        header = race.header()
+        assert header["device"] == {"type": "cuda", "name": "a pretended GPU", "threads": torch.get_num_threads()}
+        assert header["roofline"]["bandwidth_bytes_per_s"] > 0
+
+
+def test_the_bandwidth_of_a_device_is_measured(monkeypatch):
+    """The roofline would be missing from every race on CUDA, or every race fail at it."""
+    monkeypatch.setattr(bandwidth, "SECONDS", 60)
+    monkeypatch.setattr(bandwidth, "ROUNDS", 1)
+    with fake_cuda():
+        bandwidth._measured.cache_clear()
+        found = bandwidth.measured_bandwidth(CUDA)
+        bandwidth._measured.cache_clear()
+    assert {name for name, _ in found.samples} >= {"a matrix-vector product of bfloat16", "a sum of float32"}
+    assert found.num_bytes == 64 << 20 and found.bytes_per_s == pytest.approx(found.num_bytes * 4 / 1e-3)
