@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -111,8 +112,8 @@ def main() -> int:
     options.model = model
     about = {"device": environment.device(torch.device(options.device)), "versions": environment.versions(), "commit": environment.commit(), "small": options.small}
     if options.device == "cuda":
-        query = "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,memory.total"
-        about["nvidia_smi"] = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,memory.total", "--format=csv,noheader"]
+        about["nvidia_smi"] = subprocess.run(query, capture_output=True, text=True).stdout.strip() if shutil.which(query[0]) else ""
     print(about, flush=True)
     failed = 0
     for part in options.parts:
