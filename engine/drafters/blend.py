@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import add
 from typing import Any
 
 from ..interfaces import Draft
@@ -71,6 +72,7 @@ class Blend:
         self._alone, self._same, self._despite = ({like: Rate(beliefs[i], WEIGHT) for like, beliefs in FIRST.items()} for i in range(3))
         self._both = {kind: Rate(belief, WEIGHT) for kind, belief in SAME.items()}
         self._later = {kind: Rate(belief, WEIGHT) for kind, belief in LATER.items()}
+        self._nothing = _Lookup(Copy(), 0, self._later)
         self._sure, self._by_place = MarginRates(), AcceptanceRates(PRIOR)
         self.limit = 0
         self.spent_s = self._rate = 0.0
@@ -87,6 +89,8 @@ class Blend:
         self._draft: list[int] = []
         self._reached = 1.0
         self._chances = list(islice(self._by_place.chances(), self.limit))
+        self._draft_s = [self.draft_s(num) if num else 0.0 for num in range(self.limit + 1)]
+        self._whole_s = list(map(add, self._draft_s, self._step_s))
         self._lookup = self._look()
 
     def best(self, rate: float) -> tuple[float, int]:
@@ -105,7 +109,7 @@ class Blend:
             self._head.propose_while(token_ids, self._rows(hidden), self.limit if rate else 1, self._go_on)
             if self._asked:
                 self.draft_s.add(len(self._asked), self._clock() - started)
-            self.spent_s = self._time(len(self._asked))
+            self.spent_s = self.draft_s(len(self._asked)) if self._asked else 0.0
         return Draft(tuple(self._draft))
 
     def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
@@ -130,8 +134,9 @@ class Blend:
 
     def _look(self) -> _Lookup:
         size = self._k - len(self._draft)
-        copy = self._copies.look(self._token_ids, self._draft, size) if self._copies and size > 0 else Copy()
-        return _Lookup(copy, size, self._later)
+        if not self._copies or size <= 0:
+            return self._nothing
+        return _Lookup(self._copies.look(self._token_ids, self._draft, size), size, self._later)
 
     def _copied(self, first: float | None = None) -> tuple[float, int]:
         """(worth of the copy from here on, its best length); first: the chance of its first token where it is known better."""
@@ -143,8 +148,8 @@ class Blend:
 
     def _more(self, num: int, reached: float, num_paid: int) -> float:
         """What the head's tokens are worth after the first `num`, of which `num_paid` have been asked for."""
-        base = self._time(num_paid) + self._step_s[num]
-        costs = [self._time(m) + self._step_s[m] - base for m in range(num + 1, self.limit + 1)]
+        base = self._draft_s[num_paid] + self._step_s[num]
+        costs = [whole_s - base for whole_s in self._whole_s[num + 1 :]]
         return best_length(self._chances[num:], reached, costs, self._rate)[0]
 
     def _worth_asking(self) -> float:
@@ -157,7 +162,7 @@ class Blend:
         like = self._lookup.like
         same = self._same[like]()
         otherwise = max(self._copied(self._despite[like]())[0], self._more(num, self._reached, num + 1))
-        return same * self._copied(self._both[self._lookup.kind]())[0] + (1 - same) * otherwise - self._rate * (self._time(num + 1) - self._time(num))
+        return same * self._copied(self._both[self._lookup.kind]())[0] + (1 - same) * otherwise - self._rate * (self._draft_s[num + 1] - self._draft_s[num])
 
     def _ask_next(self) -> bool:
         worth = self._worth_asking()
@@ -202,9 +207,6 @@ class Blend:
         ids = self._lookup.token_ids
         self._judged += zip(ids, (first, *((rate.add,) for rate in self._lookup.later)), strict=False)
         self._draft += ids[:num]
-
-    def _time(self, num: int) -> float:
-        return self.draft_s(num) if num else 0.0
 
     def _rows(self, hidden: Any) -> Any:
         return hidden if self._head.hidden_layers else None
