@@ -109,6 +109,10 @@ class Handlers:
             raise _refusal(error) from error
         return cost_line(costs(view.events, price) if view else None)
 
+    def before(self) -> tuple[Any, ...]:
+        """A race begins: its cost is not known yet, and charts of another one do not belong under it."""
+        return cost_line(None), gr.update(visible=False)
+
     def after(self, dollars: object, request: gr.Request) -> tuple[Any, ...]:
         """What appears when a race is over: the cost line, whether there are charts, then figure and sentence of each."""
         view = self._last(request)

@@ -71,6 +71,7 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         panel, controls, pair_hint = _settings(catalogue, prompt)
 
         result = [cost, row, *drawn]
+        start.click(handlers.before, None, [cost, row], queue=False, **PRIVATE)
         held = start.click(handlers.race, controls.all(), race, api_name="race", trigger_mode="once", preprocess=False, **FOREVER)
         held.then(handlers.after, dollars, result, **PRIVATE).then(handlers.model_now, None, model, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)

@@ -94,6 +94,18 @@ def test_a_live_race_to_its_verdict(page) -> None:
     assert page.locator(".page-cost b").count() == 3 and "$" in page.locator(".page-cost b").first.inner_text()
 
 
+def test_nothing_of_another_race_stands_under_a_live_one(page) -> None:
+    """Charts and costs of the recorded race would be taken for those of the race above them."""
+    page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
+    _set(page, "Length", "1000")
+    _race(page, "running")
+    page.wait_for_selector("#page-charts", state="hidden", timeout=10_000)
+    assert page.locator(".page-cost b").count() == 0
+    page.click("#page-stop-button")
+    page.wait_for_selector("#page-charts", state="visible", timeout=30_000)
+    page.wait_for_selector(".page-cost b", timeout=10_000)
+
+
 def test_the_price_changes_the_cost(page) -> None:
     """Cost is a line of its own: it must follow the price without another race."""
     _race(page)
