@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from engine.native.build import has_kernels, library
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "tests/fixtures/trained/target"
@@ -56,7 +59,13 @@ def free_port() -> int:
 
 @contextmanager
 def served(cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None) -> Iterator[Server]:
-    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes."""
+    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes. Compiled kernels are put into the
+    cache, if there are any: compiling them once more in every fresh one is half a minute of both cores, and tests/test_native_build.py's business."""
+    if has_kernels():
+        kernels = Path(library()._name)
+        (cache / "native").mkdir(exist_ok=True)
+        if not (copy := cache / "native" / kernels.name).exists():
+            shutil.copy(kernels, copy)
     port = free_port()
     environment = {**os.environ, "PHOTOFINISH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
     command = [sys.executable, *script, "--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]

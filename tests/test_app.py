@@ -60,7 +60,7 @@ def test_two_visitors_take_turns(server) -> None:
     second = Watched(server.visitor("second"))
     assert "1 race is before yours" in _at(second, "waiting")["status"]["text"]
     second.until("finished")
-    assert first.until("finished") <= second.until("preparing") + 0.2
+    assert first.until("finished") <= second.until("preparing") + 0.5  # its last frame holds the whole race, and is made when the device is free again
     assert second.until("preparing") - first.until("finished") < 1.5
 
 
