@@ -3,8 +3,7 @@
 #include <omp.h>
 #include "attention.h"
 #if HAS_AVX512
-#include "bytes.h"
-#include "rows.h"
+#include "halves.h"
 
 /* window 0: none. causal: a row of the block does not look at those behind it. */
 typedef struct {
@@ -115,18 +114,8 @@ int photofinish_block(const Block *b, bf16 *const *cache, const float *cos, cons
             const Attention attention = {keys, values, b->heads, b->kv, dim, S, 0, left, 0, b->scale};
             attend_block(b, layer, &attention, start, rows, from, s.query, s.mixed, scores, id, num);
 #pragma omp barrier
-            product(&layer->o, AS_IS, s.mixed, left, s.added, id, num);
-#pragma omp barrier
-            bf16 *needed = stream + from * size;
-            for (int64_t row = 0; row < left; row++) {
-                add(needed + row * size, s.added + row * size, size);
-                norm(needed + row * size, layer->inner_norm, b->eps, size, normed + row * size);
-            }
-            product(&layer->gate_up, (int)b->act, normed, left, s.inner, id, num);
-#pragma omp barrier
-            product(&layer->down, AS_IS, s.inner, left, s.more, id, num);
-#pragma omp barrier
-            for (int64_t row = 0; row < left; row++) add(needed + row * size, s.more + row * size, size);
+            const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)b->act, b->eps};
+            finish_layer(&half, s.mixed, left, size, s.added, s.inner, s.more, normed, stream + from * size, id, num);
         }
         for (int64_t row = 0; row < wanted; row++) norm(stream + (first + row) * size, b->norm, b->eps, size, normed + row * size);
         if (id == 0) memcpy(last, normed, 2 * wanted * size);

@@ -3,8 +3,7 @@
 #include <omp.h>
 #include "attention.h"
 #if HAS_AVX512
-#include "bytes.h"
-#include "rows.h"
+#include "halves.h"
 
 typedef struct {
     Linear qkv, o, gate_up, down;
@@ -109,18 +108,8 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
             const Attention attention = {keys, values, h->heads, h->kv, dim, S, layer->window, left, at + first, h->scale};
             attend_all(&attention, s.qkv + first * width, width, s.mixed, scores, id, num);
 #pragma omp barrier
-            product(&layer->o, AS_IS, s.mixed, left, s.added, id, num);
-#pragma omp barrier
-            bf16 *needed = stream + first * size;
-            for (int64_t row = 0; row < left; row++) {
-                add(needed + row * size, s.added + row * size, size);
-                norm(needed + row * size, layer->inner_norm, h->eps, size, normed + row * size);
-            }
-            product(&layer->gate_up, (int)h->act, normed, left, s.inner, id, num);
-#pragma omp barrier
-            product(&layer->down, AS_IS, s.inner, left, s.more, id, num);
-#pragma omp barrier
-            for (int64_t row = 0; row < left; row++) add(needed + row * size, s.more + row * size, size);
+            const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)h->act, h->eps};
+            finish_layer(&half, s.mixed, left, size, s.added, s.inner, s.more, normed, stream + first * size, id, num);
         }
         if (fed) {
             norm(stream + (rows - 1) * size, h->norm, h->eps, size, normed);
