@@ -31,12 +31,19 @@ class Buffers:
     hidden_layers: tuple[int, ...]
     num_states: int = 0
     """Of a linear layer's ring."""
+    hidden: Tensor | None = None
+    """Where a step's hidden states [widest step, layers * dim] are put. A drafter reads them one step later, when the lanes that share this lane's graph
+    memory have run: so they are no output of a graph. None: every call makes its own."""
 
     def forward(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
         """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
-        The logits are those of the model's own forward, with whatever it does to them."""
+        The logits are those of the model's own forward, with whatever it does to them. With logits it is a step: its hidden states are in `hidden`
+        and valid until the next one. Without, it is a prefill: they are the caller's."""
         logits, states = self._run(ids, want_logits, seen) if self._native is None else self._native(ids, int(self.pointer), want_logits, bool(self.hidden_layers), seen)
-        return logits, None if states is None else torch.cat([states[layer] for layer in self.hidden_layers], dim=-1)
+        if states is None:
+            return logits, None
+        place = self.hidden[: ids.shape[1]] if want_logits and self.hidden is not None else None
+        return logits, torch.cat([states[layer] for layer in self.hidden_layers], dim=-1, out=place)
 
     @cached_property
     def _native(self) -> NativeForward | None:

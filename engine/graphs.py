@@ -45,8 +45,9 @@ class FixedCall(Generic[T]):
     """`call()` runs `function()`, which takes no arguments, reads buffers that stay in place and never asks the host for anything.
 
     On CUDA the first call warms up on a side stream and captures; later calls replay. So `function` must give the same however often it is run over
-    the same buffers, or be called first where that does not matter. The returned tensors are the graph's own: they are overwritten by the next
-    call, and by no other graph. `name` is what an error calls it. Raises RaceError where it cannot be captured."""
+    the same buffers, or be called first where that does not matter. The returned tensors are valid until any call of the same pool runs again, of this
+    lane or another: what is read later belongs in a buffer that `function` writes to. `name` is what an error calls it. Raises RaceError where it
+    cannot be captured."""
 
     def __init__(self, function: Callable[[], T], device: torch.device, pool: GraphPool | None = None, name: str = "a fixed call") -> None:
         self._function, self._device, self._name = function, device, name

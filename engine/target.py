@@ -87,7 +87,9 @@ class StaticTarget:
         self._input = StepInput(max(self.widths), device)
         self._pointer = self._input.pointer
         self._ids = {width: self._input.ids(width) for width in self.widths}
-        self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers, num_states)
+        num_features = len(self.hidden_layers) * prepared.shape.hidden_size
+        hidden = torch.empty(max(self.widths), num_features, dtype=prepared.dtype, device=device) if num_features else None
+        self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers, num_states, hidden)
         self._pool = pool or GraphPool(device)
         self._steps = {width: FixedCall(partial(self._buffers.forward, self._ids[width], True), device, self._pool, f"the step of width {width}") for width in self.widths}
         allowed = device.type == "cuda" if whole_steps is None else whole_steps

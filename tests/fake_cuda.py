@@ -1,8 +1,9 @@
 """A CUDA device that is none: tensors that say they are on "cuda" and keep their numbers on the CPU, streams that do nothing, and graphs that repeat what was
 recorded. With it the engine's code for CUDA runs on any machine, with real numbers, and what a GPU would refuse is refused: operands on different devices;
 numpy on a device's tensor; in a capture whatever waits for the device, copies between it and the host, or depends on a number of the host's.
+Graphs of one pool share memory, and here they do so always: before a graph is replayed, everything that the pool's other graphs made is spoiled.
 
-What it cannot see: kernels' own faults, a wrong order on several streams, reuse of memory between graphs, and what an operation of torch does inside on CUDA
+What it cannot see: kernels' own faults, a wrong order on several streams, and what an operation of torch does inside on CUDA
 but for what is written here: attention's layout, and operations that only the CPU has.
 """
 
@@ -42,14 +43,32 @@ class Graph:
     names: list[str] = field(default_factory=list)
     """Of the operations in it."""
     num_replays: int = 0
+    place: int = 0
+    """The pool that its memory is from."""
+    made: list[Tensor] = field(default_factory=list)
+    """The memory that operations in it took from the pool."""
+    is_spoiled: bool = False
+
+    def __post_init__(self) -> None:
+        self.place = id(self)
 
     def pool(self) -> int:
-        return id(self)
+        return self.place
+
+    def spoil(self) -> None:
+        """Another graph of the pool has used the memory: nothing of the last replay is left."""
+        for x in () if self.is_spoiled else self.made:
+            x.fill_(float("nan") if x.is_floating_point() else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max // 3)
+        self.is_spoiled = True
 
     def replay(self) -> None:
         Device.now().forbid_in_capture("a replay")
         self.num_replays += 1
         with torch.inference_mode():
+            for other in Device.now().graphs:
+                if other is not self and other.place == self.place:
+                    other.spoil()
+            self.is_spoiled = False
             for each in self.recorded:
                 made = each.run()
                 for old, new in zip(each.outs, [x for x in leaves(made) if isinstance(x, Tensor)], strict=True) if each.outs else ():
@@ -167,9 +186,12 @@ class Device(TorchDispatchMode):
             self._capturing.recorded.append(Recorded(run, []))
             return
         if "empty" in str(func):
+            self._capturing.made += outs
+            self._capturing.recorded.append(Recorded(lambda: [x.zero_() for x in outs], []))
             return
         places = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
         if not all(x.untyped_storage().data_ptr() in places for x in outs):  # else it is a view, and stays one
+            self._capturing.made += outs
             self._capturing.recorded.append(Recorded(run, outs))
 
     # Launches of Triton's kernels
@@ -201,6 +223,7 @@ class Device(TorchDispatchMode):
     @contextmanager
     def graph(self, made: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
         self.forbid_in_capture("a capture")
+        made.place = made.place if pool is None else pool
         self._capturing = made
         self.graphs.append(made)
         try:

@@ -216,10 +216,10 @@ def read(folder: str) -> LoadedModel:
     return load(folder, "bfloat16", "cpu")
 
 
-def trained() -> LoadedModel:
-    """The trained fixture on the device."""
-    target = read(str(TRAINED))
-    return replace(target, model=on_cuda(copy.deepcopy(target.model)), info=replace(target.info, device="cuda:0"))
+def trained(folder: Any = TRAINED) -> LoadedModel:
+    """A trained fixture on the device; the target, if no other is named."""
+    found = read(str(folder))
+    return replace(found, model=on_cuda(copy.deepcopy(found.model)), info=replace(found.info, device="cuda:0"))
 
 
 PROMPT = tuple(json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"])
@@ -230,10 +230,8 @@ LANES = {"eagle3": f"eagle3:{HEADS['eagle3']}", "dflash": f"dflash:{HEADS['dflas
 def test_drafts_are_captured(kind, monkeypatch):
     """The first race with this drafter on a GPU would end in an error, or each of its tokens wait for the host."""
     monkeypatch.setenv(SWITCH, "0")
-    draft_model = replace(read(str(TRAINED.parent / "draft")), model=copy.deepcopy(read(str(TRAINED.parent / "draft")).model))
     with fake_cuda() as device:
-        loaded = trained()
-        on_cuda(draft_model.model)
+        loaded, draft_model = trained(), trained(TRAINED.parent / "draft")
         monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: draft_model)
         for params in SAMPLINGS.values():
             params = replace(params, max_new_tokens=10)
