@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .errors import DrafterError, UsageError
+from .errors import DrafterError
 from .interfaces import Acceptance, AcceptRule, Draft, Guarantee
 from .spec import SamplingParams
 
@@ -45,13 +45,6 @@ class Coupled:
 
 def coupled(params: SamplingParams, sample: Sample) -> Coupled:
     """The rule for any temperature; at temperature 0 it is greedy verification."""
-    return Coupled(sample)
-
-
-def greedy(params: SamplingParams, sample: Sample) -> Coupled:
-    """The rule for temperature 0 alone. Raises UsageError for any other."""
-    if params.temperature != 0:
-        raise UsageError(f"rule 'greedy' needs temperature 0, not {params.temperature!r}; choose rule 'coupled' to sample")
     return Coupled(sample)
 
 

@@ -107,7 +107,7 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
     return {
         "probe": PROBE_VERSION,
         "digest": digest,
-        "dtype": str(prepared.dtype) + (f", int8 from {prepared.int8_from} weights" if prepared.int8_from is not None else ""),
+        "dtype": str(prepared.dtype) + (", int8 weights" if prepared.int8 else ""),
         "packed": prepared.packed,
         "kernels": _kernels(prepared),
         "device": name,

@@ -75,7 +75,7 @@ class LoadedModel:
     def _prepare(self, progress: Progress) -> Prepared:
         from .prepare import prepare
 
-        return prepare(self.model, int8_from=int8.LEAST_WEIGHTS if self.info.dtype == int8.NAME else None, progress=progress)
+        return prepare(self.model, int8=self.info.dtype == int8.NAME, progress=progress)
 
     @cached_property
     def _attached(self) -> dict[Any, Any]:
@@ -98,7 +98,7 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
     """Load DEFAULT_TARGET, a folder, a hub repository `owner/name[@revision]`, or `random:NAME` (random weights of a shape, see `random_targets`); code from
     a repository is never run.
 
-    dtype "auto" is what `choose_dtype` measures; "int8" loads in `int8.compute_dtype`, and `prepared` rounds the weights of large linears; device "auto"
+    dtype "auto" is what `choose_dtype` measures; "int8" loads in bfloat16, and `prepared` rounds the weights of linears; device "auto"
     is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype or device, RaceError where memory or the cache's disk is too small."""
     place = _device(device)
     if dtype not in ("auto", int8.NAME, *DTYPES):
@@ -118,7 +118,7 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
             progress(f"reading the tokenizer of {target}", None)
             tokenizer = _explained(target, _tokenizer, source, progress)
             progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
-            model = _explained(target, _model, source, DTYPES[int8.compute_dtype() if dtype == int8.NAME else dtype], place)
+            model = _explained(target, _model, source, DTYPES[int8.COMPUTE_DTYPE if dtype == int8.NAME else dtype], place)
         info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
     return LoadedModel(model, tokenizer, info)
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from .attention import additive_masks, attend_rows
 from .gpu.choice import MOST_ROWS
-from .int8 import Int8Linear
 from .linear_attention import linear_attention_at_widths
 from .native.attention import attend_natively
 from .native.decoder import masks_itself
@@ -75,9 +74,9 @@ def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Te
 
 def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
     """Random rows [n, in] for one linear of each kind and shape, and the linear."""
-    distinct: dict[tuple, nn.Linear | PackedLinear | NativeLinear | Int8Linear] = {}
+    distinct: dict[tuple, nn.Linear | PackedLinear | NativeLinear] = {}
     for module in prepared.model.modules():
-        if isinstance(module, (nn.Linear, PackedLinear, NativeLinear, Int8Linear)):
+        if isinstance(module, (nn.Linear, PackedLinear, NativeLinear)):
             distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = module
 
     for linear in distinct.values():

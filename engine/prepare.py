@@ -14,7 +14,7 @@ from .attention import NAME, shape_of, windows_of
 from .errors import UnsupportedModel
 from .fused_decoder import fuse
 from .gpu.choice import MOST_ROWS, kernels_for
-from .int8 import LIMIT, by_kernels, round_weights
+from .int8 import LIMIT
 from .linear_attention import fix_linear_layers
 from .packing import can_pack, pack
 from .progress import Progress, silent
@@ -27,21 +27,21 @@ ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.1}
 
 
 @torch.inference_mode()
-def prepare(model: PreTrainedModel, packed: bool | None = None, int8_from: int | None = None, kernels: bool | None = None, progress: Progress = silent) -> Prepared:
-    """Switch the model, in place, to the engine's attention and pack its linears where the CPU gains by it (`packed` None: decide), those of `int8_from`
-    weights and more in int8 (None: none), all of them where kernels of our own do that; on CUDA put Triton kernels in where they run (`kernels` None: decide), and measure their configurations.
+def prepare(model: PreTrainedModel, packed: bool | None = None, int8: bool = False, kernels: bool | None = None, progress: Progress = silent) -> Prepared:
+    """Switch the model, in place, to the engine's attention and pack its linears where the CPU gains by it (`packed` None: decide), with weights of 8 bits
+    if `int8`; on CUDA put Triton kernels in where they run (`kernels` None: decide), and measure their configurations.
     The fixed step is then compared with the stock model on a few tokens. Raises UnsupportedModel if they disagree: whatever an architecture does
     beyond what the fixed step reproduces is refused, never ignored."""
     kind = type(model).__name__
     try:
-        return _prepare(model, packed, int8_from, kernels, progress)
+        return _prepare(model, packed, int8, kernels, progress)
     except UnsupportedModel:
         raise
     except Exception as error:  # architectures differ in any way; what does not fit shows as any error of theirs
         raise UnsupportedModel(f"{kind} does not run on the fixed step: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}") from error
 
 
-def _prepare(model: PreTrainedModel, packed: bool | None, int8_from: int | None, kernels: bool | None, progress: Progress) -> Prepared:
+def _prepare(model: PreTrainedModel, packed: bool | None, int8: bool, kernels: bool | None, progress: Progress) -> Prepared:
     shape = shape_of(model)
     weight = next(model.parameters())
     device, dtype = weight.device, weight.dtype
@@ -60,15 +60,12 @@ def _prepare(model: PreTrainedModel, packed: bool | None, int8_from: int | None,
         kernels = kernels_for(device, dtype)
     if packed is None:
         packed = device.type == "cpu" and can_pack(dtype) and not kernels
-    in_bytes = int8_from is not None and packed and dtype == torch.bfloat16 and by_kernels()
-    prepared = Prepared(model, shape, packed, vocab_size, dtype, device, 1 if in_bytes else int8_from)
-    if int8_from is not None:
+    prepared = Prepared(model, shape, packed, vocab_size, dtype, device, int8)
+    if int8:
         _check_faithful(prepared, ids[0].tolist(), stock)  # what the step does; below, what int8 costs
-        if not in_bytes:
-            round_weights(model, int8_from)
     if packed:
-        pack(model, in_bytes)
-    _check_faithful(prepared, ids[0].tolist(), stock, rounded=int8_from is not None)
+        pack(model, int8)
+    _check_faithful(prepared, ids[0].tolist(), stock, rounded=int8)
     return _with_kernels(prepared, ids[0, :MOST_ROWS].tolist(), stock[:MOST_ROWS], progress) if kernels else prepared
 
 

@@ -45,8 +45,8 @@ class Prepared:
     vocab_size: int
     dtype: torch.dtype
     device: torch.device
-    int8_from: int | None = None
-    """Linears of so many weights and more have them in int8 (`int8.py`); `dtype` is that of everything else."""
+    int8: bool = False
+    """Whether the weights of its linears have 8 bits; `dtype` is that of everything else."""
     kernels: bool = False
     """Whether steps run Triton kernels (`gpu`)."""
     warmed: set[int] = field(default_factory=set, compare=False)

@@ -6,16 +6,14 @@ import time
 
 import pytest
 from fake_races import races
-from fakes import Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Oracle, Random, Slow, run, sample_with, tokens_of
+from fakes import Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Oracle, Random, Slow, run, tokens_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.accept import Coupled, coupled, greedy
+from engine.accept import Coupled
 from engine.decode import decode
-from engine.errors import UsageError
 from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
 from engine.interfaces import Draft
-from engine.spec import SamplingParams
 
 GOOD = {
     "empty": lambda truth, seed: Empty(),
@@ -178,14 +176,6 @@ def test_coupled_accepts_the_longest_right_prefix_and_looks_no_further(position,
     num = next((i for i, t in enumerate(drafted) if t != choices[i]), len(drafted))
     assert (acceptance.num_accepted, acceptance.token_ids) == (num, tuple(choices[: num + 1]))
     assert looked == [(i, position + i) for i in range(num + 1)]
-
-
-def test_rules_promise_what_they_keep():
-    """A sampled race under the greedy rule would ignore the temperature."""
-    sample = sample_with()
-    assert greedy(SamplingParams(), sample).guarantee == coupled(SamplingParams(temperature=1.0), sample).guarantee == "same tokens"
-    with pytest.raises(UsageError, match=r"0\.5.*coupled"):
-        greedy(SamplingParams(temperature=0.5), sample)
 
 
 @given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99), st.integers(1, 5))

@@ -15,11 +15,9 @@ from tiny import TRAINED, build, lane, random_ids, threads
 from torch import nn
 from transformers import PreTrainedModel
 
-from engine import prepare as preparing
 from engine.backends.torch import TorchRace
 from engine.exactness import probe
 from engine.fused_decoder import FusedDecoder
-from engine.int8 import sums_exactly
 from engine.loading import load
 from engine.native.decoder import NativeDecoder, reason_against_decoder
 from engine.prepare import prepare
@@ -128,20 +126,3 @@ def test_layers_that_differ_say_so():
     four.layers[0].self_attn.num_heads -= 1
     assert reason_against_decoder(four) == "its layers differ"
     assert "no decoder of the usual kind" in str(reason_against_decoder(nn.Linear(2, 2)))
-
-
-def test_other_int8_linears_keep_the_decoder_as_it_was(monkeypatch):
-    """Those that are not of our kernels: they would be read as such. One in the head alone leaves the layers compiled."""
-    if not sums_exactly():
-        pytest.skip("int8 does not run here")
-    monkeypatch.setattr(preparing, "by_kernels", lambda: False)
-    sizes = {"tie_word_embeddings": False, "vocab_size": 2000}
-    all_of_them, head_only = (prepare(unlike("llama", **sizes), int8_from=num) for num in (1, 100_000))
-    assert isinstance(all_of_them.model.get_decoder(), FusedDecoder)
-    assert isinstance(head_only.model.get_decoder(), NativeDecoder)
-    ids = random_ids(8, 2000)
-    with torch.inference_mode():
-        expected = unlike("llama", **sizes).float()(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
-    for ready in (all_of_them, head_only):
-        rows = StaticTarget(ready, 256, (8,)).extend(ids, 8)[0].float()
-        assert float((rows - expected).abs().mean()) < 0.3 * float(expected.std())

@@ -13,7 +13,6 @@ const RIBBONS = {
   RECORDED: "an earlier race, played from its file",
   SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own",
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
-  SIMULATED: "these numbers were not measured",
 };
 const RANDOM_WEIGHTS = /^random:/;
 const GRADE = /^(?:identical, bit for bit|identical tokens|near-tie flip|a fault): /;    // the engine's sentence begins with what stands above it
