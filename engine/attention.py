@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from .errors import UnsupportedModel
+from .kernels import Attend
 from .linear_attention import LAYER_TYPE, WINDOW, LinearShape, Places, linear_shape_of
 
 NAME = "photofinish"
@@ -36,8 +37,8 @@ class StepState:
     """If given, filled with the window that each layer asked for."""
     places: Places | None = None
     """For linear layers: where in their rings."""
-    by_kernels: bool = False
-    """Whether this step runs Triton kernels (`engine.gpu`): they need no masks."""
+    attend: Attend | None = None
+    """What attends, without masks. None: torch does, under them."""
 
 
 def attend(
@@ -54,10 +55,8 @@ def attend(
     keys, values = state.kv[module.layer_idx]
     keys.index_copy_(2, state.at, key)
     values.index_copy_(2, state.at, value)
-    if state.by_kernels:
-        from .gpu.attention import attend_rows as attend_in_kernels
-
-        return attend_in_kernels(query, keys, values, state.at, sliding_window, scaling), None
+    if state.attend is not None:
+        return state.attend(query, keys, values, state.at, sliding_window, scaling), None
     return attend_rows(query, keys, values, state.masks[sliding_window], scaling), None
 
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from .attention import windows_of
 from .errors import RaceError
-from .native.linear import NativeLinear
 from .random_targets import free_bytes
+from .step_linear import StepLinear
 
 if TYPE_CHECKING:
     from .target import Prepared
@@ -115,13 +115,10 @@ def kv_bytes(prepared: Prepared, length: int) -> int:
 
 
 def _weights(module: nn.Module) -> Iterator[Tensor]:
-    """The parameters that are a module's own; of what stands for a linear, every tensor it holds, and of a packed one the re-laid out weight."""
+    """The parameters that are a module's own; of what stands for a linear, also what it reads of the weights."""
     yield from (p for p in module._parameters.values() if p is not None)
-    if isinstance(module, NativeLinear):
+    if isinstance(module, StepLinear):
         yield module.read()
-    elif hasattr(module, "in_features"):
-        yield from (b for b in module._buffers.values() if b is not None)
-        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
 
 
 def _without_views_of_views(views: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:

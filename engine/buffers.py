@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from .attention import StepState, additive_masks
-from .gpu.choice import MOST_ROWS
+from .kernels import Forward
 from .linear_attention import Places
-from .native.decoder import masks_itself
-from .native.forward import NativeForward, native_forward
 
 if TYPE_CHECKING:
     from .target import Prepared
@@ -39,24 +37,27 @@ class Buffers:
         """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
         The logits are those of the model's own forward, with whatever it does to them. With logits it is a step: its hidden states are in `hidden`
         and valid until the next one. Without, it is a prefill: they are the caller's."""
-        logits, states = self._run(ids, want_logits, seen) if self._native is None else self._native(ids, int(self.pointer), want_logits, bool(self.hidden_layers), seen)
+        if self._whole is None:
+            logits, states = self._run(ids, want_logits, seen)
+        else:
+            logits, states = self._whole(ids, int(self.pointer), want_logits, bool(self.hidden_layers), seen)
         if states is None:
             return logits, None
         place = self.hidden[: ids.shape[1]] if want_logits and self.hidden is not None else None
         return logits, torch.cat([states[layer] for layer in self.hidden_layers], dim=-1, out=place)
 
     @cached_property
-    def _native(self) -> NativeForward | None:
-        return native_forward(self.prepared.model, self.kv)
+    def _whole(self) -> Forward | None:
+        return self.prepared.kernels.forward(self.prepared.model, self.kv)
 
     def _run(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None) -> tuple[Tensor | None, Sequence[Tensor] | None]:
         model = self.prepared.model
         at = self.pointer + self.columns[: ids.shape[1]]
         shape = self.prepared.shape
         places = None if shape.linear is None else Places.of(at, shape.linear, self.num_states, chunked=not want_logits)
-        by_kernels = self.prepared.kernels and ids.shape[1] <= MOST_ROWS
-        masks = {} if by_kernels or masks_itself(model) else additive_masks(shape, at, self.columns, self.prepared.dtype)
-        state = StepState(at, self.kv, masks, seen, places, by_kernels)
+        attend = self.prepared.kernels.attention(model, ids.shape[1])
+        masks = {} if attend is not None else additive_masks(shape, at, self.columns, self.prepared.dtype)
+        state = StepState(at, self.kv, masks, seen, places, attend)
         run = model if want_logits else model.get_decoder()
         out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
         return out.logits[0] if want_logits else None, [states[0] for states in out.hidden_states] if self.hidden_layers else None

@@ -27,11 +27,7 @@ def versions(prepared: Any = None) -> dict[str, str]:
 
 
 def _kernels(prepared: Any) -> str:
-    if prepared is None or (prepared.device.type == "cpu" and not prepared.kernels):
-        return build.description()
-    from .gpu import choice
-
-    return choice.description(prepared.device) if prepared.kernels else ""
+    return build.description() if prepared is None else prepared.kernels.describe()
 
 
 def commit() -> str:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -23,8 +22,6 @@ import transformers
 from torch import Tensor
 
 from . import cache
-from .gpu import choice
-from .native import build
 from .operators import operator_classes, same_bits
 from .progress import Progress, silent
 from .sampling import Sampler
@@ -102,30 +99,17 @@ def _same_bits(a: list[Tensor], b: list[Tensor]) -> bool:
 
 def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[int]) -> dict:
     """Everything on which the classes may depend."""
-    device = prepared.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "probe": PROBE_VERSION,
         "digest": digest,
         "dtype": str(prepared.dtype) + (", int8 weights" if prepared.int8 else ""),
-        "packed": prepared.packed,
-        "kernels": _kernels(prepared),
-        "device": name,
-        "threads": torch.get_num_threads() if device.type == "cpu" else 0,
+        **prepared.kernels.identity(prepared.model),
         "wait": {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_"))},
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "length": length,
         "widths": list(widths),
     }
-
-
-def _kernels(prepared: Prepared) -> list[str]:
-    if not prepared.kernels:
-        return [build.description()]
-    from .gpu.put import configurations
-
-    return [choice.description(prepared.device), *configurations(prepared.model)]
 
 
 def probe_cached(prepared: Prepared, digest: str, length: int, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:

@@ -40,6 +40,8 @@ LANES = 64
 """Functions such as exp are applied to rows of a multiple of this many numbers: what does not fill the CPU's vectors goes through another exp, with
 other bits, and which numbers those are would depend on the width."""
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
+MixStep = Callable[["DeltaLayer", Rows, "Places", Tensor, Tensor], Tensor]
+"""mix_step(layer, rows, places, states, inputs): see `DeltaLayer.mix`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,8 @@ class DeltaLayer(nn.Module):
         self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
         self.shape = LinearShape((stock.layer_idx,), stock.num_k_heads, stock.num_v_heads, stock.head_k_dim, stock.head_v_dim, stock.conv_kernel_size)
         self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
-        self.kernels = False
-        """Whether steps run Triton kernels (`gpu/delta.py`)."""
+        self.mix_step: MixStep | None = None
+        """What `mix` is in steps, where kernels do that."""
         self.taps = nn.Buffer(stock.conv1d.weight.detach()[:, 0].float().T.contiguous(), persistent=False)
         self.rate = nn.Buffer(-stock.A_log.detach().float().exp(), persistent=False)
 
@@ -164,10 +166,8 @@ class DeltaLayer(nn.Module):
     def mix(self, rows: Rows, places: Places, states: Tensor, inputs: Tensor) -> Tensor:
         """rows: convolution inputs [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads]; rings as `ring_sizes` -> [n, value_heads * value_dim]."""
         mixed, z, b, a = rows
-        if self.kernels and not places.chunked:
-            from .gpu.delta import mix_step
-
-            return mix_step(self, rows, places, states, inputs)
+        if self.mix_step is not None and not places.chunked:
+            return self.mix_step(self, rows, places, states, inputs)
         s = self.shape
         state, past = places.read(states, inputs)
         inputs.index_copy_(0, places.inputs, mixed[-len(places.inputs) :].view(-1, 1, 1, s.conv_dim))

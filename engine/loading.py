@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import pickle
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import default_model, int8, random_targets
+from . import default_model, random_targets
 from .errors import PhotofinishError, RaceError, UsageError, choices
-from .native.build import has_kernels
+from .kernels import choose
 from .progress import Progress, silent
 from .quiet import quiet
 from .sources import DEFAULT_TARGET, Source, find, weights_files
@@ -28,13 +26,12 @@ if TYPE_CHECKING:
 
     from .target import Prepared
 
-__all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "choose_dtype", "load"]
+__all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "load"]
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
-_PROBE_SHAPE = (2048, 640)
-_PROBE_WIDTHS = (1, 8)
-_PROBE_REPEATS = 8
+INT8, COMPUTE_DTYPE = "int8", "bfloat16"
+"""Weights of linears in 8 bits, and everything else in that dtype."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class LoadedModel:
     def _prepare(self, progress: Progress) -> Prepared:
         from .prepare import prepare
 
-        return prepare(self.model, int8=self.info.dtype == int8.NAME, progress=progress)
+        return prepare(self.model, int8=self.info.dtype == INT8, progress=progress)
 
     @cached_property
     def _attached(self) -> dict[Any, Any]:
@@ -98,60 +95,28 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
     """Load DEFAULT_TARGET, a folder, a hub repository `owner/name[@revision]`, or `random:NAME` (random weights of a shape, see `random_targets`); code from
     a repository is never run.
 
-    dtype "auto" is what `choose_dtype` measures; "int8" loads in bfloat16, and `prepared` rounds the weights of linears; device "auto"
+    dtype "auto" is the fastest here; "int8" loads in bfloat16, and `prepared` rounds the weights of linears; device "auto"
     is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype or device, RaceError where memory or the cache's disk is too small."""
     place = _device(device)
-    if dtype not in ("auto", int8.NAME, *DTYPES):
-        raise choices("dtype", dtype, ("auto", int8.NAME, *DTYPES))
-    if dtype == int8.NAME:
-        int8.check(place, ("auto", *DTYPES))
+    if dtype not in ("auto", INT8, *DTYPES):
+        raise choices("dtype", dtype, ("auto", INT8, *DTYPES))
+    kernels = choose(place)
+    if dtype == INT8 and (why := kernels.reason_against_int8()):
+        raise UsageError(f"dtype 'int8' {why}; choose another device, or one of: {', '.join(('auto', *DTYPES))}")
     source = find(target, progress)
     files = [] if source.config else weights_files(source.folder)
-    if place.type == "cpu":
-        progress("getting the kernels for this processor ready", None)
-        has_kernels()
+    kernels.get_ready(progress)
     if dtype == "auto":
-        dtype = choose_dtype(place)
+        dtype = kernels.best_dtype()
     with ThreadPoolExecutor(1) as beside:
         digest = None if source.digest else beside.submit(_digest, files)
         with quiet():
             progress(f"reading the tokenizer of {target}", None)
             tokenizer = _explained(target, _tokenizer, source, progress)
             progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
-            model = _explained(target, _model, source, DTYPES[int8.COMPUTE_DTYPE if dtype == int8.NAME else dtype], place)
+            model = _explained(target, _model, source, DTYPES[COMPUTE_DTYPE if dtype == INT8 else dtype], place)
         info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
     return LoadedModel(model, tokenizer, info)
-
-
-def choose_dtype(device: torch.device | str) -> str:
-    """bfloat16 where it is fast, else float32. CUDA: by its support. The CPU: where compiled kernels read half as many bytes. Elsewhere measured, as the time of
-    linears as narrow as decoding's."""
-    place = torch.device(device)
-    if place.type == "cpu" and has_kernels():
-        return "bfloat16"
-    if place.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    seconds = _narrow_linears_s([DTYPES["bfloat16"], DTYPES["float32"]], place)
-    return "bfloat16" if seconds[0] <= seconds[1] else "float32"
-
-
-@torch.inference_mode()
-def _narrow_linears_s(dtypes: Sequence[torch.dtype], device: torch.device) -> list[float]:
-    """For each dtype, the seconds of one linear at width 1 and one at width 8: the best of many, taken in turns, so that a busy moment hits all alike,
-    and on one thread, because on a busy machine several spend their time waiting for each other, whatever the dtype."""
-    operands = {(dtype, width): (torch.ones(width, _PROBE_SHAPE[1], dtype=dtype, device=device), torch.ones(_PROBE_SHAPE, dtype=dtype, device=device)) for dtype in dtypes for width in _PROBE_WIDTHS}
-    best = dict.fromkeys(operands, math.inf)
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(_PROBE_REPEATS):
-            for key, (x, weight) in operands.items():
-                started = time.perf_counter()
-                torch.nn.functional.linear(x, weight)[0, 0].item()
-                best[key] = min(best[key], time.perf_counter() - started)
-    finally:
-        torch.set_num_threads(num_threads)
-    return [sum(best[dtype, width] for width in _PROBE_WIDTHS) for dtype in dtypes]
 
 
 def _device(name: str) -> torch.device:

@@ -14,12 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from .attention import additive_masks, attend_rows
-from .gpu.choice import MOST_ROWS
 from .linear_attention import linear_attention_at_widths
-from .native.attention import attend_natively
-from .native.decoder import masks_itself
-from .native.linear import NativeLinear
-from .packing import PackedLinear
+from .step_linear import StepLinear
 from .target import Prepared
 
 LINEAR_VALUES, LINEAR_ROWS = 2**22, (16, 4096)
@@ -74,9 +70,9 @@ def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Te
 
 def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
     """Random rows [n, in] for one linear of each kind and shape, and the linear."""
-    distinct: dict[tuple, nn.Linear | PackedLinear | NativeLinear] = {}
+    distinct: dict[tuple, nn.Linear | StepLinear] = {}
     for module in prepared.model.modules():
-        if isinstance(module, (nn.Linear, PackedLinear, NativeLinear)):
+        if isinstance(module, (nn.Linear, StepLinear)):
             distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = module
 
     for linear in distinct.values():
@@ -91,24 +87,13 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
     num_rows = min(ATTENTION_ROWS, length // 2)
     rounds = max(ATTENTION_ROUNDS[0], min(ATTENTION_ROUNDS[1], ATTENTION_VALUES // (num_rows * heads * shape.head_dim)))
 
-    def masked(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
+    def attend(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
         at = (first + torch.arange(len(block), device=prepared.device)).clamp_(max=length - 1)
+        query, kernel = block.transpose(0, 1)[None], prepared.kernels.attention(prepared.model, len(block))
+        if kernel is not None:
+            return [kernel(query, keys, values, at, window, None)[0] for window in shape.windows]
         masks = additive_masks(shape, at, columns, prepared.dtype)
-        return [attend_rows(block.transpose(0, 1)[None], keys, values, masks[window], None)[0] for window in shape.windows]
-
-    def native(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
-        block = block[: length - int(first)].contiguous()
-        return [attend_natively(block, keys, values, int(first), window, shape.head_dim**-0.5) for window in shape.windows]
-
-    def by_kernels(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
-        from .gpu.attention import attend_rows as attend_in_kernels
-
-        if len(block) > MOST_ROWS:
-            return masked(block, keys, values, first)
-        at = (first + torch.arange(len(block), device=prepared.device)).clamp_(max=length - 1)
-        return [attend_in_kernels(block.transpose(0, 1)[None], keys, values, at, window, None)[0] for window in shape.windows]
-
-    attend = by_kernels if prepared.kernels else native if masks_itself(prepared.model) else masked
+        return [attend_rows(query, keys, values, masks[window], None)[0] for window in shape.windows]
 
     def random(*size: int) -> Tensor:
         return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)

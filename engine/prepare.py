@@ -13,35 +13,38 @@ from transformers import PreTrainedModel
 from .attention import NAME, shape_of, windows_of
 from .errors import UnsupportedModel
 from .fused_decoder import fuse
-from .gpu.choice import MOST_ROWS, kernels_for
-from .int8 import LIMIT
+from .kernels import Kernels, choose
+from .kernels.torch import TorchKernels
 from .linear_attention import fix_linear_layers
-from .packing import can_pack, pack
 from .progress import Progress, silent
 from .quiet import quiet
 from .target import LENGTH_BUCKET, Prepared, StaticTarget
 
 log = logging.getLogger(__name__)
-FAITHFUL_TOKENS = 24
+FAITHFUL_TOKENS, ROWS = 24, 16
+"""Compared, and how many of them at once: no more than any kernels take."""
 ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.1}
+INT8_LIMIT = 0.3
+"""By how much logits may move on average with weights of 8 bits, as a share of their spread. Measured with the default model: 0.024; logits that have
+nothing to do with the model's differ by 1.1."""
 
 
 @torch.inference_mode()
-def prepare(model: PreTrainedModel, packed: bool | None = None, int8: bool = False, kernels: bool | None = None, progress: Progress = silent) -> Prepared:
-    """Switch the model, in place, to the engine's attention and pack its linears where the CPU gains by it (`packed` None: decide), with weights of 8 bits
-    if `int8`; on CUDA put Triton kernels in where they run (`kernels` None: decide), and measure their configurations.
+def prepare(model: PreTrainedModel, kernels: Kernels | None = None, int8: bool = False, progress: Progress = silent) -> Prepared:
+    """Switch the model, in place, to the engine's attention and fused layers, and install `kernels` (None: the fastest here; int8: with weights of 8 bits).
     The fixed step is then compared with the stock model on a few tokens. Raises UnsupportedModel if they disagree: whatever an architecture does
     beyond what the fixed step reproduces is refused, never ignored."""
     kind = type(model).__name__
     try:
-        return _prepare(model, packed, int8, kernels, progress)
+        return _prepare(model, kernels, int8, progress)
     except UnsupportedModel:
         raise
     except Exception as error:  # architectures differ in any way; what does not fit shows as any error of theirs
-        raise UnsupportedModel(f"{kind} does not run on the fixed step: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}") from error
+        why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
+        raise UnsupportedModel(f"{kind} does not run on the fixed step: {why}") from error
 
 
-def _prepare(model: PreTrainedModel, packed: bool | None, int8: bool, kernels: bool | None, progress: Progress) -> Prepared:
+def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progress: Progress) -> Prepared:
     shape = shape_of(model)
     weight = next(model.parameters())
     device, dtype = weight.device, weight.dtype
@@ -56,43 +59,37 @@ def _prepare(model: PreTrainedModel, packed: bool | None, int8: bool, kernels: b
     model.set_attn_implementation(NAME)
     fix_linear_layers(model)
     fuse(model)
-    if kernels is None:
-        kernels = kernels_for(device, dtype)
-    if packed is None:
-        packed = device.type == "cpu" and can_pack(dtype) and not kernels
-    prepared = Prepared(model, shape, packed, vocab_size, dtype, device, int8)
-    if int8:
-        _check_faithful(prepared, ids[0].tolist(), stock)  # what the step does; below, what int8 costs
-    if packed:
-        pack(model, int8)
-    _check_faithful(prepared, ids[0].tolist(), stock, rounded=int8)
-    return _with_kernels(prepared, ids[0, :MOST_ROWS].tolist(), stock[:MOST_ROWS], progress) if kernels else prepared
-
-
-def _with_kernels(prepared: Prepared, ids: list[int], stock: Tensor, progress: Progress) -> Prepared:
-    """The same with Triton kernels in the model, or, where they do not run or are wrong, as it was: torch's own then do, and the log has why."""
-    from .gpu.put import put_kernels, take_out_kernels
-
+    kernels = kernels or choose(device, dtype)
+    tokens = ids[0].tolist()
+    plain = Prepared(model, shape, kernels.fallback or TorchKernels(device), vocab_size, dtype, device)
+    if int8 or kernels.fallback is not None:
+        _check_faithful(plain, tokens, stock)  # what the fixed step does; below, what the kernels do
+    found = replace(plain, kernels=kernels, int8=int8)
     try:
-        put_kernels(prepared.model, progress)
-        with_kernels = replace(prepared, kernels=True)
-        _check_faithful(with_kernels, ids, stock)
-        return with_kernels
+        kernels.install(model, int8, progress)
+        _check_faithful(found, tokens, stock)
+        return found
     except Exception:
-        log.warning("the Triton kernels are not used for %s", type(prepared.model).__name__, exc_info=True)
-        take_out_kernels(prepared.model)
-        return prepared
+        if kernels.fallback is None:
+            raise
+        log.warning("the %s kernels are not used for %s", kernels.name, type(model).__name__, exc_info=True)
+        kernels.remove(model)
+        return plain
 
 
-def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor, rounded: bool = False) -> None:
-    target = StaticTarget(prepared, LENGTH_BUCKET, (len(ids),))
+def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
+    target = StaticTarget(prepared, LENGTH_BUCKET, (ROWS,))
     seen: dict[int, int | None] = {}
-    logits, _ = target.forward(torch.tensor([ids], device=prepared.device), seen)
+    rows = []
+    for start in range(0, len(ids), ROWS):
+        target.jump(start)
+        rows.append(target.forward(torch.tensor([ids[start : start + ROWS]], device=prepared.device), seen)[0].float().clone())
+    logits = torch.cat(rows)
     if seen != (wanted := windows_of(prepared.model)):
         layer = next(layer for layer in wanted if seen.get(layer, -1) != wanted[layer])
         what = f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in" if layer in seen else "does not go through"
         raise UnsupportedModel(f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface")
-    error, scale = float((logits.float() - stock).abs().mean()), float(stock.std())
-    limit, why = (LIMIT, "int8 weights cost it too much; choose another dtype") if rounded else (ROUNDING.get(prepared.dtype, 1e-3), "it does something this engine would ignore")
+    error, scale = float((logits - stock).abs().mean()), float(stock.std())
+    limit, why = (INT8_LIMIT, "int8 weights cost it too much; choose another dtype") if prepared.int8 else (ROUNDING.get(prepared.dtype, 1e-3), "it does something this engine would ignore")
     if not error <= limit * scale:
         raise UnsupportedModel(f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} on average (limit {limit * scale:.2g}); {why}")

@@ -23,6 +23,7 @@ from .device_step import DeviceStep, DeviceSteps, StepInput
 from .errors import UsageError
 from .graphs import FixedCall, GraphPool
 from .interfaces import Acceptance, AcceptRule, Draft, Verify
+from .kernels import Kernels
 from .linear_attention import Places
 from .linear_past import Past
 
@@ -41,14 +42,13 @@ class Prepared:
 
     model: PreTrainedModel
     shape: Shape
-    packed: bool
+    kernels: Kernels
+    """What its steps run on."""
     vocab_size: int
     dtype: torch.dtype
     device: torch.device
     int8: bool = False
     """Whether the weights of its linears have 8 bits; `dtype` is that of everything else."""
-    kernels: bool = False
-    """Whether steps run Triton kernels (`gpu`)."""
     warmed: set[int] = field(default_factory=set, compare=False)
     """Sizes of prefill that have run already: what a library prepares for a shape, it has prepared for every sequence."""
 

@@ -8,6 +8,7 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import numpy
+import torch
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
@@ -22,3 +23,7 @@ def _dot(self, a, b, total, *more):
 
 
 InterpreterBuilder.create_dot = _dot
+
+from engine.gpu.kernels import CudaKernels  # noqa: E402
+
+TRITON = CudaKernels(torch.device("cpu"), torch.bfloat16, triton=True)

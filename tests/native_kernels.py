@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import BASE, MIXED, ROPE, WINDOW, build, threads
+from tiny import BASE, MIXED, PACKED, ROPE, TORCH, WINDOW, build, threads
 from torch import Tensor, nn
 from transformers import (
     Gemma3ForCausalLM,
@@ -106,9 +106,9 @@ def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
 
 
 @cache
-def prepared(name: str, variant: str = VARIANTS[0], packed: bool | None = None, int8: bool = False) -> Prepared:
+def prepared(name: str, variant: str = VARIANTS[0], packed: bool = True, int8: bool = False) -> Prepared:
     with compiled(variant):
-        return prepare(made(name), packed, 1 if int8 else None)
+        return prepare(made(name), PACKED if packed else TORCH, int8)
 
 
 def assert_rows_have_their_own_bits(linear: Callable[[Tensor], Tensor], x: Tensor) -> None:

@@ -17,20 +17,20 @@ from torch import Tensor, nn
 from engine.events import Finished
 from engine.exactness import probe
 from engine.native.linear import NativeLinear
-from engine.packing import PackedLinear
+from engine.native.packing import PackedLinear
 from engine.prepare import prepare
 from engine.spec import SamplingParams
 from engine.target import Prepared
 from engine.widths import WidthClasses
 
 WIDTHS = (1, 2, 4, 8)
-Configuration = tuple[str, torch.dtype, bool | None]
+Configuration = tuple[str, torch.dtype, bool]
 CONFIGURATIONS: list[Configuration] = [
-    ("gemma3", torch.bfloat16, None),
+    ("gemma3", torch.bfloat16, True),
     ("mistral", torch.bfloat16, False),
     ("qwen3", torch.float32, False),
-    ("trained", torch.bfloat16, None),
-    ("trained", torch.float32, None),
+    ("trained", torch.bfloat16, True),
+    ("trained", torch.float32, True),
 ]
 """(model, dtype, packed): the promised architectures and the trained fixture, both dtypes, both kinds of linear."""
 DRAFTERS: dict[str, Callable] = {
@@ -42,7 +42,7 @@ DRAFTERS: dict[str, Callable] = {
 
 
 @cache
-def probed(name: str, dtype: torch.dtype, packed: bool | None, num_threads: int) -> WidthClasses:
+def probed(name: str, dtype: torch.dtype, packed: bool, num_threads: int) -> WidthClasses:
     with threads(num_threads):
         return probe(prepared(name, dtype, packed), LENGTH, WIDTHS)
 

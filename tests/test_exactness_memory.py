@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny import LENGTH, prepared, threads
+from tiny import LENGTH, PACKED, prepared, threads
 
 from engine import exactness
 from engine.cache import ENVIRONMENT_VARIABLE, cache_dir
@@ -94,7 +94,7 @@ def test_whatever_may_change_bits_is_in_the_fingerprint(monkeypatch):
         fingerprint(model, "a", 512, (1, 4)),
         fingerprint(model, "a", 256, (1, 8)),
         fingerprint(prepared("llama", torch.bfloat16, False), "a", 256, (1, 4)),
-        fingerprint(replace(model, packed=True), "a", 256, (1, 4)),
+        fingerprint(replace(model, kernels=PACKED), "a", 256, (1, 4)),
     ]
     with threads(torch.get_num_threads() + 1):
         kinds.append(fingerprint(model, "a", 256, (1, 4)))

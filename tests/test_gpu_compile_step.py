@@ -27,8 +27,10 @@ def steps() -> dict[str, Any]:
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
 
+    from engine.gpu.kernels import CudaKernels
     from engine.gpu.pick import pick_rows
     from engine.gpu.put import put_kernels
+    from engine.kernels.torch import TorchKernels
     from engine.prepare import prepare
     from engine.target import StaticTarget
 
@@ -52,9 +54,9 @@ def steps() -> dict[str, Any]:
     driver.set_active(NoDevice(90))
     launches: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
-        prepared = prepare(model.to(torch.bfloat16).eval(), packed=False, kernels=False)
+        prepared = prepare(model.to(torch.bfloat16).eval(), TorchKernels(torch.device("cpu")))
         put_kernels(model)
-        object.__setattr__(prepared, "kernels", True)
+        object.__setattr__(prepared, "kernels", CudaKernels(torch.device("cpu"), torch.bfloat16, triton=True))
         for rows in ROWS:
             launched.clear()
             with torch.inference_mode():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import gpu_kernels  # noqa: F401  first: it switches the interpreter on
+from gpu_kernels import TRITON  # isort: skip  (first: it switches the interpreter on)
 import pytest
 import torch
 from fakes import Empty, Oracle, Random
@@ -41,8 +41,8 @@ def config_of(name: str) -> tuple:
 
 @cache
 def prepared(name: str) -> Prepared:
-    made = prepare(build(*config_of(name), torch.bfloat16), packed=False, kernels=True)
-    assert made.kernels and isinstance(made.model.get_decoder(), GpuDecoder) and isinstance(made.model.lm_head, GpuLinear)
+    made = prepare(build(*config_of(name), torch.bfloat16), TRITON)
+    assert made.kernels.triton and isinstance(made.model.get_decoder(), GpuDecoder) and isinstance(made.model.lm_head, GpuLinear)
     return made
 
 
@@ -97,15 +97,15 @@ def test_where_kernels_fail_torch_goes_on(monkeypatch: pytest.MonkeyPatch) -> No
         return torch.zeros(*x.shape[:-1], self.out_features, dtype=x.dtype)
 
     monkeypatch.setattr(GpuLinear, "forward", wrong)
-    assert not prepare(build(*config_of("qwen3"), torch.bfloat16), packed=False, kernels=True).kernels
+    assert not prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON).kernels.triton
 
     def broken(linears: list, progress: object) -> None:
         raise RuntimeError("no kernel image")
 
     monkeypatch.undo()
     monkeypatch.setattr(put, "tune", broken)
-    made = prepare(build(*config_of("qwen3"), torch.bfloat16), packed=False, kernels=True)
-    assert not made.kernels and not any(isinstance(module, GpuLinear | GpuDecoder) for module in made.model.modules())
+    made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
+    assert not made.kernels.triton and not any(isinstance(module, GpuLinear | GpuDecoder) for module in made.model.modules())
 
 
 def test_attention_in_one_launch_is_the_same_attention() -> None:

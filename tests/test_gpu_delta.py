@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import gpu_kernels  # noqa: F401  (before anything of engine.gpu)
+from gpu_kernels import TRITON  # isort: skip  (first: it switches the interpreter on)
 import pytest
 import torch
 from linear_models import equal, fresh, memory
-from tiny import LENGTH, random_ids
+from tiny import LENGTH, TORCH, random_ids
 from torch import Tensor, nn
 
 from engine.fused_decoder import HybridDecoder
@@ -151,7 +151,7 @@ def test_dimensions_that_are_no_powers_of_two_are_left_to_torch():
     """A block of registers cannot have them; and a decoder would run its linear layers as if it could."""
     assert not fits(layer_of(linear_key_head_dim=24), torch.bfloat16)
     for more, says in (({"linear_key_head_dim": 24}, "layer 0 runs no kernels"), ({}, None)):
-        prepared = prepare(fresh("qwen3_5", torch.bfloat16, **{**SMALL, **more}), packed=False, kernels=False)
+        prepared = prepare(fresh("qwen3_5", torch.bfloat16, **{**SMALL, **more}), TORCH)
         decoder = prepared.model.get_decoder()
         put_kernels(prepared.model)
         assert (says or "None") in str(reason_against_decoder(decoder))
@@ -163,8 +163,8 @@ def test_dimensions_that_are_no_powers_of_two_are_left_to_torch():
 
 @cache
 def model(kernels: bool = True) -> Prepared:
-    made = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), packed=False, kernels=kernels)
-    assert made.kernels == kernels and type(made.model.get_decoder()) is (GpuDecoder if kernels else HybridDecoder)
+    made = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), TRITON if kernels else TORCH)
+    assert (made.kernels is TRITON) == kernels and type(made.model.get_decoder()) is (GpuDecoder if kernels else HybridDecoder)
     return made
 
 
@@ -201,11 +201,11 @@ def test_a_target_on_the_kernels_is_the_same_model():
 def test_kernels_can_be_taken_out_again():
     """Where a kernel fails at the last moment torch's have to go on, with the weights as they were."""
     ids = random_ids(20, VOCAB)
-    prepared = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), packed=False, kernels=True)
+    prepared = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), TRITON)
     take_out_kernels(prepared.model)
     assert type(prepared.model.get_decoder()) is HybridDecoder
-    assert not any(isinstance(module, GpuLinear) or getattr(module, "kernels", False) for module in prepared.model.modules())
-    assert same_bits(logits_of(replace(prepared, kernels=False), ids, 4, 8), logits_of(model(False), ids, 4, 8))
+    assert not any(isinstance(module, GpuLinear) or getattr(module, "mix_step", None) for module in prepared.model.modules())
+    assert same_bits(logits_of(replace(prepared, kernels=TORCH), ids, 4, 8), logits_of(model(False), ids, 4, 8))
 
 
 @pytest.mark.slow

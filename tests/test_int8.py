@@ -12,15 +12,16 @@ from native_kernels import needs_byte_kernels
 from tiny import LENGTH, NAMES, TRAINED, fresh, lane, random_ids, stock
 from torch import nn
 
-from engine import int8
 from engine import prepare as preparing
 from engine.errors import UnsupportedModel, UsageError
 from engine.exactness import fingerprint, probe
+from engine.gpu.kernels import CudaKernels
 from engine.loading import load
+from engine.native import build
 from engine.native.bytes import ByteLinear
 from engine.native.linear import NativeLinear
-from engine.packing import PackedLinear
-from engine.prepare import prepare
+from engine.native.packing import PackedLinear
+from engine.prepare import INT8_LIMIT, prepare
 from engine.spec import SamplingParams
 from engine.target import Prepared, StaticTarget
 
@@ -70,7 +71,7 @@ def test_int8_changes_no_more_than_its_rounding(name):
     ids = random_ids(24, model.vocab_size, 2)
     expected = stock(name, torch.bfloat16)(input_ids=torch.tensor([ids])).logits[0].detach().float()
     found = StaticTarget(model, LENGTH, (24,)).extend(ids, 24)[0].float()
-    assert 0 < float((found - expected).abs().mean() / expected.std()) < int8.LIMIT / 6
+    assert 0 < float((found - expected).abs().mean() / expected.std()) < INT8_LIMIT / 6
 
 
 @needs_byte_kernels
@@ -85,7 +86,7 @@ def test_kernels_round_every_linear_and_never_the_embedding():
 @needs_byte_kernels
 def test_a_model_that_kernels_ruin_is_refused(monkeypatch):
     """The page would call a model by its name that it is no longer."""
-    monkeypatch.setattr(preparing, "LIMIT", 1e-3)
+    monkeypatch.setattr(preparing, "INT8_LIMIT", 1e-3)
     with pytest.raises(UnsupportedModel, match="int8 weights cost it too much"):
         prepare(fresh("llama", torch.bfloat16), int8=True)
 
@@ -102,10 +103,9 @@ def test_what_is_loaded_as_int8():
 
 def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
     """A GPU would run a step of the CPU, or a CPU without the kernels call bfloat16 int8."""
-    with pytest.raises(UsageError, match="for the CPU, not for 'cuda:0'; choose device cpu, or one of: auto, bfloat16, float32"):
-        int8.check(torch.device("cuda", 0), ("auto", "bfloat16", "float32"))
-    monkeypatch.setattr(int8, "has_kernels", lambda: False)
-    with pytest.raises(UsageError, match=r"AVX-512 and a C compiler.*choose one of: auto, bfloat16"):
+    assert "for the CPU, not for 'cuda:0'" in CudaKernels(torch.device("cuda", 0), None).reason_against_int8()
+    monkeypatch.setattr(build, "has", lambda name: False)
+    with pytest.raises(UsageError, match=r"'int8' needs a processor with AVX-512 and a C compiler.*or one of: auto, bfloat16"):
         load(str(TRAINED), "int8", "cpu")
 
 

@@ -17,7 +17,8 @@ from tiny import TRAINED
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import UsageError
-from engine.loading import DTYPES, choose_dtype, load
+from engine.kernels import choose
+from engine.loading import DTYPES, load
 from engine.quiet import quiet
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -166,10 +167,10 @@ def test_a_device_that_is_not_there_is_named():
 
 def test_the_chosen_dtype_is_one_that_is_fast_here():
     """Decoding would take twice as long as it need, or the same command run at another precision the next time."""
-    assert {choose_dtype("cpu") for _ in range(5)} in ({"bfloat16"}, {"float32"})
+    assert {choose(torch.device("cpu")).best_dtype() for _ in range(5)} in ({"bfloat16"}, {"float32"})
     threads = torch.get_num_threads()
     started = time.perf_counter()
-    assert load(str(TRAINED)).info.dtype == choose_dtype("cuda" if torch.cuda.is_available() else "cpu")
+    assert load(str(TRAINED)).info.dtype == choose(torch.device("cuda" if torch.cuda.is_available() else "cpu")).best_dtype()
     assert torch.get_num_threads() == threads and time.perf_counter() - started < 20
 
 

@@ -21,10 +21,10 @@ from tiny import TRAINED
 from torch import nn
 
 from engine import environment
-from engine.loading import choose_dtype
+from engine.kernels import choose
 from engine.native import build, decoder, linear
 from engine.native.build import NoKernels
-from engine.packing import PackedLinear, can_pack, onednn_packs, pack
+from engine.native.packing import PackedLinear, onednn_packs, pack
 from engine.recording_check import check
 from engine.verify import compare
 
@@ -173,7 +173,8 @@ STEP = """
 import json, logging, sys
 logging.basicConfig(level=logging.INFO)
 from engine import environment
-from engine.loading import choose_dtype, load
+from engine.kernels import choose
+from engine.loading import load
 from engine.native import build
 from engine.target import StaticTarget
 prepared = load(sys.argv[1], "bfloat16", "cpu").prepared
@@ -181,13 +182,13 @@ target = StaticTarget(prepared, 256, (1, 4))
 target.extend([1, 2, 3], 0)
 logits, _ = target.extend([4, 5], 2)
 known = "kernels" in environment.versions()
-print(json.dumps([type(prepared.model.get_decoder()).__name__, bool(logits.isfinite().all()), build.description(), known, choose_dtype("cpu")]))
+print(json.dumps([type(prepared.model.get_decoder()).__name__, bool(logits.isfinite().all()), build.description(), known, choose(torch.device("cpu")).best_dtype()]))
 """
 
 
 def test_the_engine_runs_with_a_compiler_that_fails(folder):
     """The whole engine, in a process of its own: the first thing that a visitor without a working compiler sees."""
-    if not can_pack(torch.bfloat16):
+    if not (build.has_kernels() or onednn_packs(torch.bfloat16)):
         pytest.skip("bfloat16 linears are not to be had here")
     more = {"CC": script(folder, "echo 'internal compiler error' >&2; exit 1"), "PHOTOFINISH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", STEP, str(TRAINED)], cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=120)
@@ -259,7 +260,7 @@ def test_records_and_readers_know_the_kernels():
     """Who gets other bits wants to know that the kernels were others; a recording from before there were any is still one."""
     has_kernels, versions = build.has_kernels(), environment.versions()
     assert versions.get("kernels", "") == build.description() and ("kernels" in versions) == has_kernels
-    assert choose_dtype("cpu") == "bfloat16" or not build.has_kernels()
+    assert choose(torch.device("cpu")).best_dtype() == "bfloat16" or not build.has_kernels()
     before, here = races.fixed_race(), races.fixed_race()
     here["versions"]["kernels"] = "12345678, a compiler 1.0"
     for recording in (before, here):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from native_kernels import CONFIGS, NAMES, VARIANTS, compiled, made, needs_byte_kernels, needs_kernels, prepared
 from test_drafters import PROMPTS
-from tiny import TRAINED, build, lane, random_ids, threads
+from tiny import TORCH, TRAINED, build, lane, random_ids, threads
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -94,7 +94,7 @@ def test_what_does_not_fit_stays_as_it_was(what):
     ready = prepare(model)
     fused = ready.model.get_decoder()
     assert isinstance(fused, FusedDecoder)
-    bare = prepare(again, packed=False).model.get_decoder()
+    bare = prepare(again, TORCH).model.get_decoder()
     assert said in str(reason_against_decoder(bare))
     ids = random_ids(16, 250)
     with torch.inference_mode():
@@ -109,7 +109,7 @@ def test_layers_that_differ_say_so():
     """One layer's sizes stand for all."""
 
     def bare(name: str = "qwen3") -> FusedDecoder:
-        found = prepare(made(name), packed=False).model.get_decoder()
+        found = prepare(made(name), TORCH).model.get_decoder()
         assert isinstance(found, FusedDecoder) and reason_against_decoder(found) is None
         return found
 

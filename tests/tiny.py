@@ -31,6 +31,8 @@ from transformers import (
 from engine.accept import Coupled
 from engine.decode import decode
 from engine.events import Event
+from engine.kernels.torch import TorchKernels
+from engine.native.kernels import CpuKernels
 from engine.prepare import prepare
 from engine.sampling import Sampler
 from engine.spec import SamplingParams
@@ -99,10 +101,14 @@ def stock(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     return fresh(name, dtype)
 
 
+CPU = torch.device("cpu")
+TORCH, PACKED = TorchKernels(CPU), CpuKernels(CPU)
+
+
 @cache
-def prepared(name: str, dtype: torch.dtype = torch.float32, packed: bool | None = None) -> Prepared:
-    """The same weights under the engine's attention."""
-    return prepare(fresh(name, dtype), packed)
+def prepared(name: str, dtype: torch.dtype = torch.float32, packed: bool = True) -> Prepared:
+    """The same weights under the engine's attention; packed: by the CPU's kernels, else by torch's own."""
+    return prepare(fresh(name, dtype), PACKED if packed else TORCH)
 
 
 def random_ids(num: int, vocab_size: int, seed: int = 0) -> list[int]:

@@ -126,7 +126,7 @@ class GpuDecoder(StepDecoder):
         return list(self.layers)
 
     def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:
-        if not state.by_kernels:
+        if state.attend is None:
             return self.fused(input_ids=input_ids, position_ids=position_ids, state=state, output_hidden_states=all_states)
         embedded = self.embed_tokens(input_ids)[0]
         turns = {kind: [part[0, :, 0].contiguous() for part in angles(position_ids, embedded.dtype)] for kind, angles in self.angles.items()}
@@ -172,7 +172,7 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
             return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
         linears = [mlp.gate_up, mlp.down_proj]
         if isinstance(mixer, DeltaLayer):
-            if not mixer.kernels or mixer.project is not of_one or not all(isinstance(linear, GpuLinear) for linear in (mixer.in_proj, mixer.out_proj)):
+            if mixer.mix_step is None or mixer.project is not of_one or not all(isinstance(linear, GpuLinear) for linear in (mixer.in_proj, mixer.out_proj)):
                 return f"linear layer {mixer.layer_idx} runs no kernels"
         else:
             assert isinstance(mixer, FusedAttention)

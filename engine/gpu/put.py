@@ -8,7 +8,7 @@ from ..fused_decoder import FusedDecoder
 from ..linear_attention import DeltaLayer
 from ..progress import Progress, silent
 from .decoder import GpuDecoder, reason_against_decoder
-from .delta import fits
+from .delta import fits, mix_step
 from .linear import GpuLinear, reason_against
 from .tuning import tune
 
@@ -18,7 +18,7 @@ def put_kernels(model: nn.Module, progress: Progress = silent) -> int:
     returns how many linears. No weight is copied."""
     for _, _, child in _children(model):
         if isinstance(child, DeltaLayer) and fits(child, child.dt_bias.dtype):
-            child.kernels = True
+            child.mix_step = mix_step
             _put_linears(child)
     for parent, name, child in _children(model):
         if isinstance(child, FusedDecoder) and reason_against_decoder(child) is None:
@@ -34,8 +34,8 @@ def take_out_kernels(model: nn.Module) -> None:
     for parent, name, child in _children(model):
         if isinstance(child, GpuDecoder):
             setattr(parent, name, child.fused)
-        elif isinstance(child, DeltaLayer) and child.kernels:
-            child.kernels = False
+        elif isinstance(child, DeltaLayer):
+            child.mix_step = None
     for parent, name, child in _children(model):
         if isinstance(child, GpuLinear):
             setattr(parent, name, child.plain())

@@ -44,12 +44,7 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
         head.embed_tokens = None  # a copy of the target's, as most are
     fuse_layers(head)
     (join_projections if kind == "eagle3" else dflash.join_projections)(head)
-    if prepared.packed:
-        from ..native.eagle3 import pack_head
-        from ..packing import pack
-
-        pack_head(head)
-        pack(head)
+    prepared.kernels.install_head(head)
     return head
 
 

@@ -23,6 +23,13 @@ class AttentionArguments(ctypes.Structure):
     )
 
 
+def attend_rows(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None) -> Tensor:
+    """See `kernels.Attend`; rows beyond the cache's end are left out."""
+    first = int(at[0])
+    block = query[0].transpose(0, 1)[: keys.shape[2] - first].contiguous()
+    return attend_natively(block, keys, values, first, window, block.shape[-1] ** -0.5 if scaling is None else scaling)[None]
+
+
 def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
     """query [n, heads, dim] at positions `at` and on, keys and values [1, kv_heads, S, dim], all bfloat16 and contiguous -> [n, heads, dim]. A row looks at the
     columns up to its own, `window` of them at most. dim is a multiple of 32."""

@@ -180,8 +180,3 @@ def put_native_decoders(model: nn.Module, in_bytes: bool = False) -> None:
         for name, child in list(parent.named_children()):
             if isinstance(child, FusedDecoder) and reason_against_decoder(child) is None:
                 setattr(parent, name, NativeDecoder(child, in_bytes))
-
-
-def masks_itself(model: Any) -> bool:
-    """Whether a model's steps need no masks."""
-    return isinstance(model.get_decoder(), NativeDecoder)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..step_linear import StepLinear
 from .build import NoKernels, library
 
 BLOCK, LANES = 32, 16
@@ -36,8 +37,8 @@ def reason_against(linear: Any) -> str | None:
     return None
 
 
-class NativeLinear(nn.Module):
-    """A drop-in for nn.Linear at inference, its weights [num, k] in blocks as linear.h wants them. With an `act` of linear.h the first half of its outputs are
+class NativeLinear(StepLinear):
+    """See StepLinear: its weights [num, k] in blocks as linear.h wants them. With an `act` of linear.h the first half of its outputs are
     gates, the other half values, and act(gate) * value is what it gives. Raises AssertionError for rows of another dtype or size."""
 
     weights: Tensor

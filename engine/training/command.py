@@ -32,8 +32,8 @@ def train(options: Namespace) -> int:
         progress("starting torch", None)
         import torch
 
+        from ..kernels import choose
         from ..loading import DEFAULT_TARGET, load
-        from ..packing import can_pack, pack
         from .features import Features, extract
         from .heads import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
         from .trainer import Report, Schedule, Trainer
@@ -44,8 +44,7 @@ def train(options: Namespace) -> int:
         model, name = loaded.model, loaded.info.name
         device = next(model.parameters()).device
         target = TargetWeights.of(model)
-        if device.type == "cpu" and can_pack(model.dtype):
-            pack(model)
+        choose(device, model.dtype).install_stock(model)
         hidden_layers = default_layers(options.kind, target.config.num_hidden_layers)
         windows = _windows(options, loaded.tokenizer, data, progress)
         extract(model, windows, hidden_layers, data, progress)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import rope_table
-from ..packing import onednn_packs
+from ..kernels import choose
 from .features import Batch, Features
 from .heads import Design, Head
 from .losses import dflash_loss, eagle3_loss, mean_length
@@ -107,7 +107,7 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch, seed: int, num_steps: int) -> tuple[Tensor, Tensor | None]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda" or onednn_packs(torch.bfloat16)):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=choose(self.device, torch.float32).trains_in_bfloat16):
             if isinstance(self.head, Eagle3Head):
                 return eagle3_loss(self.head, batch, self.output, self.rope, num_steps)
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + seed)

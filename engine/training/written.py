@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, StaticCache
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from ..packing import PackedLinear, onednn_packs
+from ..kernels import choose
 from ..progress import Progress
 from .windows import MIN_TOKENS
 
@@ -69,7 +69,7 @@ class Writer:
         self._words = words.to(output.device)
         head = nn.Linear(output.shape[1], len(words), bias=False, device="meta")
         head.weight = nn.Parameter(output[self._words], requires_grad=False)
-        self._head: nn.Module = PackedLinear(head) if output.device.type == "cpu" and onednn_packs(output.dtype) else head
+        self._head = choose(output.device, output.dtype).linear_for_many_rows(head)
         ends = model.generation_config.eos_token_id
         self._ends = torch.tensor(ends if isinstance(ends, list) else [ends] if ends is not None else [], dtype=torch.long, device=output.device)
 

@@ -1,4 +1,4 @@
-"""CPU only: linears whose weights are re-laid out once for narrow steps: for kernels of our own (`native`) where they run, else for oneDNN.
+"""Linears whose weights are re-laid out once for narrow steps: for the compiled kernels where they run, else for oneDNN.
 
 A packed model is another rounding of the same weights only where another kernel sums in another order, and every lane of a race runs the same packed weights.
 """
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from .errors import UnsupportedModel
-from .native.build import has_kernels
-from .native.bytes import ByteLinear, reason_against_bytes
-from .native.decoder import put_native_decoders
-from .native.linear import NativeLinear, reason_against
+from ..errors import UnsupportedModel
+from ..step_linear import StepLinear
+from .bytes import ByteLinear, reason_against_bytes
+from .decoder import put_native_decoders
+from .linear import NativeLinear, reason_against
 
 HINT_ROWS = 8
 
 
-class PackedLinear(nn.Module):
-    """A drop-in for nn.Linear at inference: `x @ weight.T + bias` with the weight in oneDNN's own layout."""
+class PackedLinear(StepLinear):
+    """`x @ weight.T + bias` with the weight in oneDNN's own layout."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -30,10 +30,9 @@ class PackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
-
-def can_pack(dtype: torch.dtype) -> bool:
-    """Whether linears of that dtype can be packed on this CPU, most of them at least: kernels of our own want an even number of inputs."""
-    return (dtype == torch.bfloat16 and has_kernels()) or onednn_packs(dtype)
+    def read(self) -> Tensor:
+        """See StepLinear."""
+        return self.packed
 
 
 def onednn_packs(dtype: torch.dtype) -> bool:

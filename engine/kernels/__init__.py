@@ -1,0 +1,208 @@
+"""The one seam to hardware: everything that this engine asks of it.
+
+`choose` picks one implementation for a device and dtype. It is installed into a model and goes with it (`Prepared.kernels`). Device-neutral code
+knows this Protocol alone: it imports no kernel and never asks for a device's type.
+
+    torch.py   torch's own operations: they run anywhere, and the others are compared with them
+    cpu/       compiled C, and oneDNN for the linears that the C does not take
+    cuda/      Triton kernels and CUDA graphs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from ..progress import Progress
+    from ..target import Prepared
+    from .host_copies import HostRead, HostWrite
+
+T = TypeVar("T")
+Attend = Callable[["Tensor", "Tensor", "Tensor", "Tensor", "int | None", "float | None"], "Tensor"]
+"""attend(query [1, heads, W, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling) -> [1, W, heads, dim]. Row r, at position
+at[0] + r, sees the columns up to its own; with a window the last `window` of them. scaling None: 1 / sqrt(dim)."""
+Forward = Callable[..., "tuple[Tensor | None, Any]"]
+"""forward(ids [1, n], at, want_logits, want_hidden, seen) -> logits [n, vocab] and hidden states [layers + 1, n, hidden], where they are wanted.
+`at`: the position of the first token. `seen` is filled with the window of every layer."""
+
+
+class Kernels(Protocol):
+    """What this engine asks of hardware."""
+
+    name: str
+    """`torch`, `cpu` or `cuda`."""
+    device: torch.device
+
+    # A model
+
+    def get_ready(self, progress: Progress) -> None:
+        """Do what takes long once for a machine: compile."""
+        ...
+
+    def best_dtype(self) -> str:
+        """`bfloat16` where steps in it are faster, else `float32`."""
+        ...
+
+    def reason_against_int8(self) -> str:
+        """Why no model can have weights of 8 bits here, as it follows on "dtype 'int8'"; "" where one can."""
+        ...
+
+    def install(self, model: Any, int8: bool, progress: Progress) -> None:
+        """Put the kernels in the place of the model's fused layers and linears, in place. int8: weights of 8 bits; raises UnsupportedModel where
+        no linear can have them."""
+        ...
+
+    def check(self, prepared: Prepared, progress: Progress) -> None:
+        """Compare installed kernels with torch's own deep in the cache. Raises UnsupportedModel where they differ by more than rounding."""
+        ...
+
+    def remove(self, model: Any) -> None:
+        """Undo `install`. Only where there is a `fallback`."""
+        ...
+
+    def fallback(self, why: str) -> Kernels | None:
+        """What a model runs on that is not the same under these kernels, and `why`. None: such a model is refused."""
+        ...
+
+    def install_head(self, head: Any) -> None:
+        """`install` for a draft head."""
+        ...
+
+    @property
+    def norms_by_layer_norm(self) -> bool:
+        """Whether an RMSNorm is fastest as a layer norm over [x, -x]: torch has no other kernel for it on the CPU."""
+        ...
+
+    # A step
+
+    def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
+        """A model's whole forward over one sequence's caches in one call. None: the model's own modules run."""
+        ...
+
+    def attention(self, model: Any, num_rows: int) -> Attend | None:
+        """The attention of that model's steps of so many rows, which needs no mask. None: torch's, under masks."""
+        ...
+
+    @property
+    def judges_on_device(self) -> bool:
+        """Whether a whole step, its acceptance too, is one fixed call on the device: where a wait for the device costs more than a row."""
+        ...
+
+    @property
+    def rows_cost(self) -> bool:
+        """Whether a step's time grows with every row, so that half-way widths pay."""
+        ...
+
+    @property
+    def warmed(self) -> set[int]:
+        """Sizes of prefill for which libraries have prepared what they keep; for this thread, where they keep it by thread."""
+        ...
+
+    def graph_pool(self) -> Any:
+        """Memory for the fixed calls of one race, whose calls run one at a time."""
+        ...
+
+    def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
+        """`function`, which takes no arguments and works on buffers that stay in place, as a call that may be a captured graph: see
+        `cuda.graphs.FixedCall` for what it must not do, and for how long its results are valid."""
+        ...
+
+    def host_write(self, size: int) -> HostWrite:
+        """Sends up to `size` integers to the device."""
+        ...
+
+    def host_read(self, size: int) -> HostRead:
+        """Reads up to `size` integers off the device."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything asked of it."""
+        ...
+
+    # Training
+
+    def install_stock(self, model: Any) -> None:
+        """Put the kernels in the place of a stock model's linears, in place, where it gains by that: to read and write texts for training."""
+        ...
+
+    def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
+        """A linear that is as fast with a hundred rows as this one, or faster."""
+        ...
+
+    @property
+    def trains_in_bfloat16(self) -> bool:
+        """Whether products of bfloat16 are faster than float32's in training."""
+        ...
+
+    # The device
+
+    def identity(self, model: Any) -> dict[str, Any]:
+        """All of hardware and kernels on which a row's bits may depend: a key for what was probed. JSON values."""
+        ...
+
+    def describe(self, model: Any = None) -> str:
+        """For the versions of a recording: what the kernels in that model are made of and by; "" for torch's own."""
+        ...
+
+    def runs(self, model: Any) -> dict[str, Any]:
+        """What runs a model's steps, read off its modules: "sentence" says it in words; further keys as a kind of kernels has them."""
+        ...
+
+    def about_device(self) -> dict[str, Any]:
+        """{"type", "name", "threads"} for a recording; threads are the CPU's. More where a kind of kernels has more to say."""
+        ...
+
+    @property
+    def runs_in_threads(self) -> bool:
+        """Whether a step's time depends on torch's number of threads."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Memory that the device can still give, what torch keeps and does not use included; what nobody tells counts as enough."""
+        ...
+
+    def give_back_memory(self) -> None:
+        """Give the device back what torch keeps of it and does not use."""
+        ...
+
+    @property
+    def device_map(self) -> dict[str, Any] | None:
+        """What transformers' `from_pretrained` takes to put weights on this device at once."""
+        ...
+
+    def random_numbers_kept(self) -> AbstractContextManager[None]:
+        """Within it random numbers may be drawn; afterwards they go on as if none had been."""
+        ...
+
+    def read_bytes(self) -> int:
+        """The size of a buffer to measure the memory's bandwidth by: much more than caches hold, much less than is free."""
+        ...
+
+    def readers(self, buffer: Tensor) -> Mapping[str, Callable[[], Any]]:
+        """Kernels that read all of a float32 buffer [rows, columns] and write next to nothing, by name."""
+        ...
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """One run's seconds, by the device's own clock where it has one."""
+        ...
+
+    def reason_against_compiling(self) -> str:
+        """Why torch.compile cannot make code for this device here; "" where it can."""
+        ...
+
+
+def choose(device: torch.device, dtype: torch.dtype | None = None) -> Kernels:
+    """The fastest kernels that run on that device, for a model of that dtype (None: for what does not depend on a model)."""
+    from ..gpu.kernels import CudaKernels
+    from ..native.kernels import CpuKernels
+    from .torch import TorchKernels
+
+    cuda = CudaKernels(device, dtype)
+    if device.type == "cuda" or cuda.triton:
+        return cuda
+    return CpuKernels(device) if device.type == "cpu" else TorchKernels(device)
