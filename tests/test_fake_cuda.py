@@ -27,6 +27,7 @@ from engine.backends.torch import TorchRace
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.decode import decode
 from engine.drafters import DrafterContext, make
+from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter
 from engine.errors import RaceError
 from engine.events import Failed, Prompt, Step
@@ -211,7 +212,7 @@ def trained() -> LoadedModel:
     return replace(target, model=on_cuda(copy.deepcopy(target.model)), info=replace(target.info, device="cuda:0"))
 
 
-ON_DEVICE = DeviceEagle3Drafter | DeviceDFlashDrafter
+ON_DEVICE = DeviceEagle3Drafter | DeviceDFlashDrafter | DeviceDraftModelDrafter
 PROMPT = tuple(json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"])
 LANES = {"eagle3": f"eagle3:{HEADS['eagle3']}", "dflash": f"dflash:{HEADS['dflash']}", "draft_model": f"draft_model:{TRAINED.parent / 'draft'}", "ngram": "ngram"}
 
