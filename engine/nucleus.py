@@ -1,7 +1,8 @@
-"""Which tokens stand: top-k, and top-p of one row or, without asking the host, so that it can be captured as a CUDA graph, of many.
+"""Which tokens can be chosen: top-k, and top-p of one row on the host, or of many rows without asking the host.
 
-Of many, a row's result must not depend on how many rows are processed together, or a token would depend on the width of its step. Sums of floats may: their order is
-the kernel's affair. So probabilities are whole numbers here, whose sum is the same in any order, and all else is done number by number.
+Top-p of many rows can be captured as a CUDA graph. A row's result must not depend on how many rows are processed
+together: else a token would depend on the width of its step. A sum of floats can depend on that, because kernels choose
+its order. So probabilities become whole numbers, whose sum is the same in any order; all else is elementwise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from .errors import RaceError
 NUCLEUS_FIRST = 1024
 NOT_NUMBERS = "the model's logits are not numbers (NaN); choose dtype float32"
 UNIT = 2.0**40
-"""What the largest of a row's probabilities counts. The sum of 2**22 of them is still an int64; what is 28 below the largest score counts nothing."""
+"""The weight of a row's largest score, as a whole number. The sum of 2**22 such weights still fits int64. A score 28
+below the largest weighs 0."""
 LEAST = -(2**31)
 
 
@@ -53,8 +55,10 @@ def _threshold_by_bisection(scores: Tensor, probs: Tensor, p: float) -> Tensor:
 
 
 def nucleus_rows(scores: Tensor, p: float) -> Tensor:
-    """`kept_by_top_p` of each row of scores [n, vocab] (float32): all but its nucleus at -inf. It differs from that only where rounding decides
-    whether a mass reaches p. A row whose largest score is not a finite number becomes NaN."""
+    """`kept_by_top_p` of each row of scores [n, vocab] (float32): all but its nucleus at -inf.
+
+    It differs from `kept_by_top_p` only where rounding decides whether a mass reaches p. Where that raises,
+    since a row's largest score is not finite, the row becomes NaN. The threshold is found bit by bit, from the highest."""
     if p >= 1:
         return scores
     top = scores.amax(-1, keepdim=True)

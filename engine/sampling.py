@@ -152,7 +152,8 @@ class Sampler:
 
     def _set(self, params: SamplingParams, tokens: Tensor) -> None:
         self.params, self._tokens = params, tokens
-        self._chooser = chooser(tokens, params.temperature, splitmix64(params.seed), MAX_NOISE, NEAR) if not self.is_filtered else None
+        seed = splitmix64(params.seed)
+        self._chooser = None if self.is_filtered else chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
 
     def among(self, token_ids: Tensor) -> Sampler:
         """The same choice for rows over a part of the vocabulary: `token_ids` [n] name their columns, and column numbers are returned."""
@@ -168,7 +169,7 @@ class Sampler:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether top-k or top-p removes tokens: then no compiled kernel of the CPU makes the choice."""
+        """Whether top-k or top-p removes tokens. The CPU's compiled kernels choose only where this is False."""
         p = self.params
         return p.temperature > 0 and (p.top_k > 0 or p.top_p < 1)
 
@@ -249,7 +250,7 @@ class Sampler:
         """(columns, their `scores`): on the CPU without the noise of tokens that cannot win, since noise is bounded, and of 262,144 words a few thousand
         are in reach. columns None: all of them."""
         if row.device.type == "cpu" and self.params.temperature > 0:
-            bits = LikelyBits.of(row, self.params.temperature) if not self.is_filtered else None
+            bits = None if self.is_filtered else LikelyBits.of(row, self.params.temperature)
             likely = bits or Likely(self.processed(row))
             if math.isfinite(likely.top):
                 near = likely.at_least(likely.top - NEAR)

@@ -114,8 +114,8 @@ class StaticTarget:
         return self._steps[width]()
 
     def parts(self) -> tuple[Forward, StepInput, GraphPool]:
-        """What a drafter builds fixed steps of its own of, over this sequence: the forward, whose logits are wanted, its input, and memory for graphs. The
-        target is to be told of each by `stepped`, later if need be, and before anything else is asked of it."""
+        """For fixed steps that a drafter makes of its own over this sequence: the forward with logits, its input, and
+        the graphs' memory. The caller tells `stepped` of every such step before it calls anything else here."""
         return partial(self._buffers.forward, want_logits=True), self._input, self._pool
 
     def stepped(self, token_ids: Sequence[int], width: int) -> None:

@@ -134,8 +134,8 @@ def test_a_graph_repeats_what_was_recorded():
 
 @pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
-    """The first step on a GPU would end in an error: a tensor left on the CPU, a question to the host in a capture, memory laid out otherwise than on a CPU;
-    or top-k and top-p wait for the host in every row."""
+    """The first step on a GPU would end in an error: a tensor left on the CPU, a question to the host in a capture,
+    memory laid out otherwise than on a CPU; or top-k and top-p wait for the host in every row."""
     monkeypatch.setenv(SWITCH, "0")
     model = fresh(name, dtype)
     with fake_cuda() as device:

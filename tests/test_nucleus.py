@@ -1,4 +1,4 @@
-"""Top-k and top-p of many rows at once, where the host cannot be asked: the choice that is made row by row, however many rows there are."""
+"""Top-k and top-p of many rows without asking the host: the host's choice, however many rows there are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 TOLERANCE = 1e-5
-"""Of a row's mass: what float32 rounds in the distance to the largest score, in the exponential, and in the host's sums."""
+"""Of a row's mass: float32 rounds the distance to the largest score, the exponential, and the host's sums."""
 EDGE = 2e-6
 """Of the scores, relative: as near as the host's bisection goes."""
 SIZES = [1, 2, 7, 100, 1500, 3001]
@@ -50,7 +50,7 @@ def sampler_of(rows: torch.Tensor, top_k: int, top_p: float, temperature: float,
 @settings(max_examples=200)
 @given(rows_of_logits(), top_ks, top_ps, st.sampled_from([0.3, 1.0, 2.5]), seeds, st.data())
 def test_a_rows_choice_does_not_depend_on_the_rows_beside_it(rows, top_k, top_p, temperature, seed, data):
-    """A token would depend on the width of the step it was verified in: lanes of one race would write different texts."""
+    """A token would depend on the width of its step: lanes of one race would write different texts."""
     sampler = sampler_of(rows, top_k, top_p, temperature, seed)
     keys = sampler.keys(len(rows))
     together, margins = sampler.pick_rows_with_margins(rows, keys)
@@ -68,7 +68,7 @@ def test_a_rows_choice_does_not_depend_on_the_rows_beside_it(rows, top_k, top_p,
 @settings(max_examples=200)
 @given(rows_of_logits(), top_ks, top_ps, st.sampled_from([0.3, 1.0, 2.5]), seeds)
 def test_the_choice_is_the_hosts(rows, top_k, top_p, temperature, seed):
-    """A race on CUDA would sample from another distribution than was asked for: top-k or top-p left out, in another order, or cut elsewhere."""
+    """A race on CUDA would sample from another distribution: top-k or top-p left out, swapped, or cut elsewhere."""
     sampler = sampler_of(rows, top_k, top_p, temperature, seed)
     chosen = sampler.pick_rows(rows, sampler.keys(len(rows))).tolist()
     processed = sampler.processed_rows(rows)
@@ -81,7 +81,8 @@ def test_the_choice_is_the_hosts(rows, top_k, top_p, temperature, seed):
         if torch.equal(processed[position], sampler.processed(row)):
             assert chosen[position] == expected
         else:
-            assert_rounding_decides(processed[position], sampler.processed(row), kept_by_top_k(row.float() / temperature, top_k), top_p)
+            scores = kept_by_top_k(row.float() / temperature, top_k)
+            assert_rounding_decides(processed[position], sampler.processed(row), scores, top_p)
 
 
 def assert_rounding_decides(ours: torch.Tensor, theirs: torch.Tensor, scores: torch.Tensor, top_p: float) -> None:

@@ -1,5 +1,8 @@
-"""A draft model whose drafts stay on the device until they are whole, for CUDA: one graph for what is new, one for each further token, and one read. The drafts
-are those of the class that it is made from, which on the CPU picks row by row. Tests run it by direct calls. Not yet measured on a GPU.
+"""A draft model whose drafts stay on the device until they are whole, for CUDA.
+
+A draft is one copy to the device, one graph for the new tokens, one graph for each further token, and one read. The
+drafts are those of `DraftModelDrafter`, which picks row by row on the host. Tests run it by direct calls. Not yet
+measured on a GPU.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
 
 
 class DeviceDraftModelDrafter(DraftModelDrafter):
-    """`_first` is the place in the text of the last committed token, whose row the draft's first token is picked from. Between graphs a draft is in buffers
-    that are made outside of them: the picks, and the next step's input."""
+    """`_first`: the place in the text of the last committed token, whose row the draft's first token is picked from.
+
+    Other graphs may share the pool, so what one graph leaves for the next is in buffers made outside of captures: the
+    picks, `_first`, and the step's input."""
 
     def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, max_k: int) -> None:
         super().__init__(model, sampler, vocab_size)
@@ -31,7 +36,9 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
         self._ids, self._max_k = self._input.ids(WIDTH), max(1, max_k)
         self._first = torch.zeros_like(self._input.pointer)
         self._picks = DevicePicks(sampler, None, self._max_k, model.cache_length + self._max_k, pool.device)
-        self._start, self._chain = (FixedCall(step, pool.device, pool, "the draft of a draft model") for step in (self._start_step, self._chain_step))
+        name = "the draft of a draft model"
+        self._start = FixedCall(self._start_step, pool.device, pool, name)
+        self._chain = FixedCall(self._chain_step, pool.device, pool, name)
         with torch.inference_mode():
             self._start()
             self._chain()
@@ -58,7 +65,7 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
         return [checked(token_id) for token_id, _ in self._picks.read(k)]
 
     def _while(self, num_committed: int, k: int, go_on: GoOn) -> list[int]:
-        """Token by token, each read as it comes: one that is not wanted costs more than to wait for the one before."""
+        """Token by token, each read as it comes: a token that is not wanted costs more than a wait."""
         drafted: list[int] = []
         while True:
             token_id, margin = self._picks.read(len(drafted) + 1)[-1]
@@ -68,12 +75,12 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
             self._follow(num_committed + len(drafted) - 1)
 
     def _follow(self, place: int) -> None:
-        """Another token, after the drafted one at that place in the text, which is in the input already."""
+        """Draft the next token from the one at that place in the text, which is in the input already."""
         self._input.point(place)
         self._chain()
 
     def _start_step(self) -> Tensor:
-        """Of one or two new tokens at the pointer: `num_drafted` is one less, and so the last one's row."""
+        """Put in one or two new tokens at the pointer. `num_drafted` is their number less one: the last one's row."""
         last = self._input.num_drafted
         self._first.copy_(self._input.pointer + last)
         logits, _ = self._forward(self._ids)
@@ -86,7 +93,7 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
         return self._feed(logits[:1], self._input.pointer - self._first)
 
     def _feed(self, row: Tensor, place: Tensor) -> Tensor:
-        """Pick the draft's token at that place [1] in it from a row [1, vocab], and make it the input of the next step."""
+        """Pick the draft's token at `place` [1] from its row [1, vocab], and make it the input of the next step."""
         token = self._picks.pick(row[:, : self._vocab_size], place, self._input.position)
         self._ids.zero_()
         self._ids[:, :1].copy_(token[None])

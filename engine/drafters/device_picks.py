@@ -55,8 +55,9 @@ def checked(token_id: int) -> int:
 
 
 def sampler_for(context: DrafterContext, on_device: bool | None = None) -> Sampler | None:
-    """What a draft is picked with on the device, if that is wanted (`on_device`; None: on CUDA alone); None where it must be picked row by row, since its
-    logits are asked for or the choice is no Sampler's."""
+    """What a draft is picked with on the device. on_device: whether that is wanted (None: on CUDA alone).
+
+    None where a draft is picked row by row: it is not wanted, its logits are asked for, or no Sampler picks."""
     device = context.loaded.prepared.device
     sample: Callable | None = context.sample or Sampler(SamplingParams(), context.loaded.prepared.vocab_size, device)
     wanted = device.type == "cuda" if on_device is None else on_device

@@ -130,7 +130,8 @@ def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
     num_prompt, num_new, limit = len(context.prompt.token_ids), context.params.max_new_tokens, draft.prepared.shape.max_length
     if num_prompt + num_new > limit:
         raise UsageError(f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model {name!r}")
-    model = StaticTarget(draft.prepared, cache_length(num_prompt, num_new, WIDTH), (WIDTH,), reach=context.k, pool=context.pool)
+    length = cache_length(num_prompt, num_new, WIDTH)
+    model = StaticTarget(draft.prepared, length, (WIDTH,), reach=context.k, pool=context.pool)
     model.warm(context.prompt.token_ids[:-1])
     if (sampler := sampler_for(context)) is not None:
         return DeviceDraftModelDrafter(model, sampler, target.prepared.vocab_size, context.k)
