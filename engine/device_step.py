@@ -104,9 +104,9 @@ class DeviceSteps:
         self._make = lambda sampler: DeviceStep(forward, step_input, widths, sampler, num_positions, pool)
 
     def under(self, accept: AcceptRule) -> DeviceStep | None:
-        """Steps that judge as `accept` does, where it accepts by a sampler's choice alone and that can be made in many rows at once; else None."""
+        """Steps that judge as `accept` does, where it accepts by a sampler's choice alone; else None."""
         sampler = getattr(accept, "sample", None)
-        if not (self._allowed and isinstance(accept, Coupled) and isinstance(sampler, Sampler) and sampler.picks_rows):
+        if not (self._allowed and isinstance(accept, Coupled) and isinstance(sampler, Sampler)):
             return None
         if sampler not in self.made:
             self.made[sampler] = self._make(sampler)

@@ -20,16 +20,15 @@ from .errors import RaceError
 from .gpu.choice import reason_against
 from .likely import Likely, LikelyBits
 from .native.choose import chooser
+from .nucleus import NOT_NUMBERS, kept_by_top_k, kept_by_top_p, nucleus_rows
 from .spec import SamplingParams
 
-NUCLEUS_FIRST = 1024
 MAX_NOISE = 22.9
 """More than any Gumbel noise here: that of the smallest uniform, 2**-33, is 22.88."""
 NEAR = 4.0
 """Tokens so near the best, in logits, are given their noise first: the best score among them says which others can still win."""
 LANES = 64
 """Logarithms are taken of a multiple of so many numbers: what does not fill a CPU's vector may get other bits."""
-NOT_NUMBERS = "the model's logits are not numbers (NaN); choose dtype float32"
 _MASK64 = 2**64 - 1
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -145,40 +144,6 @@ def best_columns(scores: Tensor) -> Tensor:
     return best.masked_fill(scores.gather(-1, best).isnan(), -1)[:, 0]
 
 
-def kept_by_top_k(scores: Tensor, k: int) -> Tensor:
-    """`scores` [vocab] with all but the k largest at -inf; ties with the k-th stay."""
-    if not 0 < k < scores.shape[-1]:
-        return scores
-    return scores.masked_fill(scores < scores.topk(k).values[-1], -torch.inf)
-
-
-def kept_by_top_p(scores: Tensor, p: float) -> Tensor:
-    """`scores` [vocab] with all but the nucleus at -inf: the smallest set of largest values whose softmax mass reaches p (Holtzman et al. 2020)."""
-    if p >= 1:
-        return scores
-    log_z = scores.logsumexp(-1)
-    if not log_z.isfinite():
-        raise RaceError(NOT_NUMBERS)
-    top = scores.topk(min(NUCLEUS_FIRST, scores.shape[-1])).values
-    mass = (top - log_z).exp().cumsum(0)
-    if float(mass[-1]) >= p:
-        threshold = top[int((mass < p).sum())]
-    else:
-        threshold = _threshold_by_bisection(scores, (scores - log_z).exp_(), p)
-    return scores.masked_fill(scores < threshold, -torch.inf)
-
-
-def _threshold_by_bisection(scores: Tensor, probs: Tensor, p: float) -> Tensor:
-    """The largest value t of `scores` such that the mass of {score >= t} reaches p: for flat distributions, where a sort would be the alternative."""
-    low, high = float(scores[scores > -torch.inf].min()), float(scores.max())
-    while low < (middle := (low + high) / 2) < high and high - low > 1e-6 * max(1.0, abs(high)):
-        if float(probs[scores >= middle].sum()) >= p:
-            low = middle
-        else:
-            high = middle
-    return scores[scores >= low].min()
-
-
 class Sampler:
     """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token id`."""
 
@@ -187,7 +152,8 @@ class Sampler:
 
     def _set(self, params: SamplingParams, tokens: Tensor) -> None:
         self.params, self._tokens = params, tokens
-        self._chooser = chooser(tokens, params.temperature, splitmix64(params.seed), MAX_NOISE, NEAR) if self.picks_rows else None
+        seed = splitmix64(params.seed)
+        self._chooser = None if self.is_filtered else chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
 
     def among(self, token_ids: Tensor) -> Sampler:
         """The same choice for rows over a part of the vocabulary: `token_ids` [n] name their columns, and column numbers are returned."""
@@ -202,10 +168,10 @@ class Sampler:
         return other
 
     @property
-    def picks_rows(self) -> bool:
-        """Whether `pick_rows` makes this sampler's choice: top-k and top-p look at one row after the other."""
+    def is_filtered(self) -> bool:
+        """Whether top-k or top-p removes tokens. The CPU's compiled kernels choose only where this is False."""
         p = self.params
-        return p.temperature == 0 or (p.top_k == 0 and p.top_p >= 1)
+        return p.temperature > 0 and (p.top_k > 0 or p.top_p < 1)
 
     def keys(self, num_positions: int) -> Tensor:
         """For `pick_rows`: the noise of positions 0 .. num_positions - 1, int32 [num_positions, 2]."""
@@ -228,13 +194,19 @@ class Sampler:
     def _picked_by_kernels(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         from .gpu.pick import pick_rows
 
-        return pick_rows(rows.contiguous(), self._tokens, keys.contiguous(), self.params.temperature)
+        rows, temperature = (self.processed_rows(rows), 1.0) if self.is_filtered else (rows, self.params.temperature)
+        return pick_rows(rows.contiguous(), self._tokens, keys.contiguous(), temperature)
 
     def row_scores(self, rows: Tensor, keys: Tensor) -> Tensor:
         """What `pick_rows` maximises: [n, vocab]."""
         if self.params.temperature == 0:
             return rows
-        return rows.float() / self.params.temperature + gumbel_rows(self._tokens[: rows.shape[-1]], keys)
+        return self.processed_rows(rows) + gumbel_rows(self._tokens[: rows.shape[-1]], keys)
+
+    def processed_rows(self, rows: Tensor) -> Tensor:
+        """`processed` of each row [n, vocab], without asking the host; NaN where it would raise."""
+        p = self.params
+        return nucleus_rows(kept_by_top_k(rows.float() / p.temperature, p.top_k), p.top_p)
 
     def scores(self, row: Tensor, position: int) -> Tensor:
         """What is maximised: float32 [vocab]; what top-k and top-p removed is at -inf."""
@@ -278,7 +250,7 @@ class Sampler:
         """(columns, their `scores`): on the CPU without the noise of tokens that cannot win, since noise is bounded, and of 262,144 words a few thousand
         are in reach. columns None: all of them."""
         if row.device.type == "cpu" and self.params.temperature > 0:
-            bits = LikelyBits.of(row, self.params.temperature) if self.picks_rows else None
+            bits = None if self.is_filtered else LikelyBits.of(row, self.params.temperature)
             likely = bits or Likely(self.processed(row))
             if math.isfinite(likely.top):
                 near = likely.at_least(likely.top - NEAR)

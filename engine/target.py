@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from .attention import Shape, caches
 from .buffers import Buffers
 from .checksums import Checksums
-from .device_step import DeviceStep, DeviceSteps, StepInput
+from .device_step import DeviceStep, DeviceSteps, Forward, StepInput
 from .errors import UsageError
 from .graphs import FixedCall, GraphPool
 from .interfaces import Acceptance, AcceptRule, Draft, Verify
@@ -108,14 +108,20 @@ class StaticTarget:
         self._input.put(width, token_ids)
         logits, hidden = self._step(width)
         assert logits is not None
-        self._stepped(token_ids, width)
+        self.stepped(token_ids, width)
         return logits if num_logits == width else logits[:num_logits], None if hidden is None else hidden[:num_tokens]
 
     def _step(self, width: int) -> tuple[Tensor | None, Tensor | None]:
         self._input.point(self.length)
         return self._steps[width]()
 
-    def _stepped(self, token_ids: Sequence[int], width: int) -> None:
+    def parts(self) -> tuple[Forward, StepInput, GraphPool]:
+        """For fixed steps that a drafter makes of its own over this sequence: the forward with logits, its input, and
+        the graphs' memory. The caller tells `stepped` of every such step before it calls anything else here."""
+        return partial(self._buffers.forward, want_logits=True), self._input, self._pool
+
+    def stepped(self, token_ids: Sequence[int], width: int) -> None:
+        """A step of that width was made at the end, with these tokens and padding."""
         if self._past is not None:
             self._past.stepped(token_ids, width)
         self._point(self.length + len(token_ids))
@@ -130,7 +136,7 @@ class StaticTarget:
         width = self.width_for(len(token_ids))
         assert self.length + width <= self.cache_length
         acceptance, logits, hidden = step.call(width, self.length, position, token_ids)
-        self._stepped(token_ids, width)
+        self.stepped(token_ids, width)
         return acceptance, logits[: len(token_ids)], None if hidden is None else hidden[: len(token_ids)]
 
     def _prefill(self, token_ids: Sequence[int]) -> tuple[Tensor, Tensor | None]:

@@ -152,14 +152,24 @@ def test_a_head_without_numbers_says_so(kind):
             side.zero_()
 
 
-@pytest.mark.parametrize("more", [{"keep_logits": True}, {"top_p": True}], ids=["logits", "top-p"])
 @pytest.mark.parametrize("kind", HEADS)
-def test_what_must_be_picked_row_by_row_is(kind, more):
-    """A rule that weighs drafts by their logits would get none; or top-p be left out."""
+def test_what_must_be_picked_row_by_row_is(kind):
+    """A rule that weighs drafts by their logits would get none."""
     loaded = trained_target()
     head = load_head(kind, parse_name(kind, str(HEADS[kind])), loaded, silent)
-    made = context(loaded, K, temperature=1.0, keep_logits=more.get("keep_logits", False))
-    if "top_p" in more:
-        params = replace(made.params, top_p=0.9)
-        made = replace(made, params=params, sample=Sampler(params, loaded.prepared.vocab_size, "cpu"))
+    made = context(loaded, K, temperature=1.0, keep_logits=True)
     assert type(MAKERS[kind][0](head, made, True)) is type(MAKERS[kind][0](head, made, False))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_top_p_is_picked_on_the_device_too(kind):
+    """Each token of a draft would ask the host several times; or top-p be left out."""
+    loaded, prompt = trained_target(), json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"]
+    head = load_head(kind, parse_name(kind, str(HEADS[kind])), loaded, silent)
+    made = context(loaded, K, prompt, temperature=0.9)
+    params = replace(made.params, top_k=30, top_p=0.8)
+    made = replace(made, params=params, sample=Sampler(params, loaded.prepared.vocab_size, "cpu"))
+    drafters = [MAKERS[kind][0](head, made, on_device) for on_device in (True, False)]
+    assert type(drafters[0]) is MAKERS[kind][1]
+    ours, theirs = ([(s.drafted, s.token_ids) for s in raced(loaded, drafter, prompt, K, 0.9)] for drafter in drafters)
+    assert ours == theirs

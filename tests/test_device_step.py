@@ -182,17 +182,24 @@ def test_forwards_between_whole_steps_see_the_same_sequence(model):
     assert len(rows[0]) == len(rows[1]) >= 4 and all(torch.equal(bits(a), bits(b)) for a, b in zip(*rows, strict=True))
 
 
-@pytest.mark.parametrize("params", [SamplingParams(temperature=1.0, top_k=5), SamplingParams(temperature=1.0, top_p=0.9)], ids=["top-k", "top-p"])
-def test_what_looks_at_one_row_after_the_other_stays_on_the_host(params):
-    """Top-k and top-p would be ignored; or another rule's draft be judged as a coupled one."""
+@pytest.mark.parametrize("params", [{"top_k": 5}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.7}], ids=str)
+def test_top_k_and_top_p_are_judged_on_the_device_too(params):
+    """Each row would ask the host several times; or other tokens stand than the host keeps."""
     model = prepared("qwen3")
-    target, sampler = target_of(model, True), Sampler(params, model.vocab_size, CPU)
+    target, params = target_of(model, True), SamplingParams(temperature=1.0, seed=2, max_new_tokens=20, **params)
     prompt = random_ids(12, model.vocab_size)
-    assert target.verifier(Coupled(sampler)) is None
-    assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), model.vocab_size, CPU))) is None
+    truth = written(target_of(model, False), Empty(), prompt, params)
+    drafter = partial(Random, 1, tokens_of(truth), model.vocab_size)
+    ours, theirs = (written(target_of(model, whole), drafter(), prompt, params) for whole in (True, False))
+    assert ours == theirs and tokens_of(ours) == tokens_of(truth)
+    assert target.verifier(Coupled(Sampler(params, model.vocab_size, CPU))) is not None
+
+
+def test_other_rules_stay_on_the_host():
+    """Another rule's draft would be judged as a coupled one."""
+    target = target_of(prepared("qwen3"), True)
+    assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), target.vocab_size, CPU))) is None
     assert target.verifier(Coupled(lambda row, position: 0)) is None
-    params = replace(params, max_new_tokens=10)
-    assert written(target, Random(1), prompt, params) == written(target_of(model, False), Random(1), prompt, params)
 
 
 def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from engine import sampling
 from engine.errors import RaceError
 from engine.likely import LikelyBits
-from engine.sampling import NUCLEUS_FIRST, Sampler, first_argmax, gumbel, gumbel_rows, kept_by_top_k, kept_by_top_p, splitmix64, uniform
+from engine.nucleus import NUCLEUS_FIRST, kept_by_top_k, kept_by_top_p
+from engine.sampling import Sampler, first_argmax, gumbel, gumbel_rows, splitmix64, uniform
 from engine.spec import SamplingParams
 
 SEEDS = st.integers(0, 2**63 - 1)

@@ -130,7 +130,7 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
 
 def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | None = None) -> Eagle3Chain:
     """The drafter of a head; its drafts stay on the device where that is possible and `on_device` (None: on CUDA alone)."""
-    sampler = _sampler(context, on_device)
+    sampler = sampler_for(context, on_device)
     if sampler is not None:
         return DeviceEagle3Drafter(head, context, sampler)
     return (HostEagle3Drafter if context.loaded.prepared.device.type == "cpu" else Eagle3Drafter)(head, context)
@@ -138,15 +138,10 @@ def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | 
 
 def dflash_drafter(head: DFlashHead, context: DrafterContext, on_device: bool | None = None) -> DFlashDrafter:
     """As `eagle3_drafter`."""
-    sampler = _sampler(context, on_device)
+    sampler = sampler_for(context, on_device)
     return DFlashDrafter(head, context) if sampler is None else DeviceDFlashDrafter(head, context, sampler)
 
 
 def _place(context: DrafterContext) -> Tensor:
     """A number on the device, [1]."""
     return torch.zeros(1, dtype=torch.long, device=context.loaded.prepared.device)
-
-
-def _sampler(context: DrafterContext, on_device: bool | None) -> Sampler | None:
-    wanted = context.loaded.prepared.device.type == "cuda" if on_device is None else on_device
-    return sampler_for(context) if wanted else None

@@ -54,8 +54,11 @@ def checked(token_id: int) -> int:
     return token_id
 
 
-def sampler_for(context: DrafterContext) -> Sampler | None:
-    """What a draft can be picked with on the device; None where it must be picked row by row, or where its logits are asked for."""
+def sampler_for(context: DrafterContext, on_device: bool | None = None) -> Sampler | None:
+    """What a draft is picked with on the device. on_device: whether that is wanted (None: on CUDA alone).
+
+    None where a draft is picked row by row: it is not wanted, its logits are asked for, or no Sampler picks."""
     device = context.loaded.prepared.device
     sample: Callable | None = context.sample or Sampler(SamplingParams(), context.loaded.prepared.vocab_size, device)
-    return sample if isinstance(sample, Sampler) and sample.picks_rows and not context.keep_logits else None
+    wanted = device.type == "cuda" if on_device is None else on_device
+    return sample if wanted and isinstance(sample, Sampler) and not context.keep_logits else None

@@ -79,6 +79,12 @@ class DraftModelDrafter:
 
     def _catch_up(self, token_ids: Sequence[int]) -> Tensor:
         """Make the cache hold exactly `token_ids`; the logits [vocab] after the last of them."""
+        new = self._missing(token_ids)
+        logits, _ = self._model.extend(new, len(new))
+        return logits[-1]
+
+    def _missing(self, token_ids: Sequence[int]) -> Sequence[int]:
+        """Make the cache hold all of `token_ids` but the last one or two, at most WIDTH, and return those."""
         common = self._num_committed
         for cached, committed in zip(self._drafted, token_ids[common:], strict=False):
             if cached != committed:
@@ -90,8 +96,7 @@ class DraftModelDrafter:
         if len(new) > WIDTH:
             self._model.extend(new[:-1], 0)
             new = new[-1:]
-        logits, _ = self._model.extend(new, len(new))
-        return logits[-1]
+        return new
 
 
 def name_of(argument: str) -> str:
@@ -116,6 +121,8 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
     from ..sampling import Sampler
     from ..target import StaticTarget, cache_length
+    from .device_draft_model import DeviceDraftModelDrafter
+    from .device_picks import sampler_for
 
     target = context.loaded
     draft = target.companion(name, context.progress)
@@ -123,8 +130,11 @@ def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
     num_prompt, num_new, limit = len(context.prompt.token_ids), context.params.max_new_tokens, draft.prepared.shape.max_length
     if num_prompt + num_new > limit:
         raise UsageError(f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model {name!r}")
-    model = StaticTarget(draft.prepared, cache_length(num_prompt, num_new, WIDTH), (WIDTH,), reach=context.k)
+    length = cache_length(num_prompt, num_new, WIDTH)
+    model = StaticTarget(draft.prepared, length, (WIDTH,), reach=context.k, pool=context.pool)
     model.warm(context.prompt.token_ids[:-1])
+    if (sampler := sampler_for(context)) is not None:
+        return DeviceDraftModelDrafter(model, sampler, target.prepared.vocab_size, context.k)
     return DraftModelDrafter(model, context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.device), target.prepared.vocab_size, context.keep_logits)
 
 

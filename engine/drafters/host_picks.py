@@ -110,7 +110,7 @@ def best_two(scores: Any, columns: Any) -> tuple[int, float]:
 def host_picks(context: DrafterContext, target_ids: Tensor | None) -> HostPicks | None:
     """For rows of a head's logits, whose columns are `target_ids` of the vocabulary (None: all of it). None where another way is due, or faster."""
     sampler = context.sample or Sampler(SamplingParams(), 0, "cpu")
-    if context.loaded.prepared.device.type != "cpu" or not sampler.picks_rows:
+    if context.loaded.prepared.device.type != "cpu" or sampler.is_filtered:
         return None
     num_columns = context.loaded.prepared.vocab_size if target_ids is None else len(target_ids)
     if num_columns > MOST_COLUMNS:

@@ -1,0 +1,100 @@
+"""A draft model whose drafts stay on the device until they are whole, for CUDA.
+
+A draft is one copy to the device, one graph for the new tokens, one graph for each further token, and one read. The
+drafts are those of `DraftModelDrafter`, which picks row by row on the host. Tests run it by direct calls. Not yet
+measured on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..graphs import FixedCall
+from ..interfaces import Draft
+from .device_picks import DevicePicks, checked
+from .draft_model import WIDTH, DraftModelDrafter
+
+if TYPE_CHECKING:
+    from ..sampling import Sampler
+    from ..target import StaticTarget
+    from .head_drafter import GoOn
+
+
+class DeviceDraftModelDrafter(DraftModelDrafter):
+    """`_first`: the place in the text of the last committed token, whose row the draft's first token is picked from.
+
+    Other graphs may share the pool, so what one graph leaves for the next is in buffers made outside of captures: the
+    picks, `_first`, and the step's input."""
+
+    def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, max_k: int) -> None:
+        super().__init__(model, sampler, vocab_size)
+        self._forward, self._input, pool = model.parts()
+        self._ids, self._max_k = self._input.ids(WIDTH), max(1, max_k)
+        self._first = torch.zeros_like(self._input.pointer)
+        self._picks = DevicePicks(sampler, None, self._max_k, model.cache_length + self._max_k, pool.device)
+        name = "the draft of a draft model"
+        self._start = FixedCall(self._start_step, pool.device, pool, name)
+        self._chain = FixedCall(self._chain_step, pool.device, pool, name)
+        with torch.inference_mode():
+            self._start()
+            self._chain()
+
+    @torch.inference_mode()
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn | None = None) -> Draft:
+        if k == 0:
+            return Draft()
+        k = min(k, self._max_k)
+        new = self._missing(token_ids)
+        assert len(token_ids) + k <= self._model.cache_length
+        self._input.send(self._model.length, len(token_ids) - self._num_prompt_tokens, tuple(new))
+        self._start()
+        drafted = self._whole(len(token_ids), k) if go_on is None else self._while(len(token_ids), k, go_on)
+        self._num_committed, self._drafted = len(token_ids), drafted[:-1]
+        self._model.stepped(new, WIDTH)
+        for token_id in self._drafted:
+            self._model.stepped([token_id], WIDTH)
+        return Draft(tuple(drafted))
+
+    def _whole(self, num_committed: int, k: int) -> list[int]:
+        for place in range(k - 1):
+            self._follow(num_committed + place)
+        return [checked(token_id) for token_id, _ in self._picks.read(k)]
+
+    def _while(self, num_committed: int, k: int, go_on: GoOn) -> list[int]:
+        """Token by token, each read as it comes: a token that is not wanted costs more than a wait."""
+        drafted: list[int] = []
+        while True:
+            token_id, margin = self._picks.read(len(drafted) + 1)[-1]
+            drafted.append(checked(token_id))
+            if not go_on(drafted[-1], margin) or len(drafted) == k:
+                return drafted
+            self._follow(num_committed + len(drafted) - 1)
+
+    def _follow(self, place: int) -> None:
+        """Draft the next token from the one at that place in the text, which is in the input already."""
+        self._input.point(place)
+        self._chain()
+
+    def _start_step(self) -> Tensor:
+        """Put in one or two new tokens at the pointer. `num_drafted` is their number less one: the last one's row."""
+        last = self._input.num_drafted
+        self._first.copy_(self._input.pointer + last)
+        logits, _ = self._forward(self._ids)
+        assert logits is not None
+        return self._feed(logits.index_select(0, last), torch.zeros_like(last))
+
+    def _chain_step(self) -> Tensor:
+        logits, _ = self._forward(self._ids)
+        assert logits is not None
+        return self._feed(logits[:1], self._input.pointer - self._first)
+
+    def _feed(self, row: Tensor, place: Tensor) -> Tensor:
+        """Pick the draft's token at `place` [1] from its row [1, vocab], and make it the input of the next step."""
+        token = self._picks.pick(row[:, : self._vocab_size], place, self._input.position)
+        self._ids.zero_()
+        self._ids[:, :1].copy_(token[None])
+        return token
