@@ -31,7 +31,7 @@ def _kernels(prepared: Any) -> str:
         return build.description()
     from .gpu import choice
 
-    return choice.description(prepared.device) if prepared.kernels else ""
+    return choice.description(prepared.device, prepared.model) if prepared.kernels else ""
 
 
 def commit() -> str:

@@ -29,7 +29,7 @@ ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.1}
 @torch.inference_mode()
 def prepare(model: PreTrainedModel, packed: bool | None = None, int8_from: int | None = None, kernels: bool | None = None, progress: Progress = silent) -> Prepared:
     """Switch the model, in place, to the engine's attention and pack its linears where the CPU gains by it (`packed` None: decide), those of `int8_from`
-    weights and more in int8 (None: none), all of them where kernels of our own do that; on CUDA put Triton kernels in where they run (`kernels` None: decide), and measure their configurations.
+    weights and more in int8 (None: none), all of them where kernels of our own do that; on CUDA put Triton kernels in where they run (`kernels` None: decide).
     The fixed step is then compared with the stock model on a few tokens. Raises UnsupportedModel if they disagree: whatever an architecture does
     beyond what the fixed step reproduces is refused, never ignored."""
     kind = type(model).__name__
@@ -77,7 +77,7 @@ def _with_kernels(prepared: Prepared, ids: list[int], stock: Tensor, progress: P
     from .gpu.put import put_kernels, take_out_kernels
 
     try:
-        put_kernels(prepared.model, progress)
+        put_kernels(prepared.model)
         with_kernels = replace(prepared, kernels=True)
         _check_faithful(with_kernels, ids, stock)
         return with_kernels
