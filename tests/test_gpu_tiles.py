@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda as fake
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from engine import environment
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.gpu import table
 from engine.gpu.choice import SWITCH, description
@@ -202,7 +204,8 @@ def test_the_description_tells_the_tiles(tmp_path: Path, monkeypatch: pytest.Mon
             file.write_text(json.dumps([entry(shape, asdict(second(shape))) for shape in shapes]))
             monkeypatch.setenv(VARIABLE, str(file))
             told[name] = description(CUDA, loaded())
-            assert told[name] == description(CUDA, loaded())
+            made = SimpleNamespace(device=CUDA, kernels=True, model=loaded())
+            assert told[name] == environment.versions(made)["kernels"]
         monkeypatch.delenv(VARIABLE)
         monkeypatch.setattr(table, "SHIPPED", tmp_path / "both")
         told["shipped"] = description(CUDA, loaded())

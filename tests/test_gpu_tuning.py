@@ -9,10 +9,13 @@ from pathlib import Path
 import gpu_kernels  # noqa: F401  first: it switches the interpreter on
 import pytest
 import torch
+from fake_cuda import fake_cuda, on_cuda
 from torch import nn
 from triton.runtime.errors import OutOfResources
 
+from engine.gpu import tuning
 from engine.gpu.linear import GpuLinear
+from engine.gpu.put import put_kernels
 from engine.gpu.table import VARIABLE, put_tiles
 from engine.gpu.tiles import ENOUGH, H100, LEAST_BLOCK_N, MOST_CANDIDATES, Config, candidates, default
 from engine.gpu.tuning import compile_all, tune
@@ -78,6 +81,19 @@ def test_a_tuned_table_gives_every_linear_its_fastest_tiles(tmp_path: Path, monk
     monkeypatch.setenv(VARIABLE, str(file))
     put_tiles(found)
     assert all(linear.config == candidates(linear.out_features, linear.in_features, linear.act is not None)[2] for linear in found)
+
+
+def test_the_gpus_own_clock_times_captured_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the stand-in for CUDA refuses to capture, a GPU would; then the only tuning there is would find nothing."""
+    monkeypatch.setattr(tuning, "COLD_BYTES", 1 << 10)
+    monkeypatch.setattr(tuning, "REPEATS", 2)
+    with fake_cuda() as device:
+        made = on_cuda(nn.Sequential(*(nn.Linear(32, n).bfloat16() for n in (64, 96, 64))))
+        put_kernels(made)
+        entries = tune(list(made.children()))
+        assert len(device.graphs) == sum(len(candidates(n, 32, False)) for n in (64, 96)) and set(device.launched) == {"linear_rows"}
+    assert [(entry["chip"], entry["n"], entry["bias"]) for entry in entries] == [("a pretended GPU", n, True) for n in (64, 96)]
+    assert all(entry["seconds"] > 0 and entry["default_seconds"] > 0 for entry in entries)
 
 
 def test_a_shape_of_which_no_tiles_can_be_timed_has_no_entry() -> None:
