@@ -38,7 +38,8 @@ def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, A
         "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},
         "differences": _differences(recorded, here),
     }
-    return {**result, "sentence": _sentence(result, excused)}
+    same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
+    return {**result, "sentence": _sentence(result, excused, same_kernels)}
 
 
 def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple[str, str] | None:
@@ -84,12 +85,13 @@ def _differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[s
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
 
 
-def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]]) -> str:
+def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:
     digest = result["digest"]
     weights = "" if digest["same"] else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
     parted = {name: lane for name, lane in result["lanes"].items() if lane["counts"] and not lane["same_tokens"]}
     if parted:
-        return "; ".join(_how_it_parted(name, lane) for name, lane in parted.items()) + weights
+        kernels = "" if same_kernels else "; other kernels or other tiles ran here than there: they may round otherwise"
+        return "; ".join(_how_it_parted(name, lane) for name, lane in parted.items()) + weights + kernels
     counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
     sentence = f"same tokens: this machine gets the recorded tokens in {_listed(counted)}, {sum(lane['num_tokens'] for lane in counted.values())} in all"
     if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:

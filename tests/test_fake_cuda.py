@@ -158,11 +158,8 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
     from engine import prepare as module
-    from engine.gpu import tuning
 
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
-    monkeypatch.setattr(tuning, "COLD_BYTES", 1 << 10)
-    monkeypatch.setattr(tuning, "REPEATS", 2)
     model = fresh(name, dtype)
     with fake_cuda() as device:
         model = ready(model)

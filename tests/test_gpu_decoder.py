@@ -99,11 +99,11 @@ def test_where_kernels_fail_torch_goes_on(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(GpuLinear, "forward", wrong)
     assert not prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON).kernels.triton
 
-    def broken(linears: list, progress: object) -> None:
+    def broken(linears: list) -> None:
         raise RuntimeError("no kernel image")
 
     monkeypatch.undo()
-    monkeypatch.setattr(put, "tune", broken)
+    monkeypatch.setattr(put, "put_tiles", broken)
     made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
     assert not made.kernels.triton and not any(isinstance(module, GpuLinear | GpuDecoder) for module in made.model.modules())
 

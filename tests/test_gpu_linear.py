@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from engine.gpu import choice
 from engine.gpu.linear import Added, GpuLinear
 from engine.gpu.runtime import MOST_ROWS
-from engine.gpu.tuning import Config
+from engine.gpu.tiles import Config
 from engine.operators import same_bits
 
 EPS = 1e-6

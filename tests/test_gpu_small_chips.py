@@ -4,6 +4,7 @@ without one, in a process of its own (an interpreted kernel cannot be compiled).
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,14 +24,13 @@ NEARLY_FULL = 90 << 10
 @given(st.integers(1, 16384).map(lambda n: 16 * n), st.integers(1, 2048).map(lambda k: 16 * k), st.booleans(), st.sampled_from(list(CHIPS.items())))
 def test_what_does_not_fit_is_left_out(n, k, gated, chip):
     """A load would compile and try what cannot run; or, where nothing could be timed, keep a guess that cannot."""
-    from engine.gpu.tuning import MOST_CANDIDATES, Room, candidates, default
+    from engine.gpu.tiles import MOST_CANDIDATES, Chip, candidates, default
 
-    room = Room(SHARED_BYTES, divmod(chip[0], 10))
-    found = candidates(n, k, gated, chip[1], room)
-    assert 4 <= len(found) <= MOST_CANDIDATES and default(n, k, gated, chip[1]) == found[0]
-    assert all(config.shared_bytes(gated, room.capability) <= SHARED_BYTES for config in found)
-    everything = candidates(n, k, gated, chip[1], Room(1 << 30))
-    assert all(config.shared_bytes(gated, room.capability) > SHARED_BYTES for config in everything if config not in found)
+    here = Chip("", divmod(chip[0], 10), chip[1], SHARED_BYTES)
+    found, everything = candidates(n, k, gated, here), candidates(n, k, gated, replace(here, shared_bytes=1 << 30))
+    assert 4 <= len(found) <= MOST_CANDIDATES and default(n, k, gated, here) == found[0] == everything[0]
+    assert all(config.shared_bytes(gated, here.capability) <= SHARED_BYTES for config in found)
+    assert all(config.shared_bytes(gated, here.capability) > SHARED_BYTES for config in everything if config not in found)
 
 
 def compiled() -> dict[str, Any]:
@@ -42,7 +42,7 @@ def compiled() -> dict[str, Any]:
     from triton.runtime.jit import JITFunction
 
     from engine.gpu.linear import GpuLinear
-    from engine.gpu.tuning import Room, candidates
+    from engine.gpu.tiles import Chip, candidates
 
     run, made, found = JITFunction.run, [], {}
 
@@ -52,12 +52,12 @@ def compiled() -> dict[str, Any]:
     JITFunction.run = compile_only
     for capability, shape in COMPILED.items():
         driver.set_active(attention.NoDevice(capability))
-        room, (n, k, act) = Room(SHARED_BYTES, divmod(capability, 10)), SHAPES[shape]
+        here, (n, k, act) = Chip("", divmod(capability, 10), CHIPS[capability], SHARED_BYTES), SHAPES[shape]
         whole = nn.Linear(k, n, bias=False, device="meta")
         whole.weight = nn.Parameter(torch.empty(2 * n if act else n, k, dtype=torch.bfloat16), requires_grad=False)  # never written: it takes no memory
         linear = GpuLinear(whole, act)
-        for config in candidates(n, k, act is not None, CHIPS[capability], room):
-            if (expected := config.shared_bytes(act is not None, room.capability)) >= NEARLY_FULL:
+        for config in candidates(n, k, act is not None, here):
+            if (expected := config.shared_bytes(act is not None, here.capability)) >= NEARLY_FULL:
                 linear.config = config
                 made.clear()
                 linear(torch.empty(5, k, dtype=torch.bfloat16))

@@ -1,4 +1,4 @@
-"""Which tiles linears take: sensible guesses, and a choice that is remembered and never believed blindly."""
+"""Tuning, which is asked for: it times each shape once, and gives the table's entries."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from pathlib import Path
 import gpu_kernels  # noqa: F401  first: it switches the interpreter on
 import pytest
 import torch
+from fake_cuda import fake_cuda, on_cuda
 from torch import nn
 from triton.runtime.errors import OutOfResources
 
-from engine.cache import ENVIRONMENT_VARIABLE
+from engine.gpu import tuning
 from engine.gpu.linear import GpuLinear
-from engine.gpu.tuning import ENOUGH, LEAST_BLOCK_N, MOST_CANDIDATES, NUM_SMS, Config, candidates, default, tune
+from engine.gpu.put import put_kernels
+from engine.gpu.table import VARIABLE, put_tiles
+from engine.gpu.tiles import ENOUGH, H100, LEAST_BLOCK_N, MOST_CANDIDATES, Config, candidates, default
+from engine.gpu.tuning import compile_all, tune
 
 SHAPES = [(6144, 4096, False), (4096, 4096, False), (12288, 4096, True), (4096, 12288, False), (151936, 4096, False), (1024, 4096, False)]
 SMALL = [(1536, 640, False), (640, 1024, False), (2048, 640, True), (640, 2048, False), (262144, 640, False), (33, 48, False)]
 SHARED_BYTES = 163 << 10
 """Of an A100's SM; an H100 has more."""
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
-    return tmp_path
 
 
 @pytest.mark.parametrize("shape", SHAPES + SMALL, ids=str)
@@ -40,12 +38,13 @@ def test_candidates_can_run(shape: tuple[int, int, bool]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_guess_keeps_a_gpu_busy(shape: tuple[int, int, bool]) -> None:
+def test_the_default_keeps_a_gpu_busy(shape: tuple[int, int, bool]) -> None:
     """SMs without a program, or too few bytes on their way to hide the memory's latency."""
     n, k, gated = shape
     config = default(n, k, gated)
-    assert config.num_programs(n) >= ENOUGH * NUM_SMS
-    assert config.shared_bytes(gated) * min(config.num_programs(n) / NUM_SMS, (227 << 10) // config.shared_bytes(gated)) >= 48 << 10
+    assert config.num_programs(n) >= ENOUGH * H100.num_sms
+    programs = min(config.num_programs(n) / H100.num_sms, H100.shared_bytes // config.shared_bytes(gated))
+    assert config.shared_bytes(gated) * programs >= 48 << 10
 
 
 def linears() -> list[GpuLinear]:
@@ -54,7 +53,7 @@ def linears() -> list[GpuLinear]:
 
 
 class Clock:
-    """Times that a configuration's place among the candidates gives; the first cannot run."""
+    """Times that a configuration's place among the candidates gives: the first cannot run, the third is the fastest."""
 
     def __init__(self) -> None:
         self.groups: list[int] = []
@@ -68,48 +67,50 @@ class Clock:
         return abs(place - 2) + 1.0
 
 
-def third(linear: GpuLinear) -> Config:
-    return candidates(linear.out_features, linear.in_features, linear.act is not None)[2]
+def test_a_tuned_table_gives_every_linear_its_fastest_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured must be what the next start takes: an entry for another key, or of another form, would be lost.
+    Equal linears of two layers need one timing; a candidate that cannot run must not end the tuning."""
+    clock, told, found = Clock(), [], linears()
+    before = [linear.config for linear in found]
+    entries = tune(found, lambda sentence, share: told.append(sentence), clock)
+    assert clock.groups == [2, 1, 1] and len(told) == len(entries) == 3
+    assert [linear.config for linear in found] == before
+    assert all((entry["seconds"], entry["default_seconds"]) == (1.0, None) for entry in entries)
+    file = tmp_path / "tiles.json"
+    file.write_text(json.dumps(entries))
+    monkeypatch.setenv(VARIABLE, str(file))
+    put_tiles(found)
+    assert all(linear.config == candidates(linear.out_features, linear.in_features, linear.act is not None)[2] for linear in found)
 
 
-def test_one_choice_for_a_shape_and_only_one_timing() -> None:
-    """Equal linears of two layers under two configurations are timed twice for nothing; a candidate that cannot run must not end a start."""
-    clock, told = Clock(), []
-    first = linears()
-    tune(first, lambda sentence, share: told.append(sentence), clock)
-    assert clock.groups == [2, 1, 1] and len(told) == 3
-    assert all(linear.config == third(linear) for linear in first)
-    again = linears()
-    tune(again, timer=clock)
-    assert clock.groups == [2, 1, 1]
-    assert [linear.config for linear in again] == [linear.config for linear in first]
+def test_the_gpus_own_clock_times_captured_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the stand-in for CUDA refuses to capture, a GPU would; then the only tuning there is would find nothing."""
+    monkeypatch.setattr(tuning, "COLD_BYTES", 1 << 10)
+    monkeypatch.setattr(tuning, "REPEATS", 2)
+    with fake_cuda() as device:
+        made = on_cuda(nn.Sequential(*(nn.Linear(32, n).bfloat16() for n in (64, 96, 64))))
+        put_kernels(made)
+        entries = tune(list(made.children()))
+        assert len(device.graphs) == sum(len(candidates(n, 32, False)) for n in (64, 96)) and set(device.launched) == {"linear_rows"}
+    assert [(entry["chip"], entry["n"], entry["bias"]) for entry in entries] == [("a pretended GPU", n, True) for n in (64, 96)]
+    assert all(entry["seconds"] > 0 and entry["default_seconds"] > 0 for entry in entries)
 
 
-@pytest.mark.parametrize("damage", [{"config": {"block_n": 48}}, {"key": {}}, {"more": 1}, {"config": None}], ids=str)
-def test_a_damaged_choice_is_made_anew(damage: dict, folder: Path) -> None:
-    """A file of another kernel, or one somebody wrote, would launch anything."""
-    tune(linears(), timer=Clock())
-    for file in folder.iterdir():
-        file.write_text(json.dumps(json.loads(file.read_text()) | damage))
-    clock, found = Clock(), linears()
-    tune(found, timer=clock)
-    assert len(clock.groups) == 3 and all(linear.config == third(linear) for linear in found)
-
-
-def test_the_guess_stays_where_nothing_can_be_timed(folder: Path) -> None:
-    """Neither an error nor a file that says so for ever; and on the CPU nothing is timed at all."""
+def test_a_shape_of_which_no_tiles_can_be_timed_has_no_entry() -> None:
+    """An entry that nobody measured would look like one that somebody did."""
 
     def fails(group: Sequence[GpuLinear], config: Config) -> float:
         raise RuntimeError("no")
 
-    for timer in (fails, None):
-        found = linears()
-        tune(found, timer=timer)
-        assert all(linear.config == default(linear.out_features, linear.in_features, linear.act is not None) for linear in found)
-        assert not list(folder.iterdir())
+    assert tune(linears(), timer=fails) == []
 
 
-def test_the_guess_runs() -> None:
+def test_nothing_is_compiled_where_kernels_are_interpreted() -> None:
+    """The dry run of a session on a machine without a GPU would start processes that fail."""
+    assert compile_all(linears()) == 0
+
+
+def test_the_default_runs() -> None:
     """A shape's default that the kernel does not take."""
     for linear in linears():
         x = torch.ones(1, 32, dtype=torch.bfloat16)

@@ -84,6 +84,18 @@ def test_other_weights_and_circumstances_are_named():
     assert result["differences"] == ["device threads: 2 there, 1 here", "torch: 2.13.0 there, 9.9 here"]
 
 
+def test_other_tiles_are_named_where_tokens_part():
+    """Tiles decide bits: who gets other tokens under other tiles would look for a fault elsewhere."""
+    there, here = races.fixed_race(), races.fixed_race()
+    there["versions"]["kernels"], here["versions"]["kernels"] = (f"0a, triton 3.9.0, tiles {tiles}" for tiles in ("1 (default)", "2 (table file 3)"))
+    assert "kernels" not in compare(there, here)["sentence"]
+    step = speculative_steps(here)[0]
+    step["token_ids"][-1] += 1
+    result = compare(there, here)
+    assert not result["same_tokens"] and result["sentence"].endswith("; other kernels or other tiles ran here than there: they may round otherwise")
+    assert "kernels: 0a, triton 3.9.0, tiles 1 (default) there, 0a, triton 3.9.0, tiles 2 (table file 3) here" in result["differences"]
+
+
 def test_a_lane_that_fails_here_is_no_success():
     """The recorded lane finished, this one failed: not the same, and its message is told."""
     here = races.fixed_race()

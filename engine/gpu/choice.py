@@ -72,9 +72,15 @@ def begins_early(device: torch.device) -> bool:
     return os.environ.get(EARLY) == "1" and can_begin_early(device)
 
 
-def description(device: torch.device) -> str:
-    """For the versions of a measurement: what the kernels are made of, as a hash, and by which triton; "" where that device runs none."""
+def description(device: torch.device, model: torch.nn.Module | None = None) -> str:
+    """For the versions of a measurement: what the kernels are made of, as a hash; by which triton; and, of a `model`,
+    its tiles, on which its bits depend. "" where that device runs none."""
     if reason_against(device) is not None:
         return ""
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    return f"{hashlib.sha256(sources).hexdigest()[:8]}, triton {metadata.version('triton')}"
+    found = f"{hashlib.sha256(sources).hexdigest()[:8]}, triton {metadata.version('triton')}"
+    if model is None:
+        return found
+    from .put import tiles
+
+    return f"{found}, {tiles(model)}"

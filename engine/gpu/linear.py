@@ -1,7 +1,7 @@
 """A linear for few rows: its weights are read once, and a row's bits are its own.
 
 Every output is one fixed order of sums (`linear_kernel.py`), whatever the number of rows, and rows that do not exist are zeros. So a linear has one
-configuration (`tuning.py`) for all numbers of rows.
+configuration (`tiles.py`) for all numbers of rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from torch import Tensor, nn
 from . import choice
 from .linear_kernel import linear_rows
 from .runtime import INTERPRETED, MOST_ROWS
-from .tuning import LEAST_BLOCK_N, Config, default, num_sms_of
+from .table import DEFAULT
+from .tiles import LEAST_BLOCK_N, Chip, Config, default
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 DTYPES = (torch.bfloat16, torch.float16)
 INPUTS_MULTIPLE = 16
 ALIGNMENT = 16
 """Bytes. Triton compiles another binary for a pointer that is not a multiple of it."""
+Launch = tuple[tuple[int, int], dict[str, Any]]
+"""A kernel's grid, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,10 @@ class GpuLinear(nn.Linear):
         self.weight, self.bias, self.act = weight, linear.bias, act
         self.in_features = weight.shape[1]
         self.out_features = weight.shape[0] if act is None else weight.shape[0] // 2
-        self.config: Config = default(self.out_features, self.in_features, act is not None, num_sms_of(weight.device))
+        self.config: Config = default(self.out_features, self.in_features, act is not None, Chip.on(weight.device))
         """One for all numbers of rows: bits depend on it."""
+        self.tiles_from: str = DEFAULT
+        """Where the configuration comes from, in words; see `table.put_tiles`."""
         self.early: bool = choice.begins_early(weight.device)
         """Whether launches begin before the one before them has ended, which changes no bit; only where `choice.can_begin_early`."""
         self.register_buffer("arrivals", torch.zeros(triton.cdiv(self.out_features, LEAST_BLOCK_N), dtype=torch.int32, device=weight.device), persistent=False)
@@ -95,7 +100,17 @@ class GpuLinear(nn.Linear):
         self._launch(added.scaled, out, parts=added.squares, eps=eps)
         return out
 
+    def compile_kernel(self) -> None:
+        """Have Triton compile the kernel that `forward` launches, and launch nothing. The weight may lie on "meta"."""
+        x, out = (self.weight.new_empty(MOST_ROWS, size) for size in (self.in_features, self.out_features))
+        grid, arguments = self._arguments(x, out)
+        linear_rows.warmup(grid=grid, **arguments)
+
     def _launch(self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor) -> None:
+        grid, arguments = self._arguments(x, out, parts, eps, **added)
+        linear_rows[grid](**arguments)
+
+    def _arguments(self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor) -> Launch:
         assert x.shape[1] == self.in_features and 0 < len(x) <= MOST_ROWS and x.dtype == self.weight.dtype
         assert _is_plain(x) and _is_plain(self.weight) and (self.bias is None or _is_plain(self.bias))
         config, split = self.config, self.config.split_k
@@ -106,29 +121,30 @@ class GpuLinear(nn.Linear):
         else:
             pointers |= {"partial": None, "arrivals": None}
         launched_early = {"launch_pdl": True} if self.early and not INTERPRETED else {}
-        linear_rows[(triton.cdiv(self.out_features, config.block_n), split)](
-            x,
-            self.weight,
-            self.bias,
-            out,
-            parts=parts,
-            num_rows=len(x),
-            eps=eps,
-            NUM=self.out_features,
-            K=self.in_features,
-            ACT=self.act,
-            PARTS=num_parts,
-            PARTS_BLOCK=triton.next_power_of_2(num_parts) if num_parts else 0,
-            SPLIT=split,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            STAGES=config.num_stages,
-            WEIGHTS_FIRST=config.weights_first,
-            EARLY=self.early,
-            num_warps=config.num_warps,
+        grid = (triton.cdiv(self.out_features, config.block_n), split)
+        return grid, {
+            "x": x,
+            "weight": self.weight,
+            "bias": self.bias,
+            "out": out,
+            "parts": parts,
+            "num_rows": len(x),
+            "eps": eps,
+            "NUM": self.out_features,
+            "K": self.in_features,
+            "ACT": self.act,
+            "PARTS": num_parts,
+            "PARTS_BLOCK": triton.next_power_of_2(num_parts) if num_parts else 0,
+            "SPLIT": split,
+            "BLOCK_N": config.block_n,
+            "BLOCK_K": config.block_k,
+            "STAGES": config.num_stages,
+            "WEIGHTS_FIRST": config.weights_first,
+            "EARLY": self.early,
+            "num_warps": config.num_warps,
             **pointers,
             **launched_early,
-        )
+        }
 
     def _by_torch(self, x: Tensor) -> Tensor:
         products = F.linear(x, self.weight, self.bias)

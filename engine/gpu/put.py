@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from torch import nn
 
 from ..fused_decoder import FusedDecoder
 from ..linear_attention import DeltaLayer
-from ..progress import Progress, silent
 from .decoder import GpuDecoder, reason_against_decoder
 from .delta import fits, mix_step
 from .linear import GpuLinear, reason_against
-from .tuning import tune
+from .table import Key, put_tiles
 
 
-def put_kernels(model: nn.Module, progress: Progress = silent) -> int:
-    """Replace decoders and linears below `model` by what runs steps in few launches, in place, and measure which configuration of a linear is the fastest;
-    returns how many linears. No weight is copied."""
+def put_kernels(model: nn.Module) -> int:
+    """Replace decoders and linears below `model` by what runs steps in few launches, in place, and give linears their
+    tiles (`table.py`); returns how many linears. No weight is copied."""
     for _, _, child in _children(model):
         if isinstance(child, DeltaLayer) and fits(child, child.dt_bias.dtype):
             child.mix_step = mix_step
@@ -24,8 +25,8 @@ def put_kernels(model: nn.Module, progress: Progress = silent) -> int:
         if isinstance(child, FusedDecoder) and reason_against_decoder(child) is None:
             setattr(parent, name, GpuDecoder(child))
     _put_linears(model)
-    linears = [module for module in model.modules() if isinstance(module, GpuLinear)]
-    tune(linears, progress)
+    linears = _linears(model)
+    put_tiles(linears)
     return len(linears)
 
 
@@ -43,7 +44,18 @@ def take_out_kernels(model: nn.Module) -> None:
 
 def configurations(model: nn.Module) -> list[str]:
     """Of every shape of linear how it is computed, on which bits depend."""
-    return sorted({f"{m.out_features} x {m.in_features} {m.act}: {m.config}" for m in model.modules() if isinstance(m, GpuLinear)})
+    return sorted({f"{Key.of(linear).shape}: {linear.config}" for linear in _linears(model)})
+
+
+def tiles(model: nn.Module) -> str:
+    """The configurations of all linears, as a hash, and where they come from: "tiles 1a2b3c4d (default)"."""
+    digest = hashlib.sha256("\n".join(configurations(model)).encode()).hexdigest()
+    sources = sorted({linear.tiles_from for linear in _linears(model)})
+    return f"tiles {digest[:8]} ({', '.join(sources)})"
+
+
+def _linears(model: nn.Module) -> list[GpuLinear]:
+    return [module for module in model.modules() if isinstance(module, GpuLinear)]
 
 
 def _put_linears(model: nn.Module) -> None:

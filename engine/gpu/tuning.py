@@ -1,219 +1,149 @@
-"""Which tiles a linear's kernel takes: a good guess, or the fastest on this GPU, found by trying and remembered.
-
-Bits of a row may depend on the configuration, never on the number of rows: a linear has one for all of them.
-"""
+"""Finds the fastest tiles of linears on this GPU, by trying, for the table of `table.py`. Nothing here runs when a
+model is loaded: tuning is asked for."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-import triton
+from torch import nn
+from triton.runtime.driver import driver
 from triton.runtime.errors import TritonError
 
-from .. import cache
 from ..graphs import ERROR_MODE
 from ..progress import Progress, silent
-from .runtime import MOST_ROWS
+from .linear import GpuLinear
+from .runtime import INTERPRETED
+from .table import Key
+from .tiles import Chip, Config, candidates
 
 if TYPE_CHECKING:
-    from .linear import GpuLinear
+    from triton.backends.compiler import GPUTarget
 
 log = logging.getLogger(__name__)
-KERNEL_VERSION = 1
-"""Of what `linear.py` makes of a configuration. One more with every change that may change times or bits."""
-LEAST_BLOCK_N = 16
-LEAST_BLOCK_K = 64
-MOST_SPLIT = 4
-NUM_SMS = 132
-"""Of an H100 or H200."""
-HOPPER = (9, 0)
-ENOUGH = 0.9
-"""Programs an SM: with fewer, SMs stand idle, and the inputs are split."""
-MOST_CANDIDATES = 8
 TIMED_ROWS = 8
 COLD_BYTES = 256 << 20
 """Of different weights in one timing, or written before it: several times what any L2 cache holds."""
 LEAST_COLD_BYTES = 64 << 20
 REPEATS = 15
 
-Timer = Callable[[Sequence["GpuLinear"], "Config"], float]
+Timer = Callable[[Sequence[GpuLinear], Config], float]
 """Seconds that linears of one shape take under a configuration. Raises TritonError or RuntimeError where it cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """A program takes `block_n` outputs (of a gate, and as many of its values) and `block_k` inputs at a time, `num_stages` - 1 such blocks ahead;
-    `split_k` programs share the inputs of a tile. `weights_first`: they are the left factor, which with 64 outputs and 4 warps makes Hopper multiply a
-    whole block straight from shared memory."""
+class ToCompile:
+    """One candidate of a shape, for a process that has no device."""
 
-    block_n: int
-    block_k: int
-    num_warps: int
-    num_stages: int
-    split_k: int = 1
-    weights_first: bool = False
-
-    def num_programs(self, n: int) -> int:
-        """For n outputs."""
-        return triton.cdiv(n, self.block_n) * self.split_k
-
-    def shared_bytes(self, gated: bool, capability: tuple[int, int] = HOPPER) -> int:
-        """Of shared memory for weights and rows on their way, 16 bits each. Only Hopper multiplies straight from there, which takes a block more."""
-        num_blocks = self.num_stages if self.weights_first and capability[0] == HOPPER[0] else self.num_stages - 1
-        return 2 * num_blocks * ((2 if gated else 1) * self.block_n + MOST_ROWS) * self.block_k
+    target: GPUTarget
+    dtype: torch.dtype
+    n: int
+    k: int
+    act: str | None
+    bias: bool
+    early: bool
+    config: Config
 
 
-PLAIN = (
-    Config(32, 256, 4, 5),
-    Config(64, 128, 4, 5, weights_first=True),
-    Config(64, 128, 4, 5),
-    Config(32, 256, 2, 5),
-    Config(16, 256, 2, 5),
-    Config(32, 128, 4, 6),
-)
-GATED = (
-    Config(32, 128, 4, 5),
-    Config(64, 64, 4, 6, weights_first=True),
-    Config(32, 128, 2, 5),
-    Config(64, 128, 4, 4, weights_first=True),
-    Config(16, 256, 2, 4),
-    Config(16, 128, 2, 6),
-)
-HEAD = (
-    Config(64, 128, 4, 5),
-    Config(64, 128, 4, 5, weights_first=True),
-    Config(128, 64, 4, 6, weights_first=True),
-    Config(64, 256, 4, 4),
-    Config(32, 256, 4, 5),
-    Config(32, 128, 4, 6),
-)
-"""The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB of weights on their way in an SM."""
-HEAD_PROGRAMS = 8
-"""An SM has so many programs of 64 outputs or more: a head."""
+def compile_all(linears: Sequence[GpuLinear]) -> int:
+    """Have every candidate of every shape compiled into Triton's cache folder, by as many processes as there are
+    cores, so that `tune` need not compile them one by one; returns how many. A candidate that does not compile is left
+    to `tune`. Nothing is compiled where kernels are interpreted.
+
+    They are processes because Triton 3.6 holds Python's lock during most of a compilation. Each one imports the
+    caller's main module again: a script must keep its work under `if __name__ == "__main__"`."""
+    if INTERPRETED:
+        return 0
+    target = driver.active.get_current_target()
+    jobs = []
+    for key, (first, *_) in _by_shape(linears).items():
+        shape = (target, first.weight.dtype, key.n, key.k, first.act, key.bias, first.early)
+        jobs += [ToCompile(*shape, config) for config in _candidates_of(first)]
+    if not jobs:
+        return 0
+    num_processes = min(len(os.sched_getaffinity(0)), len(jobs))
+    with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
+        for job, error in zip(jobs, pool.map(_compile, jobs), strict=True):
+            if error:
+                log.info("no kernel of %s: %s", job.config, error)
+    return len(jobs)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Shared memory that a program may take, in bytes, and the device's compute capability."""
-
-    shared_bytes: int = 227 << 10
-    capability: tuple[int, int] = HOPPER
-
-    @staticmethod
-    def on(device: torch.device) -> Room:
-        """A device's own; of one that is not CUDA an H100's."""
-        if device.type != "cuda":
-            return Room()
-        about: Any = torch.cuda.get_device_properties(device)
-        return Room(about.shared_memory_per_block_optin, torch.cuda.get_device_capability(device))
-
-    def holds(self, config: Config, gated: bool) -> bool:
-        return config.shared_bytes(gated, self.capability) <= self.shared_bytes
+def _compile(job: ToCompile) -> str:
+    """Returns why it did not compile; nothing if it did."""
+    driver.set_active(NoDevice(job.target))
+    whole = nn.Linear(job.k, job.n * (1 if job.act is None else 2), job.bias, device="meta", dtype=job.dtype)
+    linear = GpuLinear(whole, job.act)
+    linear.config, linear.early = job.config, job.early
+    try:
+        linear.compile_kernel()
+    except (TritonError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
-def candidates(n: int, k: int, gated: bool, num_sms: int = NUM_SMS, room: Room = Room()) -> list[Config]:
-    """Configurations worth trying for n outputs (of a gated linear: n of each) and k inputs, the best guess first. Tiles that leave SMs idle are split
-    over the inputs, in as few parts as it takes; then come those with half as many. Those that the room does not hold are left out: consumer chips have 99 kB."""
+class NoDevice:
+    """Enough of one of Triton's drivers to compile for a device of another process."""
 
-    def leaves_idle(config: Config) -> bool:
-        return config.num_programs(n) < ENOUGH * num_sms
+    def __init__(self, target: GPUTarget) -> None:
+        self.target = target
 
-    split: list[Config] = []
-    for tile in GATED if gated else HEAD if n >= 64 * HEAD_PROGRAMS * num_sms else PLAIN:
-        config = replace(tile, block_k=_block_k(tile.block_k, k))
-        while leaves_idle(config) and config.split_k < MOST_SPLIT and k >= 4 * config.split_k * config.block_k:
-            config = replace(config, split_k=2 * config.split_k)
-        split.append(config)
-    split.sort(key=lambda config: (leaves_idle(config), config.split_k))
-    halved = [replace(config, split_k=config.split_k // 2) for config in split if config.split_k > 1]
-    return [config for config in dict.fromkeys(split + halved) if room.holds(config, gated)][:MOST_CANDIDATES]
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
 
 
-def _block_k(most: int, k: int) -> int:
-    """Not much more than there are inputs, and half as much where that divides them."""
-    block_k = max(LEAST_BLOCK_K, min(most, triton.next_power_of_2(k)))
-    return block_k // 2 if k % block_k and k % (block_k // 2) == 0 and block_k >= 4 * LEAST_BLOCK_K else block_k
+def tune(linears: Sequence[GpuLinear], progress: Progress = silent, timer: Timer | None = None) -> list[dict[str, Any]]:
+    """The table's entries for these linears on this device: for each shape the fastest of its candidates. The linears
+    stay as they are. An entry also tells the `seconds` of a call and `default_seconds`, those of the default tiles
+    (None where they cannot run), for readers. A candidate that cannot run is left out; a shape of which none can has no
+    entry. Without a `timer`, by the GPU's own clock. Call it after `compile_all`, on a device that is otherwise idle."""
+    timer, groups = timer or graph_seconds, _by_shape(linears)
+    entries = []
+    for done, (key, group) in enumerate(groups.items()):
+        progress(f"finding the fastest tiles of {key}", done / len(groups))
+        timed = _timed(group, timer)
+        if not timed:
+            log.warning("no tiles of %s could be timed", key)
+            continue
+        config, first = min(timed, key=lambda config: timed[config]), _candidates_of(group[0])[0]
+        entry = {**asdict(key), "capability": list(key.capability), "config": asdict(config)}
+        entries.append({**entry, "seconds": timed[config], "default_seconds": timed.get(first)})
+    return entries
 
 
-def default(n: int, k: int, gated: bool, num_sms: int = NUM_SMS) -> Config:
-    """The first of the candidates."""
-    return candidates(n, k, gated, num_sms)[0]
-
-
-def num_sms_of(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else NUM_SMS
-
-
-def tune(linears: Sequence[GpuLinear], progress: Progress = silent, timer: Timer | None = None) -> None:
-    """Give all linears of one shape the fastest of their candidates, from the cache folder if this device, this Triton and these kernels have timed them
-    before. To be done before anything is captured or probed: bits change with the configuration. Without a `timer`: by the GPU's own, and nothing
-    at all on the CPU. A candidate that cannot run is left out; where none can, the guess stays."""
-    if timer is None and not all(linear.weight.is_cuda for linear in linears):
-        return
-    groups: dict[str, list[GpuLinear]] = {}
+def _by_shape(linears: Sequence[GpuLinear]) -> dict[Key, list[GpuLinear]]:
+    groups: dict[Key, list[GpuLinear]] = {}
     for linear in linears:
-        groups.setdefault(json.dumps(_key(linear), sort_keys=True), []).append(linear)
-    for done, group in enumerate(groups.values()):
-        first = group[0]
-        progress(f"finding the fastest kernel for linears of {first.weight.shape[0]} x {first.in_features}", done / len(groups))
-        config = _cached(first, lambda group=group: _fastest(group, timer or graph_seconds))  # type: ignore[misc]
-        for linear in group:
-            linear.config = config
-
-
-def _key(linear: GpuLinear) -> dict:
-    """Everything on which the choice may depend."""
-    device = linear.weight.device
-    return {
-        "kernel": KERNEL_VERSION,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "num_sms": num_sms_of(device),
-        "triton": triton.__version__,
-        "dtype": str(linear.weight.dtype),
-        "n": linear.out_features,
-        "k": linear.in_features,
-        "gated": linear.act is not None,
-        "bias": linear.bias is not None,
-    }
+        groups.setdefault(Key.of(linear), []).append(linear)
+    return groups
 
 
 def _candidates_of(linear: GpuLinear) -> list[Config]:
-    device = linear.weight.device
-    return candidates(linear.out_features, linear.in_features, linear.act is not None, num_sms_of(device), Room.on(device))
+    """The default tiles first."""
+    return candidates(linear.out_features, linear.in_features, linear.act is not None, Chip.on(linear.weight.device))
 
 
-def _cached(linear: GpuLinear, find: Callable[[], Config | None]) -> Config:
-    """What `find` gives, remembered. An entry that is not one of the candidates, letter for letter, is found anew."""
-    key = _key(linear)
-    name = f"gpu-linear-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
-    if (known := cache.read_json(name)) is not None:
-        for config in _candidates_of(linear):
-            if known == {"key": key, "config": asdict(config)}:
-                return config
-        log.warning("ignoring a damaged or outdated choice of kernel in the cache: %s", name)
-    found = find()
-    if found is None:
-        log.warning("no kernel for linears of %d x %d could be timed; the guess stays", linear.out_features, linear.in_features)
-        return linear.config
-    cache.write_json(name, {"key": key, "config": asdict(found)})
-    return found
-
-
-def _fastest(group: Sequence[GpuLinear], timer: Timer) -> Config | None:
+def _timed(group: Sequence[GpuLinear], timer: Timer) -> dict[Config, float]:
     timed: dict[Config, float] = {}
     for config in _candidates_of(group[0]):
         try:
             timed[config] = timer(group, config)
         except (TritonError, RuntimeError) as error:
             log.info("no kernel of %s: %s", config, error)
-    return min(timed, key=lambda config: timed[config], default=None)
+    return timed
 
 
 def graph_seconds(group: Sequence[GpuLinear], config: Config) -> float:
