@@ -74,12 +74,15 @@ def _prepare(model: PreTrainedModel, packed: bool | None, int8_from: int | None,
 
 def _with_kernels(prepared: Prepared, ids: list[int], stock: Tensor, progress: Progress) -> Prepared:
     """The same with Triton kernels in the model, or, where they do not run or are wrong, as it was: torch's own then do, and the log has why."""
+    from .gpu.agree import check_agreement
     from .gpu.put import put_kernels, take_out_kernels
 
     try:
         put_kernels(prepared.model, progress)
         with_kernels = replace(prepared, kernels=True)
         _check_faithful(with_kernels, ids, stock)
+        progress("comparing the kernels with torch's", None)
+        check_agreement(with_kernels)
         return with_kernels
     except Exception:
         log.warning("the Triton kernels are not used for %s", type(prepared.model).__name__, exc_info=True)

@@ -11,6 +11,8 @@ import numpy
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from engine.gpu import agree
+
 if not knobs.runtime.interpret:
     pytest.skip("Triton's kernels are not interpreted", allow_module_level=True)
 
@@ -22,3 +24,5 @@ def _dot(self, a, b, total, *more):
 
 
 InterpreterBuilder.create_dot = _dot
+
+agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep

@@ -168,9 +168,10 @@ def test_rows_are_judged_on_the_host_where_they_must_be(monkeypatch):
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
     from engine import prepare as module
-    from engine.gpu import tuning
+    from engine.gpu import agree, tuning
 
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
+    monkeypatch.setattr(agree, "check_agreement", lambda unused: None)
     monkeypatch.setattr(tuning, "COLD_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "REPEATS", 2)
     model = fresh(name, dtype)
