@@ -51,11 +51,17 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def device(torch_device: Any) -> dict[str, Any]:
-    """{"type", "name", "threads"} of a torch device; threads are the CPU's."""
+    """{"type", "name", "threads"} of a torch device; threads are the CPU's. On CUDA "cudnn_attention" too: whether torch may
+    choose it, which `prepare` forbids."""
     import torch
 
-    name = torch.cuda.get_device_name(torch_device) if torch_device.type == "cuda" else cpu_name()
-    return {"type": torch_device.type, "name": name, "threads": torch.get_num_threads()}
+    on_cuda = torch_device.type == "cuda"
+    name = torch.cuda.get_device_name(torch_device) if on_cuda else cpu_name()
+    found = {"type": torch_device.type, "name": name, "threads": torch.get_num_threads()}
+    if on_cuda:
+        is_on = torch.backends.cuda.cudnn_sdp_enabled()
+        found["cudnn_attention"] = "on" if is_on else "off: it would plan anew for every shape in every thread"
+    return found
 
 
 def cpu_name() -> str:

@@ -45,6 +45,8 @@ def _prepare(model: PreTrainedModel, packed: bool | None, int8_from: int | None,
     shape = shape_of(model)
     weight = next(model.parameters())
     device, dtype = weight.device, weight.dtype
+    if device.type == "cuda":  # cuDNN's attention plans anew for every shape in every thread, and each race is a thread
+        torch.backends.cuda.enable_cudnn_sdp(False)
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is None:
         raise UnsupportedModel(f"{type(model).__name__} has no output embeddings: it is no causal language model")

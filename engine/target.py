@@ -7,6 +7,7 @@ changes inside a step, so it is captured as a CUDA graph as it is (`graphs.py`).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,13 @@ def cache_length(num_prompt_tokens: int, max_new_tokens: int, width: int) -> int
     return -(-(num_prompt_tokens + max_new_tokens + width) // LENGTH_BUCKET) * LENGTH_BUCKET
 
 
+class ThreadsSizes(threading.local):
+    """A set of sizes that is each thread's own."""
+
+    def __init__(self) -> None:
+        self.sizes: set[int] = set()
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A model made ready for fixed steps, once; its weights are shared by every lane."""
@@ -49,8 +57,14 @@ class Prepared:
     """Linears of so many weights and more have them in int8 (`int8.py`); `dtype` is that of everything else."""
     kernels: bool = False
     """Whether steps run Triton kernels (`gpu`)."""
-    warmed: set[int] = field(default_factory=set, compare=False)
-    """Sizes of prefill that have run already: what a library prepares for a shape, it has prepared for every sequence."""
+    _warmed: set[int] = field(default_factory=set, compare=False)
+    _warmed_here: ThreadsSizes = field(default_factory=ThreadsSizes, compare=False)
+
+    @property
+    def warmed(self) -> set[int]:
+        """Sizes of prefill that have run already: what a library prepares for a shape, it has prepared for every
+        sequence; on CUDA for those of the same thread."""
+        return self._warmed_here.sizes if self.device.type == "cuda" else self._warmed
 
 
 class StaticTarget:
