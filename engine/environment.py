@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .native import build
+from .what_runs import what_runs as what_runs
 
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
 

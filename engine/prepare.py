@@ -86,10 +86,11 @@ def _with_kernels(prepared: Prepared, ids: list[int], stock: Tensor, progress: P
         progress("comparing the kernels with torch's", None)
         check_agreement(with_kernels)
         return with_kernels
-    except Exception:
+    except Exception as error:
         log.warning("the Triton kernels are not used for %s", type(prepared.model).__name__, exc_info=True)
         take_out_kernels(prepared.model)
-        return prepared
+        said = (str(error).strip() or "-").splitlines()[0][:200]
+        return replace(prepared, against_kernels=f"{type(error).__name__}: {said}")
 
 
 def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor, rounded: bool = False) -> None:

@@ -57,6 +57,8 @@ class Prepared:
     """Linears of so many weights and more have them in int8 (`int8.py`); `dtype` is that of everything else."""
     kernels: bool = False
     """Whether steps run Triton kernels (`gpu`)."""
+    against_kernels: str = ""
+    """Why they do not where they were tried."""
     _warmed: set[int] = field(default_factory=set, compare=False)
     _warmed_here: ThreadsSizes = field(default_factory=ThreadsSizes, compare=False)
 

@@ -88,7 +88,7 @@ def test_kernels_that_are_right_agree_with_torch(name: str, deep: None, monkeypa
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_shows_only_deep_in_the_cache_is_found(fault: str, deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_shows_only_deep_down_is_found(fault: str, deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every width has it, so widths agree with one another: a race would prove another model's tokens equal."""
     name, where, what, wrong = FAULTS[fault]
     made = prepared(name)

@@ -208,6 +208,7 @@ class TorchRace:
             "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "dtype": info.dtype, "licence": info.licence},
             "device": environment.device(self.prepared.device),
             "versions": environment.versions(self.prepared),
+            "runs": environment.what_runs(self.prepared),
             "commit": environment.commit(),
             "created": self.created,
             "widths": {

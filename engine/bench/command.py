@@ -98,6 +98,7 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
         "dtype": info.dtype,
         "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "licence": info.licence},
         "versions": environment.versions(loaded.prepared),
+        "runs": environment.what_runs(loaded.prepared),
         "commit": environment.commit(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": {

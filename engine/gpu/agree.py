@@ -81,7 +81,8 @@ def check_agreement(prepared: Prepared) -> dict[str, Any]:
         if not step["agrees"]:
             what = f"{type(prepared.model).__name__}: a step of width {step['width']} over {step['columns']} columns"
             error = "not finite" if step["worst"] is None else f"{step['worst']:.3g} times the limit"
-            raise UnsupportedModel(f"{what} is wrong: in layer {step['layer']} its error is {error} (judge: {found['judge']})")
+            where = f"in layer {step['layer']} its error is {error} (judge: {found['judge']})"
+            raise UnsupportedModel(f"{what} is wrong: {where}")
     return found
 
 
@@ -191,8 +192,8 @@ def _compared(sequence: _Sequence, depth: int) -> list[dict[str, Any]]:
 
 
 def _errors(ours: Tensor, theirs: Tensor, right: Tensor, eps: float | None) -> dict[str, Any]:
-    """Of ours [n, layers, hidden], against the first n rows of the others; eps None: torch is the judge. A row's error is
-    the median of its numbers: a few that are far larger, which many models have, do not hide the others."""
+    """Of ours [n, layers, hidden], against the first n rows of the others; eps None: torch is the judge. A row's error
+    is the median of its numbers: a few that are far larger, which many models have, do not hide the others."""
     theirs, right = theirs[: len(ours)], right[: len(ours)]
     size = right.abs().mean(-1, keepdim=True)
     error, its = (ours - right).abs() / size, (theirs - right).abs() / size
