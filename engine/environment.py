@@ -6,28 +6,21 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-from .native import build
 
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
 
 
-def versions(prepared: Any = None) -> dict[str, str]:
-    """Versions of Python, of the packages that compute, and of our own kernels: those that steps of `prepared` run, or this CPU's compiled ones."""
+def versions(kernels: str = "") -> dict[str, str]:
+    """Versions of Python and of the packages that compute; `kernels`: what our own are made of (`Kernels.describe`), if any ran."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    if kernels := _kernels(prepared):
+    if kernels:
         found["kernels"] = kernels
     return found
-
-
-def _kernels(prepared: Any) -> str:
-    return build.description() if prepared is None else prepared.kernels.describe()
 
 
 def commit() -> str:
@@ -44,26 +37,3 @@ def commit() -> str:
 
 def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-
-
-def device(torch_device: Any) -> dict[str, Any]:
-    """{"type", "name", "threads"} of a torch device; threads are the CPU's."""
-    import torch
-
-    name = torch.cuda.get_device_name(torch_device) if torch_device.type == "cuda" else cpu_name()
-    return {"type": torch_device.type, "name": name, "threads": torch.get_num_threads()}
-
-
-def cpu_name() -> str:
-    """The processor's name as the kernel gives it, and its number of cores."""
-    import os
-
-    name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
-    return f"{name}, {os.cpu_count()} cores"

@@ -40,8 +40,7 @@ def prepare(model: PreTrainedModel, kernels: Kernels | None = None, int8: bool =
     except UnsupportedModel:
         raise
     except Exception as error:  # architectures differ in any way; what does not fit shows as any error of theirs
-        why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
-        raise UnsupportedModel(f"{kind} does not run on the fixed step: {why}") from error
+        raise UnsupportedModel(f"{kind} does not run on the fixed step: {_first_line(error)}") from error
 
 
 def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progress: Progress) -> Prepared:
@@ -61,20 +60,26 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     fuse(model)
     kernels = kernels or choose(device, dtype)
     tokens = ids[0].tolist()
-    plain = Prepared(model, shape, kernels.fallback or TorchKernels(device), vocab_size, dtype, device)
-    if int8 or kernels.fallback is not None:
+    fallback = kernels.fallback("")
+    plain = Prepared(model, shape, fallback or TorchKernels(device), vocab_size, dtype, device)
+    if int8 or fallback is not None:
         _check_faithful(plain, tokens, stock)  # what the fixed step does; below, what the kernels do
     found = replace(plain, kernels=kernels, int8=int8)
     try:
-        kernels.install(model, int8, progress)
+        kernels.install(model, int8)
         _check_faithful(found, tokens, stock)
+        kernels.check(found, progress)
         return found
-    except Exception:
-        if kernels.fallback is None:
+    except Exception as error:
+        if (fallback := kernels.fallback(_first_line(error))) is None:
             raise
         log.warning("the %s kernels are not used for %s", kernels.name, type(model).__name__, exc_info=True)
         kernels.remove(model)
-        return plain
+        return replace(plain, kernels=fallback)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['-'])[0][:200]}"
 
 
 def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:

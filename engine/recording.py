@@ -112,6 +112,7 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
         "schema": SCHEMA,
         "device": recording["device"]["type"],
         "dtype": recording["model"]["dtype"],
+        "runs": recording.get("runs", {}).get("sentence"),
         "width": widths["width"],
         "widths_class": widths["widths_class"],
         "seed": spec.params.seed,

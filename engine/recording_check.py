@@ -38,6 +38,7 @@ def check(recording: Any) -> dict[str, Any]:
     fits(recording, RECORDING)
     fits(recording.get("synthetic", []), [NAME], "synthetic")
     fits(recording.get("stopped", False), FLAG, "stopped")
+    fits(recording.get("runs", {"sentence": ""}), {"sentence": NAME}, "runs")
     spec = read_spec(recording["spec"])
     _check_events([from_json(event) for event in recording["events"]], spec, len(recording["prompt"]["token_ids"]), recording)
     return recording

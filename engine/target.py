@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -49,8 +49,6 @@ class Prepared:
     device: torch.device
     int8: bool = False
     """Whether the weights of its linears have 8 bits; `dtype` is that of everything else."""
-    warmed: set[int] = field(default_factory=set, compare=False)
-    """Sizes of prefill that have run already: what a library prepares for a shape, it has prepared for every sequence."""
 
 
 class StaticTarget:
@@ -220,9 +218,9 @@ class StaticTarget:
     def warm(self, prompt_ids: Sequence[int] = (), accept: AcceptRule | None = None) -> None:
         """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures the graphs: of whole steps, if
         lanes under rule `accept` take them. Leaves the sequence empty."""
-        for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK} - self.prepared.warmed:
+        for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK} - self.prepared.kernels.warmed:
             self._prefill(prompt_ids[:size])
-            self.prepared.warmed.add(size)
+            self.prepared.kernels.warmed.add(size)
             self.jump(0)
         whole = None if accept is None else self._whole.under(accept)
         self._input.point(self.length)

@@ -124,6 +124,7 @@ def _circumstances(recording: Mapping[str, Any]) -> str:
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
         f"{device['type']}: {device['name']}, threads: {device['threads']}",
         ", ".join(f"{name} {version}" for name, version in recording["versions"].items() if name in ("torch", "transformers")),
+        recording.get("runs", {}).get("sentence", ""),
         f"temperature {params['temperature']:g}, seed {params['seed']}" + (", audited" if recording["spec"]["audit"] else ""),
     ]
     return clean("; ".join(part for part in parts if part))

@@ -82,6 +82,7 @@ def _at(token_ids: list[int], position: int) -> int | None:
 def _differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     pairs = [(f"{part} {key}", recorded[part][key], here[part][key]) for part, key in CIRCUMSTANCES]
     pairs += [(package, recorded["versions"].get(package), here["versions"].get(package)) for package in (*PACKAGES, "kernels")]
+    pairs.append(("what runs", *(part.get("runs", {}).get("sentence") for part in (recorded, here))))
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
 
 

@@ -12,6 +12,8 @@ import torch
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from engine.gpu import agree
+
 if not knobs.runtime.interpret:
     pytest.skip("Triton's kernels are not interpreted", allow_module_level=True)
 
@@ -24,6 +26,5 @@ def _dot(self, a, b, total, *more):
 
 InterpreterBuilder.create_dot = _dot
 
-from engine.gpu.kernels import CudaKernels  # noqa: E402
-
-TRITON = CudaKernels(torch.device("cpu"), torch.bfloat16, triton=True)
+TRITON = CudaKernels(torch.device("cpu"), torch.bfloat16, against="")
+agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,7 +22,7 @@ from fakes import Empty, Ends, Oracle, Random, tokens_of
 from head_fixtures import FIXTURES, HEADS
 from tiny import LENGTH, TRAINED, random_ids
 
-from engine import bandwidth, exactness
+from engine import bandwidth, environment, exactness
 from engine.accept import Coupled
 from engine.backends import torch as backend
 from engine.backends.torch import TorchRace
@@ -159,7 +161,10 @@ def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
     from engine import prepare as module
 
+    from engine.gpu import agree
+
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
+    monkeypatch.setattr(agree, "check_agreement", lambda unused: None)
     model = fresh(name, dtype)
     with fake_cuda() as device:
         model = ready(model)
@@ -256,7 +261,8 @@ def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
         assert not [e for e in events if isinstance(e.event, Failed)]
         assert race.result()["verdict"]["kind"] == "identical_bits"
         header = race.header()
-        assert header["device"] == {"type": "cuda", "name": "a pretended GPU", "threads": torch.get_num_threads()}
+        about = {"type": "cuda", "name": "a pretended GPU", "threads": torch.get_num_threads()}
+        assert about.items() <= header["device"].items() and header["device"]["cudnn_attention"].startswith("off")
         assert header["roofline"]["bandwidth_bytes_per_s"] > 0
 
 
@@ -270,3 +276,47 @@ def test_the_bandwidth_of_a_device_is_measured(monkeypatch):
         bandwidth._measured.cache_clear()
     assert {name for name, _ in found.samples} >= {"a matrix-vector product of bfloat16", "a sum of float32"}
     assert found.num_bytes == 64 << 20 and found.bytes_per_s == pytest.approx(found.num_bytes * 4 / 1e-3)
+
+
+def test_prefills_are_warmed_again_in_every_thread_on_cuda_alone(monkeypatch):
+    """What CUDA's libraries prepare for a shape belongs to a thread, and every race is a new one: the second race's time to
+    its first token would be longer than the first's. On the CPU a warm-up costs a whole prefill, and gains nothing."""
+    monkeypatch.setenv(SWITCH, "0")
+    sizes: list[int] = []
+    prefill = StaticTarget._prefill
+    monkeypatch.setattr(StaticTarget, "_prefill", lambda target, ids: sizes.append(len(ids)) or prefill(target, ids))
+
+    def warmed_in_two_threads(model: Prepared, device: Any) -> list[list[int]]:
+        found = []
+
+        def warm() -> None:
+            with device:  # what makes the device one is a thread's own
+                torch._C._set_only_lift_cpu_tensors(model.device.type == "cuda")
+                for _ in range(2):
+                    sizes.clear()
+                    StaticTarget(model, 512, (1,)).warm([7] * 290)
+                    found.append(sorted(sizes))
+
+        for _ in range(2):  # one after the other: the second has the first one's ident
+            thread = threading.Thread(target=warm)
+            thread.start()
+            thread.join()
+        return found
+
+    model = fresh("llama", torch.bfloat16)
+    assert warmed_in_two_threads(prepare(copy.deepcopy(model)), nullcontext()) == [[34, 256], [], [], []]
+    with fake_cuda() as device:
+        assert warmed_in_two_threads(ready(model), device) == [[34, 256], [], [34, 256], []]
+
+
+def test_attention_of_cudnn_is_off_and_the_record_says_so(monkeypatch):
+    """It prepares every shape again in each thread, and a recording would not say which kernels its prompt ran."""
+    monkeypatch.setenv(SWITCH, "0")
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    model = fresh("llama", torch.bfloat16)
+    with fake_cuda():
+        assert environment.device(CUDA)["cudnn_attention"] == "on"
+        ready(model)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert environment.device(CUDA)["cudnn_attention"].startswith("off")
+    assert "cudnn_attention" not in environment.device(torch.device("cpu"))

@@ -56,7 +56,7 @@ def steps() -> dict[str, Any]:
     for name, model in models.items():
         prepared = prepare(model.to(torch.bfloat16).eval(), TorchKernels(torch.device("cpu")))
         put_kernels(model)
-        object.__setattr__(prepared, "kernels", CudaKernels(torch.device("cpu"), torch.bfloat16, triton=True))
+        object.__setattr__(prepared, "kernels", CudaKernels(torch.device("cpu"), torch.bfloat16, against=""))
         for rows in ROWS:
             launched.clear()
             with torch.inference_mode():

@@ -22,7 +22,12 @@ def test_small_models_are_exact_on_this_device(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     correctness, widths, hybrid = (json.loads((tmp_path / f"gpu_{part}.json").read_text()) for part in ("correctness", "widths", "hybrid"))
-    assert correctness["total"]["num_tokens"] > 0 and not correctness["total"]["num_tokens_different"] and not correctness["total"]["num_rows_different"]
+    compared = [row for row in correctness["rows"] if "num_tokens" in row]
+    assert not [row for row in correctness["rows"] if "failed" in row]
+    assert {row["dtype"] for row in compared} == {"float32", "bfloat16"} and all(row["num_tokens"] for row in compared)
+    for row in compared:  # float32 runs torch's own kernels: where they have no class of widths, nothing is promised
+        assert not row["exact"] or row["num_tokens_different"] == row["num_rows_different"] == 0, row
+    assert all(row["exact"] for row in compared if row["dtype"] == "bfloat16"), "of ours all widths are one class"
     assert all(correctness["golden"].values())
     assert widths["kernels"] and not widths["unstable"]
     assert {row["verdict"]["kind"] for row in hybrid["rows"]} == {"identical_bits"}

@@ -205,7 +205,7 @@ def test_the_description_tells_the_tiles(tmp_path: Path, monkeypatch: pytest.Mon
             monkeypatch.setenv(VARIABLE, str(file))
             told[name] = description(CUDA, loaded())
             made = SimpleNamespace(device=CUDA, kernels=True, model=loaded())
-            assert told[name] == environment.versions(made)["kernels"]
+            assert told[name] == made.kernels.describe(made.model)
         monkeypatch.delenv(VARIABLE)
         monkeypatch.setattr(table, "SHIPPED", tmp_path / "both")
         told["shipped"] = description(CUDA, loaded())

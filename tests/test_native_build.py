@@ -181,7 +181,7 @@ prepared = load(sys.argv[1], "bfloat16", "cpu").prepared
 target = StaticTarget(prepared, 256, (1, 4))
 target.extend([1, 2, 3], 0)
 logits, _ = target.extend([4, 5], 2)
-known = "kernels" in environment.versions()
+known = bool(prepared.kernels.describe(prepared.model))
 print(json.dumps([type(prepared.model.get_decoder()).__name__, bool(logits.isfinite().all()), build.description(), known, choose(torch.device("cpu")).best_dtype()]))
 """
 

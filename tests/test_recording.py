@@ -19,7 +19,7 @@ from engine.recording_check import check
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests import races
 
-SUMMARY_KEYS = ["schema", "device", "dtype", "width", "widths_class", "seed", "temperature", "audit", "verdict", "plain_verdict", "lanes", "speedup"]
+SUMMARY_KEYS = ["schema", "device", "dtype", "runs", "width", "widths_class", "seed", "temperature", "audit", "verdict", "plain_verdict", "lanes", "speedup"]
 LANE_KEYS = ["token_ids", "text", *recordings.METRIC_KEYS]
 leaves = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
 json_values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=5)

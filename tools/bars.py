@@ -189,10 +189,11 @@ def main() -> None:
         import torch
 
         from engine import environment
+        from engine.kernels import choose
 
         a.json.parent.mkdir(parents=True, exist_ok=True)
-        device = environment.device(torch.device("cpu"))
-        a.json.write_text(json.dumps({"device": device, "versions": environment.versions(), "commit": environment.commit(), "rows": rows}, indent=1) + "\n")
+        device = choose(torch.device("cpu")).about_device()
+        a.json.write_text(json.dumps({"device": device, "versions": environment.versions(choose(torch.device("cpu")).describe()), "commit": environment.commit(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ def correctness(options: argparse.Namespace) -> dict[str, Any]:
                             "dtype": dtype,
                             "temperature": temperature,
                             "lane": name,
+                            "exact": race.plan.exact,
                             "num_tokens": len(written[name]),
                             "num_tokens_different": sum(a != b for a, b in zip(written[name], written["baseline"], strict=False)) if same else -1,
                             "num_rows_different": sum(a != b for a, b in zip(sums[name], sums["baseline"], strict=False)) if same else -1,

@@ -107,8 +107,8 @@ def main() -> None:
         )
     if options.out:
         about = {
-            "versions": environment.versions(),
-            "device": environment.device(loaded.prepared.device),
+            "versions": environment.versions(loaded.prepared.kernels.describe()),
+            "device": loaded.prepared.kernels.about_device(),
             "commit": environment.commit(),
             "threads": torch.get_num_threads(),
             "model": asdict(loaded.info),

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from engine import environment  # noqa: E402
+from engine.kernels import choose  # noqa: E402
 from engine.cache import cache_dir  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
 from tests.pageserver import Server, served  # noqa: E402
@@ -290,8 +291,8 @@ def main() -> None:
             rows[name] = MEASURES[name](running, options.repeats)
             if options.json:
                 chromium = subprocess.run([CHROMIUM, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-                versions = {**environment.versions(), "gradio": metadata.version("gradio"), "chromium": chromium}
-                about = {"device": environment.cpu_name(), "load before": load, "versions": versions, "commit": environment.commit()}
+                versions = {**environment.versions(CPU.describe()), "gradio": metadata.version("gradio"), "chromium": chromium}
+                about = {"device": CPU.about_device()["name"], "load before": load, "versions": versions, "commit": environment.commit()}
                 options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 

@@ -44,7 +44,7 @@ def main() -> None:
     if options.out:
         from engine import environment
 
-        about = {"versions": environment.versions(), "device": environment.device(loaded.prepared.device), "commit": environment.commit()}
+        about = {"versions": environment.versions(loaded.prepared.kernels.describe()), "device": loaded.prepared.kernels.about_device(), "commit": environment.commit()}
         options.out.write_text(json.dumps({**about, "repeats": options.repeats, "max_new_tokens": options.max_new_tokens, "presets": table}, indent=1) + "\n")
 
 

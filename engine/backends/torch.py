@@ -206,8 +206,9 @@ class TorchRace:
         info, plan_ = self.loaded.info, self.plan
         return {
             "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "dtype": info.dtype, "licence": info.licence},
-            "device": environment.device(self.prepared.device),
-            "versions": environment.versions(self.prepared),
+            "device": self.prepared.kernels.about_device(),
+            "versions": environment.versions(self.prepared.kernels.describe(self.prepared.model)),
+            "runs": self.prepared.kernels.runs(self.prepared.model),
             "commit": environment.commit(),
             "created": self.created,
             "widths": {

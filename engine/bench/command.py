@@ -94,10 +94,11 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
     report = {
         "format": FORMAT,
         "schema": SCHEMA,
-        "device": environment.device(loaded.prepared.device),
+        "device": loaded.prepared.kernels.about_device(),
         "dtype": info.dtype,
         "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "licence": info.licence},
-        "versions": environment.versions(loaded.prepared),
+        "versions": environment.versions(loaded.prepared.kernels.describe(loaded.prepared.model)),
+        "runs": loaded.prepared.kernels.runs(loaded.prepared.model),
         "commit": environment.commit(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": {

@@ -147,6 +147,7 @@ def _circumstances(report: Mapping[str, Any]) -> str:
         f"{report['model']['name']} in {report['dtype']}",
         f"{device['type']}: {device['name']}, threads: {device['threads']}",
         ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
+        report["runs"]["sentence"],
         f"commit {report['commit']}" if report["commit"] else "",
         f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} tokens each, k {_ks(settings['k'])}",
         f"temperature {settings['temperature']:g}, seed {settings['seed']}",

@@ -29,6 +29,13 @@ def kernels_for(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype in DTYPES and reason_against(device) is None
 
 
+def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str:
+    """Why steps of a model of that dtype do not run the kernels on that device; "" where they do."""
+    if dtype not in DTYPES:
+        return f"it needs {' or '.join(str(each).removeprefix('torch.') for each in DTYPES)}, not {str(dtype).removeprefix('torch.')}"
+    return reason_against(device) or ""
+
+
 def reason_against(device: torch.device) -> str | None:
     """Why no kernel can run on that device; None where they do."""
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == os.environ.get(SWITCH) == "1":

@@ -180,7 +180,7 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
                 return f"its heads have {mixer.head_dim} numbers, more than {MOST_HEAD_DIM}"
             linears += [mixer.qkv, mixer.o_proj]
         for linear in linears:
-            if type(linear) is not nn.Linear:
+            if type(linear) not in (nn.Linear, GpuLinear):  # kernels, where it was asked before and refused
                 return f"a {type(linear).__name__} is no plain linear"
             if why := reason_against(linear):
                 return why

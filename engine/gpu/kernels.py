@@ -54,8 +54,10 @@ class CudaKernels(TorchKernels):
     def best_dtype(self) -> str:
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
 
-    def install(self, model: Any, int8: bool, progress: Progress) -> None:
+    def install(self, model: Any, int8: bool) -> None:
         assert not int8
+        if not self._on_cpu:  # cuDNN's attention plans anew for every shape in every thread, and each race is a thread
+            torch.backends.cuda.enable_cudnn_sdp(False)
         if self.triton:
             from .put import put_kernels
 

@@ -52,7 +52,7 @@ class Kernels(Protocol):
         """Why no model can have weights of 8 bits here, as it follows on "dtype 'int8'"; "" where one can."""
         ...
 
-    def install(self, model: Any, int8: bool, progress: Progress) -> None:
+    def install(self, model: Any, int8: bool) -> None:
         """Put the kernels in the place of the model's fused layers and linears, in place. int8: weights of 8 bits; raises UnsupportedModel where
         no linear can have them."""
         ...

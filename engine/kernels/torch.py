@@ -48,7 +48,7 @@ class TorchKernels(Kernels):
     def reason_against_int8(self) -> str:
         return f"is for the CPU, not for {str(self.device)!r}"
 
-    def install(self, model: Any, int8: bool, progress: Progress) -> None:
+    def install(self, model: Any, int8: bool) -> None:
         assert not int8
 
     def check(self, prepared: Any, progress: Progress) -> None: ...

@@ -87,10 +87,15 @@ class NativeForward:
 
 def native_forward(model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> NativeForward | None:
     """None where the model's forward is another, or may be. To be asked for once linears are packed."""
+    return NativeForward(model, kv) if is_whole_step(model) else None
+
+
+def is_whole_step(model: Any) -> bool:
+    """Whether a model's forward can be a NativeForward."""
     decoder = model.get_decoder()
     if not isinstance(decoder, NativeDecoder) or not is_head_on_top(model) or model._forward_hooks or model._forward_pre_hooks:
-        return None
+        return False
     head, embedding = model.lm_head, decoder.embed_tokens
     known = type(embedding) is nn.Embedding or type(embedding).__name__ in SCALED_EMBEDDINGS
     usual = known and embedding.max_norm is None and embedding.weight.dtype == torch.bfloat16
-    return NativeForward(model, kv) if usual and isinstance(head, NativeLinear) and all(is_stock(module) for module in (decoder, head, embedding)) else None
+    return usual and isinstance(head, NativeLinear) and all(is_stock(module) for module in (decoder, head, embedding))

@@ -44,7 +44,7 @@ class CpuKernels(TorchKernels):
             return ""
         return "needs a processor with AVX-512 and a C compiler, and one of them is missing here"
 
-    def install(self, model: Any, int8: bool, progress: Progress) -> None:
+    def install(self, model: Any, int8: bool) -> None:
         """Decoders first, then every linear that is left."""
         pack(model, int8)
 
