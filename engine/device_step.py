@@ -105,8 +105,10 @@ class DeviceSteps:
 
     def under(self, accept: AcceptRule) -> DeviceStep | None:
         """Steps that judge as `accept` does, where it accepts by a sampler's choice alone and that can be made in many rows at once; else None."""
-        sampler = getattr(accept, "sample", None)
-        if not (self._allowed and isinstance(accept, Coupled) and isinstance(sampler, Sampler) and sampler.picks_rows):
+        if not (self._allowed and isinstance(accept, Coupled)):
+            return None
+        sampler = accept.sample
+        if not (isinstance(sampler, Sampler) and sampler.picks_rows):
             return None
         if sampler not in self.made:
             self.made[sampler] = self._make(sampler)

@@ -32,6 +32,7 @@ from engine.errors import RaceError
 from engine.events import Failed, Prompt, Step
 from engine.gpu.choice import SWITCH, kernels_for, reason_against
 from engine.graphs import FixedCall, GraphPool
+from engine.interfaces import MarginDrafter
 from engine.loading import LoadedModel, load
 from engine.prepare import prepare
 from engine.progress import silent
@@ -249,7 +250,7 @@ def test_drafts_are_captured(kind, monkeypatch):
             assert len(drafter.propose((*PROMPT, *tokens_of(events[1:-1])), None, 3).token_ids) <= 3
             if isinstance(drafter, DeviceEagle3Drafter | DeviceDFlashDrafter):
                 assert device.waits - before <= 2, "the new tokens go there, the draft comes back"
-            if hasattr(drafter, "propose_while"):
+            if isinstance(drafter, MarginDrafter):
                 drafter.propose_while((*PROMPT, *tokens_of(events[1:-1])), None, 3, lambda token, margin: margin > 0.5)
 
 

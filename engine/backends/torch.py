@@ -221,7 +221,7 @@ class TorchRace:
                 "note": plan_.note,
             },
             "roofline": self.roofline,
-            "synthetic": [name for name, lane in self.lanes.items() if getattr(lane.drafter, "synthetic", False)],
+            "synthetic": [name for name, lane in self.lanes.items() if lane.drafter.synthetic],
             "spec": json.loads(json.dumps(asdict(self.spec))),
             "prompt": {"text": self.prompt.text, "token_ids": list(self.prompt.token_ids)},
         }

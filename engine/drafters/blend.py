@@ -82,7 +82,7 @@ class Blend:
 
     def begin(self, token_ids: Sequence[int], hidden: Any, k: int) -> None:
         """Look for a copy."""
-        self.limit = min(k, getattr(self._head, "max_k", k)) if self._head else 0
+        self.limit = min(k, self._head.max_k) if self._head else 0
         self.spent_s = 0.0
         self._token_ids, self._k = token_ids, k
         self._asked, self._judged, self._beside = [], [], []
