@@ -105,8 +105,9 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
         """Guess at most k tokens after `token_ids`, all tokens committed so far, prompt included (not to be kept or changed).
-        `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except the newest; None at the
-        first step. Valid until the target's next step. Fewer, or none, is fine. k = 0: return an empty draft, but consume `hidden`."""
+        `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except the newest;
+        None at the first step. Valid until the target's next step. Fewer tokens, or none, is fine. k = 0: return an empty
+        draft, but consume `hidden`."""
 
 
 class MarginDrafter(Drafter):

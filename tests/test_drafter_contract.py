@@ -111,8 +111,8 @@ def test_a_constructor_computes_nothing(kind, monkeypatch):
 
 
 class Rows:
-    """Rows of logits as a head might give them, by the place in the text of the token that they are for: most say what is
-    to be written, surely or not."""
+    """Rows of logits as a head might give them, by the place in the text of the token that they are for: most say what
+    is to be written, surely or not."""
 
     def __init__(self, num_columns: int, target_ids: Sequence[int], seed: int) -> None:
         rng = random.Random(seed)
@@ -132,10 +132,10 @@ class Rows:
 
 
 def give_rows(drafter: Any, rows: Rows) -> None:
-    """From now on the drafter picks from these rows. Only what computes rows is replaced: between compiled kernels, torch
-    and the device they differ by rounding."""
+    """From now on the drafter picks from these rows. Only what computes rows is replaced: between compiled kernels,
+    torch and the device they differ by rounding."""
     if isinstance(drafter, HostDFlashDrafter):
-        drafter._rows = Fixed(draft=lambda first, start, token, k: rows.block(start + 1, k))
+        drafter._rows = RowsBlock(rows)
     elif isinstance(drafter, DeviceDFlashDrafter):
 
         def block() -> None:
@@ -158,11 +158,17 @@ def give_rows(drafter: Any, rows: Rows) -> None:
         drafter._next_row = lambda token_id, position: rows.at(position + 2)
 
 
-class Fixed:
-    """An object with these functions."""
+class RowsBlock:
+    """Blocks by a compiled call whose rows these are."""
 
-    def __init__(self, **functions: Any) -> None:
-        self.__dict__.update(functions)
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def draft(self, first: int, start: int, last_token: int, num: int) -> Tensor:
+        return self.rows.block(start + 1, num)
+
+    def absorb(self, start: int, stop: int) -> None:
+        pass
 
 
 class RowsModel:
@@ -204,8 +210,8 @@ def assert_all_equal(found: list[list[tuple[int, ...]]]) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_auto_decides_the_same_whoever_computes_the_rows(kind, temperature, hybrid):
-    """A head would be worth less where there is no C compiler, or on CUDA: `auto` could not end its drafts where it is not
-    sure."""
+    """A head would be worth less where there is no C compiler, or on CUDA: `auto` could not end its drafts where it is
+    not sure."""
     found = []
     for make, dtype in MAKERS[kind]:
         if dtype == "bfloat16" and natively(kind):
