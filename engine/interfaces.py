@@ -92,10 +92,11 @@ class Drafter(ABC):
     max_k: int = MAX_K
     """The most tokens that it can propose at once, however many are asked for."""
     synthetic: bool = False
-    """Whether it knows what the target will say. Its speed then says nothing of a real drafter, and every view labels it."""
+    """Whether it knows what the target will say. Its speed then says nothing of a real drafter, and every view labels
+    it."""
     parts: tuple[Drafter, ...] = ()
-    """The drafters that it chooses between, if that is all it does; () for none. `auto` k asks them and not their owner:
-    it weighs each by its own cost and acceptance."""
+    """The drafters that it chooses between, if that is all it does; () for none. `auto` k asks them and not their
+    owner: it weighs each by its own cost and acceptance."""
 
     @abstractmethod
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
@@ -104,19 +105,20 @@ class Drafter(ABC):
 
     @abstractmethod
     def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
-        """Guess at most k tokens after `token_ids`, all tokens committed so far, prompt included (not to be kept or changed).
-        `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except the newest;
-        None at the first step. Valid until the target's next step. Fewer tokens, or none, is fine. k = 0: return an empty
-        draft, but consume `hidden`."""
+        """Guess at most k tokens after `token_ids`, all tokens committed so far, prompt included (not to be kept or
+        changed). `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except
+        the newest; None at the first step. Valid until the target's next step. Fewer tokens, or none, is fine. k = 0:
+        return an empty draft, but consume `hidden`."""
 
 
 class MarginDrafter(Drafter):
-    """A drafter that knows how sure it is of each token. `auto` k ends its drafts where the next token would not pay."""
+    """A drafter that knows how sure it is of each token. `auto` k ends its drafts where the next token would not
+    pay."""
 
     @abstractmethod
     def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
-        """As `propose`, and the same tokens; but each is told to `go_on`, and the draft ends with the first for which that
-        returns False. k is at least 1. Never called under a rule that weighs drafts by their logits: a length that
+        """As `propose`, and the same tokens; but each is told to `go_on`, and the draft ends with the first for which
+        that returns False. k is at least 1. Never called under a rule that weighs drafts by their logits: a length that
         depends on what was drafted would bias it."""
 
 
@@ -128,9 +130,9 @@ class Choice(ABC):
         """The token that logits [vocab] give at that position of the completion; decided by the two alone."""
 
     def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
-        """The choices from rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what
-        `draft` has (the last may be another), as far as they can be told in one go. [] is always right: the caller then
-        asks row by row."""
+        """The choices from rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is
+        what `draft` has (the last may be another), as far as they can be told in one go. [] is always right: the caller
+        then asks row by row."""
         return []
 
 

@@ -18,8 +18,8 @@ from .head_drafter import HeadDrafter, taken
 
 
 class DFlashDrafter(HeadDrafter):
-    """Proposes up to k tokens of `head`, all picked from one forward: `propose_while` has every row at once, and only the
-    choice of tokens ends early. Raises UsageError where a block holds fewer than k."""
+    """Proposes up to k tokens of `head`, all picked from one forward: `propose_while` has every row at once, and only
+    the choice of tokens ends early. Raises UsageError where a block holds fewer than k."""
 
     head: DFlashHead
 

@@ -54,11 +54,12 @@ class HeadBuffers:
 
 
 class HeadDrafter(MarginDrafter):
-    """The part of a drafter that keeps up with the race. `_num_tokens` token ids and the hidden states of all but the last of them are in the buffers.
+    """The part of a drafter that keeps up with the race. `_num_tokens` token ids and the hidden states of all but the
+    last of them are in the buffers.
 
-    Subclasses draft in `_draft(k)`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are in
-    their cache already. A constructor only makes buffers and fixed calls; whoever makes a drafter calls `warm` before its
-    first draft. pool: what graphs share; None: each has memory of its own."""
+    Subclasses draft in `_draft(k)`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are
+    in their cache already. A constructor only makes buffers and fixed calls; whoever makes a drafter calls `warm`
+    before its first draft. pool: what graphs share; None: each has memory of its own."""
 
     def __init__(
         self,
@@ -108,8 +109,8 @@ class HeadDrafter(MarginDrafter):
 
     @torch.inference_mode()
     def warm(self, num_prompt_tokens: int) -> None:
-        """Run everything that a race with such a prompt will run once, untimed; on CUDA this captures the graphs. What it
-        writes is masked until it is overwritten."""
+        """Run everything that a race with such a prompt will run once, untimed; on CUDA this captures the graphs. What
+        it writes is masked until it is overwritten."""
         num_rows = max(0, num_prompt_tokens - 2)
         for size in {min(num_rows, PREFILL_CHUNK), num_rows % PREFILL_CHUNK} - {0}:
             self._take_in(0, size)
