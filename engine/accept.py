@@ -10,17 +10,16 @@ not its tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .errors import DrafterError
-from .interfaces import Acceptance, AcceptRule, Draft, Guarantee
+from .interfaces import Acceptance, AcceptRule, Choice, Draft, Guarantee
 from .spec import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .sampling import Sample, Sampler
+    from .sampling import Sampler
 
 DRAFT, TEST, OWN = 1, 2, 3
 """Purposes of noise under rejection: what drafters pick with, what decides whether a draft token stands, what the target's own token is drawn
@@ -32,18 +31,17 @@ class Coupled:
 
     guarantee: Guarantee = "same tokens"
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: Choice) -> None:
         self.sample = sample
-        self._at_once: Callable[[Tensor, Sequence[int], int], list[int]] = getattr(sample, "at_once", lambda *_: [])
 
     def __call__(self, draft: Draft, logits: Tensor, position: int) -> Acceptance:
-        ids, chosen = draft.token_ids, self._at_once(logits, draft.token_ids, position)
+        ids, chosen = draft.token_ids, self.sample.at_once(logits, draft.token_ids, position)
         while not chosen or (len(chosen) <= len(ids) and chosen[-1] == ids[len(chosen) - 1]):
             chosen.append(self.sample(logits[len(chosen)], position + len(chosen)))
         return Acceptance(len(chosen) - 1, tuple(chosen))
 
 
-def coupled(params: SamplingParams, sample: Sample) -> Coupled:
+def coupled(params: SamplingParams, sample: Choice) -> Coupled:
     """The rule for any temperature; at temperature 0 it is greedy verification."""
     return Coupled(sample)
 

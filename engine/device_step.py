@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .accept import Coupled
 from .errors import RaceError
-from .graphs import FixedCall, GraphPool
-from .host_copies import HostRead, HostWrite
 from .interfaces import Acceptance, AcceptRule
+from .kernels import Kernels
 from .sampling import NOT_NUMBERS, Sampler
 
 POINTER, POSITION, NUM_DRAFTED, HEADER = 0, 1, 2, 3
@@ -30,10 +30,9 @@ class StepInput:
     """All that changes from step to step, in one device tensor of int64 that stays in place, and views of its parts. Every one of them [1] but
     `ids(width)` [1, width]: the last committed token, the draft, zeros."""
 
-    def __init__(self, max_width: int, device: torch.device) -> None:
-        self._write = HostWrite(HEADER + max_width, device)
+    def __init__(self, max_width: int, kernels: Kernels) -> None:
+        self._write = kernels.host_write(HEADER + max_width)
         self._values = self._write.values
-        self._numbers = self._values.numpy() if device.type == "cpu" else None
         self.pointer, self.position, self.num_drafted = (self._values[i : i + 1] for i in (POINTER, POSITION, NUM_DRAFTED))
         self._pointed = 0
 
@@ -42,11 +41,7 @@ class StepInput:
 
     def put(self, width: int, token_ids: Sequence[int]) -> None:
         """Set `ids(width)` alone: at most so many, then zeros. The host waits for it."""
-        padded = [*token_ids, *[0] * (width - len(token_ids))]
-        if self._numbers is None:
-            self._values[HEADER : HEADER + width] = torch.tensor(padded)
-        else:
-            self._numbers[HEADER : HEADER + width] = padded
+        self._write.put(HEADER, [*token_ids, *[0] * (width - len(token_ids))])
 
     def point(self, length: int) -> None:
         """Set the pointer alone."""
@@ -65,12 +60,14 @@ class DeviceStep:
 
     num_positions: as many as a completion may have. step_input: that of the sequence, over whose pointer `forward` runs."""
 
-    def __init__(self, forward: Forward, step_input: StepInput, widths: Sequence[int], sampler: Sampler, num_positions: int, pool: GraphPool) -> None:
+    def __init__(
+        self, forward: Forward, step_input: StepInput, widths: Sequence[int], sampler: Sampler, num_positions: int, kernels: Kernels, pool: Any
+    ) -> None:
         self._forward, self._input, self._sampler = forward, step_input, sampler
         self._keys = sampler.keys(num_positions)
-        self._rows = torch.arange(max(widths), device=pool.device)
-        self._read = HostRead(1 + max(widths), pool.device)
-        self.calls = {width: FixedCall(partial(self._run, width), pool.device, pool, f"the whole step of width {width}") for width in widths}
+        self._rows = torch.arange(max(widths), device=kernels.device)
+        self._read = kernels.host_read(1 + max(widths))
+        self.calls = {width: kernels.fixed(partial(self._run, width), pool, f"the whole step of width {width}") for width in widths}
 
     @torch.inference_mode()
     def call(self, width: int, pointer: int, position: int, token_ids: tuple[int, ...]) -> tuple[Acceptance, Tensor, Tensor | None]:
@@ -98,15 +95,19 @@ class DeviceStep:
 class DeviceSteps:
     """One sequence's DeviceStep for each rule that asks for one. allowed: False, and none does. Else as DeviceStep."""
 
-    def __init__(self, forward: Forward, step_input: StepInput, widths: Sequence[int], num_positions: int, pool: GraphPool, allowed: bool) -> None:
+    def __init__(
+        self, forward: Forward, step_input: StepInput, widths: Sequence[int], num_positions: int, kernels: Kernels, pool: Any, allowed: bool
+    ) -> None:
         self.made: dict[Sampler, DeviceStep] = {}
         self._allowed = allowed
-        self._make = lambda sampler: DeviceStep(forward, step_input, widths, sampler, num_positions, pool)
+        self._make = lambda sampler: DeviceStep(forward, step_input, widths, sampler, num_positions, kernels, pool)
 
     def under(self, accept: AcceptRule) -> DeviceStep | None:
         """Steps that judge as `accept` does, where it accepts by a sampler's choice alone; else None."""
-        sampler = getattr(accept, "sample", None)
-        if not (self._allowed and isinstance(accept, Coupled) and isinstance(sampler, Sampler)):
+        if not (self._allowed and isinstance(accept, Coupled)):
+            return None
+        sampler = accept.sample
+        if not isinstance(sampler, Sampler):
             return None
         if sampler not in self.made:
             self.made[sampler] = self._make(sampler)

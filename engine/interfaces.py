@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from .spec import MAX_K
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Guarantee = Literal["same tokens", "same distribution"]
+GoOn = Callable[[int, float], bool]
+"""Told each token as it is drafted, and its margin: by how much its logit led the next best, noise included. Whether to
+draft another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +83,57 @@ class WholeStepTarget(Target, Protocol):
         ...
 
 
-class Drafter(Protocol):
-    """Guesses what the target will say next. It changes speed, never tokens."""
+class Drafter(ABC):
+    """Guesses what the target will say next. It changes speed, never tokens. A new drafter derives from this class and
+    writes `prefill` and `propose`; the attributes have defaults."""
 
-    hidden_layers: tuple[int, ...]
+    hidden_layers: tuple[int, ...] = ()
     """The target's hidden states that it asks for, indices into transformers' `hidden_states` (0: embeddings); () for none."""
+    max_k: int = MAX_K
+    """The most tokens that it can propose at once, however many are asked for."""
+    synthetic: bool = False
+    """Whether it knows what the target will say. Its speed then says nothing of a real drafter, and every view labels
+    it."""
+    parts: tuple[Drafter, ...] = ()
+    """The drafters that it chooses between, if that is all it does; () for none. `auto` k asks them and not their
+    owner: it weighs each by its own cost and acceptance."""
 
+    @abstractmethod
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         """See the prompt, before the first step. `hidden` [len(prompt) - 1, layers * dim] if it asked for hidden states.
         Starts a new race: nothing of an earlier one may remain."""
-        ...
 
+    @abstractmethod
     def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
-        """Guess at most k tokens after `token_ids`, all tokens committed so far, prompt included (not to be kept or changed).
-        `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except the newest; None at the first
-        step. Valid until the target's next step. Fewer, or none, is fine; k 0 asks for none, and the rows are to be taken all the same.
+        """Guess at most k tokens after `token_ids`, all tokens committed so far, prompt included (not to be kept or
+        changed). `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except
+        the newest; None at the first step. Valid until the target's next step. Fewer tokens, or none, is fine. k = 0:
+        return an empty draft, but consume `hidden`."""
 
-        A drafter that goes token by token may also have `propose_while(token_ids, hidden, k, go_on)`, which tells `go_on` each token and the
-        margin with which it was picked (logits over the next best, noise included) and stops where that returns False; `auto` k uses it. The picks are the same."""
-        ...
+
+class MarginDrafter(Drafter):
+    """A drafter that knows how sure it is of each token. `auto` k ends its drafts where the next token would not
+    pay."""
+
+    @abstractmethod
+    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
+        """As `propose`, and the same tokens; but each is told to `go_on`, and the draft ends with the first for which
+        that returns False. k is at least 1. Never called under a rule that weighs drafts by their logits: a length that
+        depends on what was drafted would bias it."""
+
+
+class Choice(ABC):
+    """The target's choice of a token."""
+
+    @abstractmethod
+    def __call__(self, row: Tensor, position: int) -> int:
+        """The token that logits [vocab] give at that position of the completion; decided by the two alone."""
+
+    def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
+        """The choices from rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is
+        what `draft` has (the last may be another), as far as they can be told in one go. [] is always right: the caller
+        then asks row by row."""
+        return []
 
 
 class AcceptRule(Protocol):

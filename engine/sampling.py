@@ -8,7 +8,7 @@ numbers: as easy as 1, 2, 3"; the mixing function is of the murmur family). So t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .errors import RaceError
 from .gpu.choice import reason_against
+from .interfaces import Choice
 from .likely import Likely, LikelyBits
 from .native.choose import chooser
 from .nucleus import NOT_NUMBERS, kept_by_top_k, kept_by_top_p, nucleus_rows
@@ -144,7 +145,7 @@ def best_columns(scores: Tensor) -> Tensor:
     return best.masked_fill(scores.gather(-1, best).isnan(), -1)[:, 0]
 
 
-class Sampler:
+class Sampler(Choice):
     """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token id`."""
 
     def __init__(self, params: SamplingParams, vocab_size: int, device: torch.device | str) -> None:
@@ -265,6 +266,3 @@ class Sampler:
         tokens = torch.zeros(-(-len(columns) // LANES) * LANES, dtype=torch.int32)
         tokens[: len(columns)] = self._tokens[torch.from_numpy(columns)]
         return gumbel(tokens, self.params.seed, position)[: len(columns)]
-
-
-Sample = Callable[[Tensor, int], int]

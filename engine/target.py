@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,6 @@ from .buffers import Buffers
 from .checksums import Checksums
 from .device_step import DeviceStep, DeviceSteps, Forward, StepInput
 from .errors import UsageError
-from .graphs import FixedCall, GraphPool
 from .interfaces import Acceptance, AcceptRule, Draft, Verify
 from .kernels import Kernels
 from .linear_attention import Places
@@ -68,7 +68,7 @@ class StaticTarget:
         widths: Sequence[int],
         hidden_layers: Sequence[int] = (),
         reach: int = 0,
-        pool: GraphPool | None = None,
+        pool: Any = None,
         whole_steps: bool | None = None,
     ) -> None:
         if not widths or min(widths) < 1 or max(widths) > length:
@@ -82,16 +82,21 @@ class StaticTarget:
         self.kv = caches(prepared.shape, length, num_states, prepared.dtype, device)
         self._past = None if prepared.shape.linear is None else Past(num_states)
         self._columns = torch.arange(length, device=device)
-        self._input = StepInput(max(self.widths), device)
+        kernels = prepared.kernels
+        self._input = StepInput(max(self.widths), kernels)
         self._pointer = self._input.pointer
         self._ids = {width: self._input.ids(width) for width in self.widths}
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
         hidden = torch.empty(max(self.widths), num_features, dtype=prepared.dtype, device=device) if num_features else None
         self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers, num_states, hidden)
-        self._pool = pool or GraphPool(device)
-        self._steps = {width: FixedCall(partial(self._buffers.forward, self._ids[width], True), device, self._pool, f"the step of width {width}") for width in self.widths}
-        allowed = device.type == "cuda" if whole_steps is None else whole_steps
-        self._whole = DeviceSteps(partial(self._buffers.forward, want_logits=True), self._input, self.widths, length, self._pool, allowed)
+        self._pool = pool or kernels.graph_pool()
+        self._steps = {
+            width: kernels.fixed(partial(self._buffers.forward, self._ids[width], True), self._pool, f"the step of width {width}")
+            for width in self.widths
+        }
+        allowed = kernels.judges_on_device if whole_steps is None else whole_steps
+        forward = partial(self._buffers.forward, want_logits=True)
+        self._whole = DeviceSteps(forward, self._input, self.widths, length, kernels, self._pool, allowed)
         self.checksums = Checksums()
 
     @torch.inference_mode()
@@ -113,7 +118,7 @@ class StaticTarget:
         self._input.point(self.length)
         return self._steps[width]()
 
-    def parts(self) -> tuple[Forward, StepInput, GraphPool]:
+    def parts(self) -> tuple[Forward, StepInput, Any]:
         """For fixed steps that a drafter makes of its own over this sequence: the forward with logits, its input, and
         the graphs' memory. The caller tells `stepped` of every such step before it calls anything else here."""
         return partial(self._buffers.forward, want_logits=True), self._input, self._pool
@@ -203,8 +208,7 @@ class StaticTarget:
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        if self.prepared.device.type == "cuda":
-            torch.cuda.synchronize(self.prepared.device)
+        self.prepared.kernels.synchronize()
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, seen: dict[int, int | None]) -> tuple[Tensor, Tensor | None]:

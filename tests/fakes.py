@@ -17,7 +17,7 @@ from typing import Any
 from engine.accept import Coupled
 from engine.decode import decode
 from engine.events import Event, Step
-from engine.interfaces import Draft
+from engine.interfaces import Choice, Draft, Drafter
 
 VOCAB = 32
 MEMORY = 3
@@ -113,20 +113,25 @@ class Ends:
         return len(token_ids), None
 
 
-def sample_with(temperature: float = 0.0, seed: int = 0) -> Callable[[Sequence[float], int], int]:
+class FakeChoice(Choice):
     """A choice that is a function of (row, position) alone: argmax, with Gumbel noise of its own above temperature 0."""
 
-    def sample(row: Sequence[float], position: int) -> int:
-        if temperature == 0:
+    def __init__(self, temperature: float, seed: int) -> None:
+        self.temperature, self.seed = temperature, seed
+
+    def __call__(self, row: Any, position: int) -> int:
+        if self.temperature == 0:
             return max(range(len(row)), key=row.__getitem__)
-        rng = random.Random(f"{seed}/{position}")
-        scores = [x / temperature - math.log(-math.log(rng.random())) for x in row]
+        rng = random.Random(f"{self.seed}/{position}")
+        scores = [x / self.temperature - math.log(-math.log(rng.random())) for x in row]
         return max(range(len(row)), key=scores.__getitem__)
 
-    return sample
+
+def sample_with(temperature: float = 0.0, seed: int = 0) -> FakeChoice:
+    return FakeChoice(temperature, seed)
 
 
-class Fake:
+class Fake(Drafter):
     """A drafter that proposes `guess(number of tokens so far in the completion, k)`. Subclasses keep what they were told."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from engine.gpu import agree
+from engine.gpu.kernels import CudaKernels
 
 if not knobs.runtime.interpret:
     pytest.skip("Triton's kernels are not interpreted", allow_module_level=True)

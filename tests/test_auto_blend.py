@@ -20,13 +20,13 @@ from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.none import NoDrafter
 from engine.events import Step
-from engine.interfaces import Draft
+from engine.interfaces import Draft, MarginDrafter
 from engine.spec import MAX_AUTO_K
 
 TOKEN_S = 0.0012
 
 
-class Telling:
+class Telling(MarginDrafter):
     """Guesses the truth, surely (right 0.95 of the time) or not (0.2), and tells each token and its margin. Records the hidden rows it was given."""
 
     def __init__(self, truth: Sequence[int], clock: FakeClock, seed: int = 0, sure: float = 0.5, hidden_layers: tuple[int, ...] = ()) -> None:

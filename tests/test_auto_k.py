@@ -26,7 +26,7 @@ from engine.drafters.rates import DraftTime
 from engine.drafters.synthetic import SyntheticDrafter
 from engine.errors import UsageError
 from engine.events import Step
-from engine.interfaces import Draft
+from engine.interfaces import Draft, Drafter
 from engine.recording import build, check, read
 from engine.spec import MAX_AUTO_K, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.target import StaticTarget
@@ -41,10 +41,8 @@ FIXED = (0, 1, 2, 3, 5, 7, 15)
 NUM_TOKENS = 256
 
 
-class Costly:
+class Costly(Drafter):
     """A drafter whose drafts take `fixed_s` and `token_s` a token of a fake clock."""
-
-    hidden_layers = ()
 
     def __init__(self, inner: Any, clock: FakeClock, fixed_s: float, token_s: float) -> None:
         self.inner, self.clock, self.fixed_s, self.token_s = inner, clock, fixed_s, token_s
@@ -131,9 +129,7 @@ def test_a_drafter_of_any_acceptance_and_cost(acceptance, fixed_s, token_s):
 def test_it_finds_out_when_drafting_begins_to_pay():
     """A race that opens badly would never draft again; one that turns bad would draft for nothing."""
 
-    class Turning:
-        hidden_layers = ()
-
+    class Turning(Drafter):
         def __init__(self, truth: Sequence[int], seed: int) -> None:
             self.moods = [SyntheticDrafter(truth, rate, seed, 1000) for rate in (0.05, 0.9)]
 

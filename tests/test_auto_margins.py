@@ -15,15 +15,13 @@ from tiny import TRAINED
 
 from engine.backends.torch import TorchRace
 from engine.drafters.auto import AutoDrafter
-from engine.interfaces import Draft
+from engine.interfaces import Draft, MarginDrafter
 from engine.spec import MAX_AUTO_K, RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 
 
-class Sure:
+class Sure(MarginDrafter):
     """Guesses the truth with these chances in turn, and says how sure it is; `told` False: always the same."""
-
-    hidden_layers = ()
 
     def __init__(self, truth: Sequence[int], clock: FakeClock, token_s: float, seed: int, told: bool) -> None:
         self.truth, self.clock, self.token_s, self.rng, self.told = truth, clock, token_s, random.Random(seed), told

@@ -16,7 +16,7 @@ from engine import cli, drafters
 from engine import recording as recordings
 from engine.commands import check_outcome
 from engine.errors import RaceError
-from engine.interfaces import Draft
+from engine.interfaces import Draft, Drafter
 from engine.terminal import Screen
 from tests import races
 
@@ -140,10 +140,8 @@ def test_what_only_the_model_can_refuse_is_refused_in_one_line(capsys, arguments
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
 
 
-class Broken:
+class Broken(Drafter):
     """A drafter that works twice and then raises."""
-
-    hidden_layers = ()
 
     def __init__(self) -> None:
         self.calls = 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.accept import Coupled
 from engine.decode import decode
 from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
-from engine.interfaces import Draft
+from engine.interfaces import Choice, Draft
 
 GOOD = {
     "empty": lambda truth, seed: Empty(),
@@ -168,11 +168,12 @@ def test_coupled_accepts_the_longest_right_prefix_and_looks_no_further(position,
     """A token after a wrong one would stand, or rows be sampled (2 ms each) that nobody needs."""
     looked = []
 
-    def sample(row, at):
-        looked.append((row, at))
-        return choices[row]
+    class Looks(Choice):
+        def __call__(self, row, position):
+            looked.append((row, position))
+            return choices[row]
 
-    acceptance = Coupled(sample)(Draft(tuple(drafted)), range(6), position)
+    acceptance = Coupled(Looks())(Draft(tuple(drafted)), range(6), position)
     num = next((i for i, t in enumerate(drafted) if t != choices[i]), len(drafted))
     assert (acceptance.num_accepted, acceptance.token_ids) == (num, tuple(choices[: num + 1]))
     assert looked == [(i, position + i) for i in range(num + 1)]

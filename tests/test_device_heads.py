@@ -72,7 +72,7 @@ def test_a_draft_on_the_device_is_the_same_draft(folders, kind, name, prompt, st
     for drafter in drafters:
         drafter.prefill(prompt, hidden[: len(prompt) - 1])
     for k, tokens, stop in [*steps, (K, [], 0)]:
-        if stop and kind == "eagle3":
+        if stop:
             told: list[list[float]] = [[], []]
             ours, theirs = (d.propose_while(committed, new, k, lambda _, m, said=said, stop=stop: said.append(m) or len(said) < stop) for d, said in zip(drafters, told, strict=True))
         else:

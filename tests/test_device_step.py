@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import Adversarial, Empty, Ends, Oracle, Random, tokens_of
+from engine.graphs import GraphPool
+from fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_models import NAMES as HYBRIDS
@@ -26,7 +27,6 @@ from engine.decode import decode
 from engine.device_step import DeviceStep, StepInput
 from engine.errors import RaceError
 from engine.events import Failed, Step
-from engine.graphs import GraphPool
 from engine.interfaces import Draft
 from engine.sampling import Sampler, gumbel, gumbel_rows, keys_of
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
@@ -199,7 +199,7 @@ def test_other_rules_stay_on_the_host():
     """Another rule's draft would be judged as a coupled one."""
     target = target_of(prepared("qwen3"), True)
     assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), target.vocab_size, CPU))) is None
-    assert target.verifier(Coupled(lambda row, position: 0)) is None
+    assert target.verifier(Coupled(sample_with())) is None
 
 
 def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):

@@ -189,7 +189,7 @@ def test_an_argument_may_hold_colons():
 
 def test_only_synthetic_is_labelled_synthetic():
     """Its figures would pass for a drafter's."""
-    assert [n for n in NAMES if getattr(made(n), "synthetic", False)] == ["synthetic"]
+    assert [n for n in NAMES if made(n).synthetic] == ["synthetic"]
 
 
 # --- draft_model

@@ -17,6 +17,7 @@ import linear_models
 import pytest
 import tiny
 import torch
+from engine.graphs import FixedCall, GraphPool
 from fake_cuda import CUDA, CudaTensor, fake_cuda, on_cuda
 from fakes import Empty, Ends, Oracle, Random, tokens_of
 from head_fixtures import FIXTURES, HEADS
@@ -34,7 +35,7 @@ from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafte
 from engine.errors import RaceError
 from engine.events import Failed, Prompt, Step
 from engine.gpu.choice import SWITCH, kernels_for, reason_against
-from engine.graphs import FixedCall, GraphPool
+from engine.interfaces import MarginDrafter
 from engine.loading import LoadedModel, load
 from engine.prepare import prepare
 from engine.progress import silent
@@ -160,7 +161,6 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
     from engine import prepare as module
-
     from engine.gpu import agree
 
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
@@ -242,7 +242,7 @@ def test_drafts_are_captured(kind, monkeypatch):
                 before = device.waits
                 assert len(drafter.propose((*PROMPT, *tokens_of(events[1:-1])), None, k).token_ids) <= k
                 assert device.waits - before <= 2, "the new tokens go there, the draft comes back"
-            if hasattr(drafter, "propose_while"):
+            if isinstance(drafter, MarginDrafter):
                 drafter.propose_while((*PROMPT, *tokens_of(events[1:-1])), None, 3, lambda token, margin: margin > 0.5)
 
 

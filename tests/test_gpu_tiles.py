@@ -21,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from engine import environment
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.gpu import table
 from engine.gpu.choice import SWITCH, description

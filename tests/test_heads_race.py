@@ -6,6 +6,7 @@ import pytest
 from head_fixtures import HEADS, changed, made, raced, trained_target, written
 
 from engine.drafters.none import NoDrafter
+from engine.interfaces import Drafter
 
 TEXT = "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def "
 LIMITS = {"eagle3": 15, "dflash": 7}
@@ -31,7 +32,7 @@ def test_tokens_and_bits_are_the_baselines(dtype, temperature, prompt):
                 assert max(len(s.drafted) for s in steps) == k
 
 
-class Interrupted:
+class Interrupted(Drafter):
     """A drafter that is asked for nothing at every third step, and for less at others, as hybrid and auto k do."""
 
     def __init__(self, inner) -> None:

@@ -21,7 +21,7 @@ from engine.decode import decode
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.errors import DrafterError, RaceError
 from engine.events import Failed, Step
-from engine.interfaces import Draft
+from engine.interfaces import Draft, Drafter
 from engine.loading import load
 from engine.sampling import Sampler
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
@@ -45,10 +45,8 @@ class Table(FakeTarget):
         return torch.tensor(logits).reshape(num_logits, VOCAB), hidden
 
 
-class Guesser:
+class Guesser(Drafter):
     """Drafts from another table. `stated`: with its logits, else as if it drew by no chance; `greedy`: it does not draw from what it states."""
-
-    hidden_layers = ()
 
     def __init__(self, sample: Any, stated: bool = True, greedy: bool = False) -> None:
         self.model, self.sample, self.stated, self.greedy = Table(1), sample, stated, greedy

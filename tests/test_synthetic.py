@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.synthetic import SyntheticDrafter
-from engine.interfaces import Draft
+from engine.interfaces import Draft, Drafter
 
 TRUTH = st.lists(st.integers(0, 99), min_size=1, max_size=60)
 RATES = st.floats(0, 1)
@@ -49,7 +49,7 @@ def test_nothing_past_the_reference(truth, rate, k):
 def test_the_cost_of_another_drafter():
     """The other drafter would not be run, miss hidden rows, or its guesses be taken."""
 
-    class Seen:
+    class Seen(Drafter):
         hidden_layers = (1,)
         max_k = 3
 

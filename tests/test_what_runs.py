@@ -12,6 +12,7 @@ import gpu_kernels  # noqa: F401  first: it switches the interpreter on
 import pytest
 import races
 import torch
+from engine.what_runs import reason_against, what_runs
 from linear_models import fresh as fresh_hybrid
 from native_kernels import needs_kernels
 from rich.console import Console
@@ -28,7 +29,6 @@ from engine.recording import summary
 from engine.recording_check import check
 from engine.terminal_report import print_report
 from engine.verify import compare
-from engine.what_runs import reason_against, what_runs
 
 
 def told(model: Any, **asked: Any) -> tuple[str, str, dict[str, int], str]:

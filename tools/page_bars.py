@@ -30,13 +30,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from engine import environment  # noqa: E402
-from engine.kernels import choose  # noqa: E402
 from engine.cache import cache_dir  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
 from tests.pageserver import Server, served  # noqa: E402
 from tests.race_browser import ARGUMENTS, CHROMIUM  # noqa: E402
 from tests.race_pages import TOKENS, expected  # noqa: E402
 
+CPU = choose(torch.device("cpu"))
 LANES = ("baseline", "speculative")
 WAIT_MS = 240_000
 NOTES = """

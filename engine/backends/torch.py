@@ -19,7 +19,6 @@ from ..drafters.auto import AutoDrafter
 from ..errors import RaceError, UsageError
 from ..events import Event, Finished, LaneEvent, Prompt, Step
 from ..exactness import explain, probe_cached
-from ..graphs import GraphPool
 from ..interfaces import AcceptRule, Drafter
 from ..progress import Progress, silent
 from ..race import race
@@ -65,7 +64,7 @@ class TorchRace:
         self.end_ids = end_token_ids(loaded.model.config, loaded.model.generation_config, loaded.tokenizer)
         self.sampler = Sampler(spec.params, self.prepared.vocab_size, self.prepared.device)
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self.pool = GraphPool(self.prepared.device)
+        self.pool = self.prepared.kernels.graph_pool()
         self.plan, self.classes, self.length = self._plan_widths()
         self.roofline = self._roofline()
         self.lanes = {lane.name: self._build(lane) for lane in spec.lanes}
@@ -90,7 +89,7 @@ class TorchRace:
         if len(asked) > 1:
             raise UsageError(f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}")
         width = asked.pop() if asked else "auto"
-        widths = candidates(most, width, fine=self.prepared.device.type == "cpu")
+        widths = candidates(most, width, fine=self.prepared.kernels.rows_cost)
         length = cache_length(len(self.prompt.token_ids), self.spec.params.max_new_tokens, max(widths))
         found = probe_cached(self.prepared, self.loaded.info.digest, length, widths, self.progress)
         self.progress("measuring what each width costs", None)
@@ -222,7 +221,7 @@ class TorchRace:
                 "note": plan_.note,
             },
             "roofline": self.roofline,
-            "synthetic": [name for name, lane in self.lanes.items() if getattr(lane.drafter, "synthetic", False)],
+            "synthetic": [name for name, lane in self.lanes.items() if lane.drafter.synthetic],
             "spec": json.loads(json.dumps(asdict(self.spec))),
             "prompt": {"text": self.prompt.text, "token_ids": list(self.prompt.token_ids)},
         }

@@ -15,7 +15,6 @@ from ..interfaces import Drafter
 
 if TYPE_CHECKING:
     from ..events import Prompt
-    from ..graphs import GraphPool
     from ..progress import Progress
     from ..sampling import Sampler
     from ..spec import SamplingParams
@@ -53,7 +52,7 @@ class DrafterContext:
     progress: Progress
     keep_logits: bool = False
     auto_k: bool = False
-    pool: GraphPool | None = None
+    pool: Any = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..graphs import FixedCall
 from ..interfaces import Draft
 from .device_picks import DevicePicks, checked
 from .draft_model import WIDTH, DraftModelDrafter
@@ -35,10 +34,10 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
         self._forward, self._input, pool = model.parts()
         self._ids, self._max_k = self._input.ids(WIDTH), max(1, max_k)
         self._first = torch.zeros_like(self._input.pointer)
-        self._picks = DevicePicks(sampler, None, self._max_k, model.cache_length + self._max_k, pool.device)
-        name = "the draft of a draft model"
-        self._start = FixedCall(self._start_step, pool.device, pool, name)
-        self._chain = FixedCall(self._chain_step, pool.device, pool, name)
+        kernels, name = model.prepared.kernels, "the draft of a draft model"
+        self._picks = DevicePicks(sampler, None, self._max_k, model.cache_length + self._max_k, kernels)
+        self._start = kernels.fixed(self._start_step, pool, name)
+        self._chain = kernels.fixed(self._chain_step, pool, name)
         with torch.inference_mode():
             self._start()
             self._chain()

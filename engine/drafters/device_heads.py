@@ -5,40 +5,35 @@ run them by direct calls. Not yet measured on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..graphs import FixedCall, GraphPool
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
+from ..interfaces import GoOn
 from ..sampling import Sampler
 from . import DrafterContext
 from .device_picks import DevicePicks, checked, sampler_for
 from .dflash import DFlashDrafter
 from .eagle3 import Eagle3Chain, Eagle3Drafter, HostEagle3Drafter
-from .head_drafter import GoOn, HeadDrafter
+from .head_drafter import HeadDrafter, taken
 
 
 class DeviceDrafter(HeadDrafter):
     """What both share: picking inside their fixed calls."""
 
     def __init__(self, head: Any, context: DrafterContext, sampler: Sampler) -> None:
-        prepared = context.loaded.prepared
-        self._pool = context.pool or GraphPool(prepared.device)
+        super().__init__(head, context, pool=context.pool or GraphPool(context.loaded.prepared.device))
         self._num_prompt = _place(context)
-        max_k = max(1, context.k)
-        self._picks = DevicePicks(sampler, head.target_ids, max_k, context.length + max_k, prepared.device)
-        super().__init__(head, context)
+        max_k = max(1, self.max_k)
+        self._picks = DevicePicks(sampler, head.target_ids, max_k, context.length + max_k, self._device)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt.fill_(len(prompt_ids))
         super().prefill(prompt_ids, hidden)
-
-    def _fixed(self, function: Callable[[], Any]) -> FixedCall[Any]:
-        return FixedCall(function, self._device, self._pool, f"the draft of {type(self.head).__name__}")
 
     def _pick_on_device(self, rows: Tensor, places: Tensor, first: Tensor) -> Tensor:
         """`first` [1]: where the draft's first token stands in the text. See DevicePicks."""
@@ -50,11 +45,12 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
     cache holds already."""
 
     def __init__(self, head: Eagle3Head, context: DrafterContext, sampler: Sampler) -> None:
-        self._known, self._first = _place(context), _place(context)
         super().__init__(head, context, sampler)
+        self._known, self._first = _place(context), _place(context)
         self._whole_chain = self._fixed(self._whole_chain_step)
-        with torch.inference_mode():
-            self._whole_chain()
+
+    def _calls(self) -> Iterable[Callable[[], Any]]:
+        return *super()._calls(), self._whole_chain
 
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         end = self._num_tokens - 1
@@ -111,7 +107,7 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
 
 
 class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
-    """Every row of a block is picked from, however many are asked for."""
+    """Every row of a block is picked from and read, however many are asked for and wherever the draft ends."""
 
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         start = self._num_tokens - 1
@@ -120,7 +116,7 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
         self._start.fill_(start)
         self._forward[self._rows_for(start - self._num_rows)]()
         self._num_rows = start
-        return [checked(token_id) for token_id, _ in self._picks.read(k)], []
+        return taken(((checked(token_id), margin) for token_id, margin in self._picks.read(k)), go_on), []
 
     def _forward_step(self, num_rows: int) -> Tensor:
         rows = super()._forward_step(num_rows)
@@ -129,17 +125,26 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
 
 
 def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | None = None) -> Eagle3Chain:
-    """The drafter of a head; its drafts stay on the device where that is possible and `on_device` (None: on CUDA alone)."""
+    """The drafter of a head, warm. Its drafts stay on the device where that is possible and `on_device`; None: on CUDA
+    alone."""
     sampler = sampler_for(context, on_device)
+    drafter: Eagle3Chain
     if sampler is not None:
-        return DeviceEagle3Drafter(head, context, sampler)
-    return (HostEagle3Drafter if context.loaded.prepared.device.type == "cpu" else Eagle3Drafter)(head, context)
+        drafter = DeviceEagle3Drafter(head, context, sampler)
+    elif context.loaded.prepared.device.type == "cpu":
+        drafter = HostEagle3Drafter(head, context)
+    else:
+        drafter = Eagle3Drafter(head, context)
+    drafter.warm(len(context.prompt.token_ids))
+    return drafter
 
 
 def dflash_drafter(head: DFlashHead, context: DrafterContext, on_device: bool | None = None) -> DFlashDrafter:
     """As `eagle3_drafter`."""
     sampler = sampler_for(context, on_device)
-    return DFlashDrafter(head, context) if sampler is None else DeviceDFlashDrafter(head, context, sampler)
+    drafter = DFlashDrafter(head, context) if sampler is None else DeviceDFlashDrafter(head, context, sampler)
+    drafter.warm(len(context.prompt.token_ids))
+    return drafter
 
 
 def _place(context: DrafterContext) -> Tensor:

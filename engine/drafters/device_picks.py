@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import RaceError
-from ..host_copies import HostRead
+from ..kernels import Kernels
 from ..sampling import NOT_NUMBERS, Sampler
 from ..spec import SamplingParams
 
@@ -24,11 +24,11 @@ class DevicePicks:
     """Fixed buffers for up to `max_k` tokens of a draft, by their places in it. target_ids: the target's id of each of the head's columns, or None where
     they are equal. num_positions: as many as a completion and a draft may have."""
 
-    def __init__(self, sampler: Sampler, target_ids: Tensor | None, max_k: int, num_positions: int, device: torch.device) -> None:
+    def __init__(self, sampler: Sampler, target_ids: Tensor | None, max_k: int, num_positions: int, kernels: Kernels) -> None:
         self._sampler = sampler if target_ids is None else sampler.among(target_ids)
         self._keys, self._target_ids, self._max_k = sampler.keys(num_positions), target_ids, max_k
-        self._picked = torch.zeros(2, max_k, dtype=torch.long, device=device)
-        self._read = HostRead(2 * max_k, device)
+        self._picked = torch.zeros(2, max_k, dtype=torch.long, device=kernels.device)
+        self._read = kernels.host_read(2 * max_k)
 
     def pick(self, rows: Tensor, places: Tensor, position: Tensor) -> Tensor:
         """Inside a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose first token has this position [1] in
@@ -60,5 +60,5 @@ def sampler_for(context: DrafterContext, on_device: bool | None = None) -> Sampl
     None where a draft is picked row by row: it is not wanted, its logits are asked for, or no Sampler picks."""
     device = context.loaded.prepared.device
     sample: Callable | None = context.sample or Sampler(SamplingParams(), context.loaded.prepared.vocab_size, device)
-    wanted = device.type == "cuda" if on_device is None else on_device
+    wanted = context.loaded.prepared.kernels.judges_on_device if on_device is None else on_device
     return sample if wanted and isinstance(sample, Sampler) and not context.keep_logits else None

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..heads.dflash import DFlashHead, additive, block_mask
 from ..heads.layers import masked_attention, rope_table
-from ..interfaces import Draft
+from ..interfaces import GoOn
 from ..native.dflash import NativeDFlashRows, reason_against_block
 from . import DrafterContext
-from .head_drafter import GoOn, HeadDrafter
+from .head_drafter import HeadDrafter, taken
 
 
 class DFlashDrafter(HeadDrafter):
-    """Proposes up to k tokens of `head`, all picked from one forward. Raises UsageError where a block holds fewer than k."""
+    """Proposes up to k tokens of `head`, all picked from one forward: `propose_while` has every row at once, and only
+    the choice of tokens ends early. Raises UsageError where a block holds fewer than k."""
 
     head: DFlashHead
 
-    def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
-        super().__init__(head, context, most_drafts(head))
+    def __init__(self, head: DFlashHead, context: DrafterContext, pool: Any = None) -> None:
+        super().__init__(head, context, most_drafts(head), pool=pool)
         device = context.loaded.prepared.device
         size = block_size(head, self.max_k)
         self._start = torch.zeros(1, dtype=torch.long, device=device)
         self._rows = torch.zeros(1, dtype=torch.long, device=device)
         self._block = torch.full((1, size), head.spec.mask_token_id, dtype=torch.long, device=device)
         self._forward = self._fixed_by_rows(self._forward_step)
-        self._warm(len(context.prompt.token_ids), *self._forward.values())
+
+    def _calls(self) -> Iterable[Callable[[], Any]]:
+        return self._forward.values()
 
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         start = self._num_tokens - 1
@@ -39,7 +43,9 @@ class DFlashDrafter(HeadDrafter):
         self._num_rows = start
         if self._keep_logits:
             rows = [row.clone() for row in rows]
-        return [self._choose(row, offset) for offset, row in enumerate(rows)], rows
+        if go_on is None:
+            return [self._choose(row, offset) for offset, row in enumerate(rows)], rows
+        return taken((self._choose_with_margin(row, offset) for offset, row in enumerate(rows)), go_on), rows
 
     def _take_in(self, start: int, stop: int) -> None:
         self._take(self.buffers.columns[start:stop])
@@ -77,25 +83,16 @@ class HostDFlashDrafter(HeadDrafter):
         rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
         self._rows = NativeDFlashRows(head, keys, values, rope, self.buffers.hidden, block_size(head, self.max_k))
         self._last_token = 0
-        self._warm(len(context.prompt.token_ids), lambda: self._rows.draft(0, self.width, 0, self.max_k))
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
-        """See `interfaces.Drafter`: the rows of a block are all there at once, so only the choice of tokens ends. Not under a rule that weighs drafts by their logits:
-        a length that depends on what was drafted would bias it."""
-        assert not self._keep_logits
-        return self.propose(token_ids, hidden, k, go_on)
+    def _calls(self) -> Iterable[Callable[[], Any]]:
+        return (lambda: self._rows.draft(0, self.width, 0, self.max_k),)
 
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
         start = self._num_tokens - 1
         first = min(self._num_rows, start)
         rows = self._rows.draft(first, start, self._last_token, k)
         self._num_rows = start
-        drafted: list[int] = []
-        for token_id, margin in self._picks(rows):
-            drafted.append(token_id)
-            if go_on is not None and not go_on(token_id, margin):
-                break
-        return drafted, list(rows) if self._keep_logits else []
+        return taken(self._picks(rows), go_on), list(rows) if self._keep_logits else []
 
     def _picks(self, rows: Tensor) -> Iterator[tuple[int, float]]:
         """Tokens and margins, row by row."""
@@ -115,8 +112,12 @@ class HostDFlashDrafter(HeadDrafter):
 
 
 def host_dflash_drafter(head: DFlashHead, context: DrafterContext) -> HostDFlashDrafter | None:
-    """The drafter of a head that compiled kernels take."""
-    return HostDFlashDrafter(head, context) if reason_against_block(head) is None else None
+    """The drafter of a head that compiled kernels take, warm."""
+    if reason_against_block(head) is not None:
+        return None
+    drafter = HostDFlashDrafter(head, context)
+    drafter.warm(len(context.prompt.token_ids))
+    return drafter
 
 
 def most_drafts(head: DFlashHead) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..interfaces import Draft
+from ..interfaces import Draft, MarginDrafter
 from ..spec import SamplingParams
 from . import DrafterContext, Kind
 
@@ -27,15 +27,13 @@ WIDTH = 2
 does not depend on how the tokens before it came."""
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(MarginDrafter):
     """Proposes k tokens of `model`, picked by `sampler` from its first `vocab_size` tokens.
 
     Between calls the model's cache holds the tokens committed at the last call, then the draft but its last token. Each call rolls back
     to what the target agreed with, extends by what is new, and goes on token by token. With `keep_logits` a draft carries the rows
     it was picked from, over the target's vocabulary; what the model does not have is at -inf.
     """
-
-    hidden_layers: tuple[int, ...] = ()
 
     def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, keep_logits: bool = False) -> None:
         self._model, self._sampler, self._vocab_size, self._keep_logits = model, sampler, vocab_size, keep_logits
@@ -49,7 +47,7 @@ class DraftModelDrafter:
         self._drafted = []
 
     def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn) -> Draft:
-        """See `interfaces.Drafter`. Not under a rule that weighs drafts by their logits: a length that depends on what was drafted would bias it."""
+        """See `interfaces.MarginDrafter`."""
         assert not self._keep_logits
         return self.propose(token_ids, hidden, k, go_on)
 

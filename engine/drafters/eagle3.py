@@ -5,7 +5,7 @@ Rows of the chain are overwritten by the target's own states at the next step, a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,10 @@ from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
 from ..heads.fused import Eagle3Rows
 from ..heads.layers import masked_attention, rope_table
-from ..interfaces import Draft
+from ..interfaces import GoOn
 from ..native.eagle3 import NativeEagle3Rows, reason_against_head
 from . import DrafterContext
-from .head_drafter import GoOn, HeadDrafter
+from .head_drafter import HeadDrafter
 
 
 class Eagle3Chain(HeadDrafter):
@@ -50,11 +50,6 @@ class Eagle3Chain(HeadDrafter):
                 return drafted, rows
             row = self._next_row(drafted[-1], end - 1 + len(drafted))
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
-        """See `interfaces.Drafter`. Not under a rule that weighs drafts by their logits: a length that depends on what was drafted would bias it."""
-        assert not self._keep_logits
-        return self.propose(token_ids, hidden, k, go_on)
-
     @abstractmethod
     def _first_row(self, start: int, stop: int) -> Tensor:
         """Take rows `start` to `stop` - 1 in; the logits [draft vocabulary] of the last."""
@@ -67,8 +62,8 @@ class Eagle3Chain(HeadDrafter):
 class Eagle3Drafter(Eagle3Chain):
     """Of fixed shapes over buffers that stay in place: what a CUDA graph can repeat."""
 
-    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
-        super().__init__(head, context)
+    def __init__(self, head: Eagle3Head, context: DrafterContext, pool: Any = None) -> None:
+        super().__init__(head, context, pool=pool)
         prepared = context.loaded.prepared
         self._windows = head.spec.windows or (None,) * len(head.layers)
         self._pointer = torch.zeros(1, dtype=torch.long, device=prepared.device)
@@ -77,7 +72,9 @@ class Eagle3Drafter(Eagle3Chain):
         self._token = torch.zeros(1, 1, dtype=torch.long, device=prepared.device)
         self._catch_up = self._fixed_by_rows(self._catch_up_step)
         self._chain = self._fixed(self._chain_step)
-        self._warm(len(context.prompt.token_ids), *self._catch_up.values(), self._chain)
+
+    def _calls(self) -> Iterable[Callable[[], Any]]:
+        return *self._catch_up.values(), self._chain
 
     def _first_row(self, start: int, stop: int) -> Tensor:
         self._pointer.fill_(start)
@@ -132,7 +129,9 @@ class HostEagle3Drafter(Eagle3Chain):
         rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
         self._ids = self.buffers.token_ids.numpy()
         self._rows = NativeEagle3Rows(head, keys, values, rope) if natively else Eagle3Rows(head, keys, values, rope)
-        self._warm(len(context.prompt.token_ids), *(partial(self._first_row, 0, num) for num in range(1, self.width + 1)))
+
+    def _calls(self) -> Iterable[Callable[[], Any]]:
+        return (partial(self._first_row, 0, num) for num in range(1, self.width + 1))
 
     def _first_row(self, start: int, stop: int) -> Tensor:
         return self._rows.start(*self._inputs(start, stop))

@@ -5,8 +5,8 @@ The target's hidden states are kept by position as they come, and used when a dr
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
-from ..graphs import FixedCall
 from ..heads.layers import rope_table
-from ..interfaces import Draft
+from ..interfaces import Draft, GoOn, MarginDrafter
 from ..sampling import Sampler
 from ..spec import SamplingParams
 from .host_picks import host_picks
@@ -24,8 +23,6 @@ from .host_picks import host_picks
 if TYPE_CHECKING:
     from . import DrafterContext
 
-GoOn = Callable[[int, float], bool]
-"""Told each token as it is drafted, and its margin; whether to draft another."""
 PREFILL_CHUNK = 256
 ROWS = (1, 2, 4, 8)
 
@@ -55,21 +52,31 @@ class HeadBuffers:
         self.values[layer].index_copy_(2, at, value)
 
 
-class HeadDrafter(ABC):
-    """The part of a drafter that keeps up with the race. `_num_tokens` token ids and the hidden states of all but the last of them are in the buffers.
+class HeadDrafter(MarginDrafter):
+    """The part of a drafter that keeps up with the race. `_num_tokens` token ids and the hidden states of all but the
+    last of them are in the buffers.
 
-    Subclasses draft in `_draft(k)`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are in their cache already."""
+    Subclasses draft in `_draft(k)`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are
+    in their cache already. A constructor only makes buffers and fixed calls; whoever makes a drafter calls `warm`
+    before its first draft. pool: what graphs share; None: each has memory of its own."""
 
-    def __init__(self, head: Any, context: DrafterContext, limit: int | None = None, inner: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        head: Any,
+        context: DrafterContext,
+        limit: int | None = None,
+        inner: torch.dtype | None = None,
+        pool: Any = None,
+    ) -> None:
         prepared = context.loaded.prepared
         if limit is not None and context.k > limit and not context.auto_k:
             raise UsageError(f"this head drafts at most {limit} tokens at a time, not k={context.k}")
         self.head, self.max_k = head, context.k if limit is None else min(context.k, limit)
-        self.hidden_layers: tuple[int, ...] = head.spec.hidden_layers
+        self.hidden_layers = head.spec.hidden_layers
         self.width = self.max_k + 1
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
         self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device, inner or prepared.dtype)
-        self._device = prepared.device
+        self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
@@ -94,13 +101,19 @@ class HeadDrafter(ABC):
             drafted, rows = self._draft(min(k, self.max_k), go_on)
         return Draft(tuple(drafted), self._scattered(rows) if self._keep_logits and rows else None)
 
+    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
+        """See `interfaces.MarginDrafter`."""
+        assert not self._keep_logits
+        return self.propose(token_ids, hidden, k, go_on)
+
     @torch.inference_mode()
-    def _warm(self, num_prompt_tokens: int, *calls: Callable[[], Any]) -> None:
-        """Run everything that a race will run once, untimed; on CUDA this captures the graphs. What it writes is masked until it is overwritten."""
+    def warm(self, num_prompt_tokens: int) -> None:
+        """Run everything that a race with such a prompt will run once, untimed; on CUDA this captures the graphs. What
+        it writes is masked until it is overwritten."""
         num_rows = max(0, num_prompt_tokens - 2)
         for size in {min(num_rows, PREFILL_CHUNK), num_rows % PREFILL_CHUNK} - {0}:
             self._take_in(0, size)
-        for call in calls:
+        for call in self._calls():
             call()
 
     def _keep(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
@@ -119,6 +132,10 @@ class HeadDrafter(ABC):
             stop = min(end, self._num_rows + PREFILL_CHUNK)
             self._take_in(self._num_rows, stop)
             self._num_rows = stop
+
+    @abstractmethod
+    def _calls(self) -> Iterable[Callable[[], Any]]:
+        """All that a draft may run, in the order in which it is to be warmed up."""
 
     @abstractmethod
     def _take_in(self, start: int, stop: int) -> Any:
@@ -153,13 +170,23 @@ class HeadDrafter(ABC):
         whole = torch.full((len(rows), self._vocab_size), -torch.inf, dtype=stacked.dtype, device=stacked.device)
         return whole.index_copy_(1, self.head.target_ids, stacked)
 
-    def _fixed(self, function: Callable[[], Any]) -> FixedCall[Any]:
-        return FixedCall(function, self._device)
+    def _fixed(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        return self._kernels.fixed(function, self._pool, f"the draft of {type(self.head).__name__}")
 
-    def _fixed_by_rows(self, function: Callable[[int], Any]) -> dict[int, FixedCall[Any]]:
+    def _fixed_by_rows(self, function: Callable[[int], Any]) -> dict[int, Callable[[], Any]]:
         """A call for each number of new rows that `_rows_for` gives."""
         return {num: self._fixed(partial(function, num)) for num in sorted({*(n for n in ROWS if n < self.width), self.width})}
 
     def _rows_for(self, num_new: int) -> int:
         """How many rows a call takes so that `num_new` are among them; a call of few is cheaper, and most steps commit few."""
         return next((n for n in ROWS if num_new <= n < self.width), self.width)
+
+
+def taken(picks: Iterable[tuple[int, float]], go_on: GoOn | None) -> list[int]:
+    """The tokens of these picks (token, margin), one after the other; with `go_on` no more than it asks for."""
+    drafted: list[int] = []
+    for token_id, margin in picks:
+        drafted.append(token_id)
+        if go_on is not None and not go_on(token_id, margin):
+            break
+    return drafted

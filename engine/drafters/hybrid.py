@@ -17,7 +17,7 @@ match is worth, and is given all of them."""
 NOT_INSIDE = ("hybrid", "none", "synthetic")
 
 
-class HybridDrafter:
+class HybridDrafter(Drafter):
     """Proposes what `first` proposes or, where that is nothing, what `second` does. `first` works from token ids alone; `second` sees every commit and
     takes its hidden rows at every call, asked or not."""
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from ..errors import UsageError
-from ..interfaces import Draft
+from ..interfaces import Draft, Drafter
 from . import Kind
 
 MIN_MATCH = 1
@@ -35,7 +35,7 @@ class Copy:
     num_agreed: int | None = None
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Proposes what followed the longest earlier occurrence of the text's last tokens.
 
     Candidates are the positions after an earlier occurrence of the last LONG_MATCH tokens or, where there is none, of the last `min_match`;
@@ -47,8 +47,6 @@ class NgramDrafter:
     least; where there is one, by TRUST. Each call costs the same however long the text is: only new tokens are indexed, and the candidates are
     bounded. The proposal is a function of the tokens alone.
     """
-
-    hidden_layers: tuple[int, ...] = ()
 
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self._lengths = sorted({min_match, max(min_match, LONG_MATCH)}, reverse=True)

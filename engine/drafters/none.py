@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError
-from ..interfaces import Draft
+from ..interfaces import Draft, Drafter
 from . import Kind
 
 
-class NoDrafter:
+class NoDrafter(Drafter):
     """Proposes nothing."""
-
-    hidden_layers: tuple[int, ...] = ()
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
         pass

@@ -17,7 +17,7 @@ from . import DrafterContext, Kind, check, make, parse
 NOT_INSIDE = ("none", "synthetic")
 
 
-class SyntheticDrafter:
+class SyntheticDrafter(Drafter):
     """Proposes `reference`, the completion that the target is about to write; each token is replaced, with probability 1 - rate, by a different
     one below `vocab_size`. Which, and by what, depends on the seed and the token's position alone. Past the reference's end it proposes nothing.
 
@@ -27,7 +27,7 @@ class SyntheticDrafter:
 
     def __init__(self, reference: Sequence[int], rate: float, seed: int, vocab_size: int, cost: Drafter | None = None) -> None:
         self._cost = cost
-        self.hidden_layers: tuple[int, ...] = () if cost is None else cost.hidden_layers
+        self.hidden_layers = () if cost is None else cost.hidden_layers
         self._proposals = tuple(_spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference))
         self._num_prompt_tokens = 0
 
@@ -38,7 +38,7 @@ class SyntheticDrafter:
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         if self._cost is not None:
-            k = min(k, getattr(self._cost, "max_k", k))
+            k = min(k, self._cost.max_k)
             self._cost.propose(token_ids, hidden, k)
         position = len(token_ids) - self._num_prompt_tokens
         return Draft(self._proposals[position : position + k])

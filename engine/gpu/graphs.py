@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from .errors import PhotofinishError, RaceError
+from ..errors import PhotofinishError, RaceError
 
 T = TypeVar("T")
 WARM_UPS = 3

@@ -17,7 +17,7 @@ from torch import nn
 from triton.runtime.driver import driver
 from triton.runtime.errors import TritonError
 
-from ..graphs import ERROR_MODE
+from .graphs import ERROR_MODE
 from ..progress import Progress, silent
 from .linear import GpuLinear
 from .runtime import INTERPRETED
