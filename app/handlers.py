@@ -57,9 +57,9 @@ class Handlers:
         except PhotofinishError as error:
             raise _refusal(error) from error
 
-    async def stop(self, request: gr.Request) -> int:
+    async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage asks for."""
-        return self.stage.stop(_visitor(request))
+        self.stage.stop(_visitor(request))
 
     async def leave(self, request: gr.Request) -> None:
         """The visitor closed the page."""

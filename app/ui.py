@@ -14,6 +14,7 @@ from . import words
 from .backend import TorchBackend
 from .catalogue import Catalogue
 from .charts import charts
+from .guarded_queue import guard
 from .handlers import Handlers
 from .order import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .race_view import RACE_VIEW_CSS, race_view
@@ -84,6 +85,7 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         page.load(handlers.model, None, model, **PRIVATE)
         page.load(handlers.after, dollars, result, **PRIVATE)
         page.unload(handlers.leave)
+    guard(page)
     return page
 
 
