@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.drafters import check as check_drafter
-from engine.drafters import parse
+from engine.drafters.synthetic import parts_of
 from engine.errors import UsageError
 from engine.sources import DEFAULT_TARGET
 
@@ -19,7 +19,7 @@ from .machine import Machine
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
-FREE_DRAFTERS = ("none", "ngram", "synthetic")
+FREE_DRAFTERS = ("none", "ngram")
 """Drafters whose argument, if any, names nothing on disk or on the hub: a visitor may ask for any of them."""
 MAX_SHOWN = 60
 
@@ -89,11 +89,9 @@ class Catalogue:
         """The same drafter, if a visitor may race it with this pair. Raises UsageError with the choices."""
         if not isinstance(text, str):
             raise UsageError(f"a drafter must be given as text, not {_short(text)}")
-        if text not in self.drafters(pair):
-            name = text.partition(":")[0]
-            if name not in FREE_DRAFTERS:
-                raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {', '.join(self.drafters(pair))}, synthetic:RATE")
-            parse(text)
+        offered = self.drafters(pair)
+        if not _is_offered(text, offered):
+            raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {', '.join(offered)}, synthetic:RATE")
         check_drafter(text)
         return text
 
@@ -136,6 +134,17 @@ def _reason(pair: Pair, machine: Machine) -> str:
     except UsageError:
         return f"needs the drafter {pair.drafter.partition(':')[0]}, which this version does not have yet"
     return machine.refuses(pair.needs_gpu, pair.memory_gib, pair.needs_hub)
+
+
+def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
+    """Whether a drafter is on offer: itself, or free, or `synthetic:RATE[+X]` where X is."""
+    name, _, argument = text.partition(":")
+    if text in offered or name in FREE_DRAFTERS:
+        return True
+    if name != "synthetic":
+        return False
+    cost = parts_of(argument)[1]
+    return not cost or _is_offered(cost, offered)
 
 
 def _from_command_line(bundled: Pair, target: str | None, drafter: str | None) -> Pair:
