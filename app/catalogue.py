@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.drafters import check as check_drafter
 from engine.drafters.synthetic import parts_of
-from engine.errors import UsageError
+from engine.errors import UsageError, choices
 from engine.sources import DEFAULT_TARGET
 
 from .machine import Machine
@@ -21,6 +21,7 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
 FREE_DRAFTERS = ("none", "ngram")
 """Drafters whose argument, if any, names nothing on disk or on the hub: a visitor may ask for any of them."""
+NOT_ALLOWED = "needs weights beside those of the default pair, which whoever runs this page has not allowed"
 MAX_SHOWN = 60
 
 
@@ -105,17 +106,46 @@ class Catalogue:
         return (preset.drafter, preset.k) if preset.drafter in self.drafters(pair) else (pair.drafter, pair.k)
 
 
-def load(machine: Machine, target: str | None = None, drafter: str | None = None, folder: Path = ASSETS) -> Catalogue:
-    """The shipped catalogue for this machine. `target` and `drafter` of the command line become a pair of their own, which is then the default;
-    otherwise that is the first pair for a GPU that can run here, else the bundled model's. Raises UsageError for an unusable drafter."""
-    pairs = load_pairs(folder)
-    bundled = next(pair for pair in pairs if pair.target == DEFAULT_TARGET)
-    offers = [Offer(pair, "" if pair is bundled else _reason(pair, machine)) for pair in pairs]
+def load(
+    machine: Machine,
+    target: str | None = None,
+    drafter: str | None = None,
+    folder: Path = ASSETS,
+    pairs: str = "all",
+) -> Catalogue:
+    """The shipped catalogue for this machine. `target` and `drafter` of the command line become a pair of their own,
+    which is then the default; otherwise that is the first pair for a GPU that can run here, else the bundled model's.
+    `pairs`: what visitors may choose beside the default: `all`, `loaded` (what needs no weights but the default's), or
+    ids with commas. Raises UsageError for an unusable drafter and for unknown pairs."""
+    shipped = load_pairs(folder)
+    bundled = next(pair for pair in shipped if pair.target == DEFAULT_TARGET)
+    offers = [Offer(pair, "" if pair is bundled else _reason(pair, machine)) for pair in shipped]
     default = next((offer.pair for offer in offers if offer.pair.needs_gpu and not offer.reason), bundled)
     if target is not None or drafter is not None:
         default = _from_command_line(bundled, target, drafter)
         offers.insert(0, Offer(default, ""))
+    allowed = {default.id, *_allowed(pairs, shipped, default)}
+    offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
     return Catalogue(load_presets(folder), tuple(offers), default)
+
+
+def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
+    """The ids that the text of `load` means."""
+    known = {pair.id for pair in shipped}
+    if pairs == "all":
+        return known
+    if pairs == "loaded":
+        return {pair.id for pair in shipped if _is_loaded(pair, default)}
+    named = set(pairs.split(","))
+    for name in sorted(named - known):
+        raise choices("pair", name, {"all", "loaded", *known})
+    return named
+
+
+def _is_loaded(pair: Pair, default: Pair) -> bool:
+    """Whether a pair needs no weights but those of the default pair and those that ship."""
+    own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in FREE_DRAFTERS
+    return pair.target == default.target and (own_drafter or not pair.needs_hub)
 
 
 def load_pairs(folder: Path = ASSETS) -> tuple[Pair, ...]:

@@ -164,9 +164,9 @@ def test_gradio_can_take_the_name_app() -> None:
 def test_help_names_every_option() -> None:
     """An option without its default in the help is an option nobody dares to use."""
     text = " ".join(run("app.py", "--help").stdout.split())
-    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device"):
+    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--pairs"):
         assert name in text
-    assert text.count("(default") == 6
+    assert text.count("(default") == 7
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,7 @@ def test_help_names_every_option() -> None:
         (["--drafter", "nonsense"], "unknown drafter 'nonsense'"),
         (["--port", "99999"], "from 1 to 65535"),
         (["--dtype", "int3"], "bfloat16"),
+        (["--pairs", "every"], "unknown pair 'every'"),
         (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
     ],
 )

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import httpx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pageserver import TARGET, Refused, served
 
 from app.catalogue import Pair, load
 from app.machine import Machine
@@ -108,3 +110,48 @@ def test_an_order_names_nothing_that_is_not_offered() -> None:
     catalogue = CATALOGUES[SMALL]
     with pytest.raises(UsageError, match="unknown drafter"):
         read_order(catalogue, "a", catalogue.default.id, "synthetic:0.5+draft_model:/etc", 4, 0, 1, 0, 16, "auto", True, False)
+
+
+def ids(machine: Machine, pairs: str, *arguments: str) -> set[str]:
+    return {pair.id for pair in load(machine, *arguments, pairs=pairs).runnable}
+
+
+def test_loaded_is_what_the_default_pair_has() -> None:
+    """One visitor who chose another pair took the model from everybody, or began to fetch tens of GB."""
+    bundled = {"gemma3-270m-ngram", "gemma3-270m-eagle3", "gemma3-270m-dflash", "gemma3-270m-hybrid"}
+    assert ids(SMALL, "loaded") == ids(SMALL, "all") == bundled
+    assert ids(LARGE, "loaded") == {"qwen3-8b-draft", "qwen3-8b-ngram"}
+    assert ids(SMALL, "loaded", "some/folder", "ngram") == {"command-line"}
+    catalogue = load(LARGE, pairs="loaded")
+    for offer in catalogue.offers:
+        if offer.reason:
+            with pytest.raises(UsageError, match="has not allowed"):
+                catalogue.pair(offer.pair.id)
+    with pytest.raises(UsageError, match="unknown drafter"):
+        catalogue.drafter(catalogue.default, "eagle3:RedHatAI/Qwen3-8B-speculator.eagle3")
+
+
+@given(st.sets(st.sampled_from([pair.id for pair in CATALOGUES[LARGE].runnable])))
+def test_named_pairs_and_the_default_one_are_all(named: set[str]) -> None:
+    """Whoever runs the page says what may be loaded; what this machine cannot run stays refused with its own reason."""
+    assert ids(LARGE, ",".join(named) or "loaded") >= {load(LARGE).default.id}
+    if named:
+        assert ids(LARGE, ",".join(named)) == {load(LARGE).default.id, *named}
+        assert ids(SMALL, ",".join(named)) <= ids(SMALL, "all")
+
+
+@pytest.mark.parametrize("pairs", ["", "gemma3-270m-ngram,", "every", "ALL", "loaded,all", "command-line"])
+def test_an_unknown_pair_is_refused_with_the_choices(pairs: str) -> None:
+    """A misspelt pair must not be left out in silence."""
+    with pytest.raises(UsageError, match=r"unknown pair .*all, .*gemma3-270m-ngram.*loaded"):
+        load(SMALL, pairs=pairs)
+
+
+def test_a_page_for_others_keeps_its_model(tmp_path) -> None:
+    """On an address that others can reach no visitor switches the model, and the page says why in a sentence."""
+    with served(tmp_path, "--host", "0.0.0.0", "--target", TARGET, "--dtype", "float32") as server:
+        visitor = server.visitor("chooser")
+        with pytest.raises(Refused, match="has not allowed"):
+            visitor.race(pair="gemma3-270m-ngram")
+        assert visitor.race()[-1]["recording"]["model"]["name"] == TARGET
+        assert "which whoever runs this page has not allowed" in httpx.get(f"{server.url}/config").text
