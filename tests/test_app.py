@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pageserver import LONG, ORDER, ROOT, Refused, Server, Watched, served
 
+from app.turns import PER_ADDRESS
 from engine.events import from_json
 from engine.recording import loads
 
@@ -62,6 +63,24 @@ def test_two_visitors_take_turns(server) -> None:
     second.until("finished")
     assert first.until("finished") <= second.until("preparing") + 0.5  # its last frame holds the whole race, and is made when the device is free again
     assert second.until("preparing") - first.until("finished") < 1.5
+
+
+def test_made_up_names_do_not_fill_the_line(server) -> None:
+    """A session's name is whatever the client says; the address is not. A proxy on this machine may say for whom it asks."""
+    crowd = [server.visitor(f"made-up-{i}") for i in range(20)]
+    watched = [Watched(visitor, **LONG) for visitor in crowd[:PER_ADDRESS]]
+    for each in watched[1:]:
+        each.until("waiting")
+    for visitor in crowd[PER_ADDRESS:]:
+        with pytest.raises(Refused, match="from your address"):
+            visitor.race()
+    elsewhere = server.visitor("elsewhere")
+    elsewhere.client.headers["X-Forwarded-For"] = "203.0.113.7"
+    other = Watched(elsewhere)
+    other.until("waiting")
+    for visitor in crowd:
+        visitor.stop()
+    other.until("finished")
 
 
 def test_a_closed_tab_frees_the_device(server) -> None:
