@@ -1,4 +1,8 @@
-"""Gradio's queue, so that no caller can end it for the others. Gradio serves all joins from one task, and any exception in that task ends it for good."""
+"""Gradio's queue, so that no caller can end it for the others.
+
+Gradio 6.31 serves all joins from one task, and any exception in that task ends it for good: every later join is answered
+503 "Queue is stopped". Two waiting joins with an empty session name were enough.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,8 @@ class GuardedQueue(Queue):
     _closing = False
 
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
-        """Gradio's `push`; also answers 400 to a session without a usable name and to a function that does not exist. An empty name is the worst:
-        messages are kept under it and sent to another name."""
+        """Gradio's `push`; also answers 400 to a session without a usable name and to a function that does not exist.
+        With an empty name Gradio keeps a mailbox under "" and sends to another one, which raises."""
         if body.session_hash is not None and not _SESSION.fullmatch(body.session_hash):
             return False, "session_hash must be 1 to 100 ASCII characters without spaces", "error"
         if body.fn_index not in self.blocks.fns:
@@ -32,14 +36,16 @@ class GuardedQueue(Queue):
         return await super().push(body, request, username)
 
     def send_message(self, event: Any, event_message: Any) -> None:
-        """Gradio's `send_message`; ends the event of a session that Gradio has forgotten (it keeps the last 2,000), where Gradio's raises."""
+        """Gradio's `send_message`; ends the event of a session that Gradio has forgotten (it keeps the last 2,000), where
+        Gradio's raises."""
         if event.session_hash in self.pending_messages_per_session:
             super().send_message(event, event_message)
         else:
             event.alive = False
 
     async def start_processing(self) -> None:
-        """Gradio's task that serves all joins. After an exception in it: one traceback in the log, a pause of RESTART_S, and on. Calls that run go on."""
+        """Gradio's task that serves all joins. After an exception in it: one traceback in the log, a pause of RESTART_S,
+        and on. Calls that run go on."""
         while True:
             try:
                 return await super().start_processing()
@@ -60,4 +66,10 @@ class GuardedQueue(Queue):
 
 def guard(page: gr.Blocks) -> None:
     """Give a page that is not yet served a guarded queue."""
-    page._queue = GuardedQueue(live_updates=True, concurrency_count=page.max_threads, update_intervals=1, max_size=None, blocks=page)
+    page._queue = GuardedQueue(
+        live_updates=True,
+        concurrency_count=page.max_threads,
+        update_intervals=1,
+        max_size=None,
+        blocks=page,
+    )

@@ -20,6 +20,7 @@ from app.ui import build
 
 LOADED, RACE, MODEL = 3, 1, 15
 """Numbers of functions that go through the queue: the loaded model's line, a race, the default model's line."""
+ODD_NAMES = (" ", "a b", "a\n", "\0", "é", "x" * 101, "x" * 100_000, 7, None, [], {}, True)
 FAULTY = """
 import runpy
 from gradio.queueing import Queue
@@ -45,7 +46,8 @@ def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
 
     async def send() -> list[int]:
         async with httpx.AsyncClient(timeout=60) as client:
-            return [answer.status_code for answer in await asyncio.gather(*(client.post(url, json=body) for body in bodies))]
+            answers = await asyncio.gather(*(client.post(url, json=body) for body in bodies))
+            return [answer.status_code for answer in answers]
 
     return asyncio.run(send())
 
@@ -55,13 +57,17 @@ def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
     [
         [{"fn_index": LOADED, "session_hash": ""}],
         [{"fn_index": number, "session_hash": ""} for number in (RACE, MODEL)],
-        [{"fn_index": LOADED, "session_hash": name} for name in (" ", "a b", "a\n", "\0", "é", "x" * 101, "x" * 100_000, 7, None, [], {}, True)],
-        [{"fn_index": LOADED}, {"session_hash": "a"}, *({"fn_index": number, "session_hash": "a"} for number in (-1, 18, 99, 2**70, "race", None))],
+        [{"fn_index": LOADED, "session_hash": name} for name in ODD_NAMES],
+        [
+            {"fn_index": LOADED},
+            {"session_hash": "a"},
+            *({"fn_index": number, "session_hash": "a"} for number in (-1, 18, 99, 2**70, "race", None)),
+        ],
     ],
     ids=["empty", "empty, others", "odd", "numbers"],
 )
 def test_an_unusable_session_stops_nobody(server, bodies) -> None:
-    """Six joins with an empty session name ended Gradio's worker task, and with it every race of everybody until a restart."""
+    """Six joins with an empty session name ended Gradio's worker task, and with it everybody's races until a restart."""
     for body in bodies:
         statuses = at_once(f"{server.url}/gradio_api/queue/join", [{"data": [], **body}] * 6)
         assert all(400 <= status < 500 for status in statuses), (str(body)[:60], statuses)
@@ -78,7 +84,7 @@ def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
 
 
 def test_who_cannot_be_told_anything_ends_only_himself() -> None:
-    """Gradio keeps the messages of 2,000 sessions. A message to one that it has forgotten raised in the task that serves all others."""
+    """Gradio keeps the messages of 2,000 sessions. A message to a forgotten one raised in the task that serves all."""
     page = build(load(Machine()), TorchBackend())
     event = Event("forgotten", page.fns[LOADED], None, None)
     page._queue.send_message(event, EstimationMessage(queue_size=1))
