@@ -44,9 +44,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--pairs",
         metavar="P",
-        help="what visitors may choose beside the default pair: all, loaded (pairs that need no weights but the default "
-        "pair's) or ids of pairs with commas (default: all where only this machine can reach the page, else loaded; "
-        "behind a proxy of your own, say it)",
+        help="what visitors may choose beside the default pair: all, loaded (pairs that need no weights but the "
+        "default pair's) or ids of pairs with commas (default: all where only this machine can reach the page, else "
+        "loaded; behind a proxy of your own, say loaded)",
     )
     return parser.parse_args()
 

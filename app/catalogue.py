@@ -92,7 +92,8 @@ class Catalogue:
             raise UsageError(f"a drafter must be given as text, not {_short(text)}")
         offered = self.drafters(pair)
         if not _is_offered(text, offered):
-            raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {', '.join(offered)}, synthetic:RATE")
+            known = ", ".join([*offered, "synthetic:RATE"])
+            raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {known}")
         check_drafter(text)
         return text
 

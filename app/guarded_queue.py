@@ -1,7 +1,7 @@
 """Gradio's queue, so that no caller can end it for the others.
 
-Gradio 6.31 serves all joins from one task, and any exception in that task ends it for good: every later join is answered
-503 "Queue is stopped". Two waiting joins with an empty session name were enough.
+Gradio 6.31 serves all joins from one task, and any exception in that task ends it for good: every later join is
+answered 503 "Queue is stopped". Two waiting joins with an empty session name were enough.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class GuardedQueue(Queue):
         return await super().push(body, request, username)
 
     def send_message(self, event: Any, event_message: Any) -> None:
-        """Gradio's `send_message`; ends the event of a session that Gradio has forgotten (it keeps the last 2,000), where
-        Gradio's raises."""
+        """Gradio's `send_message`; where Gradio has forgotten the session (it keeps the last 2,000) and would raise, the
+        event ends."""
         if event.session_hash in self.pending_messages_per_session:
             super().send_message(event, event_message)
         else:
             event.alive = False
 
     async def start_processing(self) -> None:
-        """Gradio's task that serves all joins. After an exception in it: one traceback in the log, a pause of RESTART_S,
+        """Gradio's task that serves all joins. After an exception in it: a traceback in the log, a pause of RESTART_S,
         and on. Calls that run go on."""
         while True:
             try:
@@ -59,7 +59,7 @@ class GuardedQueue(Queue):
         super().close()
 
     def _cancel_asyncio_tasks(self) -> None:
-        """Called when `start_processing` ends, for whatever reason. Calls that run end with the page, not with a fault."""
+        """Called when `start_processing` ends for any reason. Calls that run end with the page, not with a fault."""
         if self._closing:
             super()._cancel_asyncio_tasks()
 

@@ -136,8 +136,8 @@ def _visitor(request: gr.Request) -> str:
 
 
 def _address(request: gr.Request) -> str:
-    """Where a request comes from, as uvicorn says: only from proxies in $FORWARDED_ALLOW_IPS does it believe whom they ask
-    for. Of IPv6 the network of 64 bits, all of which one household has."""
+    """Where a request comes from, as uvicorn says: it reads X-Forwarded-For only from proxies in $FORWARDED_ALLOW_IPS.
+    Of IPv6 the network of 64 bits, all of which one household has."""
     host = request.client.host if request.client else ""
     try:
         address = ipaddress.ip_address(host)

@@ -1,5 +1,5 @@
-"""Who has the device: one race at a time, first come, first served, with a limit on what one visitor and one address may
-have in the line. Standard library only."""
+"""Who has the device: one race at a time, first come, first served, with a limit on what one visitor and one address
+may have in the line. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.errors import UsageError
 PER_VISITOR = 3
 """One race running and two waiting."""
 PER_ADDRESS = 12
-"""A visitor's name is what the client says, the address is not. Four visitors' worth: people behind one router share it."""
+"""A visitor's name is what the client says, the address is not. Four visitors' worth: people behind a router share it."""
 MAX_LINE = 50
 REMEMBERED = 5
 
@@ -29,13 +29,13 @@ class Turns:
         self._since = 0.0
 
     def enter(self, visitor: str, address: str) -> Ticket:
-        """A place at the end of the line. Raises UsageError for a visitor or an address with too many, or where the line
-        is too long."""
+        """A place at the end of the line. Raises UsageError for a visitor or an address with too many, or where the
+        line is too long."""
         with self._lock:
             if sum(ticket.visitor == visitor for ticket in self._line) >= PER_VISITOR:
                 raise UsageError(f"you already have {PER_VISITOR} races here, one running and {PER_VISITOR - 1} waiting; stop one or wait for it to end")
             if sum(ticket.address == address for ticket in self._line) >= PER_ADDRESS:
-                raise UsageError(f"{PER_ADDRESS} races from your address are here already, which is the most; try again later")
+                raise UsageError(f"{PER_ADDRESS} races from your address are here, which is the most; try again later")
             if len(self._line) >= MAX_LINE:
                 raise UsageError(f"{MAX_LINE} races are waiting for the device, which is the most; try again later")
             ticket = Ticket(self, visitor, address)

@@ -66,7 +66,7 @@ def test_two_visitors_take_turns(server) -> None:
 
 
 def test_made_up_names_do_not_fill_the_line(server) -> None:
-    """A session's name is whatever the client says; the address is not. A proxy on this machine may say for whom it asks."""
+    """A session's name is whatever the client says; the address is not. A proxy on this machine is believed."""
     crowd = [server.visitor(f"made-up-{i}") for i in range(20)]
     watched = [Watched(visitor, **LONG) for visitor in crowd[:PER_ADDRESS]]
     for each in watched[1:]:

@@ -96,7 +96,7 @@ def test_a_core_is_left_to_the_browser() -> None:
     ],
 )
 def test_who_can_reach_a_page(host, environment, own, monkeypatch) -> None:
-    """What strangers may choose is less than what the owner of the machine may: a page that is taken for private is open to all."""
+    """Strangers may choose less than the owner of the machine: a page taken for private is open to all."""
     for name in ("GRADIO_SERVER_NAME", "SPACE_ID", "GRADIO_SHARE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

@@ -67,7 +67,7 @@ def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
     ids=["empty", "empty, others", "odd", "numbers"],
 )
 def test_an_unusable_session_stops_nobody(server, bodies) -> None:
-    """Six joins with an empty session name ended Gradio's worker task, and with it everybody's races until a restart."""
+    """Six joins with an empty session name ended Gradio's worker task, and with it all races until a restart."""
     for body in bodies:
         statuses = at_once(f"{server.url}/gradio_api/queue/join", [{"data": [], **body}] * 6)
         assert all(400 <= status < 500 for status in statuses), (str(body)[:60], statuses)

@@ -212,7 +212,7 @@ def test_the_last_race_is_remembered_until_its_visitor_leaves() -> None:
 
 
 def test_an_address_has_twelve_races_at_most() -> None:
-    """Twenty made-up names from one address filled most of the line of fifty, and a script made up as many as it liked."""
+    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it likes."""
 
     async def run() -> None:
         stage = Stage(StagedBackend(RACE, step_s=0.01))
@@ -283,12 +283,13 @@ def test_a_frame_holds_no_markup() -> None:
     ],
 )
 def test_an_address_is_not_made_up(peer, forwarded, address) -> None:
-    """Whoever is no proxy of the Space is not believed whom it asks for; nor is what a visitor wrote before the proxy did."""
+    """Only the Space's proxies are believed, and of what they send only what they wrote themselves."""
     seen: list[str] = []
 
     async def app(scope, receive, send) -> None:
         seen.append(_address(gr.Request(fastapi.Request(scope))))
 
-    scope: Any = {"type": "http", "client": (peer, 5), "headers": [(b"x-forwarded-for", forwarded.encode())] if forwarded else []}
+    headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+    scope: Any = {"type": "http", "client": (peer, 5), "headers": headers}
     asyncio.run(ProxyHeadersMiddleware(app, SPACE_PROXIES)(scope, None, None))  # type: ignore[arg-type]
     assert seen == [address]
