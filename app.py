@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import sys
 
@@ -42,14 +41,23 @@ def arguments() -> argparse.Namespace:
         help="auto, bfloat16, float16, float32 or int8 (default auto: measured; int8: weights in 8 bits, on a CPU)",
     )
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
+    parser.add_argument(
+        "--pairs",
+        metavar="P",
+        help="what visitors may choose beside the default pair: all, loaded (pairs that need no weights but the "
+        "default pair's) or ids of pairs with commas (default: all where only this machine can reach the page, else "
+        "loaded; behind a proxy of your own, say loaded)",
+    )
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     options = arguments()
-    backend = TorchBackend(options.dtype, options.device, watched_here=machine.is_own_address(options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"))
+    own_page = machine.is_own_page(options.host)
+    pairs = options.pairs if options.pairs is not None else "all" if own_page else "loaded"
+    backend = TorchBackend(options.dtype, options.device, watched_here=own_page)
     try:
-        catalogue = load(machine.probe(), options.target, options.drafter)
+        catalogue = load(machine.probe(), options.target, options.drafter, pairs=pairs)
         demo = build(catalogue, backend)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.drafters import check as check_drafter
-from engine.drafters import parse
-from engine.errors import UsageError
+from engine.drafters.synthetic import parts_of
+from engine.errors import UsageError, choices
 from engine.sources import DEFAULT_TARGET
 
 from .machine import Machine
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
-FREE_DRAFTERS = ("none", "ngram", "synthetic")
+FREE_DRAFTERS = ("none", "ngram")
 """Drafters whose argument, if any, names nothing on disk or on the hub: a visitor may ask for any of them."""
+NOT_ALLOWED = "needs weights beside those of the default pair, which whoever runs this page has not allowed"
 MAX_SHOWN = 60
 
 
@@ -89,11 +90,10 @@ class Catalogue:
         """The same drafter, if a visitor may race it with this pair. Raises UsageError with the choices."""
         if not isinstance(text, str):
             raise UsageError(f"a drafter must be given as text, not {_short(text)}")
-        if text not in self.drafters(pair):
-            name = text.partition(":")[0]
-            if name not in FREE_DRAFTERS:
-                raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {', '.join(self.drafters(pair))}, synthetic:RATE")
-            parse(text)
+        offered = self.drafters(pair)
+        if not _is_offered(text, offered):
+            known = ", ".join([*offered, "synthetic:RATE"])
+            raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {known}")
         check_drafter(text)
         return text
 
@@ -107,17 +107,46 @@ class Catalogue:
         return (preset.drafter, preset.k) if preset.drafter in self.drafters(pair) else (pair.drafter, pair.k)
 
 
-def load(machine: Machine, target: str | None = None, drafter: str | None = None, folder: Path = ASSETS) -> Catalogue:
-    """The shipped catalogue for this machine. `target` and `drafter` of the command line become a pair of their own, which is then the default;
-    otherwise that is the first pair for a GPU that can run here, else the bundled model's. Raises UsageError for an unusable drafter."""
-    pairs = load_pairs(folder)
-    bundled = next(pair for pair in pairs if pair.target == DEFAULT_TARGET)
-    offers = [Offer(pair, "" if pair is bundled else _reason(pair, machine)) for pair in pairs]
+def load(
+    machine: Machine,
+    target: str | None = None,
+    drafter: str | None = None,
+    folder: Path = ASSETS,
+    pairs: str = "all",
+) -> Catalogue:
+    """The shipped catalogue for this machine. `target` and `drafter` of the command line become a pair of their own,
+    which is then the default; otherwise that is the first pair for a GPU that can run here, else the bundled model's.
+    `pairs`: what visitors may choose beside the default: `all`, `loaded` (what needs no weights but the default's), or
+    ids with commas. Raises UsageError for an unusable drafter and for unknown pairs."""
+    shipped = load_pairs(folder)
+    bundled = next(pair for pair in shipped if pair.target == DEFAULT_TARGET)
+    offers = [Offer(pair, "" if pair is bundled else _reason(pair, machine)) for pair in shipped]
     default = next((offer.pair for offer in offers if offer.pair.needs_gpu and not offer.reason), bundled)
     if target is not None or drafter is not None:
         default = _from_command_line(bundled, target, drafter)
         offers.insert(0, Offer(default, ""))
+    allowed = {default.id, *_allowed(pairs, shipped, default)}
+    offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
     return Catalogue(load_presets(folder), tuple(offers), default)
+
+
+def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
+    """The ids that the text of `load` means."""
+    known = {pair.id for pair in shipped}
+    if pairs == "all":
+        return known
+    if pairs == "loaded":
+        return {pair.id for pair in shipped if _is_loaded(pair, default)}
+    named = set(pairs.split(","))
+    for name in sorted(named - known):
+        raise choices("pair", name, {"all", "loaded", *known})
+    return named
+
+
+def _is_loaded(pair: Pair, default: Pair) -> bool:
+    """Whether a pair needs no weights but those of the default pair and those that ship."""
+    own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in FREE_DRAFTERS
+    return pair.target == default.target and (own_drafter or not pair.needs_hub)
 
 
 def load_pairs(folder: Path = ASSETS) -> tuple[Pair, ...]:
@@ -136,6 +165,17 @@ def _reason(pair: Pair, machine: Machine) -> str:
     except UsageError:
         return f"needs the drafter {pair.drafter.partition(':')[0]}, which this version does not have yet"
     return machine.refuses(pair.needs_gpu, pair.memory_gib, pair.needs_hub)
+
+
+def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
+    """Whether a drafter is on offer: itself, or free, or `synthetic:RATE[+X]` where X is."""
+    name, _, argument = text.partition(":")
+    if text in offered or name in FREE_DRAFTERS:
+        return True
+    if name != "synthetic":
+        return False
+    cost = parts_of(argument)[1]
+    return not cost or _is_offered(cost, offered)
 
 
 def _from_command_line(bundled: Pair, target: str | None, drafter: str | None) -> Pair:

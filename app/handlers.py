@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -51,15 +52,15 @@ class Handlers:
         """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
         try:
             order = read_order(self.catalogue, prompt, pair, drafter, k, temperature, top_p, seed, max_new_tokens, width, audit, chat)
-            async with aclosing(self.stage.frames(_visitor(request), order)) as frames:
+            async with aclosing(self.stage.frames(_visitor(request), _address(request), order)) as frames:
                 async for frame in frames:
                     yield frame
         except PhotofinishError as error:
             raise _refusal(error) from error
 
-    async def stop(self, request: gr.Request) -> int:
+    async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage asks for."""
-        return self.stage.stop(_visitor(request))
+        self.stage.stop(_visitor(request))
 
     async def leave(self, request: gr.Request) -> None:
         """The visitor closed the page."""
@@ -132,6 +133,19 @@ def _drawn(view: RaceView | None) -> Sequence[Any]:
 def _visitor(request: gr.Request) -> str:
     """Who asks: the browser's session, or the address of a program that has none."""
     return request.session_hash or (request.client.host if request.client else "")
+
+
+def _address(request: gr.Request) -> str:
+    """Where a request comes from, as uvicorn says: it reads X-Forwarded-For only from proxies in $FORWARDED_ALLOW_IPS.
+    Of IPv6 the network of 64 bits, all of which one household has."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
 def _refusal(error: Exception) -> gr.Error:

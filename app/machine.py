@@ -63,6 +63,14 @@ def is_own_address(host: str) -> bool:
         return False
 
 
+def is_own_page(host: str | None) -> bool:
+    """Whether a page served on `host` (None: where Gradio serves by default) can be reached from this machine only.
+    A Space and a share link have a proxy in front of them. Other proxies cannot be seen from here."""
+    if os.environ.get("SPACE_ID") or os.environ.get("GRADIO_SHARE", "").lower() == "true":
+        return False
+    return is_own_address(host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
+
+
 def _gpu_gib() -> float:
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return 0.0

@@ -57,10 +57,10 @@ class Stage:
         self._runs: dict[str, list[_Run]] = {}
         self._last: OrderedDict[str, RaceView] = OrderedDict()
 
-    async def frames(self, visitor: str, order: Order) -> AsyncGenerator[str, None]:
-        """Hold a race and yield its frames as JSON text. Closing this generator ends the race within one step. Raises UsageError where the visitor
-        has too many races already."""
-        run = _Run(self._turns.enter(visitor), lambda progress: self._backend.prepare(order, progress))
+    async def frames(self, visitor: str, address: str, order: Order) -> AsyncGenerator[str, None]:
+        """Hold a race and yield its frames as JSON text. Closing this generator ends the race within one step. Raises
+        UsageError where the visitor, or the address that the request came from, has too many races already."""
+        run = _Run(self._turns.enter(visitor, address), lambda progress: self._backend.prepare(order, progress))
         self._runs.setdefault(visitor, []).append(run)
         try:
             sent, shown, sent_at = None, 0, self._clock()

@@ -1,4 +1,5 @@
-"""Who has the device: one race at a time, first come, first served, at most three a visitor. Standard library only."""
+"""Who has the device: one race at a time, first come, first served, with a limit on what one visitor and one address
+may have in the line. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from engine.errors import UsageError
 
 PER_VISITOR = 3
 """One race running and two waiting."""
+PER_ADDRESS = 12
+"""A visitor's name is what the client says, the address is not. Four visitors' worth: people behind a router share it."""
 MAX_LINE = 50
 REMEMBERED = 5
 
@@ -25,14 +28,17 @@ class Turns:
         self._durations: deque[float] = deque(maxlen=REMEMBERED)
         self._since = 0.0
 
-    def enter(self, visitor: str) -> Ticket:
-        """A place at the end of the line. Raises UsageError for a visitor who has too many, or where the line is too long."""
+    def enter(self, visitor: str, address: str) -> Ticket:
+        """A place at the end of the line. Raises UsageError for a visitor or an address with too many, or where the
+        line is too long."""
         with self._lock:
             if sum(ticket.visitor == visitor for ticket in self._line) >= PER_VISITOR:
                 raise UsageError(f"you already have {PER_VISITOR} races here, one running and {PER_VISITOR - 1} waiting; stop one or wait for it to end")
+            if sum(ticket.address == address for ticket in self._line) >= PER_ADDRESS:
+                raise UsageError(f"{PER_ADDRESS} races from your address are here, which is the most; try again later")
             if len(self._line) >= MAX_LINE:
                 raise UsageError(f"{MAX_LINE} races are waiting for the device, which is the most; try again later")
-            ticket = Ticket(self, visitor)
+            ticket = Ticket(self, visitor, address)
             self._line.append(ticket)
             if len(self._line) == 1:
                 self._since = self._clock()
@@ -66,8 +72,8 @@ class Turns:
 class Ticket:
     """One race's place in the line."""
 
-    def __init__(self, turns: Turns, visitor: str) -> None:
-        self._turns, self.visitor = turns, visitor
+    def __init__(self, turns: Turns, visitor: str, address: str) -> None:
+        self._turns, self.visitor, self.address = turns, visitor, address
 
     @property
     def place(self) -> int | None:

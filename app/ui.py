@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from . import words
 from .backend import TorchBackend
 from .catalogue import Catalogue
 from .charts import charts
+from .guarded_queue import guard
 from .handlers import Handlers
 from .order import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .race_view import RACE_VIEW_CSS, race_view
@@ -22,6 +24,7 @@ from .theme import HEAD, PAGE_CSS, theme
 
 LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
+SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
@@ -84,11 +87,14 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         page.load(handlers.model, None, model, **PRIVATE)
         page.load(handlers.after, dollars, result, **PRIVATE)
         page.unload(handlers.leave)
+    guard(page)
     return page
 
 
 def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
     """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for them."""
+    if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
+        os.environ.setdefault("FORWARDED_ALLOW_IPS", SPACE_PROXIES)
     page.launch(
         server_name=host,
         server_port=port,

@@ -75,9 +75,9 @@ def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def refused(offers: Sequence[Offer]) -> str:
-    """The pairs that cannot run here, each with its reason."""
+    """The pairs that cannot be chosen here, each with its reason."""
     rows = "".join(f'<li aria-disabled="true"><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span></li>' for offer in offers if offer.reason)
-    return f'<div class="page-refused"><p>Not on this machine:</p><ul>{rows}</ul></div>' if rows else ""
+    return f'<div class="page-refused"><p>Not on offer here:</p><ul>{rows}</ul></div>' if rows else ""
 
 
 def pair_line(pair: Pair) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pageserver import LONG, ORDER, ROOT, Refused, Server, Watched, served
 
+from app.turns import PER_ADDRESS
 from engine.events import from_json
 from engine.recording import loads
 
@@ -64,6 +65,24 @@ def test_two_visitors_take_turns(server) -> None:
     assert second.until("preparing") - first.until("finished") < 1.5
 
 
+def test_made_up_names_do_not_fill_the_line(server) -> None:
+    """A session's name is whatever the client says; the address is not. A proxy on this machine is believed."""
+    crowd = [server.visitor(f"made-up-{i}") for i in range(20)]
+    watched = [Watched(visitor, **LONG) for visitor in crowd[:PER_ADDRESS]]
+    for each in watched[1:]:
+        each.until("waiting")
+    for visitor in crowd[PER_ADDRESS:]:
+        with pytest.raises(Refused, match="from your address"):
+            visitor.race()
+    elsewhere = server.visitor("elsewhere")
+    elsewhere.client.headers["X-Forwarded-For"] = "203.0.113.7"
+    other = Watched(elsewhere)
+    other.until("waiting")
+    for visitor in crowd:
+        visitor.stop()
+    other.until("finished")
+
+
 def test_a_closed_tab_frees_the_device(server) -> None:
     """A race for a visitor who has left is a race that everybody else waits for."""
     leaver = server.visitor("leaver")
@@ -94,6 +113,8 @@ def test_a_closed_tab_frees_the_device(server) -> None:
         ({"pair": "gpt-oss-120b-eagle3"}, "cannot run here"),
         ({"drafter": "draft_model:/etc"}, "unknown drafter"),
         ({"drafter": "draft_model:owner/name"}, "unknown drafter"),
+        ({"drafter": "synthetic:0.5+draft_model:/etc"}, "unknown drafter"),
+        ({"drafter": "synthetic:0.5+draft_model:random:Qwen/Qwen3-0.6B"}, "unknown drafter"),
         ({"drafter": 7}, "drafter"),
         ({"drafter": "synthetic:7"}, "synthetic"),
         ({"k": 0}, "k"),
@@ -162,9 +183,9 @@ def test_gradio_can_take_the_name_app() -> None:
 def test_help_names_every_option() -> None:
     """An option without its default in the help is an option nobody dares to use."""
     text = " ".join(run("app.py", "--help").stdout.split())
-    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device"):
+    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--pairs"):
         assert name in text
-    assert text.count("(default") == 6
+    assert text.count("(default") == 7
 
 
 @pytest.mark.parametrize(
@@ -173,6 +194,7 @@ def test_help_names_every_option() -> None:
         (["--drafter", "nonsense"], "unknown drafter 'nonsense'"),
         (["--port", "99999"], "from 1 to 65535"),
         (["--dtype", "int3"], "bfloat16"),
+        (["--pairs", "every"], "unknown pair 'every'"),
         (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
     ],
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.catalogue import load
-from app.machine import GPU_TIMEOUT_S, HUB_TIMEOUT_S, Machine, _within, is_own_address, probe
+from app.machine import GPU_TIMEOUT_S, HUB_TIMEOUT_S, Machine, _within, is_own_address, is_own_page, probe
 from engine.sources import DEFAULT_TARGET
 
 
@@ -81,3 +81,24 @@ def test_a_core_is_left_to_the_browser() -> None:
     code = "import torch; from engine.threads import leave_a_core; torch.set_num_threads(64); leave_a_core(); print(torch.get_num_threads())"
     out = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True).stdout
     assert int(out) == max(1, (os.cpu_count() or 1) - 1)
+
+
+@pytest.mark.parametrize(
+    ("host", "environment", "own"),
+    [
+        (None, {}, True),
+        ("127.0.0.1", {"GRADIO_SERVER_NAME": "0.0.0.0"}, True),
+        (None, {"GRADIO_SERVER_NAME": "0.0.0.0"}, False),
+        ("0.0.0.0", {}, False),
+        (None, {"SPACE_ID": "owner/name"}, False),
+        ("127.0.0.1", {"GRADIO_SHARE": "True"}, False),
+        ("127.0.0.1", {"GRADIO_SHARE": "False"}, True),
+    ],
+)
+def test_who_can_reach_a_page(host, environment, own, monkeypatch) -> None:
+    """Strangers may choose less than the owner of the machine: a page taken for private is open to all."""
+    for name in ("GRADIO_SERVER_NAME", "SPACE_ID", "GRADIO_SHARE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert is_own_page(host) is own

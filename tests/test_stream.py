@@ -9,14 +9,19 @@ from contextlib import aclosing
 from itertools import pairwise
 from typing import Any
 
+import fastapi
+import gradio as gr
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from races import fixed_race, recordings
 from staged import StagedBackend
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from app.handlers import _address
 from app.stream import FRAME_S, HEARTBEAT_FRAMES, Stage, first_frame
-from app.turns import PER_VISITOR, Turns
+from app.turns import PER_ADDRESS, PER_VISITOR, Turns
+from app.ui import SPACE_PROXIES
 from engine.errors import RaceError, UsageError
 from engine.events import from_json
 from engine.recording import events_of
@@ -25,8 +30,8 @@ RACE = fixed_race()
 ORDER: Any = "an order"
 
 
-async def watch(stage: Stage, visitor: str, order: Any = ORDER) -> list[dict[str, Any]]:
-    async with aclosing(stage.frames(visitor, order)) as frames:
+async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str, Any]]:
+    async with aclosing(stage.frames(visitor, address or f"at {visitor}", ORDER)) as frames:
         return [json.loads(text) async for text in frames]
 
 
@@ -54,7 +59,7 @@ def test_frames_keep_their_rate() -> None:
 
     async def run() -> list[float]:
         times = []
-        async with aclosing(Stage(StagedBackend(RACE, step_s=0.03, prepare_s=0.6)).frames("a", ORDER)) as frames:
+        async with aclosing(Stage(StagedBackend(RACE, step_s=0.03, prepare_s=0.6)).frames("a", "at a", ORDER)) as frames:
             async for _ in frames:
                 times.append(time.monotonic())
         return times
@@ -138,7 +143,7 @@ def test_who_leaves_frees_the_device(prepare_s) -> None:
     async def run() -> StagedBackend:
         backend = StagedBackend(RACE, step_s=0.05, prepare_s=prepare_s)
         stage = Stage(backend)
-        frames = stage.frames("a", ORDER)
+        frames = stage.frames("a", "at a", ORDER)
         async for _ in frames:
             if backend.orders and (prepare_s or backend.running):
                 break
@@ -206,22 +211,40 @@ def test_the_last_race_is_remembered_until_its_visitor_leaves() -> None:
     asyncio.run(run())
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), max_size=40))
+def test_an_address_has_twelve_races_at_most() -> None:
+    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it likes."""
+
+    async def run() -> None:
+        stage = Stage(StagedBackend(RACE, step_s=0.01))
+        tasks = [asyncio.create_task(watch(stage, f"name {i}", "one address")) for i in range(20)]
+        await asyncio.sleep(0.05)
+        other = asyncio.create_task(watch(stage, "b", "another address"))
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(each) for each in ended] == [list] * PER_ADDRESS + [UsageError] * (20 - PER_ADDRESS)
+        assert "from your address" in str(ended[-1])
+        assert (await other)[-1]["state"] == "finished"
+
+    asyncio.run(run())
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("xy"), st.booleans()), max_size=60))
 def test_turns_are_a_line(moves) -> None:
     """Whoever came first goes first, whatever leaves from the middle; a place counts exactly those before it."""
     turns, line = Turns(), []
-    for visitor, enters in moves:
+    for number, address, enters in moves:
+        visitor = f"{number} at {address}"
         if enters:
-            if sum(ticket.visitor == visitor for ticket in line) < PER_VISITOR:
-                line.append(turns.enter(visitor))
+            mine = sum(ticket.visitor == visitor for ticket in line)
+            if mine < PER_VISITOR and sum(ticket.address == address for ticket in line) < PER_ADDRESS:
+                line.append(turns.enter(visitor, address))
             else:
                 with pytest.raises(UsageError):
-                    turns.enter(visitor)
-        elif mine := [ticket for ticket in line if ticket.visitor == visitor]:
-            mine[0].leave()
-            mine[0].leave()
-            line.remove(mine[0])
-            assert mine[0].place is None
+                    turns.enter(visitor, address)
+        elif tickets := [ticket for ticket in line if ticket.visitor == visitor]:
+            tickets[0].leave()
+            tickets[0].leave()
+            line.remove(tickets[0])
+            assert tickets[0].place is None
         assert [ticket.place for ticket in line] == list(range(len(line)))
 
 
@@ -229,7 +252,7 @@ def test_the_expected_wait_is_learnt() -> None:
     """A wait that is shown has to come from races that were held."""
     now = [0.0]
     turns = Turns(lambda: now[0])
-    first, second, third = (turns.enter(visitor) for visitor in "abc")
+    first, second, third = (turns.enter(visitor, "here") for visitor in "abc")
     assert second.expected_s is None
     now[0] = 10.0
     first.leave()
@@ -245,3 +268,28 @@ def test_a_frame_holds_no_markup() -> None:
     frames = asyncio.run(watch(Stage(StagedBackend(recording)), "a"))
     assert hostile in [piece for frame in frames for event in frame["events"] for piece in event.get("pieces", ())]
     assert "<" not in first_frame(None)
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("198.51.100.1", "", "198.51.100.1"),
+        ("198.51.100.1", "203.0.113.7", "198.51.100.1"),
+        ("10.16.3.80", "203.0.113.7", "203.0.113.7"),
+        ("10.16.3.80", "198.51.100.66, 203.0.113.7, 10.1.2.3", "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "", "2001:db8:1:2::"),
+        ("::ffff:203.0.113.7", "", "203.0.113.7"),
+        ("10.16.3.80", "unknown", "unknown"),
+    ],
+)
+def test_an_address_is_not_made_up(peer, forwarded, address) -> None:
+    """Only the Space's proxies are believed, and of what they send only what they wrote themselves."""
+    seen: list[str] = []
+
+    async def app(scope, receive, send) -> None:
+        seen.append(_address(gr.Request(fastapi.Request(scope))))
+
+    headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+    scope: Any = {"type": "http", "client": (peer, 5), "headers": headers}
+    asyncio.run(ProxyHeadersMiddleware(app, SPACE_PROXIES)(scope, None, None))  # type: ignore[arg-type]
+    assert seen == [address]
