@@ -1,6 +1,7 @@
 """The table of drafters, and the way from a drafter's text form (`name` or `name:argument`) to a drafter. Standard library only.
 
-A new drafter is one line in DRAFTERS, which points to a `Kind` in a module of its own, imported on use.
+A new drafter is a class derived from `interfaces.Drafter`, with `prefill` and `propose`, and one line in DRAFTERS,
+which points to a `Kind` in a module of its own, imported on use.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class DrafterContext:
     with, `sample(logits row [vocab], position in the completion) -> id`: under rule `coupled` the race's own choice, so that its noise is the
     target's. reference: the target's own completion, from an untimed run. keep_logits: the lane's rule needs the distributions that
     draft tokens were picked from: `Draft.logits`. auto_k: k is the most that may ever pay and not what was asked for; a drafter with a
-    smaller limit takes that, and says so in its attribute `max_k`. pool: the race's memory for captured graphs, if it has one.
+    smaller limit takes that, and says so in `Drafter.max_k`. pool: the race's memory for captured graphs, if it has
+    one.
     """
 
     loaded: Any
