@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,21 +17,17 @@ from torch import Tensor, nn
 
 from .attention import windows_of
 from .errors import RaceError
-from .random_targets import free_bytes
+from .kernels import Kernels, choose
 from .step_linear import StepLinear
 
 if TYPE_CHECKING:
     from .target import Prepared
 
 MIB = 1024**2
-CACHES = 8
-"""The buffer is so many times the size of the last-level caches: what stays in them from one read to the next is then a small share."""
-SMALLEST, USUAL, LARGEST, LARGEST_ON_GPU = 64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB
-SHARE_OF_MEMORY = 8
+SMALLEST = 64 * MIB
 COLUMNS = 4096
 SECONDS = 0.6
 ROUNDS = 8
-LAUNCHES = 4
 STATE_BYTES = 4
 """Of a number in the state of a linear-attention layer: float32 in every published model."""
 
@@ -58,7 +53,7 @@ def measured_bandwidth(device: torch.device, threads: int | None = None) -> Band
 
     threads: how many CPU threads read (None: as many as torch uses now); they change nothing on other devices. The best sample counts: a busy
     machine can only make a read slower. Raises RaceError where not even a small buffer fits."""
-    return _measured(device, (threads or torch.get_num_threads()) if device.type == "cpu" else 0)
+    return _measured(device, (threads or torch.get_num_threads()) if choose(device).runs_in_threads else 0)
 
 
 @cache
@@ -68,8 +63,9 @@ def _measured(device: torch.device, threads: int) -> Bandwidth:
     try:
         if threads:
             torch.set_num_threads(threads)
-        buffer = _buffer(device, began)
-        return _measure(buffer, _kernels(buffer), began)
+        kernels = choose(device)
+        buffer = _buffer(kernels, began)
+        return _measure(buffer, kernels.readers(buffer), kernels.seconds, began)
     finally:
         torch.set_num_threads(present)
 
@@ -142,79 +138,32 @@ def _share_of_experts(model: nn.Module, name: str) -> float:
     return min(1.0, used / num) if num and used else 1.0
 
 
-def _buffer(device: torch.device, began: float) -> Tensor:
+def _buffer(kernels: Kernels, began: float) -> Tensor:
     """float32 zeros [rows, COLUMNS] that are really there (pages never written to are all one page, which a cache holds). Where writing them takes half
     of the time, as many as were written by then."""
-    if device.type == "cuda":
-        size = min(LARGEST_ON_GPU, free_bytes(device) // 4)
-    else:
-        size = min(max(USUAL, CACHES * _last_level_caches()), LARGEST, free_bytes(device) // SHARE_OF_MEMORY)
     row, block = 4 * COLUMNS, SMALLEST // (4 * COLUMNS)
-    rows = max(size, SMALLEST) // row
+    rows = max(kernels.read_bytes(), SMALLEST) // row
     try:
-        buffer = torch.empty(rows, COLUMNS, dtype=torch.float32, device=device)
+        buffer = torch.empty(rows, COLUMNS, dtype=torch.float32, device=kernels.device)
         for start in range(0, rows, block):
             if start and time.perf_counter() - began > SECONDS / 2:
                 return buffer[:start]
             buffer[start : start + block].zero_()
         return buffer
     except RuntimeError as error:
-        raise RaceError(f"there is no room for {rows * row / MIB:.0f} MiB on {device} to measure the memory bandwidth with") from error
-
-
-def _kernels(buffer: Tensor) -> dict[str, Callable[[], Any]]:
-    """What reads all of the buffer and writes next to nothing."""
-    flat, vector = buffer.view(-1), torch.ones(COLUMNS, dtype=buffer.dtype, device=buffer.device)
-    kernels: dict[str, Callable[[], Any]] = {
-        "a sum of float32": flat.sum,
-        "a dot product of float32": lambda: torch.dot(flat, flat),
-        "a matrix-vector product of float32": lambda: torch.mv(buffer, vector),
-    }
-    if buffer.device.type == "cuda":
-        halves = buffer.view(torch.bfloat16)
-        ones = torch.ones(halves.shape[1], dtype=halves.dtype, device=buffer.device)
-        kernels |= {"a matrix-vector product of bfloat16": lambda: torch.mv(halves, ones), "a maximum of float32": flat.amax}
-    if buffer.device.type != "mps":
-        kernels |= {"a sum of float64": flat.view(torch.float64).sum, "a sum of int64": flat.view(torch.int64).sum}
-    return kernels
+        raise RaceError(f"there is no room for {rows * row / MIB:.0f} MiB on {kernels.device} to measure the memory bandwidth with") from error
 
 
 @torch.inference_mode()
-def _measure(buffer: Tensor, kernels: Mapping[str, Callable[[], Any]], began: float) -> Bandwidth:
+def _measure(
+    buffer: Tensor, readers: Mapping[str, Callable[[], Any]], seconds: Callable[[Callable[[], Any]], float], began: float
+) -> Bandwidth:
     """Every kernel in turn until the time since `began` is used up; where it is before all have run, those that have count."""
     best: dict[str, float] = {}
     for _ in range(ROUNDS):
-        for name, kernel in kernels.items():
+        for name, reader in readers.items():
             if best and time.perf_counter() - began > SECONDS:
                 break
-            best[name] = max(best.get(name, 0.0), buffer.nbytes / _seconds(kernel, buffer.device))
+            best[name] = max(best.get(name, 0.0), buffer.nbytes / seconds(reader))
     samples = tuple(sorted(best.items(), key=lambda item: -item[1]))
     return Bandwidth(samples[0][1], samples[0][0], samples, buffer.nbytes)
-
-
-def _seconds(kernel: Callable[[], Any], device: torch.device) -> float:
-    """One run's seconds, by the device's own clock where it has one."""
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            for _ in range(LAUNCHES):  # in a row, so that the gaps between launches are hidden behind the kernels
-                kernel()
-            end.record()
-            end.synchronize()
-            return start.elapsed_time(end) / 1000 / LAUNCHES
-    started = time.perf_counter()
-    kernel().sum().item()  # waits for the device, if there is one to wait for
-    return time.perf_counter() - started
-
-
-def _last_level_caches() -> int:
-    """Bytes of all last-level caches together; 0 where the system does not tell."""
-    sizes: dict[str, int] = {}
-    for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index3"):
-        try:
-            shared, size = (folder / "shared_cpu_list").read_text().strip(), (folder / "size").read_text().strip()
-            sizes[shared] = int(size.rstrip("KM")) * (MIB if size.endswith("M") else 1024)
-        except (OSError, ValueError):
-            continue
-    return sum(sizes.values())

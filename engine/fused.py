@@ -30,12 +30,13 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 """Of the largest value of a row: a few roundings."""
 
 
-def fuse_layers(model: nn.Module) -> int:
-    """Replace norms and MLPs below `model` by their equals, in place; returns how many. To be done before linears are packed."""
+def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:
+    """Replace norms and MLPs below `model` by their equals, in place; returns how many. To be done before linears are packed. by_layer_norm: see
+    `Kernels.norms_by_layer_norm`."""
     num_fused = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if (fused := fused_norm(child) or fused_mlp(child)) is not None:
+            if (fused := fused_norm(child, by_layer_norm) or fused_mlp(child)) is not None:
                 setattr(parent, name, fused)
                 num_fused += 1
     return num_fused
@@ -58,12 +59,12 @@ def is_stock(module: nn.Module) -> bool:
     return "forward" not in vars(module) and not module._forward_hooks and not module._forward_pre_hooks
 
 
-def root_mean_square(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """x / sqrt(mean(x ** 2) + eps) * weight over the last dimension d, float32 inside. On the CPU weight and bias (zeros) are [2 d], elsewhere [d] and None.
+def root_mean_square(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, by_layer_norm: bool) -> Tensor:
+    """x / sqrt(mean(x ** 2) + eps) * weight over the last dimension d, float32 inside. by_layer_norm: weight and bias (zeros) are [2 d], else [d] and None.
 
-    The CPU has no such kernel, but one for layer norm; and [x, -x] has mean 0 and the variance mean(x ** 2)."""
+    For torch has no such kernel on the CPU, but one for layer norm; and [x, -x] has mean 0 and the variance mean(x ** 2)."""
     dim = x.shape[-1]
-    if x.device.type == "cpu":
+    if by_layer_norm:
         return torch.layer_norm(torch.cat((x, -x), -1), (2 * dim,), weight, bias, eps)[..., :dim]
     if weight is None or weight.dtype == x.dtype:
         return torch.rms_norm(x, (dim,), weight, eps)
@@ -77,21 +78,20 @@ class FusedNorm(nn.Module):
     factors: Tensor
     zeros: Tensor | None
 
-    def __init__(self, weight: Tensor, scale: Tensor, eps: float) -> None:
+    def __init__(self, weight: Tensor, scale: Tensor, eps: float, by_layer_norm: bool) -> None:
         super().__init__()
-        self.eps = eps
+        self.eps, self.by_layer_norm = eps, by_layer_norm
         self.weight = nn.Parameter(weight, requires_grad=False)
-        on_cpu = weight.device.type == "cpu"
         self.register_buffer("scale", scale, persistent=False)
-        self.register_buffer("factors", torch.cat((scale, scale)) if on_cpu else scale, persistent=False)
-        self.register_buffer("zeros", torch.zeros_like(self.factors) if on_cpu else None, persistent=False)
+        self.register_buffer("factors", torch.cat((scale, scale)) if by_layer_norm else scale, persistent=False)
+        self.register_buffer("zeros", torch.zeros_like(self.factors) if by_layer_norm else None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return root_mean_square(x, self.factors, self.zeros, self.eps).contiguous()
+        return root_mean_square(x, self.factors, self.zeros, self.eps, self.by_layer_norm).contiguous()
 
 
 @torch.inference_mode()
-def fused_norm(norm: Any) -> FusedNorm | None:
+def fused_norm(norm: Any, by_layer_norm: bool) -> FusedNorm | None:
     """An RMSNorm that multiplies by its weight, or by one more (Gemma); None for anything else."""
     weights = dict(norm.named_parameters())
     eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
@@ -100,8 +100,8 @@ def fused_norm(norm: Any) -> FusedNorm | None:
     weight, precise = weights["weight"].detach(), copy.deepcopy(norm).float()
     rows = _rows(weight, len(weight))
     for scale in (weight, 1.0 + weight.float()):  # where weights are large, rounding to 16 bits hides which of the two it is
-        same = FusedNorm(weight.float(), scale.float(), eps)
-        fused = FusedNorm(weight, scale, eps)
+        same = FusedNorm(weight.float(), scale.float(), eps, by_layer_norm)
+        fused = FusedNorm(weight, scale, eps, by_layer_norm)
         if _agree(norm, fused, rows) and all(_agree(precise, same, rows.float() * size) for size in (1.0, eps**0.5)):
             return fused
     return None
@@ -144,7 +144,7 @@ class FusedAttention(nn.Module):
         self.sliding_window = getattr(stock.config if type(stock).__name__ in WINDOW_IN_CONFIG else stock, "sliding_window", None)
         counts = [linear.out_features // (stock.head_dim * parts) for linear, parts in zip(projections, (self.query_parts, 1, 1), strict=True)]
         self.num_heads, self.num_turned = counts[0], counts[0] + counts[1]
-        self.eps = norms[0].eps if norms else 0.0
+        self.eps, self.by_layer_norm = (norms[0].eps, norms[0].by_layer_norm) if norms else (0.0, False)
         self.norms = nn.ModuleList(norms)
         scales = [norm.scale.expand(num, -1) for norm, num in zip(norms, counts, strict=False)]
         self.register_buffer("scales", torch.cat(scales) if scales else None, persistent=False)
@@ -154,7 +154,7 @@ class FusedAttention(nn.Module):
         heads = self.qkv(x).view(1, x.shape[1], -1, self.head_dim)
         turned = heads[:, :, : self.num_turned]
         if self.scales is not None:
-            turned = (root_mean_square(turned, None, None, self.eps) * self.scales).to(x.dtype)
+            turned = (root_mean_square(turned, None, None, self.eps, self.by_layer_norm) * self.scales).to(x.dtype)
         turned = (turned * cos + turned.roll(self.head_dim // 2, -1) * sin).transpose(1, 2)
         query, key, value = turned[:, : self.num_heads], turned[:, self.num_heads :], heads[:, :, self.num_turned :].transpose(1, 2)
         out, _ = ALL_ATTENTION_FUNCTIONS[NAME](self, query, key, value, None, scaling=self.scaling, sliding_window=self.sliding_window, state=state)
@@ -171,7 +171,7 @@ class GatedAttention(FusedAttention):
         num_queries, num_kv, num_values = 2 * self.num_heads, self.num_turned - self.num_heads, cos.shape[-1]
         assert self.scales is not None
         heads = self.qkv(x).view(1, x.shape[1], -1, self.head_dim)
-        normed = root_mean_square(torch.cat((heads[:, :, :num_queries:2], heads[:, :, num_queries:-num_kv]), 2), None, None, self.eps)
+        normed = root_mean_square(torch.cat((heads[:, :, :num_queries:2], heads[:, :, num_queries:-num_kv]), 2), None, None, self.eps, self.by_layer_norm)
         turned = (normed * self.scales).to(x.dtype)
         first = turned[..., :num_values]
         across = first.roll(num_values // 2, -1) * sin
@@ -183,12 +183,12 @@ class GatedAttention(FusedAttention):
 
 
 @torch.inference_mode()
-def fused_attention(attention: Any) -> FusedAttention | None:
+def fused_attention(attention: Any, by_layer_norm: bool) -> FusedAttention | None:
     """One of ATTENTION whose norms, if any, are known, or one of GATED; None for anything else."""
     name = type(attention).__name__
     if name not in ATTENTION | GATED or not is_stock(attention) or not _can_join([attention.q_proj, attention.k_proj, attention.v_proj]):
         return None
-    norms = [fused_norm(child) for name, child in attention.named_children() if name in ("q_norm", "k_norm")]
+    norms = [fused_norm(child, by_layer_norm) for name, child in attention.named_children() if name in ("q_norm", "k_norm")]
     known = [norm for norm in norms if norm is not None and len(norm.scale) == attention.head_dim]
     if len(known) != len(norms) or len({norm.eps for norm in known}) > 1:
         return None

@@ -38,16 +38,16 @@ LAYERS = {
 """class -> its norms: before attention and before the MLP; or before and after attention, before and after the MLP. A linear layer stands for attention."""
 
 
-def fuse(model: nn.Module) -> None:
+def fuse(model: nn.Module, by_layer_norm: bool) -> None:
     """Replace the model's decoder, in place, by its equal with fewer operations, or, where it is none that is known, those of its norms and MLPs that are.
-    To be done once the engine's attention and linear layers are set, and before linears are packed."""
+    To be done once the engine's attention and linear layers are set, and before linears are packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
     join_projections(model)
     for name, child in list(model.named_children()):
-        if (fused := _decoder(child)) is not None:
+        if (fused := _decoder(child, by_layer_norm)) is not None:
             setattr(model, name, fused)
             if type(model).__name__ in HEADS and is_stock(model) and name == "model" and not getattr(model.config, "final_logit_softcapping", None):
                 model.forward = partial(_head_on_top, ref(model))
-    fuse_layers(model)
+    fuse_layers(model, by_layer_norm)
 
 
 def _head_on_top(model: Callable[[], Any], **call: Any) -> Decoded:
@@ -175,12 +175,12 @@ class FusedLayer(nn.Module):
 
 
 @torch.inference_mode()
-def _decoder(decoder: Any) -> FusedDecoder | None:
+def _decoder(decoder: Any, by_layer_norm: bool) -> FusedDecoder | None:
     name = type(decoder).__name__
     if name not in DECODERS | HYBRIDS or not is_stock(decoder):
         return None
-    layers = [_layer(layer) for layer in decoder.layers]
-    known, norm = [layer for layer in layers if layer is not None], fused_norm(decoder.norm)
+    layers = [_layer(layer, by_layer_norm) for layer in decoder.layers]
+    known, norm = [layer for layer in layers if layer is not None], fused_norm(decoder.norm, by_layer_norm)
     kinds = decoder.config.layer_types if name in ANGLES_BY_TYPE else [EVERY_LAYER] * len(layers)
     angles = {kind: found for kind in sorted(set(kinds)) if (found := _angles(decoder, kind)) is not None}
     if norm is None or len(known) < len(layers) or angles.keys() != set(kinds):
@@ -188,11 +188,11 @@ def _decoder(decoder: Any) -> FusedDecoder | None:
     return (HybridDecoder if name in HYBRIDS else FusedDecoder)(decoder, known, norm, kinds, angles)
 
 
-def _layer(layer: Any) -> FusedLayer | None:
+def _layer(layer: Any, by_layer_norm: bool) -> FusedLayer | None:
     names = LAYERS.get(type(layer).__name__, ())
     if not names or not is_stock(layer):
         return None
     linear, mlp = getattr(layer, "linear_attn", None), fused_mlp(layer.mlp)
-    attention = linear if isinstance(linear, DeltaLayer) else fused_attention(getattr(layer, "self_attn", None))
-    norms = [norm for norm in map(fused_norm, (getattr(layer, name) for name in names)) if norm is not None]
+    attention = linear if isinstance(linear, DeltaLayer) else fused_attention(getattr(layer, "self_attn", None), by_layer_norm)
+    norms = [norm for name in names if (norm := fused_norm(getattr(layer, name), by_layer_norm)) is not None]
     return None if attention is None or mlp is None or len(norms) < len(names) else FusedLayer(attention, mlp, norms)

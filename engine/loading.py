@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from . import default_model, random_targets
 from .errors import PhotofinishError, RaceError, UsageError, choices
 from .kernels import choose
+from .kernels.devices import device_named
 from .progress import Progress, silent
 from .quiet import quiet
 from .sources import DEFAULT_TARGET, Source, find, weights_files
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "load"]
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
-DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
 INT8, COMPUTE_DTYPE = "int8", "bfloat16"
 """Weights of linears in 8 bits, and everything else in that dtype."""
 
@@ -97,7 +96,7 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
 
     dtype "auto" is the fastest here; "int8" loads in bfloat16, and `prepared` rounds the weights of linears; device "auto"
     is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype or device, RaceError where memory or the cache's disk is too small."""
-    place = _device(device)
+    place = device_named(device)
     if dtype not in ("auto", INT8, *DTYPES):
         raise choices("dtype", dtype, ("auto", INT8, *DTYPES))
     kernels = choose(place)
@@ -117,26 +116,6 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
             model = _explained(target, _model, source, DTYPES[COMPUTE_DTYPE if dtype == INT8 else dtype], place)
         info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
     return LoadedModel(model, tokenizer, info)
-
-
-def _device(name: str) -> torch.device:
-    """The device of that name, if this machine has it. Raises UsageError."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cpu":
-        return torch.device("cpu")
-    if name == "mps":
-        if not torch.backends.mps.is_available():
-            raise UsageError("device 'mps' is not available here; choose one of: auto, cpu")
-        return torch.device("mps")
-    match = re.fullmatch(r"cuda(?::(\d{1,3}))?", name) if isinstance(name, str) else None
-    if match is None:
-        raise choices("device", name, DEVICES)
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = int(match[1]) if match[1] else 0
-    if index >= count:
-        raise UsageError(f"device {name!r} is not available here: there {'is no CUDA device' if not count else f'are {count}, numbered from 0'}; choose one of: auto, cpu")
-    return torch.device("cuda", index)
 
 
 def _tokenizer(source: Source, progress: Progress) -> Any:
@@ -160,7 +139,7 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
     model, report = AutoModelForCausalLM.from_pretrained(
         str(source.folder),
         dtype=dtype,
-        device_map=None if device.type == "cpu" else {"": device},
+        device_map=choose(device).device_map,
         trust_remote_code=False,
         local_files_only=True,
         weights_only=True,

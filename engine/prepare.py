@@ -57,8 +57,8 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
 
     model.set_attn_implementation(NAME)
     fix_linear_layers(model)
-    fuse(model)
     kernels = kernels or choose(device, dtype)
+    fuse(model, kernels.norms_by_layer_norm)
     tokens = ids[0].tolist()
     fallback = kernels.fallback("")
     plain = Prepared(model, shape, fallback or TorchKernels(device), vocab_size, dtype, device)

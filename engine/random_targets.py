@@ -75,12 +75,14 @@ def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedMod
     Raises UsageError for what is no causal language model of transformers, RaceError where the device is too small."""
     import torch
 
+    from .kernels import choose
+
+    kernels = choose(device)
     model = _without_memory(path, dtype)
     num_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    if num_bytes > (free := free_bytes(device)):
+    if num_bytes > (free := kernels.free_bytes()):
         raise RaceError(f"the random weights of {path.stem} take {num_bytes / 1e9:.1f} GB, and {device} has {free / 1e9:.1f} GB free; choose a smaller shape")
-    cuda = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+    with kernels.random_numbers_kept(), torch.no_grad():
         torch.manual_seed(SEED)
         model.to_empty(device=device)
         with torch.device(device):
@@ -116,19 +118,6 @@ def bytes_tokenizer(num_words: int) -> Any:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=made)
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that a device can still give, in bytes; what the system does not tell counts as enough."""
-    import torch
-
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return 2**63 - 1
 
 
 def _without_memory(path: Path, dtype: torch.dtype) -> PreTrainedModel:

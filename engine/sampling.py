@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from .errors import RaceError
-from .gpu.choice import reason_against
 from .interfaces import Choice
+from .kernels import Kernels, choose
 from .likely import Likely, LikelyBits
-from .native.choose import chooser
 from .nucleus import NOT_NUMBERS, kept_by_top_k, kept_by_top_p, nucleus_rows
 from .spec import SamplingParams
 
@@ -73,16 +72,17 @@ def _mix(x: Tensor) -> Tensor:
     return x
 
 
-def uniform(tokens: Tensor, seed: int, position: int) -> Tensor:
-    """float32 in (0, 1), one for each of `tokens` (int32), decided by (seed, position, token) alone. Values near 0 keep full precision."""
-    if tokens.device.type == "cpu":
+def uniform(tokens: Tensor, seed: int, position: int, on_host: bool = True) -> Tensor:
+    """float32 in (0, 1), one for each of `tokens` (int32), decided by (seed, position, token) alone. Values near 0 keep full precision. on_host: by numpy,
+    which takes a third of torch's time, with the same bits."""
+    if on_host:
         return torch.from_numpy(units(words(tokens.numpy(), seed, position)))
     key = splitmix64(splitmix64(seed) ^ position)
     return _uniform(tokens, _signed32(key), _signed32(key >> 32))
 
 
 def words(tokens: Any, seed: int, position: int) -> Any:
-    """The 32-bit words that `uniform` makes numbers of, of an int32 array, as int32; by numpy, which takes a third of torch's time for few numbers."""
+    """The 32-bit words that `uniform` makes numbers of, of an int32 array, as int32."""
     key = splitmix64(splitmix64(seed) ^ position)
     x = tokens.view("uint32") ^ (key & 0xFFFFFFFF)
     for word in (key >> 32, None):
@@ -114,9 +114,9 @@ def _uniform(tokens: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
     return v.add_(0.5).mul_(2.0**-32).clamp_(max=1 - 2.0**-24)
 
 
-def gumbel(tokens: Tensor, seed: int, position: int) -> Tensor:
+def gumbel(tokens: Tensor, seed: int, position: int, on_host: bool = True) -> Tensor:
     """Standard Gumbel noise [len(tokens)], float32. Large values come from small uniforms, which float32 resolves to 2**-33."""
-    return _gumbel(uniform(tokens, seed, position))
+    return _gumbel(uniform(tokens, seed, position, on_host))
 
 
 def gumbel_rows(tokens: Tensor, keys: Tensor) -> Tensor:
@@ -128,12 +128,12 @@ def _gumbel(uniforms: Tensor) -> Tensor:
     return uniforms.neg_().log1p_().neg_().log_().neg_()
 
 
-def first_argmax(row: Tensor) -> int:
+def first_argmax(row: Tensor, on_host: bool = True) -> int:
     """Index of the largest value, the first of equals. Raises RaceError for NaN.
 
-    On the CPU by numpy, whose vectorised float32 argmax is ten times as fast as torch's on bfloat16."""
+    on_host: by numpy, whose vectorised float32 argmax is ten times as fast as torch's on bfloat16."""
     wide = row.float()
-    best = int(wide.numpy().argmax()) if row.device.type == "cpu" else int(wide.argmax())
+    best = int(wide.numpy().argmax()) if on_host else int(wide.argmax())
     if wide[best].isnan():
         raise RaceError(NOT_NUMBERS)
     return best
@@ -149,12 +149,14 @@ class Sampler(Choice):
     """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token id`."""
 
     def __init__(self, params: SamplingParams, vocab_size: int, device: torch.device | str) -> None:
+        self._kernels: Kernels = choose(torch.device(device))
+        self._on_host = self._kernels.on_host
         self._set(params, torch.arange(vocab_size, dtype=torch.int32, device=device))
 
     def _set(self, params: SamplingParams, tokens: Tensor) -> None:
         self.params, self._tokens = params, tokens
         seed = splitmix64(params.seed)
-        self._chooser = None if self.is_filtered else chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
+        self._chooser = None if self.is_filtered else self._kernels.chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
 
     def among(self, token_ids: Tensor) -> Sampler:
         """The same choice for rows over a part of the vocabulary: `token_ids` [n] name their columns, and column numbers are returned."""
@@ -181,22 +183,21 @@ class Sampler(Choice):
     def pick_rows(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The choice of many rows [n, vocab] at once, by the keys [n, 2] of their positions, without asking the host: int64 [n]. Where a row is no
         numbers (NaN), -1. On CUDA by kernels of our own where they run, whose noise may have other last bits than `row_scores`."""
-        return best_columns(self.row_scores(rows, keys)) if reason_against(rows.device) else self._picked_by_kernels(rows, keys)[0]
+        picked = self._picked_by_kernels(rows, keys)
+        return best_columns(self.row_scores(rows, keys)) if picked is None else picked[0]
 
     def pick_rows_with_margins(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and by how much each leads the next best, noise included: float32 [n]."""
-        if reason_against(rows.device) is None:
-            return self._picked_by_kernels(rows, keys)
+        if (picked := self._picked_by_kernels(rows, keys)) is not None:
+            return picked
         scores = self.row_scores(rows, keys)
         best = best_columns(scores)
         column = best.clamp(min=0)[:, None]
         return best, (scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float())[:, 0]
 
-    def _picked_by_kernels(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        from .gpu.pick import pick_rows
-
+    def _picked_by_kernels(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor] | None:
         rows, temperature = (self.processed_rows(rows), 1.0) if self.is_filtered else (rows, self.params.temperature)
-        return pick_rows(rows.contiguous(), self._tokens, keys.contiguous(), temperature)
+        return self._kernels.pick_rows(rows, self._tokens, keys, temperature)
 
     def row_scores(self, rows: Tensor, keys: Tensor) -> Tensor:
         """What `pick_rows` maximises: [n, vocab]."""
@@ -213,7 +214,7 @@ class Sampler(Choice):
         """What is maximised: float32 [vocab]; what top-k and top-p removed is at -inf."""
         if self.params.temperature == 0:
             return row.float()
-        return self.processed(row) + gumbel(self._tokens[: row.shape[-1]], self.params.seed, position)
+        return self.processed(row) + gumbel(self._tokens[: row.shape[-1]], self.params.seed, position, self._on_host)
 
     def processed(self, row: Tensor) -> Tensor:
         """The logits of the distribution that is sampled from, after temperature (above 0), top-k and top-p: float32 [vocab]."""
@@ -222,7 +223,8 @@ class Sampler(Choice):
 
     def draw(self, weights: Tensor, position: int) -> int:
         """A token, each with probability in proportion to its weight [vocab]."""
-        return first_argmax(weights.log() + gumbel(self._tokens[: weights.shape[-1]], self.params.seed, position))
+        noise = gumbel(self._tokens[: weights.shape[-1]], self.params.seed, position, self._on_host)
+        return first_argmax(weights.log() + noise, self._on_host)
 
     def uniform(self, position: int) -> float:
         """A number in (0, 1), decided by seed and position."""
@@ -232,7 +234,7 @@ class Sampler(Choice):
         if known := self.at_once(row[None], (), position):
             return known[0]
         columns, scores = self._scores_in_reach(row, position)
-        best = first_argmax(scores)
+        best = first_argmax(scores, self._on_host)
         return best if columns is None else int(columns[best])
 
     def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
@@ -243,14 +245,14 @@ class Sampler(Choice):
     def with_margin(self, row: Tensor, position: int) -> tuple[int, float]:
         """The same choice, and by how much it leads the next best of those in reach, noise included (inf: there is none)."""
         columns, scores = self._scores_in_reach(row, position)
-        best = first_argmax(scores)
+        best = first_argmax(scores, self._on_host)
         others = [float(part.max()) for part in (scores[:best], scores[best + 1 :]) if len(part)]
         return best if columns is None else int(columns[best]), float(scores[best]) - max(others) if others else math.inf
 
     def _scores_in_reach(self, row: Tensor, position: int) -> tuple[Any, Tensor]:
         """(columns, their `scores`): on the CPU without the noise of tokens that cannot win, since noise is bounded, and of 262,144 words a few thousand
         are in reach. columns None: all of them."""
-        if row.device.type == "cpu" and self.params.temperature > 0:
+        if self._on_host and self.params.temperature > 0:
             bits = None if self.is_filtered else LikelyBits.of(row, self.params.temperature)
             likely = bits or Likely(self.processed(row))
             if math.isfinite(likely.top):

@@ -23,7 +23,7 @@ def settle(prepared: Prepared, progress: Progress = silent) -> int:
     """Leave torch with the number of threads that makes a step of width 1 fastest, and return it: the present number, or one fewer if that is
     faster by a quarter. Does nothing on other devices, with one thread, or where OMP_NUM_THREADS says what is wanted."""
     present = torch.get_num_threads()
-    if prepared.device.type != "cpu" or present == 1 or "OMP_NUM_THREADS" in os.environ:
+    if not prepared.kernels.runs_in_threads or present == 1 or "OMP_NUM_THREADS" in os.environ:
         return present
     progress("finding out how many threads pay", None)
     target = StaticTarget(prepared, LENGTH_BUCKET, (1,))

@@ -52,7 +52,7 @@ def test_a_fused_norm_is_as_near_to_the_truth_as_the_stock_one(kind, dim, seed, 
     """A layer norm's mean that is not quite 0 would shift rows with large values; and where weights are large, one more than a weight is nearly the weight,
     and a hundred norms of the wrong kind are another model."""
     norm = norm_of(kind, dim, seed, dtype, eps, mean)
-    fused, rows = fused_norm(norm), rows_of(7, dim, seed, dtype)
+    fused, rows = fused_norm(norm, True), rows_of(7, dim, seed, dtype)
     assert isinstance(fused, FusedNorm)
     x, weight = rows.double(), norm.weight.double()
     truth = x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * (weight if kind is LlamaRMSNorm else 1 + weight)
@@ -66,7 +66,7 @@ def test_a_fused_norm_is_as_near_to_the_truth_as_the_stock_one(kind, dim, seed, 
 @given(st.integers(2, 200), st.integers(1, 16), st.integers(0, 99), st.sampled_from(DTYPES))
 def test_a_fused_norms_rows_are_a_function_of_themselves(dim, num, seed, dtype):
     """A row's bits would depend on how many others are in the step, and widths would no longer be one class."""
-    fused, rows = fused_norm(norm_of(LlamaRMSNorm, dim, seed, dtype)), rows_of(num, dim, seed, dtype)
+    fused, rows = fused_norm(norm_of(LlamaRMSNorm, dim, seed, dtype), True), rows_of(num, dim, seed, dtype)
     assert fused is not None
     assert torch.equal(fused(rows), torch.cat([fused(rows[:, i : i + 1]) for i in range(num)], 1))
 
@@ -90,10 +90,10 @@ class SwappedMLP(LlamaMLP):
 @pytest.mark.parametrize("kind", [HalfRMSNorm, ShiftedRMSNorm])
 def test_a_norm_that_does_something_else_is_left_alone(kind, dtype):
     """Its name ends like theirs: another model would be raced than the one named."""
-    assert fused_norm(norm_of(kind, 64, 1, dtype)) is None
+    assert fused_norm(norm_of(kind, 64, 1, dtype), True) is None
     wrong_eps = norm_of(LlamaRMSNorm, 64, 1, dtype)
     wrong_eps.eps, wrong_eps.variance_epsilon = 1e-6, "1e-6"
-    assert fused_norm(wrong_eps) is None
+    assert fused_norm(wrong_eps, True) is None
 
 
 def test_an_mlp_that_does_something_else_is_left_alone():
@@ -103,7 +103,7 @@ def test_an_mlp_that_does_something_else_is_left_alone():
     model["hooked"].register_forward_hook(lambda module, args, out: out + 1)
     model["patched"].forward = lambda x: x
     model["quantized"].gate_proj.forward = lambda x: x
-    assert fuse_layers(model) == 1
+    assert fuse_layers(model, True) == 1
     assert [name for name, child in model.items() if isinstance(child, FusedMLP)] == ["same"]
     assert fused_mlp(nn.Linear(2, 2)) is None
 

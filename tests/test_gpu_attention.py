@@ -117,7 +117,7 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
     """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with Gemma's, with gates, of heads that are turned in
     part."""
     model = hybrid(name, torch.bfloat16) if name == "qwen3_5" else build(*CONFIGS[name], dtype=torch.bfloat16)
-    fused = fused_attention(next(layer.self_attn for layer in model.model.layers if hasattr(layer, "self_attn")))
+    fused = fused_attention(next(layer.self_attn for layer in model.model.layers if hasattr(layer, "self_attn")), True)
     fused.layer_idx = 0
     heads, dim, rows, length = fused.num_heads, fused.head_dim, 3, 40
     kv_heads = fused.num_turned - heads

@@ -8,6 +8,7 @@ import torch
 from head_fixtures import DFLASH, LAYERS, context, dflash_tensors, formats_target, made, save
 from native_kernels import needs_kernels, on, prepared, random
 from test_native_eagle3 import PROMPT, drafter, head_of, rows_of
+from tiny import PACKED
 
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import HostEagle3Drafter
@@ -37,9 +38,11 @@ def test_tokens_are_chosen_without_kernels(temperature):
     """The same tokens on every machine, and those of drafts too."""
     params, rows = SamplingParams(temperature, seed=3), random(4, 300, spread=3.0)
     with on("AVX2"):
-        sampler, picks = Sampler(params, 300, "cpu"), HostPicks(params, torch.arange(300))
-    assert sampler.at_once(rows[:1], (), 0) == [] and picks._near is None
-    usual, usual_picks = Sampler(params, 300, "cpu"), HostPicks(params, torch.arange(300))
+        ids = torch.arange(300)
+        assert PACKED.picks(ids, params) is None
+        sampler, picks = Sampler(params, 300, "cpu"), HostPicks(params, ids)
+    assert sampler.at_once(rows[:1], (), 0) == []
+    usual, usual_picks = Sampler(params, 300, "cpu"), HostPicks(params, ids, PACKED.picks(ids, params))
     for position, row in enumerate(rows):
         assert sampler(row, position) == usual(row, position) == picks(row, position)[0]
         np.testing.assert_allclose(picks(row, position)[1], usual_picks(row, position)[1], rtol=1e-3, atol=1e-3)

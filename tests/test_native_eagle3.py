@@ -11,7 +11,7 @@ import torch
 from head_fixtures import EAGLE3, LAYERS, VOCAB, context, eagle3_tensors, formats_target, hidden_rows, made, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import threads
+from tiny import PACKED, threads
 from torch import Tensor
 
 from engine.drafters.eagle3 import HostEagle3Drafter
@@ -21,7 +21,7 @@ from engine.fused import fuse_layers
 from engine.heads import eagle3 as heads
 from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
-from engine.heads.fused import join_projections
+from engine.heads.fused import Eagle3Rows, join_projections
 from engine.native.build import has
 from engine.native.bytes import ByteLinear
 from engine.native.eagle3 import GatedMLP, NativeEagle3Rows, pack_head, reason_against_head
@@ -67,7 +67,7 @@ def head_of(folder: Any, form: str, rounded: bool) -> Any:
         head: Any = heads.build(spec, with_output({n: t for n, t in tensors.items() if n not in case.get("without", ())}, spec, target.model.get_input_embeddings().weight), 64, VOCAB)
         head.lend(target.model.get_input_embeddings().weight, target.prepared.model.get_output_embeddings())
         head.to(torch.bfloat16)
-        fuse_layers(head)
+        fuse_layers(head, True)
         join_projections(head)
         pack_head(head, rounded=False)
         return head
@@ -81,7 +81,7 @@ def packed(request, tmp_path_factory):
 
 
 def drafter(head: Any, natively: bool, k: int = K) -> Any:
-    found = HostEagle3Drafter(head, context(formats_target("bfloat16"), k, PROMPT, keep_logits=True), natively)
+    found = HostEagle3Drafter(head, context(formats_target("bfloat16"), k, PROMPT, keep_logits=True), NativeEagle3Rows if natively else Eagle3Rows)
     assert isinstance(found._rows, NativeEagle3Rows) == natively
     return found
 
@@ -200,7 +200,7 @@ def test_kernels_and_numpy_pick_the_same(num, spread, lead, temperature, seed, p
         row[torch.rand(num, generator=generator) < 0.5] = -torch.inf
         row[position % num] = lead
     params = SamplingParams(temperature=temperature, seed=seed)
-    one, other = (HostPicks(params, ids, natively)(row.bfloat16(), position) for natively in (True, False))
+    one, other = (HostPicks(params, ids, near)(row.bfloat16(), position) for near in (PACKED.picks(ids, params), None))
     assert one[0] == other[0]
     assert one[1] == pytest.approx(other[1], abs=1e-5 * (1 + spread * 4 + lead) / (temperature or 1))
 
@@ -213,4 +213,5 @@ def test_rows_that_are_no_numbers_are_an_error(temperature, wrong, place):
     row = torch.zeros(100, dtype=torch.bfloat16)
     row[place] = wrong
     with pytest.raises(RaceError, match="not numbers"):
-        HostPicks(SamplingParams(temperature=temperature, seed=1), torch.arange(100))(row, 0)
+        params, ids = SamplingParams(temperature=temperature, seed=1), torch.arange(100)
+        HostPicks(params, ids, PACKED.picks(ids, params))(row, 0)

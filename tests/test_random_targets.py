@@ -17,6 +17,7 @@ from app.words import model_line
 from engine import random_targets
 from engine.default_model import NAME
 from engine.errors import PhotofinishError, RaceError, UsageError
+from engine.kernels.torch import TorchKernels
 from engine.loading import load
 from engine.random_targets import ENDS, LICENCE, PREFIX, build, bytes_tokenizer, config_file, read_config, shipped, tokenizer
 from engine.sources import find
@@ -175,7 +176,7 @@ def test_a_damaged_configuration_is_one_clear_line(config, damage):
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
     """An 8B model on a laptop: the system would kill the process, without a word."""
-    monkeypatch.setattr(random_targets, "free_bytes", lambda device: 16 * 10**9)
+    monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: 16 * 10**9)
     with pytest.raises(RaceError, match=r"take 16\.4 GB, and cpu has 16\.0 GB free"):
         load(f"{PREFIX}Qwen/Qwen3-8B", "bfloat16", "cpu")
 

@@ -31,12 +31,12 @@ sys.path.insert(0, str(ROOT))
 
 from engine import environment  # noqa: E402
 from engine.cache import cache_dir  # noqa: E402
+from engine.kernels import choose  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
 from tests.pageserver import Server, served  # noqa: E402
 from tests.race_browser import ARGUMENTS, CHROMIUM  # noqa: E402
 from tests.race_pages import TOKENS, expected  # noqa: E402
 
-CPU = choose(torch.device("cpu"))
 LANES = ("baseline", "speculative")
 WAIT_MS = 240_000
 NOTES = """
@@ -291,8 +291,11 @@ def main() -> None:
             rows[name] = MEASURES[name](running, options.repeats)
             if options.json:
                 chromium = subprocess.run([CHROMIUM, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-                versions = {**environment.versions(CPU.describe()), "gradio": metadata.version("gradio"), "chromium": chromium}
-                about = {"device": CPU.about_device()["name"], "load before": load, "versions": versions, "commit": environment.commit()}
+                import torch
+
+                cpu = choose(torch.device("cpu"))
+                versions = {**environment.versions(cpu.describe()), "gradio": metadata.version("gradio"), "chromium": chromium}
+                about = {"device": cpu.about_device()["name"], "load before": load, "versions": versions, "commit": environment.commit()}
                 options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 

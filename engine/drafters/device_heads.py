@@ -17,7 +17,7 @@ from ..interfaces import GoOn
 from ..sampling import Sampler
 from . import DrafterContext
 from .device_picks import DevicePicks, checked, sampler_for
-from .dflash import DFlashDrafter
+from .dflash import DFlashDrafter, HostDFlashDrafter
 from .eagle3 import Eagle3Chain, Eagle3Drafter, HostEagle3Drafter
 from .head_drafter import HeadDrafter, taken
 
@@ -26,10 +26,10 @@ class DeviceDrafter(HeadDrafter):
     """What both share: picking inside their fixed calls."""
 
     def __init__(self, head: Any, context: DrafterContext, sampler: Sampler) -> None:
-        super().__init__(head, context, pool=context.pool or GraphPool(context.loaded.prepared.device))
+        super().__init__(head, context, pool=context.pool or context.loaded.prepared.kernels.graph_pool())
         self._num_prompt = _place(context)
         max_k = max(1, self.max_k)
-        self._picks = DevicePicks(sampler, head.target_ids, max_k, context.length + max_k, self._device)
+        self._picks = DevicePicks(sampler, head.target_ids, max_k, context.length + max_k, self._kernels)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt.fill_(len(prompt_ids))
@@ -131,7 +131,7 @@ def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | 
     drafter: Eagle3Chain
     if sampler is not None:
         drafter = DeviceEagle3Drafter(head, context, sampler)
-    elif context.loaded.prepared.device.type == "cpu":
+    elif context.loaded.prepared.kernels.eagle3_rows(head) is not None:
         drafter = HostEagle3Drafter(head, context)
     else:
         drafter = Eagle3Drafter(head, context)
@@ -139,10 +139,16 @@ def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | 
     return drafter
 
 
-def dflash_drafter(head: DFlashHead, context: DrafterContext, on_device: bool | None = None) -> DFlashDrafter:
+def dflash_drafter(head: DFlashHead, context: DrafterContext, on_device: bool | None = None) -> HeadDrafter:
     """As `eagle3_drafter`."""
     sampler = sampler_for(context, on_device)
-    drafter = DFlashDrafter(head, context) if sampler is None else DeviceDFlashDrafter(head, context, sampler)
+    drafter: HeadDrafter
+    if sampler is not None:
+        drafter = DeviceDFlashDrafter(head, context, sampler)
+    elif on_device is None and context.loaded.prepared.kernels.dflash_rows(head) is not None:
+        drafter = HostDFlashDrafter(head, context)
+    else:
+        drafter = DFlashDrafter(head, context)
     drafter.warm(len(context.prompt.token_ids))
     return drafter
 

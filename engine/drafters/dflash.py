@@ -11,7 +11,6 @@ from torch import Tensor
 from ..heads.dflash import DFlashHead, additive, block_mask
 from ..heads.layers import masked_attention, rope_table
 from ..interfaces import GoOn
-from ..native.dflash import NativeDFlashRows, reason_against_block
 from . import DrafterContext
 from .head_drafter import HeadDrafter, taken
 
@@ -73,15 +72,17 @@ class DFlashDrafter(HeadDrafter):
 
 
 class HostDFlashDrafter(HeadDrafter):
-    """On the CPU, for a head that `reason_against_block` has nothing against: the same drafts but for rounding, in one compiled call each."""
+    """Where the host knows every position: the same drafts but for rounding, in one call each. rows: the class that computes them
+    (`Kernels.dflash_rows`); None: those of the target's kernels."""
 
     head: DFlashHead
 
-    def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
+    def __init__(self, head: DFlashHead, context: DrafterContext, rows: Any = None) -> None:
         super().__init__(head, context, most_drafts(head))
+        rows = rows or self._kernels.dflash_rows(head)
         keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
         rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
-        self._rows = NativeDFlashRows(head, keys, values, rope, self.buffers.hidden, block_size(head, self.max_k))
+        self._rows = rows(head, keys, values, rope, self.buffers.hidden, block_size(head, self.max_k))
         self._last_token = 0
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
@@ -109,15 +110,6 @@ class HostDFlashDrafter(HeadDrafter):
         self._num_tokens, self._last_token = len(token_ids), token_ids[-1]
         if hidden is not None and (num := len(hidden)):
             self.buffers.hidden[self._num_tokens - 1 - num : self._num_tokens - 1].copy_(hidden)
-
-
-def host_dflash_drafter(head: DFlashHead, context: DrafterContext) -> HostDFlashDrafter | None:
-    """The drafter of a head that compiled kernels take, warm."""
-    if reason_against_block(head) is not None:
-        return None
-    drafter = HostDFlashDrafter(head, context)
-    drafter.warm(len(context.prompt.token_ids))
-    return drafter
 
 
 def most_drafts(head: DFlashHead) -> int:

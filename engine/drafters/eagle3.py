@@ -14,10 +14,8 @@ from torch import Tensor
 
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
-from ..heads.fused import Eagle3Rows
 from ..heads.layers import masked_attention, rope_table
 from ..interfaces import GoOn
-from ..native.eagle3 import NativeEagle3Rows, reason_against_head
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 
@@ -117,18 +115,16 @@ class Eagle3Drafter(Eagle3Chain):
 
 
 class HostEagle3Drafter(Eagle3Chain):
-    """On the CPU, where the host knows every position and no shape need be fixed: the same drafts but for rounding, in fewer operations; in one call a row where
-    compiled kernels run, and `natively` does not forbid it.
+    """Where the host knows every position, and no shape need be fixed: the same drafts but for rounding, in fewer operations or in one call a row. rows: the
+    class that computes them (`Kernels.eagle3_rows`); None: that of the target's kernels."""
 
-    Keys and values are float32 whatever the head's dtype, since attention costs torch less then; bfloat16 for compiled kernels."""
-
-    def __init__(self, head: Eagle3Head, context: DrafterContext, natively: bool = True) -> None:
-        natively = natively and reason_against_head(head) is None
-        super().__init__(head, context, inner=torch.bfloat16 if natively else torch.float32)
+    def __init__(self, head: Eagle3Head, context: DrafterContext, rows: Any = None) -> None:
+        rows = rows or context.loaded.prepared.kernels.eagle3_rows(head)
+        super().__init__(head, context, inner=rows.cache_dtype)
         keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
         rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
         self._ids = self.buffers.token_ids.numpy()
-        self._rows = NativeEagle3Rows(head, keys, values, rope) if natively else Eagle3Rows(head, keys, values, rope)
+        self._rows = rows(head, keys, values, rope)
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return (partial(self._first_row, 0, num) for num in range(1, self.width + 1))

@@ -22,10 +22,8 @@ def _eagle3(name: HeadName, context: DrafterContext) -> Drafter:
 def _dflash(name: HeadName, context: DrafterContext) -> Drafter:
     from ..heads.loading import load_head
     from .device_heads import dflash_drafter
-    from .dflash import host_dflash_drafter
 
-    head = load_head("dflash", name, context.loaded, context.progress)
-    return host_dflash_drafter(head, context) or dflash_drafter(head, context)
+    return dflash_drafter(load_head("dflash", name, context.loaded, context.progress), context)
 
 
 EAGLE3 = Kind(partial(parse_name, "eagle3"), _eagle3)

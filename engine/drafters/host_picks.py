@@ -7,7 +7,7 @@ kernels choose in some ten microseconds, where they run.
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ..errors import RaceError
-from ..native.build import has, library
-from ..sampling import NOT_NUMBERS, Sampler, splitmix64, units, words
+from ..sampling import NOT_NUMBERS, Sampler, units, words
 from ..spec import SamplingParams
 
 if TYPE_CHECKING:
     from . import DrafterContext
 
+Picks = Callable[[Tensor, int, int], list[tuple[int, float]]]
+"""picks(rows, num, position): of `num` rows of bfloat16 logits, one behind the other, what HostPicks gives of each."""
 MOST_COLUMNS = 2**16
 """With more, most of them out of reach of any noise, `Sampler` itself is faster."""
 HASHES = 2.0**32
@@ -33,12 +34,13 @@ NUM_BEST = 2
 
 
 class HostPicks:
-    """What a sampler without top-k and top-p chooses, for rows over `token_ids` [n] of the vocabulary."""
+    """What a sampler without top-k and top-p chooses, for rows over `token_ids` [n] of the vocabulary. near: what chooses from bfloat16 rows, where the
+    kernels have it (`Kernels.picks`)."""
 
-    def __init__(self, params: SamplingParams, token_ids: Tensor, natively: bool = True) -> None:
+    def __init__(self, params: SamplingParams, token_ids: Tensor, near: Picks | None = None) -> None:
         self._temperature, self._seed = np.float32(params.temperature), params.seed
         self._ids = token_ids.to(torch.int32).contiguous().numpy()
-        self._near = Near(self._ids, params) if natively and has("photofinish_picks") else None
+        self._near = near
 
     def of_rows(self, rows: Tensor, position: int) -> list[tuple[int, float]]:
         """Of each of rows [k, n], the first at `position`, what a call gives."""
@@ -70,28 +72,6 @@ class HostPicks:
         return best_two(scores, near)
 
 
-class Near:
-    """The same from bfloat16 rows by `picks.c`."""
-
-    def __init__(self, ids: Any, params: SamplingParams) -> None:
-        self._kept_alive = ids, *(np.empty(len(ids), kind) for kind in (np.int32, np.int32, np.float32))
-        self._room = [array.ctypes.data for array in self._kept_alive[1:]]
-        self._constants = ids.ctypes.data, len(ids), params.temperature, splitmix64(params.seed)
-        self._pick = library().photofinish_picks
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._pick.argtypes = (pointer, number, pointer, number, ctypes.c_float, ctypes.c_uint64, number, *[pointer] * 5)
-        self._pick.restype = number
-        self._best, self._leads, self._num = (ctypes.c_int64 * 1)(), (ctypes.c_float * 1)(), 1
-
-    def __call__(self, rows: Tensor, num: int, position: int) -> list[tuple[int, float]]:
-        """Of `num` rows of bfloat16, one behind the other; see `HostPicks.of_rows`."""
-        if num > self._num:
-            self._best, self._leads, self._num = (ctypes.c_int64 * num)(), (ctypes.c_float * num)(), num
-        if self._pick(rows.data_ptr(), num, *self._constants, position, *self._room, self._best, self._leads) < num:
-            raise RaceError(NOT_NUMBERS)
-        return list(zip(self._best[:num], self._leads[:num], strict=True))
-
-
 def noisy(logits: Any, hashes: Any) -> Any:
     """Logits with the noise of their words' hashes."""
     return logits - np.log(-np.log1p(-units(hashes)))
@@ -108,11 +88,12 @@ def best_two(scores: Any, columns: Any) -> tuple[int, float]:
 
 
 def host_picks(context: DrafterContext, target_ids: Tensor | None) -> HostPicks | None:
-    """For rows of a head's logits, whose columns are `target_ids` of the vocabulary (None: all of it). None where another way is due, or faster."""
+    """For rows of a head's logits, whose columns are `target_ids` of the vocabulary (None: all of it). None for top-k and top-p, off the host, and above
+    MOST_COLUMNS columns."""
+    prepared = context.loaded.prepared
     sampler = context.sample or Sampler(SamplingParams(), 0, "cpu")
-    if context.loaded.prepared.device.type != "cpu" or sampler.is_filtered:
+    num_columns = prepared.vocab_size if target_ids is None else len(target_ids)
+    if not prepared.kernels.on_host or sampler.is_filtered or num_columns > MOST_COLUMNS:
         return None
-    num_columns = context.loaded.prepared.vocab_size if target_ids is None else len(target_ids)
-    if num_columns > MOST_COLUMNS:
-        return None
-    return HostPicks(sampler.params, torch.arange(num_columns) if target_ids is None else target_ids)
+    token_ids = torch.arange(num_columns) if target_ids is None else target_ids
+    return HostPicks(sampler.params, token_ids, prepared.kernels.picks(token_ids, sampler.params))

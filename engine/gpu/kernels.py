@@ -44,6 +44,11 @@ class CudaKernels(TorchKernels):
         self.against = choice.reason_against_dtype(device, dtype) if against is None else against
         self._sizes = _Sizes()
 
+    @staticmethod
+    def are_interpreted(device: torch.device, dtype: torch.dtype | None) -> bool:
+        """Whether Triton's interpreter runs the kernels there, on the CPU: for tests."""
+        return device.type == "cpu" and choice.reason_against(device) is None and dtype in (*choice.DTYPES, None)
+
     @property
     def triton(self) -> bool:
         """Whether steps run Triton kernels."""
@@ -56,7 +61,7 @@ class CudaKernels(TorchKernels):
 
     def install(self, model: Any, int8: bool) -> None:
         assert not int8
-        if not self._on_cpu:  # cuDNN's attention plans anew for every shape in every thread, and each race is a thread
+        if not self.on_host:  # cuDNN's attention plans anew for every shape in every thread, and each race is a thread
             torch.backends.cuda.enable_cudnn_sdp(False)
         if self.triton:
             from .put import put_kernels
@@ -90,7 +95,7 @@ class CudaKernels(TorchKernels):
 
     @property
     def judges_on_device(self) -> bool:
-        return not self._on_cpu
+        return not self.on_host
 
     @property
     def warmed(self) -> set[int]:
@@ -98,16 +103,16 @@ class CudaKernels(TorchKernels):
         return self._sizes.sizes
 
     def graph_pool(self) -> GraphPool | None:
-        return None if self._on_cpu else GraphPool(self.device)
+        return None if self.on_host else GraphPool(self.device)
 
     def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
-        return function if self._on_cpu else FixedCall(function, self.device, pool, name)
+        return function if self.on_host else FixedCall(function, self.device, pool, name)
 
     def host_write(self, size: int) -> HostWrite:
-        return HostWrite(size, self.device, pinned=not self._on_cpu)
+        return HostWrite(size, self.device, pinned=not self.on_host)
 
     def host_read(self, size: int) -> HostRead:
-        if self._on_cpu:
+        if self.on_host:
             return HostRead(size)
         event = torch.cuda.Event()
 
@@ -118,8 +123,17 @@ class CudaKernels(TorchKernels):
         return HostRead(size, wait, pinned=True)
 
     def synchronize(self) -> None:
-        if not self._on_cpu:
+        if not self.on_host:
             torch.cuda.synchronize(self.device)
+
+    # The choice of a token
+
+    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+        if choice.reason_against(rows.device) is not None:
+            return None
+        from .pick import pick_rows
+
+        return pick_rows(rows.contiguous(), tokens, keys.contiguous(), temperature)
 
     # Training
 
@@ -131,7 +145,7 @@ class CudaKernels(TorchKernels):
 
     def identity(self, model: Any) -> dict[str, Any]:
         found = super().identity(model)
-        if not self._on_cpu:
+        if not self.on_host:
             found["device"] = torch.cuda.get_device_name(self.device)
         if self.triton:
             from .put import configurations
@@ -153,25 +167,25 @@ class CudaKernels(TorchKernels):
     def about_device(self) -> dict[str, Any]:
         """Also whether torch may choose cuDNN's attention: it plans anew for every shape in every thread."""
         found = super().about_device()
-        if not self._on_cpu:
+        if not self.on_host:
             found["name"] = torch.cuda.get_device_name(self.device)
             found["cudnn_attention"] = "on" if torch.backends.cuda.cudnn_sdp_enabled() else "off"
         return found
 
     def free_bytes(self) -> int:
-        if self._on_cpu:
+        if self.on_host:
             return super().free_bytes()
         return torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
 
     def give_back_memory(self) -> None:
-        if not self._on_cpu:
+        if not self.on_host:
             torch.cuda.empty_cache()
 
     def random_numbers_kept(self) -> AbstractContextManager[None]:
-        return torch.random.fork_rng(devices=[] if self._on_cpu else [self.device.index or 0])
+        return torch.random.fork_rng(devices=[] if self.on_host else [self.device.index or 0])
 
     def read_bytes(self) -> int:
-        return super().read_bytes() if self._on_cpu else min(LARGEST_READ, self.free_bytes() // 4)
+        return super().read_bytes() if self.on_host else min(LARGEST_READ, self.free_bytes() // 4)
 
     def readers(self, buffer: Tensor) -> Mapping[str, Callable[[], Any]]:
         halves = buffer.view(torch.bfloat16)
@@ -183,7 +197,7 @@ class CudaKernels(TorchKernels):
         }
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        if self._on_cpu:
+        if self.on_host:
             return super().seconds(call)
         with torch.cuda.device(self.device):
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -17,8 +17,8 @@ from torch import nn
 from triton.runtime.driver import driver
 from triton.runtime.errors import TritonError
 
-from .graphs import ERROR_MODE
 from ..progress import Progress, silent
+from .graphs import ERROR_MODE
 from .linear import GpuLinear
 from .runtime import INTERPRETED
 from .table import Key

@@ -52,6 +52,8 @@ def join_projections(head: Eagle3Head) -> None:
 class Eagle3Rows:
     """The rows of an `Eagle3Head` for one sequence on the CPU. keys, values: per layer float32 [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; they stay the caller's."""
 
+    cache_dtype = torch.float32
+
     def __init__(self, head: Eagle3Head, keys: list[Tensor], values: list[Tensor], rope: Rope) -> None:
         self.head, self.keys, self.values = head, keys, values
         layers: Any = head.layers
@@ -97,7 +99,7 @@ class Eagle3Rows:
     def _run(self, embedded: Tensor, hidden: Tensor, first: int, wanted: bool) -> Tensor:
         """The last layer's output of the last row of `embedded` and `hidden` [n, size], as in `Eagle3Head.step`; anything where it is not wanted."""
         layers: Any = self.head.layers
-        normed = root_mean_square(torch.stack((embedded, hidden), 1), None, None, self._eps) * self._scales
+        normed = root_mean_square(torch.stack((embedded, hidden), 1), None, None, self._eps, True) * self._scales
         x = normed[:, 1] if self.head.spec.norm_before_residual else hidden
         inputs = normed.flatten(1)
         for index, layer in enumerate(layers):
@@ -118,7 +120,7 @@ class Eagle3Rows:
         heads = projected.float().view(len(projected), -1, self._dim)
         turned, scales = heads[:, :turned_heads], self._head_scales[index]
         if scales is not None:
-            turned = root_mean_square(turned, None, None, self._eps) * scales
+            turned = root_mean_square(turned, None, None, self._eps, True) * scales
         turned = turned * self._cos[rows] + turned.roll(self._dim // 2, -1) * self._sin[rows]
         self.keys[index][:, rows] = turned[:, self._num_heads :].transpose(0, 1)
         self.values[index][:, rows] = heads[:, turned_heads:].transpose(0, 1)

@@ -42,7 +42,7 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     head.to(prepared.device, prepared.dtype)
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):
         head.embed_tokens = None  # a copy of the target's, as most are
-    fuse_layers(head)
+    fuse_layers(head, prepared.kernels.norms_by_layer_norm)
     (join_projections if kind == "eagle3" else dflash.join_projections)(head)
     prepared.kernels.install_head(head)
     return head

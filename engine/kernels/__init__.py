@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..progress import Progress
+    from ..spec import SamplingParams
     from ..target import Prepared
     from .host_copies import HostRead, HostWrite
 
@@ -26,6 +27,8 @@ T = TypeVar("T")
 Attend = Callable[["Tensor", "Tensor", "Tensor", "Tensor", "int | None", "float | None"], "Tensor"]
 """attend(query [1, heads, W, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling) -> [1, W, heads, dim]. Row r, at position
 at[0] + r, sees the columns up to its own; with a window the last `window` of them. scaling None: 1 / sqrt(dim)."""
+Chooser = Callable[["Tensor", Sequence[int], int], list[int]]
+Picks = Callable[["Tensor", int, int], list[tuple[int, float]]]
 Forward = Callable[..., "tuple[Tensor | None, Any]"]
 """forward(ids [1, n], at, want_logits, want_hidden, seen) -> logits [n, vocab] and hidden states [layers + 1, n, hidden], where they are wanted.
 `at`: the position of the first token. `seen` is filled with the window of every layer."""
@@ -37,6 +40,11 @@ class Kernels(Protocol):
     name: str
     """`torch`, `cpu` or `cuda`."""
     device: torch.device
+
+    @property
+    def on_host(self) -> bool:
+        """Whether tensors lie in the host's memory, where numpy reads them without a copy."""
+        ...
 
     # A model
 
@@ -124,6 +132,31 @@ class Kernels(Protocol):
         """Wait until the device has done everything asked of it."""
         ...
 
+    # The choice of a token
+
+    def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
+        """What chooses from rows of bfloat16 logits on the host in one call: see `cpu.choose.Chooser`."""
+        ...
+
+    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+        """`Sampler.pick_rows_with_margins` in few launches. None: by torch's operations."""
+        ...
+
+    def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
+        """What chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]: see `drafters.host_picks.HostPicks`."""
+        ...
+
+    # A head's rows
+
+    def eagle3_rows(self, head: Any) -> Any:
+        """The class that computes the rows of an EAGLE-3 head for one sequence at positions that the host knows: see `cpu.eagle3_rows`. None: rows of
+        fixed shapes, in fixed calls."""
+        ...
+
+    def dflash_rows(self, head: Any) -> Any:
+        """The same for a DFlash head: see `cpu.dflash.NativeDFlashRows`."""
+        ...
+
     # Training
 
     def install_stock(self, model: Any) -> None:
@@ -202,7 +235,6 @@ def choose(device: torch.device, dtype: torch.dtype | None = None) -> Kernels:
     from ..native.kernels import CpuKernels
     from .torch import TorchKernels
 
-    cuda = CudaKernels(device, dtype)
-    if device.type == "cuda" or cuda.triton:
-        return cuda
+    if device.type == "cuda" or CudaKernels.are_interpreted(device, dtype):
+        return CudaKernels(device, dtype)
     return CpuKernels(device) if device.type == "cpu" else TorchKernels(device)

@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..heads.fused import Eagle3Rows
 from ..progress import Progress
-from . import Attend, Forward, Kernels
+from ..spec import SamplingParams
+from . import Attend, Chooser, Forward, Kernels, Picks
 from .host_copies import HostRead, HostWrite
 
 T = TypeVar("T")
@@ -35,6 +37,10 @@ class TorchKernels(Kernels):
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._warmed: set[int] = set()
+
+    @property
+    def on_host(self) -> bool:
+        return self.device.type == "cpu"
 
     # A model
 
@@ -62,7 +68,7 @@ class TorchKernels(Kernels):
 
     @property
     def norms_by_layer_norm(self) -> bool:
-        return self._on_cpu
+        return self.on_host
 
     # A step
 
@@ -78,7 +84,7 @@ class TorchKernels(Kernels):
 
     @property
     def rows_cost(self) -> bool:
-        return self._on_cpu
+        return self.on_host
 
     @property
     def warmed(self) -> set[int]:
@@ -99,6 +105,25 @@ class TorchKernels(Kernels):
 
     def synchronize(self) -> None: ...
 
+    # The choice of a token
+
+    def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
+        return None
+
+    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+        return None
+
+    def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
+        return None
+
+    # A head's rows
+
+    def eagle3_rows(self, head: Any) -> Any:
+        return Eagle3Rows if self.on_host else None
+
+    def dflash_rows(self, head: Any) -> Any:
+        return None
+
     # Training
 
     def install_stock(self, model: Any) -> None: ...
@@ -113,8 +138,8 @@ class TorchKernels(Kernels):
     # The device
 
     def identity(self, model: Any) -> dict[str, Any]:
-        name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if self._on_cpu else self.device.type
-        return {"kernels": [self.name], "device": name, "threads": torch.get_num_threads() if self._on_cpu else 0}
+        name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if self.on_host else self.device.type
+        return {"kernels": [self.name], "device": name, "threads": torch.get_num_threads() if self.on_host else 0}
 
     def describe(self, model: Any = None) -> str:
         return ""
@@ -127,7 +152,7 @@ class TorchKernels(Kernels):
 
     @property
     def runs_in_threads(self) -> bool:
-        return self._on_cpu
+        return self.on_host
 
     def free_bytes(self) -> int:
         try:
@@ -140,7 +165,7 @@ class TorchKernels(Kernels):
 
     @property
     def device_map(self) -> dict[str, Any] | None:
-        return None if self._on_cpu else {"": self.device}
+        return None if self.on_host else {"": self.device}
 
     def random_numbers_kept(self) -> AbstractContextManager[None]:
         return torch.random.fork_rng(devices=[])
@@ -165,7 +190,7 @@ class TorchKernels(Kernels):
         return time.perf_counter() - started
 
     def reason_against_compiling(self) -> str:
-        if not self._on_cpu:
+        if not self.on_host:
             return ""
         from torch._inductor.cpp_builder import get_cpp_compiler
         from torch._inductor.exc import InvalidCxxCompiler
@@ -175,10 +200,6 @@ class TorchKernels(Kernels):
         except (InvalidCxxCompiler, RuntimeError, OSError):
             return "there is no C++ compiler here (install g++, or name one in the environment variable CXX)"
         return ""
-
-    @property
-    def _on_cpu(self) -> bool:
-        return self.device.type == "cpu"
 
 
 def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str], attention: str) -> dict[str, Any]:

@@ -95,6 +95,8 @@ class NativeEagle3Rows:
     """As `heads.fused.Eagle3Rows`, for a head that `reason_against_head` has nothing against. keys, values: per layer bfloat16 [kv_heads, S, dim]; they stay the caller's.
     rope: cos and sin float32 [S, dim]. A row of logits is valid until the next call."""
 
+    cache_dtype = torch.bfloat16
+
     def __init__(self, head: Any, keys: list[Tensor], values: list[Tensor], rope: tuple[Tensor, Tensor]) -> None:
         attention, config = head.layers[0].self_attn, head.spec.layers
         self.head, self._cache = head, [side for layer in zip(keys, values, strict=True) for side in layer]

@@ -8,15 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels import Attend, Forward
+from ..kernels import Attend, Chooser, Forward, Picks
 from ..kernels.torch import TorchKernels, what_runs
 from ..progress import Progress
+from ..spec import SamplingParams
 from . import build
 from .attention import attend_rows
+from .choose import chooser
 from .decoder import NativeDecoder
-from .eagle3 import pack_head
+from .dflash import NativeDFlashRows, reason_against_block
+from .eagle3 import NativeEagle3Rows, pack_head, reason_against_head
 from .forward import is_whole_step, native_forward
 from .packing import PackedLinear, onednn_packs, pack
+from .picks import Near
 
 LINEARS = {
     "Linear": "torch",
@@ -58,6 +62,18 @@ class CpuKernels(TorchKernels):
     def attention(self, model: Any, num_rows: int) -> Attend | None:
         """A NativeDecoder does inside its call what this does alone."""
         return attend_rows if isinstance(model.get_decoder(), NativeDecoder) else None
+
+    def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
+        return chooser(tokens, temperature, seed, max_noise, near)
+
+    def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
+        return Near(token_ids.to(torch.int32).contiguous().numpy(), params) if build.has("photofinish_picks") else None
+
+    def eagle3_rows(self, head: Any) -> Any:
+        return NativeEagle3Rows if reason_against_head(head) is None else super().eagle3_rows(head)
+
+    def dflash_rows(self, head: Any) -> Any:
+        return NativeDFlashRows if reason_against_block(head) is None else None
 
     def install_stock(self, model: Any) -> None:
         pack(model)
