@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import pickle
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from .target import Prepared
 
-__all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "choose_dtype", "load"]
+__all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "choose_dtype", "give_back_memory", "load"]
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
@@ -121,6 +122,14 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
             model = _explained(target, _model, source, DTYPES[int8.compute_dtype() if dtype == int8.NAME else dtype], place)
         info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
     return LoadedModel(model, tokenizer, info)
+
+
+def give_back_memory() -> None:
+    """Free what nothing refers to any more but cycles (a race's graphs and lanes are such), and give the device back what torch kept of it. For the moment
+    between one model, let go, and the next."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def choose_dtype(device: torch.device | str) -> str:

@@ -119,11 +119,11 @@ def bytes_tokenizer(num_words: int) -> Any:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a device can still give, in bytes; what the system does not tell counts as enough."""
+    """Memory that a device can still give, in bytes, blocks that torch keeps for itself and does not use included; what the system does not tell counts as enough."""
     import torch
 
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         return int(lines["MemAvailable"].split()[0]) * 1024

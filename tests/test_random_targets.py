@@ -180,6 +180,13 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
         load(f"{PREFIX}Qwen/Qwen3-8B", "bfloat16", "cpu")
 
 
+def test_blocks_that_torch_keeps_and_does_not_use_are_free(monkeypatch):
+    """A second model on a GPU would be refused although the first was let go: torch keeps its blocks, and the driver counts them as taken."""
+    for name, value in {"mem_get_info": (7 << 30, 80 << 30), "memory_reserved": 60 << 30, "memory_allocated": 2 << 30}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert random_targets.free_bytes(torch.device("cuda", 0)) == (7 + 60 - 2) << 30
+
+
 def test_what_is_not_the_shape_is_left_out(config):
     """Quantized layers, code of a stranger, or another precision than was asked for."""
     left = read_config(config)
