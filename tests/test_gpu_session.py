@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tools"))
 
-import gpu_session
-from gpu_part import Part, run
-from gpu_summary import summary
+import gpu_session  # noqa: E402
+from gpu_part import Part, run  # noqa: E402
+from gpu_summary import summary  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def own_paths(monkeypatch, tmp_path) -> None:
-    """Parts find the tests' modules, and remember nothing of other runs."""
+def own_paths(monkeypatch) -> None:
+    """Parts find the tests' modules."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
 
 
 def part(name: str, limit_s: float = 60, least_s: float = 0) -> gpu_session.Part:
@@ -117,14 +117,17 @@ def through(names: tuple[str, ...], folder: Path, pretend: bool) -> dict[str, An
 
 
 @pytest.fixture
-def shrunk(monkeypatch) -> None:
-    """Tiny probes and measurements, for this test alone."""
+def shrunk(monkeypatch, tmp_path) -> Iterator[None]:
+    """Tiny probes and measurements, for this test alone: what such a probe finds must not be remembered."""
     from gpu_shapes import shrink
 
     from engine import bandwidth, exactness, operators
     from engine.backends import torch as backend
     from engine.bench import lanes, peers
+    from engine.native.build import has_kernels
 
+    has_kernels()  # compiled once for all tests, not into this test's folder
+    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
     for module in (bandwidth, exactness, operators, backend, lanes, peers):
         for name, value in list(vars(module).items()):
             if name.isupper():

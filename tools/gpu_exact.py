@@ -45,7 +45,7 @@ def correctness(part: Part) -> None:
             for key in ("num_tokens", "num_tokens_different", "num_rows_different"):
                 total[key] += row.get(key, 0)
         part.put(total=total)
-    wrong = total["num_tokens_different"] or total["num_failed"] or not all(found.values()) or not all(row["equal"] for row in part.found["turns"])
+    wrong = total["num_tokens_different"] or total["num_failed"] or not all(found.values()) or not all(row["equal"] for row in part.found.get("turns", ()))
     if wrong:
         raise SystemExit("not everything is equal: see rows, turns and golden")
 

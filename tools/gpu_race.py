@@ -39,6 +39,8 @@ def _races(part: Part, target: str, draft: str) -> None:
             part.row("races", what=what, **race_of(part, loaded, drafter, k))
         except Exception as error:  # one drafter that does not work leaves the others
             part.row("races", what=what, failed=f"{type(error).__name__}: {error}"[:1000])
+    if wrong := [row["what"] for row in part.found.get("races", ()) if row.get("failed") or row.get("failed_lanes")]:
+        raise SystemExit(f"failed: {'; '.join(wrong)}")
 
 
 def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) -> dict[str, Any]:

@@ -33,6 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,10 +158,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """The process and all that it started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:  # in the driver, where no signal reaches it
@@ -169,7 +168,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _nvidia_smi() -> str:
     query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,memory.total", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.strip() if shutil.which(query[0]) else ""
+    try:
+        return subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"none: {type(error).__name__}"
 
 
 def main(arguments: Sequence[str] | None = None, known: Mapping[str, Part] = PARTS) -> int:

@@ -40,6 +40,8 @@ def variants(part: Part) -> None:
             ways[name]()
         except Exception as error:
             part.row("variants", what=name, failed=f"{type(error).__name__}: {error}"[:2000])
+    if wrong := [row["what"] for row in part.found.get("variants", ()) if "failed" in row]:
+        raise SystemExit(f"failed: {', '.join(wrong)}")
 
 
 def _merged(model: Any, timed: Callable[[], None]) -> None:
