@@ -30,7 +30,8 @@ def storages(*models: torch.nn.Module) -> int:
 
 @pytest.mark.parametrize("name", ["trained", "qwen3_5", "gemma3"])
 def test_on_a_gpu_there_is_one_set_of_weights(name, monkeypatch):
-    """A bench of an 8B target on a GPU would take the memory of two: ours and transformers'. Buffers of the stock copy and rounding of norms are all that may come on top."""
+    """A bench of an 8B target on a GPU would take the memory of two: ours and transformers'. Buffers of the stock copy
+    and rounding of norms are all that may come on top."""
     monkeypatch.setenv("PHOTOFINISH_TRITON", "0")
     model = (linear_models if name in linear_models.NAMES else tiny).fresh(name)
     with fake_cuda():

@@ -1,4 +1,5 @@
-"""The session that asks a bare GPU machine everything: what happens in one part does not cost the others, and both calls run through on the stand-in for CUDA."""
+"""The session that asks a bare GPU machine everything: what happens in one part does not cost the others, and both
+calls run through on the stand-in for CUDA."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_part_that_is_killed_or_hangs_costs_no_other(tmp_path, capsys):
-    """Ten minutes on a GPU would be lost: errors of CUDA stay with their process, kernels can hang for good, and a machine can run out of memory."""
+    """Ten minutes on a GPU would be lost: errors of CUDA stay with their process, kernels can hang for good, and a
+    machine can run out of memory."""
     parts = {"first": part("finds"), "raises": part("raises"), "killed": part("killed"), "hangs": part("hangs", limit_s=4), "last": part("reads")}
     status, found = held(tmp_path, parts)
     assert status == 3 and list(found) == list(parts)
@@ -63,7 +65,8 @@ def test_a_part_that_is_killed_or_hangs_costs_no_other(tmp_path, capsys):
 
 
 def test_the_session_ends_in_its_time(tmp_path):
-    """Run over, it would be killed with all that it holds; a part that cannot be begun must say so, one that can is told how long it has."""
+    """Run over, it would be killed with all that it holds; a part that cannot be begun must say so, one that can is
+    told how long it has."""
     started = time.monotonic()
     status, found = held(tmp_path, {"slow": part("slow"), "late": part("finds", least_s=30)}, "--seconds", "12")
     assert time.monotonic() - started < 12 and status == 1
@@ -73,7 +76,8 @@ def test_the_session_ends_in_its_time(tmp_path):
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 def test_what_was_found_is_there_when_the_session_itself_is_ended(how, tmp_path):
-    """A call that is cut off would come back empty. After SIGTERM nothing runs on; after SIGKILL nobody could see to that."""
+    """A call that is cut off would come back empty. After SIGTERM nothing runs on; after SIGKILL nobody could see to
+    that."""
     code = "import sys; sys.path[:0] = ['tools']; import signal, gpu_session as g; signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143)); g.main(None, {'hangs': g.Part('gpu_session_faults:hangs', 60, 0)})"
     process = subprocess.Popen([sys.executable, "-c", code, "--out", str(tmp_path), "--parts", "hangs"], cwd=ROOT)
     file, rows = tmp_path / "gpu_session_1.json", []
@@ -92,7 +96,8 @@ def test_what_was_found_is_there_when_the_session_itself_is_ended(how, tmp_path)
 
 
 def test_a_real_part_in_its_process(tmp_path):
-    """The parts run through below share a process with this test: paths or arguments of their own process could be wrong."""
+    """The parts run through below share a process with this test: paths or arguments of their own process could be
+    wrong."""
     status, found = held(tmp_path, {"widths": gpu_session.PARTS["widths"]}, "--small", "--pretend")
     assert status == 0, found
     assert found["widths"]["decoder"] == "GpuDecoder" and found["widths"]["lengths"][0]["seconds"].keys() == {"1", "8", "16"}
@@ -141,7 +146,8 @@ def shrunk(monkeypatch, tmp_path) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("call", gpu_session.CALLS)
 def test_every_part_of_a_call_runs_through_on_the_stand_in(call, tmp_path, shrunk):
-    """Minutes on a GPU would end in a word that is spelt wrong; or a part would measure torch's kernels and call them ours."""
+    """Minutes on a GPU would end in a word that is spelt wrong; or a part would measure torch's kernels and call them
+    ours."""
     found = through(gpu_session.CALLS[call], tmp_path, pretend=True)
     assert all(each["device"]["name"] == "a pretended GPU" for each in found.values() if "device" in each)
     if call == 1:

@@ -33,8 +33,8 @@ def bench(part: Part) -> None:
 
 
 def probe(part: Part) -> None:
-    """Torch's own kernels, ours switched off: of each matrix product of an 8B target which widths give a row the same bits, wherever it stands, and what each
-    width costs; then the same of whole steps."""
+    """Torch's own kernels, ours switched off: of each matrix product of an 8B target which widths give a row the same
+    bits, wherever it stands, and what each width costs; then the same of whole steps."""
     os.environ["PHOTOFINISH_TRITON"] = "0"
     from gpu_widths import FEW, curve, measured
 
@@ -52,7 +52,8 @@ def probe(part: Part) -> None:
 
 
 def _product(part: Part, num_in: int, num_out: int) -> dict[str, Any]:
-    """Classes of widths of one linear, those at which a row's place changes its bits, and microseconds of a call at each."""
+    """Classes of widths of one linear, those at which a row's place changes its bits, and microseconds of a call at
+    each."""
     import torch
     from torch import nn
 

@@ -1,4 +1,5 @@
-"""For gpu_session.py: whether every drafter writes the baseline's tokens on this device, bit by bit, whether lanes in turns disturb each other, and the golden lists."""
+"""For gpu_session.py: whether every drafter writes the baseline's tokens on this device, bit by bit, whether lanes in
+turns disturb each other, and the golden lists."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ TURNS: dict[str, tuple[tuple[str, str, int | str], ...]] = {
 
 
 def correctness(part: Part) -> None:
-    """Tokens and rows that differ, by dtype, drafter and temperature; steps of lanes in turns against the same lanes one after the other; golden lists in float32.
+    """Tokens and rows that differ, by dtype, drafter and temperature; steps of lanes in turns against the same lanes
+    one after the other; golden lists in float32.
 
     Ends with status 1 where tokens, steps or lists differ, or a lane failed."""
     from engine.loading import load
@@ -94,8 +96,9 @@ def _compared(part: Part, loaded: Any, text: str, temperature: float) -> Iterato
 
 
 def turns(part: Part, loaded: Any) -> None:
-    """Lanes share graph memory and take turns on the device. Each must draft, accept and write in every step what it does when it runs alone to its end: a
-    drafter that reads another lane's numbers writes the same tokens, in more steps."""
+    """Lanes share graph memory and take turns on the device. Each must draft, accept and write in every step what it
+    does when it runs alone to its end: a drafter that reads another lane's numbers writes the same tokens, in more
+    steps."""
     from engine.spec import LaneSpec
 
     for what, drafting in part.each(list(TURNS.items())[-2 if part.small else 0 :]):
@@ -132,7 +135,8 @@ def same_decisions() -> Iterator[None]:
 
 
 def golden(loaded: Any, num: int) -> dict[str, bool]:
-    """Whether the first `num` tokens of each list of golden.json are reproduced on this device in float32, and how many of each draft were accepted."""
+    """Whether the first `num` tokens of each list of golden.json are reproduced on this device in float32, and how many
+    of each draft were accepted."""
     from engine.accept import coupled
     from engine.decode import decode
     from engine.drafters import DrafterContext, make

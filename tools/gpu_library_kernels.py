@@ -1,4 +1,5 @@
-"""For gpu_variants.py: what stands between two linears of a layer, one launch each, where a library's kernels do the linears."""
+"""For gpu_variants.py: what stands between two linears of a layer, one launch each, where a library's kernels do the
+linears."""
 
 from __future__ import annotations
 

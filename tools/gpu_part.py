@@ -1,4 +1,5 @@
-"""One part of gpu_session.py, in its process: python tools/gpu_part.py MODULE:FUNCTION --out FILE --seconds S [--small] [--pretend]
+"""One part of gpu_session.py, in its process: python tools/gpu_part.py MODULE:FUNCTION --out FILE --seconds S [--small]
+[--pretend]
 
 FUNCTION gets a `Part`, and leaves in it what it measures, as it goes.
 """
@@ -29,7 +30,8 @@ Item = TypeVar("Item")
 
 
 class Part:
-    """What a part works with. out: its file. seconds: how long it may take. small: tiny shapes. earlier: what the parts before it have found."""
+    """What a part works with. out: its file. seconds: how long it may take. small: tiny shapes. earlier: what the parts
+    before it have found."""
 
     def __init__(self, out: Path, seconds: float, small: bool, earlier: dict[str, Any] | None = None) -> None:
         self.out, self.small, self.earlier = out, small, earlier or {}
@@ -58,7 +60,8 @@ class Part:
         os.replace(new, self.out)
 
     def each(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, as long as there is time for one more that takes as long as the last; those left out are named in `left_out`."""
+        """The items, as long as there is time for one more that takes as long as the last; those left out are named in
+        `left_out`."""
         items, took = list(items), 0.0
         for place, item in enumerate(items):
             if self.left_s < took:
@@ -80,7 +83,8 @@ class Part:
         return name
 
     def model(self, name: str, default_tiles: bool = True) -> Any:
-        """A loaded model with random weights of that published shape, or of a tiny one like it, ready; and keeps what runs its steps."""
+        """A loaded model with random weights of that published shape, or of a tiny one like it, ready; and keeps what
+        runs its steps."""
         from gpu_tiles import with_default_tiles
 
         from engine.loading import load

@@ -1,8 +1,7 @@
 """For gpu_session.py --pretend: a part on the stand-in for CUDA of tests/fake_cuda.py, on any machine.
 
-What a GPU refuses in a capture or between devices fails here; times mean nothing. Parts that judge numbers run torch's kernels. In the others launches of our
-own are recorded and write nothing.
-"""
+What a GPU refuses in a capture or between devices fails here; times mean nothing. Parts that judge numbers run torch's
+kernels. In the others launches of our own are recorded and write nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""For gpu_session.py: races of models with random weights, whose drafts are synthetic and cost what heads and draft models of the published sizes cost."""
+"""For gpu_session.py: races of models with random weights, whose drafts are synthetic and cost what heads and draft
+models of the published sizes cost."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def _races(part: Part, target: str, draft: str) -> None:
 
 
 def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) -> dict[str, Any]:
-    """One race of plain, baseline and a lane that drafts so: tokens per second of every lane, the speed-up, the verdict."""
+    """One race of plain, baseline and a lane that drafts so: tokens per second of every lane, the speed-up, the
+    verdict."""
     from engine.backends.torch import TorchRace
     from engine.events import Failed, Prompt, Step
     from engine.spec import RaceSpec, SamplingParams, standard_lanes
@@ -75,8 +77,9 @@ def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) 
 
 
 def head(part: Part, loaded: Any, kind: str) -> Path:
-    """A folder with a head for that model, of the published heads' size and random weights: its drafts mean nothing, its time does. DFlash: 5 layers as wide
-    as the target, blocks of 16, the target's own embedding and output rows; EAGLE-3: one layer, 32,000 words of its own."""
+    """A folder with a head for that model, of the published heads' size and random weights: its drafts mean nothing,
+    its time does. DFlash: 5 layers as wide as the target, blocks of 16, the target's own embedding and output rows;
+    EAGLE-3: one layer, 32,000 words of its own."""
     import torch
     from transformers import LlamaConfig, Qwen3Config
 

@@ -1,4 +1,5 @@
-"""Everything a bare NVIDIA machine is asked, in two calls of ten minutes at most: python tools/gpu_session.py --out DIR --call 1
+"""Everything a bare NVIDIA machine is asked, in two calls of ten minutes at most: python tools/gpu_session.py --out DIR
+--call 1
 
 Call 1, the most important first:
     smoke          every Triton kernel against float64 on small shapes
@@ -16,10 +17,10 @@ Call 2:
     bench          `python -m engine bench`: our lanes and transformers' generate
     probe          which widths of torch's own matrix products are exact on this chip, and what width costs there
 
-Each part is a process of its own, with a time-out: a fault on CUDA stays with its process for good. What a part has found is on the disk after every
-measurement, and gathered in DIR/gpu_session_CALL.json; DIR/gpu_session_CALL.log has what the parts printed. Weights are random, and drafts synthetic where a
-row says so. Needs torch and transformers, no network. --small: tiny shapes. --pretend: on the stand-in for CUDA of tests/fake_cuda.py.
-"""
+Each part is a process of its own, with a time-out: a fault on CUDA stays with its process for good. What a part has
+found is on the disk after every measurement, and gathered in DIR/gpu_session_CALL.json; DIR/gpu_session_CALL.log has
+what the parts printed. Weights are random, and drafts synthetic where a row says so. Needs torch and transformers, no
+network. --small: tiny shapes. --pretend: on the stand-in for CUDA of tests/fake_cuda.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""For gpu_session.py: the shapes that are measured, tiny ones of the same kinds for dry runs, and how many rows a dry run is content with."""
+"""For gpu_session.py: the shapes that are measured, tiny ones of the same kinds for dry runs, and how many rows a dry
+run is content with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""For gpu_session.py: every Triton kernel once on small shapes, against the same in float64 (the delta rule: against torch's in float32)."""
+"""For gpu_session.py: every Triton kernel once on small shapes, against the same in float64 (the delta rule: against
+torch's in float32)."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def smoke(part: Part) -> None:
 
 
 def deep_in_the_cache(part: Part, name: str) -> None:
-    """A whole model's kernels against torch's at about 1,000 and 4,000 columns and past a window: the engine's own check, which loading runs too."""
+    """A whole model's kernels against torch's at about 1,000 and 4,000 columns and past a window: the engine's own
+    check, which loading runs too."""
     try:
         from engine.gpu.agree import agreement
     except ImportError:

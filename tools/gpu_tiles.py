@@ -1,4 +1,5 @@
-"""For gpu_session.py: the tiles of a model's linears, default or tuned. All that the session asks of `engine/gpu/tuning.py` is asked here."""
+"""For gpu_session.py: the tiles of a model's linears, default or tuned. All that the session asks of
+`engine/gpu/tuning.py` is asked here."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def compile_candidates(linears: list[Any]) -> bool:
 
 
 def tune(linears: list[Any]) -> list[dict[str, Any]]:
-    """Time the candidates of every shape: an entry for each, with its n, k, gated, bias and the fastest config. May leave the linears with it."""
+    """Time the candidates of every shape: an entry for each, with its n, k, gated, bias and the fastest config. May
+    leave the linears with it."""
     from engine.gpu import tuning
 
     found: Any = tuning.tune(linears, lambda text, share: print(text, flush=True))

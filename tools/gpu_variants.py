@@ -1,4 +1,5 @@
-"""For gpu_session.py: other ways to make a step, timed on a whole Qwen3-8B-shaped step beside the one that the engine takes."""
+"""For gpu_session.py: other ways to make a step, timed on a whole Qwen3-8B-shaped step beside the one that the engine
+takes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from gpu_widths import FEW, _put_tuned, curve, measured
 
 
 def variants(part: Part) -> None:
-    """Steps as they are; linears by F.linear over rows padded to 16; attention in one launch; linears that begin early."""
+    """Steps as they are; linears by F.linear over rows padded to 16; attention in one launch; linears that begin
+    early."""
     from engine.gpu.choice import can_begin_early
 
     prepared = part.model(TARGET).prepared
@@ -62,8 +64,9 @@ def _early(model: Any, timed: Callable[[], None]) -> None:
 
 
 def _with_library(model: Any, timed: Callable[[], None]) -> None:
-    """The same step with cuBLAS's linears, always over 16 rows, so that every width runs one kernel. What our linears do on the way becomes launches of its own:
-    an addition with its norm, and the activation, both as Triton kernels of one pass."""
+    """The same step with cuBLAS's linears, always over 16 rows, so that every width runs one kernel. What our linears
+    do on the way becomes launches of its own: an addition with its norm, and the activation, both as Triton kernels of
+    one pass."""
     from unittest import mock
 
     from engine.gpu.decoder import GpuDecoder

@@ -1,4 +1,5 @@
-"""For gpu_session.py: what a step costs by width, with default and tuned tiles, where its time goes, and which widths are exact."""
+"""For gpu_session.py: what a step costs by width, with default and tuned tiles, where its time goes, and which widths
+are exact."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def measured(part: Part, prepared: Any) -> Any:
 
 
 def curve(part: Part, prepared: Any, bandwidth: Any, length: int, some: tuple[int, ...]) -> dict[str, Any]:
-    """Step time at each width, captured, over a cache of that length; and its share of the bandwidth that was measured."""
+    """Step time at each width, captured, over a cache of that length; and its share of the bandwidth that was
+    measured."""
     from engine.bandwidth import bandwidth_share, step_bytes
     from engine.target import StaticTarget
 
@@ -98,7 +100,8 @@ def curve(part: Part, prepared: Any, bandwidth: Any, length: int, some: tuple[in
 
 
 def profile(part: Part) -> None:
-    """Where a step's time goes: every kernel's launches and microseconds a step at widths 1, 8 and 16, tuned tiles where there are any."""
+    """Where a step's time goes: every kernel's launches and microseconds a step at widths 1, 8 and 16, tuned tiles
+    where there are any."""
     import torch
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler

@@ -1,4 +1,5 @@
-"""A stock copy of a model beside the prepared one, over the same weights: of an 8B target there is room for one set of them."""
+"""A stock copy of a model beside the prepared one, over the same weights: of an 8B target there is room for one set of
+them."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTrainedModel:
     """Make `loaded` ready, and return the model as transformers made it, on which nothing of that shows.
 
-    Its weights are the very tensors of `loaded`, or parts of them where projections were joined. Only weights that preparation lays out anew, as it does on the
-    CPU, are there twice. To be called before anything else has asked for `loaded.prepared`."""
+    Its weights are the very tensors of `loaded`, or parts of them where projections were joined. Only weights that
+    preparation lays out anew, as it does on the CPU, are there twice. To be called before anything else has asked for
+    `loaded.prepared`."""
     assert "prepared" not in vars(loaded), "a model that is ready has lost its stock modules"
     model = loaded.model
     originals = list(model.modules())
