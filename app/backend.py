@@ -32,8 +32,9 @@ class TorchBackend:
 
     def _load(self, target: str, progress: Progress) -> Any:
         progress("starting torch", None)
-        from engine.loading import load
+        from engine.loading import give_back_memory, load
 
+        give_back_memory(self._device)  # that of the model before, which the loader has let go
         loaded = load(target, dtype=self._dtype, device=self._device, progress=progress)
         progress(f"preparing {target} for steps of fixed width", None)
         from engine.threads import leave_a_core, settle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import pickle
 from collections.abc import Callable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from .target import Prepared
 
-__all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "load"]
+__all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "give_back_memory", "load"]
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 INT8, COMPUTE_DTYPE = "int8", "bfloat16"
@@ -116,6 +117,13 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
             model = _explained(target, _model, source, DTYPES[COMPUTE_DTYPE if dtype == INT8 else dtype], place)
         info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
     return LoadedModel(model, tokenizer, info)
+
+
+def give_back_memory(device: str = "auto") -> None:
+    """Free what nothing refers to any more but cycles (a race's graphs and lanes are such), and give the device back what torch kept of it. For the
+    moment between one model, let go, and the next."""
+    gc.collect()
+    choose(device_named(device)).give_back_memory()
 
 
 def _tokenizer(source: Source, progress: Progress) -> Any:

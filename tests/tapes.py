@@ -3,6 +3,7 @@ between is not heard."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from engine.graphs import FixedCall
+from engine.kernels.torch import TorchKernels
 
 
 class Tape(TorchDispatchMode):
@@ -38,19 +39,23 @@ class Tape(TorchDispatchMode):
 
 
 def record_fixed_calls(patch: pytest.MonkeyPatch) -> list[Tape]:
-    """From now on every FixedCall runs its function once and is replayed from then on. Returns the tapes, as they are made."""
+    """From now on every fixed call that is made runs its function once and is replayed from then on. Returns the tapes, as they are made."""
     tapes: list[Tape] = []
-    known: dict[int, tuple[FixedCall, Tape, Any]] = {}
 
-    def call(self: FixedCall) -> Any:
-        if id(self) not in known:
-            tape = Tape()
-            with tape:
-                result = self._function()
-            known[id(self)] = (self, tape, result)
-            tapes.append(tape)
-        _, tape, result = known[id(self)]
-        return tape.replay(result)
+    def fixed(self: TorchKernels, function: Callable[[], Any], pool: Any = None, name: str = "") -> Callable[[], Any]:
+        recorded: list[tuple[Tape, Any]] = []
 
-    patch.setattr(FixedCall, "__call__", call)
+        def call() -> Any:
+            if not recorded:
+                tape = Tape()
+                with tape:
+                    result = function()
+                recorded.append((tape, result))
+                tapes.append(tape)
+            tape, result = recorded[0]
+            return tape.replay(result)
+
+        return call
+
+    patch.setattr(TorchKernels, "fixed", fixed)
     return tapes

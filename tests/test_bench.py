@@ -24,9 +24,11 @@ from engine.bench import command
 from engine.bench.lanes import CURVE, Sample, hold, host_gap, lane_specs, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
 from engine.bench.prompts import KINDS, BenchPrompt, prompts
+from engine.bench.stock import ready_with_stock
 from engine.bench.table import against_peers, print_report, rows
 from engine.drafters.ngram import NgramDrafter
 from engine.interfaces import Acceptance
+from engine.loading import load
 from engine.progress import silent
 from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
@@ -234,9 +236,13 @@ def test_the_curve_fits_a_small_cache():
 
 def test_peers_run_on_a_stock_copy():
     """transformers would be timed on our attention and our packed linears, and our lanes be called no faster than it is."""
-    loaded, notes = trained(), []
+    loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
+    stock = ready_with_stock(loaded)
     chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]
-    peers = command._peers(loaded, ("ngram", DRAFT), replace(command.QUICK, tokens=8), PARAMS, chosen, notes, silent)
-    assert peers is not None and peers.names == ("hf_eager", "hf_prompt_lookup", "hf_assisted") and not notes
-    assert peers._model is not loaded.model and peers._model.config._attn_implementation == "sdpa"
-    assert {type(m) for m in peers._model.modules() if hasattr(m, "in_features")} == {torch.nn.Linear}
+    peers = command._peers(loaded, stock, ("ngram", DRAFT), replace(command.QUICK, tokens=8), PARAMS, chosen, notes, silent)
+    assert peers.names == ("hf_eager", "hf_prompt_lookup", "hf_assisted") and not notes
+    assert peers._model is stock is not loaded.model and stock.config._attn_implementation == "sdpa"
+    assert {type(m) for m in stock.modules() if hasattr(m, "in_features")} == {torch.nn.Linear}
+    untouched = fresh("trained")
+    assert all(torch.equal(a, b) for a, b in zip(stock.parameters(), untouched.parameters(), strict=True))
+    assert torch.equal(stock(torch.tensor([[5, 6, 7]])).logits, untouched(torch.tensor([[5, 6, 7]])).logits)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from engine.graphs import GraphPool
 from fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from linear_models import prepared as hybrid
 from tapes import record_fixed_calls
 from test_drafters import PROMPTS, text_of, trained
 from test_target import Watch, bits
-from tiny import DTYPES, LENGTH, NAMES, prepared, random_ids
+from tiny import DTYPES, LENGTH, NAMES, TORCH, prepared, random_ids
 
 from engine.accept import Coupled, Rejection
 from engine.backends import torch as backend
@@ -60,8 +59,8 @@ def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, 
     rule = Coupled(Sampler(SamplingParams(temperature=temperature, seed=seed), vocab, CPU))
     right = [rule.sample(row, position + i) if not row.isnan().any() else 0 for i, row in enumerate(logits)]
     drafted = tuple(right[i] if data.draw(st.integers(0, 3)) else data.draw(st.integers(0, vocab - 1)) for i in range(num_drafted))
-    step_input = StepInput(width, CPU)
-    step = DeviceStep(lambda ids: (logits, None), step_input, (width,), rule.sample, 100, GraphPool(CPU))
+    step_input = StepInput(width, TORCH)
+    step = DeviceStep(lambda ids: (logits, None), step_input, (width,), rule.sample, 100, TORCH, None)
     try:
         expected = rule(Draft(drafted), logits[: num_drafted + 1], position)
     except RaceError as error:

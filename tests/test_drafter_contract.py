@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from engine.graphs import FixedCall
 from fakes import Fake, FakeTarget, run, tokens_of
 from head_fixtures import HEADS, context, trained_target
 from torch import Tensor
@@ -27,6 +26,7 @@ from engine.drafters.synthetic import SyntheticDrafter
 from engine.heads.loading import load_head
 from engine.heads.names import parse_name
 from engine.interfaces import Draft, Drafter
+from engine.kernels.torch import TorchKernels
 from engine.native.dflash import reason_against_block
 from engine.native.eagle3 import reason_against_head
 from engine.progress import silent
@@ -101,8 +101,8 @@ MAKERS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_constructor_computes_nothing(kind, monkeypatch):
     """Whoever derives from a class would have to know which of its fields the base already uses while it is made."""
-    called: list[FixedCall] = []
-    monkeypatch.setattr(FixedCall, "__call__", lambda self: called.append(self))
+    called: list[Any] = []
+    monkeypatch.setattr(TorchKernels, "fixed", lambda self, function, *more: lambda: called.append(function))
     for make, dtype in MAKERS[kind]:
         if dtype == "bfloat16" and natively(kind):
             continue

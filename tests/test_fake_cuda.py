@@ -17,13 +17,12 @@ import linear_models
 import pytest
 import tiny
 import torch
-from engine.graphs import FixedCall, GraphPool
 from fake_cuda import CUDA, CudaTensor, fake_cuda, on_cuda
 from fakes import Empty, Ends, Oracle, Random, tokens_of
 from head_fixtures import FIXTURES, HEADS
 from tiny import LENGTH, TRAINED, random_ids
 
-from engine import bandwidth, environment, exactness
+from engine import bandwidth, exactness
 from engine.accept import Coupled
 from engine.backends import torch as backend
 from engine.backends.torch import TorchRace
@@ -35,7 +34,9 @@ from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafte
 from engine.errors import RaceError
 from engine.events import Failed, Prompt, Step
 from engine.gpu.choice import SWITCH, kernels_for, reason_against
+from engine.gpu.graphs import FixedCall, GraphPool
 from engine.interfaces import MarginDrafter
+from engine.kernels import choose
 from engine.loading import LoadedModel, load
 from engine.prepare import prepare
 from engine.progress import silent
@@ -262,7 +263,7 @@ def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
         assert race.result()["verdict"]["kind"] == "identical_bits"
         header = race.header()
         about = {"type": "cuda", "name": "a pretended GPU", "threads": torch.get_num_threads()}
-        assert about.items() <= header["device"].items() and header["device"]["cudnn_attention"].startswith("off")
+        assert about.items() <= header["device"].items() and header["device"]["cudnn_attention"] == "off"
         assert header["roofline"]["bandwidth_bytes_per_s"] > 0
 
 
@@ -315,8 +316,8 @@ def test_attention_of_cudnn_is_off_and_the_record_says_so(monkeypatch):
     torch.backends.cuda.enable_cudnn_sdp(True)
     model = fresh("llama", torch.bfloat16)
     with fake_cuda():
-        assert environment.device(CUDA)["cudnn_attention"] == "on"
+        assert choose(CUDA).about_device()["cudnn_attention"] == "on"
         ready(model)
         assert not torch.backends.cuda.cudnn_sdp_enabled()
-        assert environment.device(CUDA)["cudnn_attention"].startswith("off")
-    assert "cudnn_attention" not in environment.device(torch.device("cpu"))
+        assert choose(CUDA).about_device()["cudnn_attention"] == "off"
+    assert "cudnn_attention" not in choose(torch.device("cpu")).about_device()

@@ -20,7 +20,7 @@ from engine.cache import ENVIRONMENT_VARIABLE
 from engine.drafters.auto import AutoDrafter
 from engine.events import Failed, Prompt, Step
 from engine.gpu.choice import SWITCH
-from engine.graphs import FixedCall, GraphPool
+from engine.gpu.graphs import FixedCall, GraphPool
 from engine.loading import LoadedModel
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import TORCH
 
 from engine.errors import RaceError, UnsupportedModel
-from engine.graphs import WARM_UPS, FixedCall, GraphPool, named
+from engine.gpu.graphs import WARM_UPS, FixedCall, GraphPool, named
 
 CUDA = torch.device("cuda")
 
@@ -144,5 +145,5 @@ def test_an_error_that_is_being_handled_is_not_the_cause():
 def test_elsewhere_calls_are_direct():
     """The CPU would pay for a capture that it does not have."""
     runs = []
-    call = FixedCall(lambda: runs.append(1), torch.device("cpu"))
+    call = TORCH.fixed(lambda: runs.append(1))
     assert call() is None and runs == [1]

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,15 @@ from safetensors.torch import load_file, save_file
 from tiny import TRAINED
 from transformers.utils import logging as transformers_logging
 
+from app.backend import TorchBackend
+from engine.backends.torch import TorchRace
 from engine.errors import UsageError
+from engine.events import Prompt
 from engine.kernels import choose
 from engine.loading import DTYPES, load
+from engine.progress import silent
 from engine.quiet import quiet
+from engine.spec import LaneSpec, RaceSpec, SamplingParams
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -52,6 +58,22 @@ def test_the_prepared_model_is_made_once():
     """Every lane would pack its own copy of the weights."""
     loaded = load(str(TRAINED), dtype="float32", device="cpu")
     assert loaded.prepared is loaded.prepared and loaded.prepared.model is loaded.model
+
+
+def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(monkeypatch):
+    """A page on a GPU that goes from one 8B model to another would hold both, or what torch keeps of the first: a race's lanes and graphs refer to each other
+    and to the model, so nothing of it is freed before somebody looks for such circles."""
+    seen = []
+    backend = TorchBackend(dtype="float32", device="cpu")
+    first = backend.loader.get(str(TRAINED), silent)
+    race = TorchRace(first, RaceSpec((LaneSpec("plain", width=1), LaneSpec("baseline", width=1)), SamplingParams(max_new_tokens=2)), Prompt("", (1, 2, 3)))
+    list(race.events())
+    old = weakref.ref(first.model)
+    del first, race
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append(old() is None))
+    backend.loader.get(str(TRAINED.parent / "draft"), silent)
+    assert seen == [True]
 
 
 def test_the_digest_is_of_the_bytes(folder):

@@ -21,7 +21,7 @@ from engine.native.bytes import GROUP, MOST_INPUTS, ByteLinear, reason_against_b
 from engine.native.decoder import NativeDecoder
 from engine.native.forward import NativeForward
 from engine.native.linear import NativeLinear
-from engine.packing import pack
+from engine.native.packing import pack
 from engine.target import StaticTarget
 
 pytestmark = needs_byte_kernels

@@ -17,6 +17,7 @@ from app.words import model_line
 from engine import random_targets
 from engine.default_model import NAME
 from engine.errors import PhotofinishError, RaceError, UsageError
+from engine.gpu.kernels import CudaKernels
 from engine.kernels.torch import TorchKernels
 from engine.loading import load
 from engine.random_targets import ENDS, LICENCE, PREFIX, build, bytes_tokenizer, config_file, read_config, shipped, tokenizer
@@ -179,6 +180,13 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
     monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: 16 * 10**9)
     with pytest.raises(RaceError, match=r"take 16\.4 GB, and cpu has 16\.0 GB free"):
         load(f"{PREFIX}Qwen/Qwen3-8B", "bfloat16", "cpu")
+
+
+def test_blocks_that_torch_keeps_and_does_not_use_are_free(monkeypatch):
+    """A second model on a GPU would be refused although the first was let go: torch keeps its blocks, and the driver counts them as taken."""
+    for name, value in {"mem_get_info": (7 << 30, 80 << 30), "memory_reserved": 60 << 30, "memory_allocated": 2 << 30}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert CudaKernels(torch.device("cuda", 0), None).free_bytes() == (7 + 60 - 2) << 30
 
 
 def test_what_is_not_the_shape_is_left_out(config):

@@ -5,34 +5,41 @@ from __future__ import annotations
 import copy
 import io
 import json
-from dataclasses import replace
 from typing import Any
 
-import gpu_kernels  # noqa: F401  first: it switches the interpreter on
+from gpu_kernels import TRITON  # isort: skip  (first: it switches the interpreter on)
 import pytest
 import races
 import torch
-from engine.what_runs import reason_against, what_runs
 from linear_models import fresh as fresh_hybrid
 from native_kernels import needs_kernels
 from rich.console import Console
 from test_gpu_decoder import config_of
 from test_torch_race import race
-from tiny import build, fresh
+from tiny import PACKED, TORCH, build, fresh
 
 from engine import fused_decoder
 from engine.errors import UsageError
 from engine.gpu import decoder
+from engine.gpu.choice import SWITCH
+from engine.gpu.kernels import CudaKernels
 from engine.prepare import prepare
 from engine.recording import build as record
 from engine.recording import summary
 from engine.recording_check import check
+from engine.target import Prepared
 from engine.terminal_report import print_report
 from engine.verify import compare
 
+CUDA = torch.device("cuda", 0)
 
-def told(model: Any, **asked: Any) -> tuple[str, str, dict[str, int], str]:
-    found = what_runs(prepare(model, **asked))
+
+def what_runs(prepared: Prepared) -> dict[str, Any]:
+    return prepared.kernels.runs(prepared.model)
+
+
+def told(model: Any, kernels: Any) -> tuple[str, str, dict[str, int], str]:
+    found = what_runs(prepare(model, kernels))
     assert found["sentence"].startswith(f"steps run by {found['decoder']} ({found['layers']}); linears: ")
     assert all(kind in found["sentence"] for kind in found["linears"]) and found["attention"] in found["sentence"]
     return found["decoder"], found["layers"], found["linears"], found["attention"]
@@ -43,17 +50,17 @@ def test_each_way_to_run_a_step_has_its_own_words(monkeypatch: pytest.MonkeyPatc
     per_layer, head = 4, 1
     in_all = 3 * per_layer + head
     torchs = {"torch": in_all}
-    assert told(fresh("qwen3"), packed=False) == ("FusedDecoder", "torch", torchs, "torch's")
-    assert told(fresh("qwen3"), packed=True) == ("FusedDecoder", "torch", {"packed by oneDNN": in_all}, "torch's")
-    assert told(fresh_hybrid("qwen3_5"), packed=False)[:2] == ("HybridDecoder", "torch")
+    assert told(fresh("qwen3"), TORCH) == ("FusedDecoder", "torch", torchs, "torch's")
+    assert told(fresh("qwen3"), PACKED) == ("FusedDecoder", "torch", {"packed by oneDNN": in_all}, "torch's")
+    assert told(fresh_hybrid("qwen3_5"), TORCH)[:2] == ("HybridDecoder", "torch")
     monkeypatch.setattr(fused_decoder, "DECODERS", set())
-    assert told(fresh("qwen3"), packed=False)[:2] == ("Qwen3Model", "transformers' own")
+    assert told(fresh("qwen3"), TORCH)[:2] == ("Qwen3Model", "transformers' own")
 
 
 @needs_kernels
 def test_compiled_kernels_are_told() -> None:
     """The same, for what is compiled: a whole step in one call, or its layers alone."""
-    made = prepare(fresh("trained", torch.bfloat16), packed=True)
+    made = prepare(fresh("trained", torch.bfloat16), PACKED)
     found = what_runs(made)
     assert (found["decoder"], found["attention"]) == ("NativeDecoder", "ours, compiled C")
     assert found["layers"] == "compiled C, a whole step in one call" and found["linears"].keys() == {"compiled C"}
@@ -64,17 +71,17 @@ def test_compiled_kernels_are_told() -> None:
 def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of six times as many launches would be called Triton's, and nobody would know what to mend."""
     model_class, config = config_of("qwen3")
-    found = told(build(model_class, config, torch.bfloat16), packed=False, kernels=True)
+    found = told(build(model_class, config, torch.bfloat16), TRITON)
     assert found == ("GpuDecoder", "Triton", {"Triton": 5}, "ours, Triton")
     monkeypatch.setattr(decoder, "MOST_HEAD_DIM", 8)
-    made = prepare(build(model_class, config, torch.bfloat16), packed=False, kernels=True)
+    made = prepare(build(model_class, config, torch.bfloat16), TRITON)
     refused = what_runs(made)
     assert (refused["decoder"], refused["linears"]) == ("FusedDecoder", {"Triton": 5})
     assert refused["against"] == "its heads have 16 numbers, more than 8"
     assert refused["sentence"].endswith(f"; no Triton decoder: {refused['against']}")
-    on_cuda = replace(made, kernels=False, device=torch.device("cuda", 1))
-    assert "first CUDA device" in reason_against(on_cuda)
-    assert reason_against(replace(on_cuda, against_kernels="UnsupportedModel: wrong")) == "UnsupportedModel: wrong"
+    monkeypatch.setenv(SWITCH, "0")
+    for kernels, why in ((CudaKernels(CUDA, torch.bfloat16), f"{SWITCH} is 0"), (TRITON.fallback("it is wrong"), "it is wrong")):
+        assert kernels is not None and kernels.runs(made.model)["against"] == why
 
 
 def test_what_ran_is_recorded_printed_and_compared() -> None:

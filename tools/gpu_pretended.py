@@ -1,40 +1,63 @@
-"""A dry run of gpu_session.py on the stand-in for CUDA of tests/fake_cuda.py: python tools/gpu_pretended.py --out DIR --parts race correctness widths hybrid
+"""For gpu_session.py --pretend: a part on the stand-in for CUDA of tests/fake_cuda.py, on any machine.
 
-What a GPU refuses in a capture or between devices fails here, on any machine; times mean nothing. Steps run torch's kernels, the shapes are the small ones, and
-models are read on the CPU first. Minutes a part.
-"""
+What a GPU refuses in a capture or between devices fails here; times mean nothing. Parts that judge numbers run torch's
+kernels. In the others launches of our own are recorded and write nothing."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "tests")]
-os.environ |= {"PHOTOFINISH_TRITON": "0", "TRITON_INTERPRET": "1"}
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+LAUNCHING = {"widths", "widths_tuned", "tuning", "profile", "variants"}
+"""Parts that measure launches of our kernels."""
 
 
-def main() -> int:
-    import gpu_session
-    import torch
+class NoProfiler:
+    """In the place of torch's, which knows nothing of the stand-in: a kernel of a microsecond."""
+
+    def __init__(self, **unused: Any) -> None: ...
+
+    def __enter__(self) -> NoProfiler:
+        return self
+
+    def __exit__(self, *unused: Any) -> None: ...
+
+    def events(self) -> list[Any]:
+        from torch.autograd import DeviceType
+
+        return [SimpleNamespace(name="a kernel", device_type=DeviceType.CUDA, time_range=SimpleNamespace(elapsed_us=lambda: 1.0))]
+
+
+@contextmanager
+def pretended(function: str) -> Iterator[None]:
+    """While entered, this machine has a pretended GPU, for that part. TRITON_INTERPRET must not be 0."""
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    import torch.profiler
     from fake_cuda import fake_cuda, on_cuda
 
-    from engine import loading
+    from engine import loading, prepare
+    from engine.gpu import agree, tuning
 
-    read = loading._model
+    name, read = function.partition(":")[2], loading._model
 
     def moved(source: Any, dtype: torch.dtype, device: torch.device) -> Any:
         return on_cuda(read(source, dtype, torch.device("cpu")))
 
-    loading._model = moved  # type: ignore[assignment]
-    sys.argv.append("--small")
-    with fake_cuda() as device:
-        failed = gpu_session.main()
-    print(f"{len(device.graphs)} graphs, {device.waits} waits for the device")
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(loading, "_model", moved))
+        stack.enter_context(mock.patch.object(torch.profiler, "profile", NoProfiler))
+        stack.enter_context(mock.patch.dict(os.environ, {"PHOTOFINISH_TRITON": "" if name in LAUNCHING | {"smoke"} else "0"}))
+        if name in LAUNCHING:  # outputs that nothing has written agree with nothing
+            stack.enter_context(mock.patch.object(prepare, "_check_faithful", lambda *unused, **more: None))
+            stack.enter_context(mock.patch.object(agree, "check_agreement", lambda *unused: None))
+        for constant in ("COLD_BYTES", "REPEATS"):
+            stack.enter_context(mock.patch.object(tuning, constant, 2))
+        stack.enter_context(fake_cuda(run_kernels=name == "smoke"))
+        yield

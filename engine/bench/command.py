@@ -23,6 +23,8 @@ from .prompts import KINDS, BenchPrompt, check_kinds, prompts
 from .table import FORMAT, SCHEMA, against_peers, print_report, rows
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from ..loading import LoadedModel
     from .lanes import Raced, Sample
     from .peers import Peers
@@ -74,12 +76,14 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
     from ..loading import DEFAULT_TARGET, load
     from ..threads import settle
     from .lanes import k_of, lane_specs
+    from .stock import ready_with_stock
 
     loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
+    stock = ready_with_stock(loaded, progress)
     if options.threads is None:
-        settle(loaded.make_ready(progress), progress)
+        settle(loaded.prepared, progress)
     chosen = _encoded(loaded, prompts(kinds, size.prompts), size.tokens, notes)
-    peers = _peers(loaded, drafters, size, params, chosen, notes, progress)
+    peers = _peers(loaded, stock, drafters, size, params, chosen, notes, progress)
     samples, raced = rounds(loaded, peers, chosen, drafters, options.k, size.repeats, params, notes, progress)
 
     steps = _steps(loaded, peers, chosen, raced, lane_specs(drafters, options.k, False), params, size, progress)
@@ -124,7 +128,7 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
 
 def _steps(
     loaded: LoadedModel,
-    peers: Peers | None,
+    peers: Peers,
     chosen: Sequence[tuple[BenchPrompt, Prompt]],
     raced: Sequence[Raced],
     lanes: Sequence[LaneSpec],
@@ -142,7 +146,7 @@ def _steps(
     stock: dict[int, float] = {}
     for _ in range(PASSES):
         _keep_least(curve, step_curve(loaded.prepared, length, position, size.rounds))
-        _keep_least(stock, peers.step_curve(position, size.rounds) if peers is not None else {})
+        _keep_least(stock, peers.step_curve(position, size.rounds))
     progress("measuring what a step takes beyond its forward", None)
     longest = max(zip(raced, chosen, strict=False), key=lambda each: each[0].num_tokens)[1][1]
     gap = host_gap(loaded, lanes, params, longest)
@@ -161,7 +165,7 @@ def _steps(
 
 def rounds(
     loaded: LoadedModel,
-    peers: Peers | None,
+    peers: Peers,
     chosen: Sequence[tuple[BenchPrompt, Prompt]],
     drafters: Sequence[str],
     k: int | str | None,
@@ -187,10 +191,9 @@ def rounds(
             race = None if backwards else hold(loaded, lanes, params, prompt, about)
             if race is not None:
                 written[item.id] = race.num_tokens
-            names = () if peers is None or not written[item.id] else peers.names
+            names = peers.names if written[item.id] else ()
             generated = {}
             for name in reversed(names) if backwards else names:
-                assert peers is not None
                 try:
                     generated[name] = peers.run(name, prompt.token_ids, written[item.id])
                 except RaceError as error:
@@ -221,24 +224,30 @@ def _encoded(loaded: LoadedModel, items: Sequence[BenchPrompt], num_new: int, no
     return fitting
 
 
-def _peers(loaded: LoadedModel, drafters: Sequence[str], size: Size, params: SamplingParams, chosen: Sequence[tuple[BenchPrompt, Prompt]], notes: list[str], progress: Progress) -> Peers | None:
-    """transformers on copies of its own, warmed: `prepare` changes a model in place. None, and a note, where there is no memory for them."""
-    from ..loading import load
+def _peers(
+    loaded: LoadedModel,
+    stock: PreTrainedModel,
+    drafters: Sequence[str],
+    size: Size,
+    params: SamplingParams,
+    chosen: Sequence[tuple[BenchPrompt, Prompt]],
+    notes: list[str],
+    progress: Progress,
+) -> Peers:
+    """transformers on `stock`, and on the stock copy of the draft model where a lane has one, warmed."""
     from .lanes import DRAFT_MODEL
     from .peers import COMPILED, NAMES, Peers, compiler_missing
+    from .stock import ready_with_stock
 
     names = [name for name in NAMES if name != COMPILED or size.compiled]
     if COMPILED in names and (why := compiler_missing(loaded.prepared.device)):
         names.remove(COMPILED)
         notes.append(f"{COMPILED} was left out: {why}")
     draft = next((argument for name, argument in map(parse_drafter, drafters) if name == DRAFT_MODEL), None)
-    info = loaded.info
-    try:
-        stock = load(info.name, info.dtype, info.device, progress).model
-        assistant = None if draft is None else load(draft, info.dtype, info.device, progress).model
-    except RaceError as error:
-        notes.append(f"transformers' generate was left out: {error}")
-        return None
+    assistant = None
+    if draft is not None:
+        companion = loaded.companion(draft, progress)
+        assistant = stock if companion is loaded else ready_with_stock(companion, progress)
     peers = Peers(stock, params, names, assistant)
     notes += peers.warm([prompt.token_ids for _, prompt in chosen], size.tokens, progress)
     return peers

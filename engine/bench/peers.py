@@ -1,4 +1,4 @@
-"""The other side of a bench: transformers' own `generate` on an untouched copy of the model, in its four ways."""
+"""The other side of a bench: transformers' own `generate` on a stock copy of the model (`stock.py`), in its four ways."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _FirstTokens(StoppingCriteria):
 
 
 class Peers:
-    """Ways of `generate` on `model`, a stock copy that no `prepare` has touched; `assistant`, another one, drafts for ASSISTED.
+    """Ways of `generate` on `model`, a stock copy on which no `prepare` shows; `assistant`, another one, drafts for ASSISTED.
 
     Its end tokens are switched off in place, so that every run writes exactly as many tokens as it is asked for. Each of `names` must be warmed
     (`warm`) before it is timed."""

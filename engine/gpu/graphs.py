@@ -1,7 +1,4 @@
-"""A fixed-shape computation over fixed buffers: captured once as a CUDA graph on CUDA, called directly elsewhere.
-
-The same call site serves both, so that the CPU tests exercise what CUDA runs. Not yet measured on a GPU.
-"""
+"""A fixed-shape computation over fixed buffers, captured once as a CUDA graph. Not yet measured on a GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class GraphPool:
 class FixedCall(Generic[T]):
     """`call()` runs `function()`, which takes no arguments, reads buffers that stay in place and never asks the host for anything.
 
-    On CUDA the first call warms up on a side stream and captures; later calls replay. So `function` must give the same however often it is run over
+    The first call warms up on a side stream and captures; later calls replay. So `function` must give the same however often it is run over
     the same buffers, or be called first where that does not matter. The returned tensors are valid until any call of the same pool runs again, of this
     lane or another: what is read later belongs in a buffer that `function` writes to. `name` is what an error calls it. Raises RaceError where it
     cannot be captured."""
@@ -56,8 +53,6 @@ class FixedCall(Generic[T]):
         self._result: T | None = None
 
     def __call__(self) -> T:
-        if self._device.type != "cuda":
-            return self._function()
         if self._graph is None:
             with named(self._name):
                 self._graph = self._capture()
