@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from .attention import windows_of
 from .errors import RaceError
-from .kernels import Kernels, choose
+from .kernels import Kernels
+from .kernels.choose import choose
 from .step_linear import StepLinear
 
 if TYPE_CHECKING:

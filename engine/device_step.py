@@ -19,7 +19,8 @@ from .accept import Coupled
 from .errors import RaceError
 from .interfaces import Acceptance, AcceptRule
 from .kernels import Kernels
-from .sampling import NOT_NUMBERS, Sampler
+from .nucleus import NOT_NUMBERS
+from .sampling import Sampler
 
 POINTER, POSITION, NUM_DRAFTED, HEADER = 0, 1, 2, 3
 Forward = Callable[[Tensor], tuple[Tensor | None, Tensor | None]]

@@ -16,7 +16,7 @@ import torch
 
 from . import default_model, random_targets
 from .errors import PhotofinishError, RaceError, UsageError, choices
-from .kernels import choose
+from .kernels.choose import choose
 from .kernels.devices import device_named
 from .progress import Progress, silent
 from .quiet import quiet

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from .agreement import check_agreement
 from .attention import NAME, shape_of, windows_of
 from .errors import UnsupportedModel
 from .fused_decoder import fuse
-from .kernels import Kernels, choose
+from .kernels import Kernels
+from .kernels.choose import choose
 from .kernels.torch import TorchKernels
 from .linear_attention import fix_linear_layers
 from .progress import Progress, silent
@@ -68,7 +70,9 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     try:
         kernels.install(model, int8)
         _check_faithful(found, tokens, stock)
-        kernels.check(found, progress)
+        if fallback is not None:
+            progress("comparing the kernels with torch's", None)
+            check_agreement(found)
         return found
     except Exception as error:
         if (fallback := kernels.fallback(_first_line(error))) is None:

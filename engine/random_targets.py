@@ -75,7 +75,7 @@ def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedMod
     Raises UsageError for what is no causal language model of transformers, RaceError where the device is too small."""
     import torch
 
-    from .kernels import choose
+    from .kernels.choose import choose
 
     kernels = choose(device)
     model = _without_memory(path, dtype)

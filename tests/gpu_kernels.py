@@ -12,7 +12,7 @@ import torch
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from engine.gpu import agree
+from engine import agreement as agree
 from engine.gpu.kernels import CudaKernels
 
 if not knobs.runtime.interpret:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from tiny import TRAINED, lane
+from tiny import PACKED, TRAINED, lane
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -58,7 +58,7 @@ def features(tokens: Sequence[int], layers: Sequence[int]) -> Tensor:
 
 def context(loaded: LoadedModel, k: int, prompt: Sequence[int] = (1, 2, 3), temperature: float = 0.0, num_new: int = 48, **more: Any) -> DrafterContext:
     params = SamplingParams(temperature=temperature, seed=5, max_new_tokens=num_new)
-    sample = Sampler(params, loaded.prepared.vocab_size, "cpu")
+    sample = Sampler(params, loaded.prepared.vocab_size, PACKED)
     return DrafterContext(loaded=loaded, params=params, k=k, length=LENGTH, sample=sample, prompt=Prompt("", tuple(prompt)), reference=None, progress=silent, **more)
 
 

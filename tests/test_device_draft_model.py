@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tapes import record_fixed_calls
 from test_drafters import DRAFT
-from tiny import random_ids
+from tiny import PACKED, random_ids
 
 from engine.drafters import draft_model
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
@@ -45,7 +45,7 @@ MODELS = {"llama": tiny, "gemma3": tiny, "qwen3_next": linear_models, "qwen3_5":
 
 def pair_over(prepared: Prepared, params: SamplingParams) -> tuple[DeviceDraftModelDrafter, DraftModelDrafter]:
     """(the drafter whose drafts stay on the device, the other), over one model. The target's vocabulary is smaller."""
-    sampler = Sampler(params, NUM_IDS, prepared.device)
+    sampler = Sampler(params, NUM_IDS, prepared.kernels)
     ours, theirs = (StaticTarget(prepared, LENGTH, (WIDTH,), reach=K) for _ in range(2))
     return DeviceDraftModelDrafter(ours, sampler, NUM_IDS, K), DraftModelDrafter(theirs, sampler, NUM_IDS)
 
@@ -88,7 +88,7 @@ def test_a_draft_on_the_device_is_the_same_draft(name, which, num_prompt, seed, 
 def trained_drafter(prompt: list[int], params: SamplingParams, k: int, on_device: bool, monkeypatch: Any) -> Any:
     """As a race makes it."""
     here = context(trained_target(), k, prompt)
-    here = replace(here, params=params, sample=Sampler(params, here.loaded.prepared.vocab_size, "cpu"))
+    here = replace(here, params=params, sample=Sampler(params, here.loaded.prepared.vocab_size, PACKED))
     with monkeypatch.context() as patch:
         patch.setattr("engine.drafters.device_picks.sampler_for", partial(sampler_for, on_device=on_device))
         return draft_model.KIND.make(str(DRAFT), here)

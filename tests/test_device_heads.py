@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tapes import record_fixed_calls
 from test_target import Watch
+from tiny import PACKED
 
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter, dflash_drafter, eagle3_drafter
 from engine.errors import RaceError
@@ -168,7 +169,7 @@ def test_top_p_is_picked_on_the_device_too(kind):
     head = load_head(kind, parse_name(kind, str(HEADS[kind])), loaded, silent)
     made = context(loaded, K, prompt, temperature=0.9)
     params = replace(made.params, top_k=30, top_p=0.8)
-    made = replace(made, params=params, sample=Sampler(params, loaded.prepared.vocab_size, "cpu"))
+    made = replace(made, params=params, sample=Sampler(params, loaded.prepared.vocab_size, PACKED))
     drafters = [MAKERS[kind][0](head, made, on_device) for on_device in (True, False)]
     assert type(drafters[0]) is MAKERS[kind][1]
     ours, theirs = ([(s.drafted, s.token_ids) for s in raced(loaded, drafter, prompt, K, 0.9)] for drafter in drafters)

@@ -16,7 +16,7 @@ from linear_models import prepared as hybrid
 from tapes import record_fixed_calls
 from test_drafters import PROMPTS, text_of, trained
 from test_target import Watch, bits
-from tiny import DTYPES, LENGTH, NAMES, TORCH, prepared, random_ids
+from tiny import DTYPES, LENGTH, NAMES, PACKED, TORCH, prepared, random_ids
 
 from engine.accept import Coupled, Rejection
 from engine.backends import torch as backend
@@ -27,7 +27,8 @@ from engine.device_step import DeviceStep, StepInput
 from engine.errors import RaceError
 from engine.events import Failed, Step
 from engine.interfaces import Draft
-from engine.sampling import Sampler, gumbel, gumbel_rows, keys_of
+from engine.noise import gumbel, gumbel_rows, keys_of
+from engine.sampling import Sampler
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.target import Prepared, StaticTarget
 from engine.text import encode_prompt
@@ -56,7 +57,7 @@ def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, 
     logits = torch.randn(width, vocab, generator=torch.Generator().manual_seed(seed % 1000)).mul(3).round().to(dtype)  # ties
     for row in data.draw(st.sets(st.integers(0, width - 1), max_size=2)):
         logits[row, data.draw(st.integers(0, vocab - 1))] = torch.nan
-    rule = Coupled(Sampler(SamplingParams(temperature=temperature, seed=seed), vocab, CPU))
+    rule = Coupled(Sampler(SamplingParams(temperature=temperature, seed=seed), vocab, PACKED))
     right = [rule.sample(row, position + i) if not row.isnan().any() else 0 for i, row in enumerate(logits)]
     drafted = tuple(right[i] if data.draw(st.integers(0, 3)) else data.draw(st.integers(0, vocab - 1)) for i in range(num_drafted))
     step_input = StepInput(width, TORCH)
@@ -83,7 +84,7 @@ def target_of(model: Prepared, whole: bool, **more: Any) -> StaticTarget:
 
 def written(target: StaticTarget, drafter: Any, prompt: list[int], params: SamplingParams, sample: Any = None) -> list[Any]:
     """A lane's events without their times."""
-    rule = Coupled(sample or Sampler(params, target.vocab_size, CPU))
+    rule = Coupled(sample or Sampler(params, target.vocab_size, PACKED))
     events = decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True)
     return [replace(e, draft_s=0.0, verify_s=0.0) if isinstance(e, Step) else e for e in events][1:-1]
 
@@ -114,7 +115,7 @@ def test_the_host_is_heard_once_a_step(monkeypatch):
     """Each further question is a wait for the device, and the gap between steps grows past what a step may cost."""
     model, reads = prepared("llama"), []
     whole = target_of(model, True)
-    sampler = Sampler(SamplingParams(temperature=1.0), model.vocab_size, CPU)
+    sampler = Sampler(SamplingParams(temperature=1.0), model.vocab_size, PACKED)
     whole.extend(random_ids(9, model.vocab_size), 0)
     verify = whole.verifier(Coupled(sampler))
     assert verify is not None
@@ -134,7 +135,7 @@ def test_a_whole_step_never_asks_the_host_and_gives_the_same_again(model, temper
     model = model(torch.bfloat16)
     target = target_of(model, True)
     target.extend(random_ids(20, model.vocab_size), 0)
-    step = target._whole.under(Coupled(Sampler(SamplingParams(temperature=temperature), model.vocab_size, CPU)))
+    step = target._whole.under(Coupled(Sampler(SamplingParams(temperature=temperature), model.vocab_size, PACKED)))
     assert step is not None
     seen = []
     for pointer, position, drafted in ((20, 0, (4, 5)), (21, 1, ()), (200, 77, tuple(range(7)))):
@@ -153,7 +154,7 @@ def test_forwards_between_whole_steps_see_the_same_sequence(model):
     """The device hears of the pointer only with the next call: a row explained after a race, a second prefill or a timing would run elsewhere."""
     model = model(torch.float32)
     ids = random_ids(40, model.vocab_size, 4)
-    rule = Coupled(Sampler(SamplingParams(), model.vocab_size, CPU))
+    rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
     targets = [target_of(model, whole) for whole in (True, False)]
     assert targets[1].verifier(rule) is None
     rows = []
@@ -191,13 +192,13 @@ def test_top_k_and_top_p_are_judged_on_the_device_too(params):
     drafter = partial(Random, 1, tokens_of(truth), model.vocab_size)
     ours, theirs = (written(target_of(model, whole), drafter(), prompt, params) for whole in (True, False))
     assert ours == theirs and tokens_of(ours) == tokens_of(truth)
-    assert target.verifier(Coupled(Sampler(params, model.vocab_size, CPU))) is not None
+    assert target.verifier(Coupled(Sampler(params, model.vocab_size, PACKED))) is not None
 
 
 def test_other_rules_stay_on_the_host():
     """Another rule's draft would be judged as a coupled one."""
     target = target_of(prepared("qwen3"), True)
-    assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), target.vocab_size, CPU))) is None
+    assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), target.vocab_size, PACKED))) is None
     assert target.verifier(Coupled(sample_with())) is None
 
 
@@ -206,7 +207,7 @@ def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):
     model = prepared("llama")
     monkeypatch.setattr(Buffers, "forward", lambda self, ids, want_logits: (torch.full((ids.shape[1], 200), torch.nan) if want_logits else None, None))
     target = target_of(model, True)
-    rule = Coupled(Sampler(SamplingParams(), model.vocab_size, CPU))
+    rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
     events = list(decode(target, Empty(), rule, [1, 2], Ends(3), 3, 0))
     assert isinstance(events[-1], Failed) and "NaN" in events[-1].message
 
@@ -221,7 +222,7 @@ def test_recorded_steps_write_the_same(monkeypatch, model, temperature):
     truth = written(target_of(model, False), Empty(), prompt, params)
     expected = written(target_of(model, False), Random(3, tokens_of(truth), model.vocab_size), prompt, params)
     tapes = record_fixed_calls(monkeypatch)
-    target, sampler = target_of(model, True), Sampler(params, model.vocab_size, CPU)
+    target, sampler = target_of(model, True), Sampler(params, model.vocab_size, PACKED)
     target.warm(prompt[:-1], Coupled(sampler))
     assert len(tapes) == len(WIDTHS)
     assert written(target, Random(3, tokens_of(truth), model.vocab_size), prompt, params, sampler) == expected

@@ -12,6 +12,7 @@ import pytest
 import torch
 from fakes import Fake, FakeTarget, run, tokens_of
 from head_fixtures import HEADS, context, trained_target
+from tiny import PACKED
 from torch import Tensor
 
 from engine.drafters.auto import AutoDrafter
@@ -76,7 +77,7 @@ def natively(kind: str) -> str | None:
 
 def sampler() -> Sampler:
     here = context(trained_target(), K, temperature=0.8)
-    return Sampler(here.params, here.loaded.prepared.vocab_size, "cpu")
+    return Sampler(here.params, here.loaded.prepared.vocab_size, PACKED)
 
 
 def device_eagle3(head: Any, here: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from head_fixtures import hidden_rows, spoil
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import LENGTH, TRAINED, lane
+from tiny import LENGTH, PACKED, TRAINED, lane
 
 from engine import drafters
 from engine.drafters import DRAFTERS, DrafterContext
@@ -51,7 +51,7 @@ def trained() -> LoadedModel:
 def context(prompt_ids=(1, 2, 3), reference=(), temperature=0.0, max_new_tokens=NUM_NEW, loaded=None) -> DrafterContext:
     """A race's context, whose target is the trained fixture."""
     loaded, params = loaded or trained(), SamplingParams(temperature=temperature, seed=5, max_new_tokens=max_new_tokens)
-    sample = Sampler(params, loaded.prepared.vocab_size, "cpu")
+    sample = Sampler(params, loaded.prepared.vocab_size, PACKED)
     return DrafterContext(loaded, params, 7, 256, sample, Prompt("", tuple(prompt_ids)), lambda: reference, silent)
 
 
@@ -239,7 +239,7 @@ def test_coupled_noise_keeps_acceptance():
     """A draft model that picked its likeliest tokens would be rejected more often as soon as the target samples."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
     rates = []
-    for sample in (context(prompt, temperature=0.9).sample, Sampler(SamplingParams(), 2048, "cpu")):
+    for sample in (context(prompt, temperature=0.9).sample, Sampler(SamplingParams(), 2048, PACKED)):
         drafter = drafters.make(f"draft_model:{DRAFT}", replace(context(prompt, temperature=0.9, max_new_tokens=200), sample=sample))
         steps = [e for e in lane(trained().prepared, drafter, prompt, WIDTHS, SamplingParams(0.9, seed=5, max_new_tokens=200), 3, 512) if isinstance(e, Step)]
         rates.append(sum(s.num_accepted for s in steps) / sum(len(s.drafted) for s in steps))

@@ -113,7 +113,7 @@ def test_the_margin_is_what_separates_the_two_choices(seed, temperature, top_k, 
     generator = torch.Generator().manual_seed(seed)
     row_a = torch.randn(64, generator=generator)
     row_b = row_a + noise * torch.randn(64, generator=generator)
-    sampler = Sampler(SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed), 64, "cpu")
+    sampler = Sampler(SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed), 64, PACKED)
     tokens = (sampler(row_a, 3), sampler(row_b, 3))
     margin, rounding, share = explain(sampler, row_a, row_b, 3, tokens)
     scale = temperature or 1.0

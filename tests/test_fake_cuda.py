@@ -36,7 +36,7 @@ from engine.events import Failed, Prompt, Step
 from engine.gpu.choice import SWITCH, kernels_for, reason_against
 from engine.gpu.graphs import FixedCall, GraphPool
 from engine.interfaces import MarginDrafter
-from engine.kernels import choose
+from engine.kernels.choose import choose
 from engine.loading import LoadedModel, load
 from engine.prepare import prepare
 from engine.progress import silent
@@ -66,7 +66,7 @@ def ready(model: Any) -> Prepared:
 def lane(model: Prepared, drafter: Any, params: SamplingParams, **more: Any) -> list[Any]:
     """The events of an audited lane, whose steps are captured."""
     target = StaticTarget(model, LENGTH, WIDTHS, **more)
-    rule = Coupled(Sampler(params, model.vocab_size, model.device))
+    rule = Coupled(Sampler(params, model.vocab_size, model.kernels))
     target.warm(random_ids(20, model.vocab_size), rule)
     return list(decode(target, drafter, rule, random_ids(21, model.vocab_size), Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True))
 
@@ -162,10 +162,9 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
     from engine import prepare as module
-    from engine.gpu import agree
 
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
-    monkeypatch.setattr(agree, "check_agreement", lambda unused: None)
+    monkeypatch.setattr(module, "check_agreement", lambda unused: None)
     model = fresh(name, dtype)
     with fake_cuda() as device:
         model = ready(model)
@@ -183,7 +182,7 @@ def test_a_first_kernel_is_tried_and_tokens_are_chosen_by_kernels(params):
     """Every load would go back to torch's kernels; or tokens be chosen by keys of other rows, or from a row before it was written."""
     with fake_cuda(run_kernels=True) as device, torch.inference_mode():
         assert kernels_for(CUDA, torch.bfloat16) and device.launched == ["_best_of_blocks", "_best_of_rows"]
-        sampler = Sampler(params, 300, CUDA)
+        sampler = Sampler(params, 300, choose(CUDA))
         rows, keys = torch.zeros(3, 300, device=CUDA), sampler.keys(9)
         call = FixedCall(lambda: sampler.pick_rows(rows, keys.index_select(0, torch.arange(4, 7, device=CUDA))), CUDA)
         call()
@@ -229,7 +228,7 @@ def test_drafts_are_captured(kind, monkeypatch):
         monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: draft_model)
         for params in SAMPLINGS.values():
             params = replace(params, max_new_tokens=10)
-            rule = Coupled(Sampler(params, loaded.prepared.vocab_size, CUDA))
+            rule = Coupled(Sampler(params, loaded.prepared.vocab_size, choose(CUDA)))
             pool = GraphPool(CUDA)
             drafter = make(LANES[kind], DrafterContext(loaded, params, 3, LENGTH, rule.sample, Prompt("", PROMPT), None, silent, pool=pool))
             assert isinstance(drafter, ON_DEVICE) == (kind != "ngram")

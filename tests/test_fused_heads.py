@@ -11,6 +11,7 @@ import torch
 from head_fixtures import EAGLE3, HEADS, LAYERS, VOCAB, context, eagle3_tensors, formats_target, hidden_rows, made, save, tensors_of, trained_target
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import PACKED
 from torch import Tensor
 
 from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
@@ -28,7 +29,7 @@ WORDS = 3000
 
 @cache
 def sampler(temperature: float, seed: int) -> Sampler:
-    return Sampler(SamplingParams(temperature=temperature, seed=seed), WORDS, "cpu")
+    return Sampler(SamplingParams(temperature=temperature, seed=seed), WORDS, PACKED)
 
 
 # --- picks
@@ -83,8 +84,8 @@ def test_what_is_picked_another_way_is_left_to_the_sampler():
     """top-k and top-p would be left out, or a whole vocabulary be hashed for every token."""
     here = context(formats_target(), K, temperature=0.8)
     assert host_picks(here, None) is not None and host_picks(here, torch.arange(9)) is not None
-    cut = SimpleNamespace(loaded=here.loaded, sample=Sampler(SamplingParams(temperature=0.8, top_k=5), VOCAB, "cpu"))
-    large = SimpleNamespace(loaded=SimpleNamespace(prepared=SimpleNamespace(device=torch.device("cpu"), vocab_size=MOST_COLUMNS + 1)), sample=here.sample)
+    cut = SimpleNamespace(loaded=here.loaded, sample=Sampler(SamplingParams(temperature=0.8, top_k=5), VOCAB, PACKED))
+    large = SimpleNamespace(loaded=SimpleNamespace(prepared=SimpleNamespace(kernels=PACKED, vocab_size=MOST_COLUMNS + 1)), sample=here.sample)
     assert all(host_picks(each, None) is None for each in (cut, large))
 
 

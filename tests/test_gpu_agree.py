@@ -13,9 +13,9 @@ import torch
 from test_gpu_decoder import config_of, prepared
 from tiny import build, random_ids
 
-from engine import fused_decoder
+from engine import agreement as agree
+from engine import attention, decoder, fused_decoder
 from engine.errors import UnsupportedModel, UsageError
-from engine.gpu import agree, attention, decoder
 from engine.gpu.choice import MOST_ROWS
 from engine.operators import same_bits
 from engine.prepare import FAITHFUL_TOKENS, _check_faithful, prepare

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from engine.gpu.pick import pick_rows
-from engine.sampling import gumbel_rows, keys_of
+from engine.noise import gumbel_rows, keys_of
 
 NUM_ROWS = 7
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda as fake
@@ -24,6 +23,7 @@ from torch import nn
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.gpu import table
 from engine.gpu.choice import SWITCH, description
+from engine.gpu.kernels import CudaKernels
 from engine.gpu.put import configurations, put_kernels
 from engine.gpu.table import VARIABLE
 from engine.gpu.tiles import H100, Chip, Config, candidates, default
@@ -203,8 +203,7 @@ def test_the_description_tells_the_tiles(tmp_path: Path, monkeypatch: pytest.Mon
             file.write_text(json.dumps([entry(shape, asdict(second(shape))) for shape in shapes]))
             monkeypatch.setenv(VARIABLE, str(file))
             told[name] = description(CUDA, loaded())
-            made = SimpleNamespace(device=CUDA, kernels=True, model=loaded())
-            assert told[name] == made.kernels.describe(made.model)
+            assert told[name] == CudaKernels(CUDA, torch.bfloat16, against="").describe(loaded())
         monkeypatch.delenv(VARIABLE)
         monkeypatch.setattr(table, "SHIPPED", tmp_path / "both")
         told["shipped"] = description(CUDA, loaded())

@@ -21,7 +21,8 @@ from app.backend import TorchBackend
 from engine.backends.torch import TorchRace
 from engine.errors import UsageError
 from engine.events import Prompt
-from engine.kernels import choose
+from engine.kernels.choose import choose
+from engine.kernels.torch import TorchKernels
 from engine.loading import DTYPES, load
 from engine.progress import silent
 from engine.quiet import quiet
@@ -70,8 +71,7 @@ def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(monkeypa
     list(race.events())
     old = weakref.ref(first.model)
     del first, race
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append(old() is None))
+    monkeypatch.setattr(TorchKernels, "give_back_memory", lambda self: seen.append(old() is None))
     backend.loader.get(str(TRAINED.parent / "draft"), silent)
     assert seen == [True]
 

@@ -13,7 +13,7 @@ from tiny import PACKED
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import HostEagle3Drafter
 from engine.drafters.host_picks import HostPicks
-from engine.heads.fused import Eagle3Rows
+from engine.kernels.eagle3_rows import Eagle3Rows
 from engine.native.build import has, library
 from engine.native.decoder import NativeDecoder
 from engine.native.linear import NativeLinear
@@ -40,9 +40,9 @@ def test_tokens_are_chosen_without_kernels(temperature):
     with on("AVX2"):
         ids = torch.arange(300)
         assert PACKED.picks(ids, params) is None
-        sampler, picks = Sampler(params, 300, "cpu"), HostPicks(params, ids)
+        sampler, picks = Sampler(params, 300, PACKED), HostPicks(params, ids)
     assert sampler.at_once(rows[:1], (), 0) == []
-    usual, usual_picks = Sampler(params, 300, "cpu"), HostPicks(params, ids, PACKED.picks(ids, params))
+    usual, usual_picks = Sampler(params, 300, PACKED), HostPicks(params, ids, PACKED.picks(ids, params))
     for position, row in enumerate(rows):
         assert sampler(row, position) == usual(row, position) == picks(row, position)[0]
         np.testing.assert_allclose(picks(row, position)[1], usual_picks(row, position)[1], rtol=1e-3, atol=1e-3)

@@ -17,11 +17,11 @@ import pytest
 import races
 import torch
 from native_kernels import needs_kernels
-from tiny import TRAINED
+from tiny import PACKED, TRAINED
 from torch import nn
 
 from engine import environment
-from engine.kernels import choose
+from engine.kernels.choose import choose
 from engine.native import build, decoder, linear
 from engine.native.build import NoKernels
 from engine.native.packing import PackedLinear, onednn_packs, pack
@@ -171,9 +171,9 @@ def test_without_kernels_models_are_packed_as_before(monkeypatch):
 
 STEP = """
 import json, logging, sys
+import torch
 logging.basicConfig(level=logging.INFO)
-from engine import environment
-from engine.kernels import choose
+from engine.kernels.choose import choose
 from engine.loading import load
 from engine.native import build
 from engine.target import StaticTarget
@@ -258,7 +258,7 @@ def test_there_is_one_library_of_threads():
 
 def test_records_and_readers_know_the_kernels():
     """Who gets other bits wants to know that the kernels were others; a recording from before there were any is still one."""
-    has_kernels, versions = build.has_kernels(), environment.versions()
+    has_kernels, versions = build.has_kernels(), environment.versions(PACKED.describe())
     assert versions.get("kernels", "") == build.description() and ("kernels" in versions) == has_kernels
     assert choose(torch.device("cpu")).best_dtype() == "bfloat16" or not build.has_kernels()
     before, here = races.fixed_race(), races.fixed_race()

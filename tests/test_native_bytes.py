@@ -217,9 +217,9 @@ def test_a_step_in_one_call_is_its_modules_one_by_one(name):
     ids, found = random_ids(60, model.vocab_size, 3), []
     for whole in (True, False):
         target = StaticTarget(model, 256, (1, 3, 8), (1, 2))
-        assert isinstance(target._buffers._native, NativeForward)
+        assert isinstance(target._buffers._whole, NativeForward)
         if not whole:
-            target._buffers.__dict__["_native"] = None
+            target._buffers.__dict__["_whole"] = None
         rows = [target.extend(ids[:30], 0)[1]]
         for start, num in ((30, 1), (31, 3), (34, 8), (42, 5)):
             logits, states = target.extend(ids[start : start + num], num)

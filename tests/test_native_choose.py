@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tiny import PACKED
 from torch import Tensor
 
 from engine import sampling
@@ -14,6 +15,8 @@ from engine.errors import RaceError
 from engine.interfaces import Draft
 from engine.native import choose
 from engine.native.build import has
+from engine.native.kernels import CpuKernels
+from engine.noise import gumbel
 from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
@@ -26,10 +29,10 @@ POSITIONS = st.integers(0, 2**40)
 
 def samplers(temperature: float, seed: int, size: int, tokens: Tensor | None = None, **params) -> tuple[Sampler, Sampler]:
     """With the kernels and without."""
-    native = Sampler(SamplingParams(temperature, seed=seed, **params), size, "cpu")
+    native = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "chooser", lambda *_: None)
-        stock = Sampler(SamplingParams(temperature, seed=seed, **params), size, "cpu")
+        patch.setattr(CpuKernels, "chooser", lambda *_: None)
+        stock = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
         if tokens is not None:
             return native.among(tokens), stock.among(tokens)
     return native, stock
@@ -90,7 +93,7 @@ def test_where_two_scores_are_as_good_as_equal_torchs_bits_decide(seed, position
     """Two logarithms that round differently would flip a token in a billion, and nobody would ever find out why."""
     generator = torch.Generator().manual_seed(shuffled)
     row = torch.randn(size, generator=generator).bfloat16()
-    noise = sampling.gumbel(torch.arange(size, dtype=torch.int32), seed, position)
+    noise = gumbel(torch.arange(size, dtype=torch.int32), seed, position)
     first = int((row.float() + noise).argmax())
     steps = (row[first].double() - row.double()) / (noise.double() - noise[first].double())  # at these temperatures another column has the very same score
     temperature = float(steps[(steps > 1e-3) & (steps < 100)].min()) if bool(((steps > 1e-3) & (steps < 100)).any()) else 1.0
@@ -176,6 +179,6 @@ def test_other_rows_are_left_to_torch(row):
 def test_without_kernels_there_is_no_chooser(monkeypatch):
     """A machine without a compiler could not sample at all."""
     monkeypatch.setattr(choose, "has", lambda name: False)
-    sampler = Sampler(SamplingParams(0.8, seed=1), 100, "cpu")
+    sampler = Sampler(SamplingParams(0.8, seed=1), 100, PACKED)
     row = torch.randn(100, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert sampler.at_once(row[None], (), 0) == [] and sampler(row, 0) == samplers(0.8, 1, 100)[1](row, 0)

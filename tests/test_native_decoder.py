@@ -206,7 +206,7 @@ def test_tables_live_as_long_as_the_call_that_reads_them():
     """Another thread's longer cache makes new tables; the old ones would be freed under a call that is still running."""
     model = prepare(made("llama"))
     target = StaticTarget(model, 256, (1,))
-    native, forward = model.model.get_decoder(), target._buffers._native
+    native, forward = model.model.get_decoder(), target._buffers._whole
     call, alive = forward._forward, []
 
     def slow(*arguments: Any) -> int:

@@ -21,7 +21,8 @@ from engine.fused import fuse_layers
 from engine.heads import eagle3 as heads
 from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
-from engine.heads.fused import Eagle3Rows, join_projections
+from engine.heads.fused import join_projections
+from engine.kernels.eagle3_rows import Eagle3Rows
 from engine.native.build import has
 from engine.native.bytes import ByteLinear
 from engine.native.eagle3 import GatedMLP, NativeEagle3Rows, pack_head, reason_against_head

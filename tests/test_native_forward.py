@@ -22,8 +22,8 @@ WIDTHS = (1, 3, 8)
 
 def by_modules(target: StaticTarget) -> StaticTarget:
     """The same target, module by module."""
-    assert isinstance(target._buffers._native, NativeForward)
-    target._buffers.__dict__["_native"] = None
+    assert isinstance(target._buffers._whole, NativeForward)
+    target._buffers.__dict__["_whole"] = None
     return target
 
 

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_target import Watch
+from tiny import PACKED
 
 from engine.errors import RaceError
 from engine.nucleus import kept_by_top_k, nucleus_rows
@@ -44,7 +45,7 @@ def rows_of_logits(draw: st.DrawFn, numbers_alone: bool = False) -> torch.Tensor
 
 
 def sampler_of(rows: torch.Tensor, top_k: int, top_p: float, temperature: float, seed: int) -> Sampler:
-    return Sampler(SamplingParams(temperature, top_k, top_p, seed), rows.shape[1], "cpu")
+    return Sampler(SamplingParams(temperature, top_k, top_p, seed), rows.shape[1], PACKED)
 
 
 @settings(max_examples=200)
@@ -117,7 +118,7 @@ def test_both_zeros_are_one_score():
 @pytest.mark.parametrize("params", [{"top_k": 5}, {"top_p": 0.9}, {"top_k": 5, "top_p": 0.9}], ids=str)
 def test_the_host_is_never_asked_and_every_run_is_the_same(params):
     """It could not be captured as a CUDA graph."""
-    sampler = Sampler(SamplingParams(temperature=0.8, seed=3, **params), 3000, "cpu")
+    sampler = Sampler(SamplingParams(temperature=0.8, seed=3, **params), 3000, PACKED)
     seen = []
     for seed, spread in enumerate((0.0, 1.0, 20.0)):
         rows, keys = torch.randn(3, 3000, generator=torch.Generator().manual_seed(seed)) * spread, sampler.keys(3)

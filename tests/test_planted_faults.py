@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 from fakes import Adversarial, Empty, FakeTarget, Random, checksums_of, run, tokens_of
-from tiny import DTYPES, LENGTH, NAMES, fresh, lane, prepared, random_ids
+from tiny import DTYPES, LENGTH, NAMES, PACKED, fresh, lane, prepared, random_ids
 from transformers import AttentionInterface
 
 from engine import accept, attention, buffers
 from engine.errors import UnsupportedModel
 from engine.events import Event, Finished, Step
 from engine.exactness import probe
-from engine.interfaces import Acceptance, Draft
+from engine.interfaces import Acceptance, Choice, Draft
 from engine.prepare import prepare
 from engine.sampling import Sampler
 from engine.spec import SamplingParams
@@ -90,21 +90,31 @@ def test_a_rollback_off_by_one_is_caught_on_the_fake(monkeypatch):
     assert caught(race())
 
 
+class ByCall(Choice):
+    """Noise of the call's number, not of the position."""
+
+    def __init__(self, sampler: Sampler, calls: Iterator[int]) -> None:
+        self.sampler, self.calls = sampler, calls
+
+    def __call__(self, row: torch.Tensor, position: int) -> int:
+        return self.sampler(row, next(self.calls))
+
+
 @on_every_model
 def test_noise_keyed_by_call_order_is_caught(name, dtype):
     """One random generator for all lanes: each token's noise depends on how many were drawn before, by whomever."""
     race = Real(prepared(name, dtype), temperature=1.0)
-    sampler = Sampler(race.params, race.model.vocab_size, "cpu")
+    sampler = Sampler(race.params, race.model.vocab_size, PACKED)
     assert race.verdict(make=lambda: {"sample": sampler}).kind == "identical_bits"
     calls = count()
-    assert caught(race.verdict(make=lambda: {"sample": lambda row, position: sampler(row, next(calls))}))
+    assert caught(race.verdict(make=lambda: {"sample": ByCall(sampler, calls)}))
 
 
 @on_every_model
 def test_noise_keyed_by_call_order_is_caught_where_rows_are_drawn_ahead(name, dtype, monkeypatch):
     """One generator a lane, and a rule that draws for every row of a draft: rejected rows use up noise."""
     race = Real(prepared(name, dtype), temperature=1.0)
-    sampler = Sampler(race.params, race.model.vocab_size, "cpu")
+    sampler = Sampler(race.params, race.model.vocab_size, PACKED)
 
     def eager(self: accept.Coupled, draft: Draft, logits: torch.Tensor, position: int) -> Acceptance:
         chosen = [self.sample(logits[i], position + i) for i in range(len(draft) + 1)]
@@ -112,8 +122,7 @@ def test_noise_keyed_by_call_order_is_caught_where_rows_are_drawn_ahead(name, dt
         return Acceptance(num, tuple(chosen[: num + 1]))
 
     def by_call() -> dict[str, Any]:
-        calls = count()
-        return {"sample": lambda row, position: sampler(row, next(calls))}
+        return {"sample": ByCall(sampler, count())}
 
     monkeypatch.setattr(accept.Coupled, "__call__", eager)
     assert race.verdict(make=lambda: {"sample": sampler}).kind == "identical_bits"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fakes import Ends, FakeTarget
 from test_drafters import DRAFT
-from tiny import TRAINED
+from tiny import PACKED, TRAINED
 
 from engine import accept
 from engine import recording as recordings
@@ -98,10 +98,10 @@ def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
 def bias(params: SamplingParams = PLAIN, k: int = 2, rule_of: Any = Rejection, sample_of: Any = drafters_sampler, **guesser: Any) -> float:
     seen: Counter = Counter()
     for seed in range(NUM_RACES):
-        sampler = Sampler(SamplingParams(params.temperature, params.top_k, params.top_p, seed, 3), VOCAB, "cpu")
+        sampler = Sampler(SamplingParams(params.temperature, params.top_k, params.top_p, seed, 3), VOCAB, PACKED)
         rule = rule_of(sampler)
         seen[first_two(Table(), Guesser(sample_of(rule, sampler), **guesser), rule, PROMPT, k)] += 1
-    return excess(seen, joint(Sampler(params, VOCAB, "cpu"), lambda tokens: Table().row([*PROMPT, *tokens])))
+    return excess(seen, joint(Sampler(params, VOCAB, PACKED), lambda tokens: Table().row([*PROMPT, *tokens])))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class CoupledTest(Rejection):
         self._test = self
 
     def uniform(self, position: int) -> float:
-        from engine.sampling import uniform
+        from engine.noise import uniform
 
         noise = self._sampler.stream(accept.DRAFT).params.seed
         return float(uniform(torch.tensor([0], dtype=torch.int32), noise, position))
@@ -154,7 +154,7 @@ def test_acceptance_is_as_high_as_it_can_be():
     """A draft token stands with probability sum of min(p, q), which no rule can beat; less would be waste."""
     num_kept, expected = 0, 0.0
     for seed in range(500):
-        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, "cpu")
+        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, PACKED)
         rule = Rejection(sampler)
         drafter, target = Guesser(drafters_sampler(rule, sampler)), Table()
         drafter.prefill(PROMPT, None)
@@ -170,7 +170,7 @@ def test_a_drafter_that_is_the_target_is_always_accepted():
     """Rounding, or another processing of the two rows, would reject what is right."""
     logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0)) * 3
     for seed in range(50):
-        sampler = Sampler(SamplingParams(0.8, top_k=40, top_p=0.9, seed=seed), 1000, "cpu")
+        sampler = Sampler(SamplingParams(0.8, top_k=40, top_p=0.9, seed=seed), 1000, PACKED)
         rule = Rejection(sampler)
         ids = tuple(drafters_sampler(rule, sampler)(row, 5 + i) for i, row in enumerate(logits[:3]))
         assert rule(Draft(ids, logits[:3]), logits, 5).num_accepted == 3
@@ -178,7 +178,7 @@ def test_a_drafter_that_is_the_target_is_always_accepted():
 
 def test_at_temperature_0_it_is_greedy_verification():
     """There the two promises are one: a race at temperature 0 would be compared less strictly than it can be."""
-    rule = rejection(SamplingParams(), Sampler(SamplingParams(), VOCAB, "cpu"))
+    rule = rejection(SamplingParams(), Sampler(SamplingParams(), VOCAB, PACKED))
     assert isinstance(rule, Coupled) and rule.guarantee == "same tokens"
 
 
@@ -197,7 +197,7 @@ def test_at_temperature_0_it_is_greedy_verification():
 def test_rows_that_cannot_be_judged_fail_the_lane(draft, logits, error):
     """A token would be drawn from noise, or a traceback shown."""
     with pytest.raises(error):
-        Rejection(Sampler(PLAIN, VOCAB, "cpu"))(draft, logits, 0)
+        Rejection(Sampler(PLAIN, VOCAB, PACKED))(draft, logits, 0)
 
 
 # --- with real models
@@ -216,10 +216,10 @@ def test_a_draft_model_keeps_the_targets_odds():
         target.extend([*prompt, *tokens][:-1], 0)
         return target.extend([*prompt, *tokens][-1:], 1)[0][0].clone()
 
-    odds = joint(Sampler(params, vocab_size, "cpu"), row_after)
+    odds = joint(Sampler(params, vocab_size, PACKED), row_after)
     seen: Counter = Counter()
     for seed in range(120):
-        sampler = Sampler(SamplingParams(1.5, top_k=3, seed=seed), vocab_size, "cpu")
+        sampler = Sampler(SamplingParams(1.5, top_k=3, seed=seed), vocab_size, PACKED)
         rule = Rejection(sampler)
         target.rollback(0)
         seen[first_two(target, DraftModelDrafter(model, drafters_sampler(rule, sampler), vocab_size, True), rule, prompt, 2)] += 1
@@ -248,7 +248,7 @@ def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k)
 def test_the_same_seed_writes_the_same_again():
     """A race under it could not be verified."""
     for seed in range(20):
-        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, "cpu")
+        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, PACKED)
         rule = Rejection(sampler)
         once, again = (first_two(Table(), Guesser(drafters_sampler(rule, sampler)), rule, PROMPT, 2) for _ in range(2))
         assert once == again

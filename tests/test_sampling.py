@@ -9,12 +9,14 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tiny import PACKED
 
-from engine import sampling
+from engine import noise, sampling
 from engine.errors import RaceError
 from engine.likely import LikelyBits
+from engine.noise import first_argmax, gumbel, gumbel_rows, splitmix64, uniform
 from engine.nucleus import NUCLEUS_FIRST, kept_by_top_k, kept_by_top_p
-from engine.sampling import Sampler, first_argmax, gumbel, gumbel_rows, splitmix64, uniform
+from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 SEEDS = st.integers(0, 2**63 - 1)
@@ -71,9 +73,9 @@ def test_noise_is_finite_and_uniforms_stay_inside(seed, position):
 @pytest.mark.parametrize(("word", "low", "high"), [(0, 20.0, 24.0), (-1, -4.0, -2.0), (2**31 - 1, 0.3, 0.4), (-(2**31), 0.3, 0.4)])
 def test_the_extreme_words_give_finite_noise_of_the_right_size(monkeypatch, word, low, high):
     """All zeros or all ones would be log(0); the sign bit would tear the distribution in the middle."""
-    monkeypatch.setattr(sampling, "_mix", lambda x: torch.full_like(x, word))
+    monkeypatch.setattr(noise, "_mix", lambda x: torch.full_like(x, word))
     on_device = gumbel_rows(arange(1), torch.zeros(1, 2, dtype=torch.int32))
-    on_host = sampling._gumbel(torch.from_numpy(sampling.units(np.full(64, word, np.int32))))
+    on_host = noise._gumbel(torch.from_numpy(noise.units(np.full(64, word, np.int32))))
     assert low < float(on_device) < high and bool((on_host == on_device).all())
 
 
@@ -81,9 +83,9 @@ def test_the_extreme_words_give_finite_noise_of_the_right_size(monkeypatch, word
 def test_the_hosts_noise_is_the_devices(seed, position, size):
     """A CPU would write other tokens than a GPU from the same logits, and a recording not replay."""
     key = splitmix64(splitmix64(seed) ^ position)
-    words = [sampling._signed32(key), sampling._signed32(key >> 32)]
+    words = [noise._signed32(key), noise._signed32(key >> 32)]
     tokens = arange(300_000)[-size:]
-    assert torch.equal(uniform(tokens, seed, position), sampling._uniform(tokens, *words))
+    assert torch.equal(uniform(tokens, seed, position), noise._uniform(tokens, *words))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**62])
@@ -170,7 +172,7 @@ def test_the_choices_follow_the_models_distribution(params, dtype):
     kept = reference_kept(scores, params.top_k, params.top_p)
     num = 2000
     expected = num * torch.where(kept, scores, -torch.inf).softmax(-1)
-    counts = draw(Sampler(params, 24, "cpu"), row, num)
+    counts = draw(Sampler(params, 24, PACKED), row, num)
     assert abs(excess(counts, expected)) < 4
 
 
@@ -178,7 +180,7 @@ def test_the_choices_follow_the_models_distribution(params, dtype):
 def test_a_biased_sampler_would_be_noticed(bias):
     """The test above would pass for a wrong temperature."""
     row = torch.randn(24, generator=torch.Generator().manual_seed(1)) * 1.5
-    counts = draw(Sampler(SamplingParams(temperature=bias, seed=4), 24, "cpu"), row, 2000)
+    counts = draw(Sampler(SamplingParams(temperature=bias, seed=4), 24, PACKED), row, 2000)
     assert abs(excess(counts, 2000 * row.softmax(-1))) > 4
 
 
@@ -187,7 +189,7 @@ def test_the_scores_that_are_maximised_are_what_is_chosen(dtype):
     """The margin in a verdict would belong to another choice than the one made."""
     row = torch.randn(300, generator=torch.Generator().manual_seed(2)).to(dtype)
     for params in (SamplingParams(), SamplingParams(temperature=0.7, top_k=40, top_p=0.95, seed=8)):
-        sampler = Sampler(params, 300, "cpu")
+        sampler = Sampler(params, 300, PACKED)
         for position in range(20):
             scores = sampler.scores(row, position)
             assert scores.dtype == torch.float32 and sampler(row, position) == int(scores.argmax())
@@ -196,7 +198,7 @@ def test_the_scores_that_are_maximised_are_what_is_chosen(dtype):
 
 def test_a_choice_depends_on_position_not_on_the_call():
     """The tokens would depend on how steps were cut."""
-    sampler, rows = Sampler(SamplingParams(temperature=1.0, seed=2), 100, "cpu"), torch.randn(30, 100, generator=torch.Generator().manual_seed(3))
+    sampler, rows = Sampler(SamplingParams(temperature=1.0, seed=2), 100, PACKED), torch.randn(30, 100, generator=torch.Generator().manual_seed(3))
     forth = [sampler(rows[p], p) for p in range(30)]
     back = [sampler(rows[p], p) for p in reversed(range(30))]
     assert forth == back[::-1] and len(set(forth)) > 10
@@ -273,7 +275,7 @@ def test_greedy_takes_the_first_of_equal_maxima(dtype, data):
     """Equal logits, common in bfloat16, would be decided by the kernel's order."""
     values = data.draw(st.lists(st.integers(-3, 3), min_size=1, max_size=100))
     row = torch.tensor(values, dtype=dtype)
-    assert first_argmax(row) == Sampler(SamplingParams(), len(values), "cpu")(row, 0) == values.index(max(values))
+    assert first_argmax(row) == Sampler(SamplingParams(), len(values), PACKED)(row, 0) == values.index(max(values))
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float16], ids=str)
@@ -284,7 +286,7 @@ def test_logits_that_are_no_numbers_are_an_error_not_a_token(params, where, dtyp
     row = torch.randn(3000, generator=torch.Generator().manual_seed(0)).to(dtype)
     row[{"one": 17, "last": -1, "all": slice(None)}[where]] = torch.nan
     with pytest.raises(RaceError, match="NaN"):
-        Sampler(SamplingParams(**params), 3000, "cpu")(row, 0)
+        Sampler(SamplingParams(**params), 3000, PACKED)(row, 0)
 
 
 def test_the_row_is_not_changed():
@@ -292,8 +294,8 @@ def test_the_row_is_not_changed():
     for dtype in DTYPES:
         row = torch.randn(2000, generator=torch.Generator().manual_seed(0)).to(dtype)
         before = row.clone()
-        Sampler(SamplingParams(temperature=0.8, top_k=50, top_p=0.9), 2000, "cpu")(row, 3)
-        Sampler(SamplingParams(), 2000, "cpu")(row, 3)
+        Sampler(SamplingParams(temperature=0.8, top_k=50, top_p=0.9), 2000, PACKED)(row, 3)
+        Sampler(SamplingParams(), 2000, PACKED)(row, 3)
         assert np.array_equal(row.float().numpy(), before.float().numpy())
 
 
@@ -304,7 +306,7 @@ def test_only_tokens_that_cannot_win_go_without_noise(seed, position, size, spre
     if cut:
         row[torch.rand(size, generator=torch.Generator().manual_seed(position)) < 0.5] = -torch.inf
         assume(bool((row > -torch.inf).any()))
-    sampler = Sampler(SamplingParams(temperature, seed=seed), size, "cpu")
+    sampler = Sampler(SamplingParams(temperature, seed=seed), size, PACKED)
     assert sampler(row, position) == first_argmax(sampler.scores(row, position))
 
 
@@ -324,7 +326,7 @@ def test_no_column_is_missed_by_its_bits(values, least, temperature):
 def test_the_margin_is_the_lead_of_the_choice(seed, size, spread, temperature, dtype, top_k):
     """`auto` would think a draft surer than it is, or judge another token than the one drafted."""
     row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
-    sampler = Sampler(SamplingParams(temperature, top_k=top_k, seed=seed), size, "cpu")
+    sampler = Sampler(SamplingParams(temperature, top_k=top_k, seed=seed), size, PACKED)
     token, margin = sampler.with_margin(row, 3)
     assert token == sampler(row, 3)
     best = sampler.scores(row, 3).topk(min(2, size)).values
@@ -336,7 +338,7 @@ def test_noise_has_a_bound_and_a_smaller_one_would_be_noticed(monkeypatch):
     """The bound would be a guess, or the test above could not fail."""
     assert -np.log(-np.log1p(-0.5 * 2.0**-32)) < sampling.MAX_NOISE
     row = torch.cat([torch.tensor([12.0]), torch.zeros(4000)])
-    sampler = Sampler(SamplingParams(1.0, seed=1), len(row), "cpu")
+    sampler = Sampler(SamplingParams(1.0, seed=1), len(row), PACKED)
     whole = [first_argmax(sampler.scores(row, position)) for position in range(300)]
     assert [sampler(row, position) for position in range(300)] == whole and len(set(whole)) > 2
     monkeypatch.setattr(sampling, "MAX_NOISE", 8.0)

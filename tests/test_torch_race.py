@@ -44,12 +44,12 @@ def test_prefills_are_warmed_once(monkeypatch):
     """Every lane of every race would run its whole prompt untimed before it may start; or the first of a size be timed cold."""
     made = race()
     size = len(made.prompt.token_ids) - 1
-    assert size in made.prepared.warmed
+    assert size in made.prepared.kernels.warmed
     target = StaticTarget(made.prepared, made.length, (4,))
     sizes = []
     prefill = StaticTarget._prefill
     monkeypatch.setattr(StaticTarget, "_prefill", lambda target, ids: sizes.append(len(ids)) or prefill(target, ids))
-    made.prepared.warmed.discard(size)
+    made.prepared.kernels.warmed.discard(size)
     for _ in range(2):
         target.warm(made.prompt.token_ids[:-1])
     assert sizes == [size] and target.length == 0

@@ -119,7 +119,7 @@ def random_ids(num: int, vocab_size: int, seed: int = 0) -> list[int]:
 def lane(model: Prepared, drafter: Any, prompt: Sequence[int], widths: Sequence[int], params: SamplingParams, k: int = 0, length: int = LENGTH, target: Any = None, sample: Any = None) -> list[Event]:
     """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by faulty ones."""
     target = target or StaticTarget(model, length, widths)
-    rule = Coupled(sample or Sampler(params, model.vocab_size, model.device))
+    rule = Coupled(sample or Sampler(params, model.vocab_size, model.kernels))
     return list(decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, k, audit=True))
 
 

@@ -189,7 +189,7 @@ def main() -> None:
         import torch
 
         from engine import environment
-        from engine.kernels import choose
+        from engine.kernels.choose import choose
 
         a.json.parent.mkdir(parents=True, exist_ok=True)
         device = choose(torch.device("cpu")).about_device()

@@ -57,7 +57,7 @@ def _product(part: Part, num_in: int, num_out: int) -> dict[str, Any]:
     import torch
     from torch import nn
 
-    from engine.kernels import choose
+    from engine.kernels.choose import choose
     from engine.operators import _in_blocks, _split, same_bits
 
     some = (1, 8, 16) if part.small else WIDTHS

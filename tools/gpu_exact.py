@@ -151,7 +151,7 @@ def golden(loaded: Any, num: int) -> dict[str, bool]:
     found = {}
     for key, drafter_name in (("eagle3", EAGLE3), ("dflash", DFLASH), ("dflash_causal_in_block", f"{DFLASH}#causal")):
         params, k = SamplingParams(max_new_tokens=num + 1), known[key]["k"]
-        sampler = Sampler(params, loaded.prepared.vocab_size, loaded.prepared.device)
+        sampler = Sampler(params, loaded.prepared.vocab_size, loaded.prepared.kernels)
         ids = tuple(known["prompt_token_ids"])
         drafter = make(drafter_name, DrafterContext(loaded, params, k, 256, sampler, Prompt("", ids), None, silent))
         target = StaticTarget(loaded.prepared, 256, (k + 1,), drafter.hidden_layers)

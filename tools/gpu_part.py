@@ -77,7 +77,7 @@ class Part:
         import torch
 
         from engine import environment
-        from engine.kernels import choose
+        from engine.kernels.choose import choose
 
         name = "cuda" if torch.cuda.is_available() else "cpu"
         kernels = choose(torch.device(name), torch.bfloat16)

@@ -43,7 +43,7 @@ def pretended(function: str) -> Iterator[None]:
     from fake_cuda import fake_cuda, on_cuda
 
     from engine import loading, prepare
-    from engine.gpu import agree, tuning
+    from engine.gpu import tuning
 
     name, read = function.partition(":")[2], loading._model
 
@@ -56,7 +56,7 @@ def pretended(function: str) -> Iterator[None]:
         stack.enter_context(mock.patch.dict(os.environ, {"PHOTOFINISH_TRITON": "" if name in LAUNCHING | {"smoke"} else "0"}))
         if name in LAUNCHING:  # outputs that nothing has written agree with nothing
             stack.enter_context(mock.patch.object(prepare, "_check_faithful", lambda *unused, **more: None))
-            stack.enter_context(mock.patch.object(agree, "check_agreement", lambda *unused: None))
+            stack.enter_context(mock.patch.object(prepare, "check_agreement", lambda *unused: None))
         for constant in ("COLD_BYTES", "REPEATS"):
             stack.enter_context(mock.patch.object(tuning, constant, 2))
         stack.enter_context(fake_cuda(run_kernels=name == "smoke"))

@@ -45,7 +45,7 @@ def smoke(part: Part) -> None:
 def deep_in_the_cache(part: Part, name: str) -> None:
     """A whole model's kernels against torch's at about 1,000 and 4,000 columns and past a window: the engine's own
     check, which loading runs too."""
-    from engine.gpu.agree import agreement
+    from engine.agreement import agreement
 
     part.row("deep_in_the_cache", model=name, **agreement(part.model(name).prepared))
 
@@ -224,13 +224,14 @@ def _picks(device: Any) -> Iterator[tuple[str, Check]]:
     import torch
 
     from engine.gpu.pick import pick_rows
+    from engine.kernels.choose import choose
     from engine.sampling import Sampler
     from engine.spec import SamplingParams
 
     for temperature in (0.0, 0.8):
 
         def check(temperature: float = temperature) -> tuple[Any, Any]:
-            on_cpu = Sampler(SamplingParams(temperature=temperature, seed=5), 5000, torch.device("cpu"))
+            on_cpu = Sampler(SamplingParams(temperature=temperature, seed=5), 5000, choose(torch.device("cpu")))
             rows, keys = _random(torch.device("cpu"), 3, 5000, dtype=torch.float32), on_cpu.keys(9)[4:7].contiguous()
             found = pick_rows(rows.to(device), torch.arange(5000, dtype=torch.int32, device=device), keys.to(device), temperature)[0]
             return found[:, None], torch.tensor([[on_cpu(row, 4 + place)] for place, row in enumerate(rows)]).to(device)

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from engine import environment  # noqa: E402
 from engine.cache import cache_dir  # noqa: E402
-from engine.kernels import choose  # noqa: E402
+from engine.kernels.choose import choose  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
 from tests.pageserver import Server, served  # noqa: E402
 from tests.race_browser import ARGUMENTS, CHROMIUM  # noqa: E402

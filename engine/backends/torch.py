@@ -62,7 +62,7 @@ class TorchRace:
         self.prepared = loaded.prepared
         self._check_fits()
         self.end_ids = end_token_ids(loaded.model.config, loaded.model.generation_config, loaded.tokenizer)
-        self.sampler = Sampler(spec.params, self.prepared.vocab_size, self.prepared.device)
+        self.sampler = Sampler(spec.params, self.prepared.vocab_size, self.prepared.kernels)
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.pool = self.prepared.kernels.graph_pool()
         self.plan, self.classes, self.length = self._plan_widths()

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..errors import RaceError
 from ..kernels import Kernels
-from ..sampling import NOT_NUMBERS, Sampler
+from ..nucleus import NOT_NUMBERS
+from ..sampling import Sampler
 from ..spec import SamplingParams
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def sampler_for(context: DrafterContext, on_device: bool | None = None) -> Sampl
     """What a draft is picked with on the device. on_device: whether that is wanted (None: on CUDA alone).
 
     None where a draft is picked row by row: it is not wanted, its logits are asked for, or no Sampler picks."""
-    device = context.loaded.prepared.device
-    sample: Callable | None = context.sample or Sampler(SamplingParams(), context.loaded.prepared.vocab_size, device)
-    wanted = context.loaded.prepared.kernels.judges_on_device if on_device is None else on_device
+    prepared = context.loaded.prepared
+    sample: Callable | None = context.sample or Sampler(SamplingParams(), prepared.vocab_size, prepared.kernels)
+    wanted = prepared.kernels.judges_on_device if on_device is None else on_device
     return sample if wanted and isinstance(sample, Sampler) and not context.keep_logits else None

@@ -133,7 +133,7 @@ def _make(name: str, context: DrafterContext) -> DraftModelDrafter:
     model.warm(context.prompt.token_ids[:-1])
     if (sampler := sampler_for(context)) is not None:
         return DeviceDraftModelDrafter(model, sampler, target.prepared.vocab_size, context.k)
-    return DraftModelDrafter(model, context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.device), target.prepared.vocab_size, context.keep_logits)
+    return DraftModelDrafter(model, context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.kernels), target.prepared.vocab_size, context.keep_logits)
 
 
 KIND = Kind(name_of, _make)

@@ -81,7 +81,7 @@ class HeadDrafter(MarginDrafter):
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
-        sampler = context.sample or Sampler(SamplingParams(), self._vocab_size, self._device)
+        sampler = context.sample or Sampler(SamplingParams(), self._vocab_size, self._kernels)
         self._pick = sampler if head.target_ids is None else sampler.among(head.target_ids)
         self._host_picks = host_picks(context, head.target_ids)
 

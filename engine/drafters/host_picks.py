@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from ..errors import RaceError
-from ..sampling import NOT_NUMBERS, Sampler, units, words
+from ..noise import units, words
+from ..nucleus import NOT_NUMBERS
+from ..sampling import Sampler
 from ..spec import SamplingParams
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def host_picks(context: DrafterContext, target_ids: Tensor | None) -> HostPicks 
     """For rows of a head's logits, whose columns are `target_ids` of the vocabulary (None: all of it). None for top-k and top-p, off the host, and above
     MOST_COLUMNS columns."""
     prepared = context.loaded.prepared
-    sampler = context.sample or Sampler(SamplingParams(), 0, "cpu")
+    sampler = context.sample or Sampler(SamplingParams(), 0, prepared.kernels)
     num_columns = prepared.vocab_size if target_ids is None else len(target_ids)
     if not prepared.kernels.on_host or sampler.is_filtered or num_columns > MOST_COLUMNS:
         return None

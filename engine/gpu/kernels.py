@@ -13,7 +13,6 @@ from torch import Tensor
 from ..kernels import Attend
 from ..kernels.host_copies import HostRead, HostWrite
 from ..kernels.torch import MIB, TorchKernels, what_runs
-from ..progress import Progress
 from . import choice
 from .choice import MOST_ROWS
 from .graphs import FixedCall, GraphPool
@@ -68,17 +67,15 @@ class CudaKernels(TorchKernels):
 
             put_kernels(model)
 
-    def check(self, prepared: Any, progress: Progress) -> None:
-        if self.triton:
-            from .agree import check_agreement
-
-            progress("comparing the kernels with torch's", None)
-            check_agreement(prepared)
-
     def remove(self, model: Any) -> None:
         from .put import take_out_kernels
 
         take_out_kernels(model)
+
+    def removed(self, model: Any) -> AbstractContextManager[None]:
+        from .put import without_kernels
+
+        return without_kernels(model)
 
     def fallback(self, why: str) -> CudaKernels | None:
         """torch's own, in the same graphs."""

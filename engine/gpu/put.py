@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import nn
 
@@ -67,3 +69,20 @@ def _put_linears(model: nn.Module) -> None:
 def _children(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
     """Every module below `model`, its parent and its name there."""
     return [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+
+
+@contextmanager
+def without_kernels(model: nn.Module) -> Iterator[None]:
+    """The model on torch's kernels while entered, afterwards on the very modules that it had. Its `Prepared` is to be
+    `_plain` meanwhile."""
+    children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+    deltas = [module for module in model.modules() if isinstance(module, DeltaLayer) and module.mix_step is not None]
+    take_out_kernels(model)
+    try:
+        yield
+    finally:
+        for parent, name, child in children:
+            if isinstance(child, GpuDecoder | GpuLinear):
+                setattr(parent, name, child)
+        for delta in deltas:
+            delta.mix_step = mix_step

@@ -1,6 +1,6 @@
 """The one seam to hardware: everything that this engine asks of it.
 
-`choose` picks one implementation for a device and dtype. It is installed into a model and goes with it (`Prepared.kernels`). Device-neutral code
+`choose.choose` picks one implementation for a device and dtype. It is installed into a model and goes with it (`Prepared.kernels`). Device-neutral code
 knows this Protocol alone: it imports no kernel and never asks for a device's type.
 
     torch.py   torch's own operations: they run anywhere, and the others are compared with them
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ..progress import Progress
     from ..spec import SamplingParams
-    from ..target import Prepared
     from .host_copies import HostRead, HostWrite
 
 T = TypeVar("T")
@@ -65,12 +64,12 @@ class Kernels(Protocol):
         no linear can have them."""
         ...
 
-    def check(self, prepared: Prepared, progress: Progress) -> None:
-        """Compare installed kernels with torch's own deep in the cache. Raises UnsupportedModel where they differ by more than rounding."""
-        ...
-
     def remove(self, model: Any) -> None:
         """Undo `install`. Only where there is a `fallback`."""
+        ...
+
+    def removed(self, model: Any) -> AbstractContextManager[None]:
+        """The model without these kernels while entered, afterwards with the very modules that it had. Only where there is a `fallback`."""
         ...
 
     def fallback(self, why: str) -> Kernels | None:
@@ -227,14 +226,3 @@ class Kernels(Protocol):
     def reason_against_compiling(self) -> str:
         """Why torch.compile cannot make code for this device here; "" where it can."""
         ...
-
-
-def choose(device: torch.device, dtype: torch.dtype | None = None) -> Kernels:
-    """The fastest kernels that run on that device, for a model of that dtype (None: for what does not depend on a model)."""
-    from ..gpu.kernels import CudaKernels
-    from ..native.kernels import CpuKernels
-    from .torch import TorchKernels
-
-    if device.type == "cuda" or CudaKernels.are_interpreted(device, dtype):
-        return CudaKernels(device, dtype)
-    return CpuKernels(device) if device.type == "cpu" else TorchKernels(device)

@@ -7,17 +7,17 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ..heads.fused import Eagle3Rows
 from ..progress import Progress
 from ..spec import SamplingParams
 from . import Attend, Chooser, Forward, Kernels, Picks
+from .eagle3_rows import Eagle3Rows
 from .host_copies import HostRead, HostWrite
 
 T = TypeVar("T")
@@ -57,9 +57,10 @@ class TorchKernels(Kernels):
     def install(self, model: Any, int8: bool) -> None:
         assert not int8
 
-    def check(self, prepared: Any, progress: Progress) -> None: ...
-
     def remove(self, model: Any) -> None: ...
+
+    def removed(self, model: Any) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def fallback(self, why: str) -> Kernels | None:
         return None

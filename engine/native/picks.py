@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import RaceError
+from ..noise import splitmix64
 from ..nucleus import NOT_NUMBERS
-from ..sampling import splitmix64
 from ..spec import SamplingParams
 from .build import library
 

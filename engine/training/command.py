@@ -32,7 +32,7 @@ def train(options: Namespace) -> int:
         progress("starting torch", None)
         import torch
 
-        from ..kernels import choose
+        from ..kernels.choose import choose
         from ..loading import DEFAULT_TARGET, load
         from .features import Features, extract
         from .heads import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head

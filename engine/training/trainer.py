@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import rope_table
-from ..kernels import choose
+from ..kernels.choose import choose
 from .features import Batch, Features
 from .heads import Design, Head
 from .losses import dflash_loss, eagle3_loss, mean_length

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, StaticCache
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from ..kernels import choose
+from ..kernels.choose import choose
 from ..progress import Progress
 from .windows import MIN_TOKENS
 

@@ -12,28 +12,23 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..attention import StepState, additive_masks, caches, windows_of
-from ..buffers import Buffers
-from ..errors import UnsupportedModel, UsageError
-from ..fused_decoder import FusedDecoder
-from ..linear_attention import WINDOW, DeltaLayer, Places
-from .choice import MOST_ROWS
-from .decoder import GpuDecoder
-from .delta import mix_step
-from .linear import GpuLinear
-from .put import take_out_kernels
+from .attention import StepState, additive_masks, caches, windows_of
+from .buffers import Buffers
+from .errors import UnsupportedModel, UsageError
+from .fused_decoder import FusedDecoder
+from .linear_attention import WINDOW, DeltaLayer, Places
 
 if TYPE_CHECKING:
-    from ..target import Prepared
+    from .target import Prepared
 
+MOST_ROWS = 16
+"""No more than any kernels take."""
 DEPTHS = (1017, 4089)
 """Columns before the step. 16 rows from there on cross the end of a split, which is a multiple of 64."""
 WIDTHS = (1, 8, MOST_ROWS)
@@ -114,7 +109,7 @@ class _Sequence:
         buffers = Buffers(prepared, kv, torch.zeros_like(columns[:1]), columns, layers, num_states)
         num_tokens = min(prepared.vocab_size, len(model.get_input_embeddings().weight))
         ids = (torch.arange(MOST_ROWS, device=device) * 7919 % num_tokens)[None]
-        with without_kernels(model):
+        with prepared.kernels.removed(model):
             replace(buffers, prepared=_plain(prepared)).forward(ids, True)
             fused = model.get_decoder()
         attending = [layer for layer, window in windows_of(model).items() if window != WINDOW]
@@ -192,7 +187,7 @@ def _depths(prepared: Prepared) -> list[int]:
 def _compared(sequence: _Sequence, depth: int) -> list[dict[str, Any]]:
     sequence.fill(depth)
     ours = [sequence.rows(width, True) for width in WIDTHS]  # in this order there is still garbage behind a step
-    with without_kernels(sequence.prepared.model):
+    with sequence.prepared.kernels.removed(sequence.prepared.model):
         theirs = sequence.rows(MOST_ROWS, False)
         right = theirs if sequence.fused is None else sequence.judged(sequence.fused)
     eps = None if sequence.fused is None else torch.finfo(sequence.prepared.dtype).eps
@@ -224,20 +219,3 @@ def _errors(ours: Tensor, theirs: Tensor, right: Tensor, eps: float | None) -> d
 
 def _finite(value: Tensor) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-@contextmanager
-def without_kernels(model: nn.Module) -> Iterator[None]:
-    """The model on torch's kernels while entered, afterwards on the very modules that it had. Its `Prepared` is to be
-    `_plain` meanwhile."""
-    children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
-    deltas = [module for module in model.modules() if isinstance(module, DeltaLayer) and module.mix_step is not None]
-    take_out_kernels(model)
-    try:
-        yield
-    finally:
-        for parent, name, child in children:
-            if isinstance(child, GpuDecoder | GpuLinear):
-                setattr(parent, name, child)
-        for delta in deltas:
-            delta.mix_step = mix_step
