@@ -26,18 +26,18 @@ class TorchBackend:
     def prepare(self, order: Order, progress: Progress) -> Race:
         """The race that was ordered, ready to run. Raises UsageError and RaceError."""
         loaded = self.loader.get(order.pair.target, progress)
-        from engine.backends.torch import TorchRace
+        from engine.session import TorchRace
 
         return TorchRace(loaded, order.spec, encode_prompt(loaded.tokenizer, order.prompt, order.chat), progress)
 
     def _load(self, target: str, progress: Progress) -> Any:
         progress("starting torch", None)
-        from engine.loading import give_back_memory, load
+        from engine.models.loading import give_back_memory, load
 
         give_back_memory(self._device)  # that of the model before, which the loader has let go
         loaded = load(target, dtype=self._dtype, device=self._device, progress=progress)
         progress(f"preparing {target} for steps of fixed width", None)
-        from engine.threads import leave_a_core, settle
+        from engine.exactness.threads import leave_a_core, settle
 
         if self._watched_here and loaded.model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
             leave_a_core()

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.drafters import check as check_drafter
 from engine.drafters.synthetic import parts_of
 from engine.errors import UsageError, choices
-from engine.sources import DEFAULT_TARGET
+from engine.models.sources import DEFAULT_TARGET
 
 from .machine import Machine
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.events import LaneEvent, Step, steps
+from engine.measure.roofline import roofline
 from engine.metrics import lane_metrics, percentile
-from engine.roofline import roofline
 
 BLUE, ORANGE, GREEN, INK = "#0072B2", "#E69F00", "#009E73", "#808691"
 GRID = "rgba(128,134,145,0.25)"

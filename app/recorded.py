@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.recording import events_of, read
+from engine.recordings.recording import events_of, read
 
 from .catalogue import ASSETS
 from .view import RECORDED, RaceView

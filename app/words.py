@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.default_model import NAME, NOTICE
-from engine.random_targets import PREFIX
+from engine.models.default_model import NAME, NOTICE
+from engine.models.random_targets import PREFIX
 
 from .catalogue import Offer, Pair, Preset
 from .cost import Cost, amount, saving

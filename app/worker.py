@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from engine.errors import PhotofinishError
 from engine.events import LaneEvent
 from engine.progress import Progress
-from engine.recording import build
+from engine.recordings.recording import build
 
 from .view import Ended, News, Prepared, Preparing, finished_text, sentence
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Race(Protocol):
-    """What a backend makes: see `engine.backends.torch.TorchRace`."""
+    """What a backend makes: see `engine.session.TorchRace`."""
 
     def header(self) -> dict[str, Any]: ...
     def events(self) -> Iterator[LaneEvent]: ...

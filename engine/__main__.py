@@ -2,7 +2,7 @@
 
 import os
 
-from .cli import INTERRUPTED, main
+from .cli.main import INTERRUPTED, main
 
 if __name__ == "__main__":
     status = main()

@@ -14,7 +14,7 @@ MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
-RULES = {"coupled": "engine.accept:coupled", "rejection": "engine.accept:rejection"}
+RULES = {"coupled": "engine.choice.accept:coupled", "rejection": "engine.choice.accept:rejection"}
 """Acceptance rules: name -> "module:attribute"."""
 
 

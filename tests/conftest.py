@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe with few rows an operator: for tests in which what it looks for is everywhere."""
-    from engine import operators
+    from engine.exactness import operators
 
     monkeypatch.setattr(operators, "LINEAR_ROWS", (16, 64))
     monkeypatch.setattr(operators, "ATTENTION_ROUNDS", (1, 2))

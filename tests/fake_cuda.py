@@ -267,7 +267,7 @@ def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
     """The device, while entered. run_kernels: Triton's kernels are run by its interpreter; else a launch writes nothing, and buffers made for it are zeros."""
     from triton.runtime import interpreter
 
-    from engine.gpu import choice
+    from engine.kernels.cuda import available as choice
 
     device = Device(run_kernels)
     launch = interpreter.GridExecutor.__call__

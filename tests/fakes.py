@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from engine.accept import Coupled
+from engine.choice.accept import Coupled
 from engine.decode import decode
 from engine.events import Event, Step
 from engine.interfaces import Choice, Draft, Drafter

@@ -1,4 +1,4 @@
-"""Import this before anything of engine.gpu: its kernels then run on CPU tensors, by Triton's interpreter, unless TRITON_INTERPRET says otherwise (as it must where
+"""Import this before anything of engine.kernels.cuda: its kernels then run on CPU tensors, by Triton's interpreter, unless TRITON_INTERPRET says otherwise (as it must where
 tests marked `gpu` are to run)."""
 
 import os
@@ -12,8 +12,8 @@ import torch
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from engine import agreement as agree
-from engine.gpu.kernels import CudaKernels
+from engine.kernels.cuda.kernels import CudaKernels
+from engine.target import agreement as agree
 
 if not knobs.runtime.interpret:
     pytest.skip("Triton's kernels are not interpreted", allow_module_level=True)

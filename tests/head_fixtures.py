@@ -16,13 +16,13 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from engine import drafters
+from engine.choice.sampler import Sampler
 from engine.drafters import DrafterContext
 from engine.events import Prompt, Step
-from engine.loading import LoadedModel, ModelInfo, load
+from engine.models.loading import LoadedModel, ModelInfo, load
 from engine.progress import silent
-from engine.sampling import Sampler
 from engine.spec import SamplingParams
-from engine.target import StaticTarget
+from engine.target.target import StaticTarget
 
 FIXTURES = TRAINED.parent.parent
 FORMATS = FIXTURES / "formats"

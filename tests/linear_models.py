@@ -13,8 +13,9 @@ from tiny import BASE, DTYPES, LENGTH, build, random_ids
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.prepare import prepare
-from engine.target import PREFILL_CHUNK, Prepared, StaticTarget
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import PREFILL_CHUNK, StaticTarget
 
 WIDTHS = (1, 2, 4, 8)
 VOCAB = 2048

@@ -30,11 +30,11 @@ from transformers import (
 )
 
 from engine.cache import cache_dir
-from engine.native import attention, decoder, linear
-from engine.native import build as build_module
-from engine.operators import same_bits
-from engine.prepare import prepare
-from engine.target import Prepared
+from engine.exactness.operators import same_bits
+from engine.kernels.cpu import attention, decoder, linear
+from engine.kernels.cpu import build as build_module
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
 
 needs_byte_kernels = pytest.mark.skipif(not build_module.has("photofinish_pack_bytes"), reason="there are no compiled kernels for weights of 8 bits here")
 needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there are no compiled kernels here")

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from engine.native.build import has_kernels, library
+from engine.kernels.cpu.build import has_kernels, library
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "tests/fixtures/trained/target"

@@ -13,7 +13,7 @@ from app.race_view import frame_json
 from engine.events import Event, Started, Step
 from engine.metrics import lane_metrics, race_speedup
 from engine.race import race
-from engine.recording import events_of
+from engine.recordings.recording import events_of
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.races import finished, recording
 

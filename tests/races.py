@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps
+from engine.exactness.verdict import compare
 from engine.race import race
-from engine.recording import build
+from engine.recordings.recording import build
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.verdict import compare
 
 PIECES = ("The", " cat", "\n", "", " [bold]x[/]", "\x1b[31m", "\u202e", "é", " 猫", "\t", "👩\u200d💻", "{{${", "]", "\r")
 seconds = st.floats(1e-4, 0.5)

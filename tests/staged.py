@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from engine.events import LaneEvent
-from engine.recording import events_of
+from engine.recordings.recording import events_of
 
 
 class StagedRace:

@@ -14,7 +14,7 @@ from pageserver import LONG, ORDER, ROOT, Refused, Server, Watched, served
 
 from app.turns import PER_ADDRESS
 from engine.events import from_json
-from engine.recording import loads
+from engine.recordings.recording import loads
 
 
 @pytest.fixture(scope="module")

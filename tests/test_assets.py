@@ -18,7 +18,7 @@ from app.stream import first_frame
 from app.words import safe
 from engine.drafters import DRAFTERS
 from engine.errors import UsageError
-from engine.recording import read, write
+from engine.recordings.recording import read, write
 from engine.spec import LaneSpec
 
 ROOT = Path(__file__).resolve().parent.parent

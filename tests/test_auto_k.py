@@ -17,7 +17,6 @@ from test_drafters import ARGUMENTS, PROMPTS, context, text_of, trained
 from tiny import LENGTH, TRAINED, lane
 
 from engine import drafters
-from engine.backends.torch import TorchRace
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
@@ -26,12 +25,13 @@ from engine.drafters.rates import DraftTime
 from engine.drafters.synthetic import SyntheticDrafter
 from engine.errors import UsageError
 from engine.events import Step
+from engine.exactness.widths import WidthClasses, candidates, plan
 from engine.interfaces import Draft, Drafter
-from engine.recording import build, check, read
+from engine.recordings.recording import build, check, read
+from engine.session import TorchRace
 from engine.spec import MAX_AUTO_K, LaneSpec, RaceSpec, SamplingParams, standard_lanes
-from engine.target import StaticTarget
+from engine.target.target import StaticTarget
 from engine.text import encode_prompt
-from engine.widths import WidthClasses, candidates, plan
 
 RACES = sorted((Path(__file__).parent.parent / "assets" / "races").glob("*.json"))
 STEP_S = {1: 0.025, 2: 0.02625, 4: 0.0275, 8: 0.03125, 16: 0.03625}

@@ -13,9 +13,9 @@ from test_auto_k import COSTS, decode_s, text
 from test_drafters import PROMPTS, trained
 from tiny import TRAINED
 
-from engine.backends.torch import TorchRace
 from engine.drafters.auto import AutoDrafter
 from engine.interfaces import Draft, MarginDrafter
+from engine.session import TorchRace
 from engine.spec import MAX_AUTO_K, RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 

@@ -19,14 +19,14 @@ from torch import nn
 from transformers import Gemma3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from app.charts import charts
-from engine.bandwidth import SECONDS, bandwidth_share, kv_bytes, measured_bandwidth, step_bytes, weight_bytes
+from engine.cli.report import print_report
 from engine.events import LaneEvent, Step
-from engine.prepare import prepare
-from engine.recording import build as build_recording
-from engine.recording import events_of
-from engine.recording_check import check
-from engine.roofline import roofline
-from engine.terminal_report import print_report
+from engine.measure.bandwidth import SECONDS, bandwidth_share, kv_bytes, measured_bandwidth, step_bytes, weight_bytes
+from engine.measure.roofline import roofline
+from engine.recordings.check import check
+from engine.recordings.recording import build as build_recording
+from engine.recordings.recording import events_of
+from engine.target.prepare import prepare
 
 CPU = torch.device("cpu")
 
@@ -167,8 +167,8 @@ def test_the_report_and_the_page_say_it():
 
 def test_a_race_records_its_roofline():
     """A recording could not be judged by it later, nor shown with it."""
-    from engine.backends.torch import TorchRace
-    from engine.loading import load
+    from engine.models.loading import load
+    from engine.session import TorchRace
     from engine.spec import LaneSpec, RaceSpec, SamplingParams
     from engine.text import encode_prompt
 

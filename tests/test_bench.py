@@ -18,18 +18,18 @@ from rich.console import Console
 from test_drafters import PROMPTS, trained
 from tiny import fresh
 
-from engine import cli
-from engine.backends.torch import TorchRace
 from engine.bench import command
 from engine.bench.lanes import CURVE, Sample, hold, host_gap, lane_specs, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
 from engine.bench.prompts import KINDS, BenchPrompt, prompts
 from engine.bench.stock import ready_with_stock
 from engine.bench.table import against_peers, print_report, rows
+from engine.cli import main as cli
 from engine.drafters.ngram import NgramDrafter
 from engine.interfaces import Acceptance
-from engine.loading import load
+from engine.models.loading import load
 from engine.progress import silent
+from engine.session import TorchRace
 from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
 

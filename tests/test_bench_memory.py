@@ -12,10 +12,10 @@ import torch
 from fake_cuda import CudaTensor, fake_cuda, on_cuda
 from tiny import TRAINED
 
-from engine import loading
 from engine.bench import command
 from engine.bench.stock import ready_with_stock
-from engine.loading import LoadedModel, ModelInfo
+from engine.models import loading
+from engine.models.loading import LoadedModel, ModelInfo
 from engine.progress import silent
 from engine.spec import SamplingParams
 

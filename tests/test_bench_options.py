@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from test_drafters import trained
 
-from engine import cli
 from engine.bench import command
 from engine.bench.prompts import CHAT, FILE, HUMANEVAL, KINDS, BenchPrompt, check_kinds, prompts
+from engine.cli import main as cli
 from engine.errors import UsageError
 from engine.spec import SamplingParams
 from engine.text import encode_prompt

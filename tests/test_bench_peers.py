@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 import torch
-from tiny import fresh, random_ids, stock
+from tiny import TORCH, fresh, random_ids, stock
 from transformers import AutoModelForCausalLM
 
-from engine.bench.peers import ASSISTED, COMPILED, EAGER, NAMES, PROMPT_LOOKUP, WIDTHS, Generated, Peers, compiler_missing
+from engine.bench.peers import ASSISTED, COMPILED, EAGER, NAMES, PROMPT_LOOKUP, WIDTHS, Generated, Peers
 from engine.errors import RaceError
 from engine.spec import SamplingParams
 
@@ -56,7 +56,7 @@ def test_a_peer_writes_the_stock_models_own_tokens(name, way):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(compiler_missing(torch.device("cpu"))), reason="no C++ compiler")
+@pytest.mark.skipif(bool(TORCH.reason_against_compiling()), reason="no C++ compiler")
 def test_the_compiled_peer_writes_them_too():
     """Compiled with a static cache it would leave out what the model does beyond its window, or be timed while it compiles."""
     compiled = Peers(fresh("qwen3"), SamplingParams(), (COMPILED,))
@@ -139,7 +139,7 @@ def test_without_a_compiler_it_is_said(monkeypatch):
     from torch._inductor import config
 
     monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
-    assert "no C++ compiler" in compiler_missing(torch.device("cpu"))
+    assert "no C++ compiler" in TORCH.reason_against_compiling()
 
 
 @pytest.mark.parametrize("name", ("trained", "gemma3"))

@@ -13,7 +13,7 @@ from test_browser import CHROMIUM, RACE_MS, _open, _race, _set, browser  # noqa:
 
 from app.recorded import FIRST, RACES
 from engine.cache import cache_dir
-from engine.recording import loads, read
+from engine.recordings.recording import loads, read
 from tests.race_pages import TOKENS, expected
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")]

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine import cli
-from engine import recording as recordings
-from engine.arguments import Command, Parser, option
-from engine.commands import LOAD, RACE, REPLAY, read_prompt
+from engine.cli import main as cli
+from engine.cli.arguments import Command, Parser, option
+from engine.cli.commands import LOAD, RACE, REPLAY, read_prompt
+from engine.cli.verify import VERIFY
 from engine.errors import RaceError, UsageError
-from engine.verify import VERIFY
+from engine.recordings import recording as recordings
 from tests import races
 
 ROOT = Path(__file__).parent.parent
@@ -89,7 +89,7 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
         (["race", "--prompt", "a", "--k", "1\n2\x1b[31m"], "not '1\\n2\\x1b[31m'"),
         ("verify", "the following arguments are required: FILE"),
         ("verify missing.json --json", "cannot read the recording 'missing.json'"),
-        ("verify engine/cli.py", "not JSON"),
+        ("verify engine/cli/main.py", "not JSON"),
         ("replay missing.json", "cannot read the recording 'missing.json'"),
         ("replay x --speed -1", "--speed: must be a number from 0.001 to 1000000, or 0 for as fast as possible, not '-1'"),
         ("replay x --speed nan", "not 'nan'"),

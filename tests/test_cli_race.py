@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from engine import cli, drafters
-from engine import recording as recordings
-from engine.commands import check_outcome
+from engine import drafters
+from engine.cli import main as cli
+from engine.cli.commands import check_outcome
+from engine.cli.terminal import Screen
 from engine.errors import RaceError
 from engine.interfaces import Draft, Drafter
-from engine.terminal import Screen
+from engine.recordings import recording as recordings
 from tests import races
 
 ROOT = Path(__file__).parent.parent

@@ -10,7 +10,7 @@ from app.cost import MAX_DOLLARS, Cost, check_dollars, costs, saving
 from app.words import cost_line
 from engine.errors import UsageError
 from engine.metrics import cost_per_million, lane_metrics, ratio
-from engine.recording import events_of
+from engine.recordings.recording import events_of
 from tests.races import recordings
 
 dollars = st.none() | st.floats(0.001, 1000)

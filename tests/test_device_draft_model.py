@@ -20,16 +20,17 @@ from tapes import record_fixed_calls
 from test_drafters import DRAFT
 from tiny import PACKED, random_ids
 
+from engine.choice.sampler import Sampler
 from engine.drafters import draft_model
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_picks import sampler_for
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
 from engine.errors import RaceError
-from engine.gpu.choice import SWITCH
-from engine.prepare import prepare
-from engine.sampling import Sampler
+from engine.kernels.cuda.available import SWITCH
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 K = 7
 LENGTH = 256

@@ -16,12 +16,12 @@ from tapes import record_fixed_calls
 from test_target import Watch
 from tiny import PACKED
 
+from engine.choice.sampler import Sampler
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter, dflash_drafter, eagle3_drafter
 from engine.errors import RaceError
 from engine.heads.loading import load_head
 from engine.heads.names import parse_name
 from engine.progress import silent
-from engine.sampling import Sampler
 
 K = 5
 MAKERS = {"eagle3": (eagle3_drafter, DeviceEagle3Drafter), "dflash": (dflash_drafter, DeviceDFlashDrafter)}

@@ -18,19 +18,20 @@ from test_drafters import PROMPTS, text_of, trained
 from test_target import Watch, bits
 from tiny import DTYPES, LENGTH, NAMES, PACKED, TORCH, prepared, random_ids
 
-from engine.accept import Coupled, Rejection
-from engine.backends import torch as backend
-from engine.backends.torch import TorchRace
-from engine.buffers import Buffers
+from engine import session as backend
+from engine.choice.accept import Coupled, Rejection
+from engine.choice.noise import gumbel, gumbel_rows, keys_of
+from engine.choice.sampler import Sampler
 from engine.decode import decode
-from engine.device_step import DeviceStep, StepInput
 from engine.errors import RaceError
 from engine.events import Failed, Step
 from engine.interfaces import Draft
-from engine.noise import gumbel, gumbel_rows, keys_of
-from engine.sampling import Sampler
+from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
-from engine.target import Prepared, StaticTarget
+from engine.target.forward import Buffers
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
+from engine.target.whole_step import DeviceStep, StepInput
 from engine.text import encode_prompt
 
 CPU = torch.device("cpu")

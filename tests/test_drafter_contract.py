@@ -15,6 +15,7 @@ from head_fixtures import HEADS, context, trained_target
 from tiny import PACKED
 from torch import Tensor
 
+from engine.choice.sampler import Sampler
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.blend import Blend
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter
@@ -27,11 +28,10 @@ from engine.drafters.synthetic import SyntheticDrafter
 from engine.heads.loading import load_head
 from engine.heads.names import parse_name
 from engine.interfaces import Draft, Drafter
+from engine.kernels.cpu.dflash import reason_against_block
+from engine.kernels.cpu.eagle3 import reason_against_head
 from engine.kernels.torch import TorchKernels
-from engine.native.dflash import reason_against_block
-from engine.native.eagle3 import reason_against_head
 from engine.progress import silent
-from engine.sampling import Sampler
 
 K = 5
 PROMPT = [7, 8, 9]

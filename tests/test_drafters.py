@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from tiny import LENGTH, PACKED, TRAINED, lane
 
 from engine import drafters
+from engine.choice.sampler import Sampler
 from engine.drafters import DRAFTERS, DrafterContext
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.none import NoDrafter
 from engine.errors import UsageError
 from engine.events import Prompt, Step
-from engine.loading import LoadedModel, load
+from engine.models.loading import LoadedModel, load
 from engine.progress import silent
-from engine.sampling import Sampler
 from engine.spec import SamplingParams
-from engine.target import StaticTarget
+from engine.target.target import StaticTarget
 
 DRAFT = TRAINED.parent / "draft"
 ARGUMENTS = {"none": "", "ngram": ":2", "draft_model": f":{DRAFT}", "synthetic": ":0.7", "hybrid": f":ngram:2+draft_model:{DRAFT}"} | {n: f":{TRAINED.parent / n}" for n in ("eagle3", "dflash")}

@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from tiny import LENGTH, threads
 
 from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
-from engine.target import StaticTarget
+from engine.target.target import StaticTarget
 
 K = 5
 IDS = st.integers(0, VOCAB - 1)

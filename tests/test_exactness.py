@@ -15,13 +15,13 @@ from tiny import CONFIGS, DTYPES, LENGTH, build, fresh, lane, prepared, random_i
 from torch import Tensor, nn
 
 from engine.events import Finished
-from engine.exactness import probe
-from engine.native.linear import NativeLinear
-from engine.native.packing import PackedLinear
-from engine.prepare import prepare
+from engine.exactness.probe import probe
+from engine.exactness.widths import WidthClasses
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cpu.packing import PackedLinear
 from engine.spec import SamplingParams
-from engine.target import Prepared
-from engine.widths import WidthClasses
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
 
 WIDTHS = (1, 2, 4, 8)
 Configuration = tuple[str, torch.dtype, bool]

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import LENGTH, PACKED, prepared, threads
 
-from engine import exactness
 from engine.cache import ENVIRONMENT_VARIABLE, cache_dir
-from engine.exactness import explain, fingerprint, probe, probe_cached
-from engine.sampling import Sampler
+from engine.choice.sampler import Sampler
+from engine.exactness import probe as exactness
+from engine.exactness.probe import explain, fingerprint, probe, probe_cached
+from engine.exactness.widths import WidthClasses
 from engine.spec import SamplingParams
-from engine.widths import WidthClasses
 
 probed_llama = cache(lambda length, widths: probe(prepared("llama"), length, widths))
 

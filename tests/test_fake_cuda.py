@@ -22,27 +22,29 @@ from fakes import Empty, Ends, Oracle, Random, tokens_of
 from head_fixtures import FIXTURES, HEADS
 from tiny import LENGTH, TRAINED, random_ids
 
-from engine import bandwidth, exactness
-from engine.accept import Coupled
-from engine.backends import torch as backend
-from engine.backends.torch import TorchRace
+from engine import session as backend
 from engine.cache import ENVIRONMENT_VARIABLE
+from engine.choice.accept import Coupled
+from engine.choice.sampler import Sampler
 from engine.decode import decode
 from engine.drafters import DrafterContext, make
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter
 from engine.errors import RaceError
 from engine.events import Failed, Prompt, Step
-from engine.gpu.choice import SWITCH, kernels_for, reason_against
-from engine.gpu.graphs import FixedCall, GraphPool
+from engine.exactness import probe as exactness
 from engine.interfaces import MarginDrafter
 from engine.kernels.choose import choose
-from engine.loading import LoadedModel, load
-from engine.prepare import prepare
+from engine.kernels.cuda.available import SWITCH, kernels_for, reason_against
+from engine.kernels.cuda.graphs import FixedCall, GraphPool
+from engine.measure import bandwidth
+from engine.models.loading import LoadedModel, load
 from engine.progress import silent
-from engine.sampling import Sampler
+from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
-from engine.target import Prepared, StaticTarget
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 WIDTHS = (1, 4)
 STEPS = [("llama", torch.bfloat16), ("gemma3", torch.float16), ("qwen3", torch.bfloat16), ("qwen3_5", torch.bfloat16)]
@@ -161,7 +163,7 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
 @pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
-    from engine import prepare as module
+    from engine.target import prepare as module
 
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
     monkeypatch.setattr(module, "check_agreement", lambda unused: None)

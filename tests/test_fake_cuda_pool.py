@@ -13,15 +13,15 @@ from head_fixtures import HEADS
 from test_fake_cuda import LANES, PROMPT, trained
 from tiny import TRAINED
 
-from engine import exactness
-from engine.backends import torch as backend
-from engine.backends.torch import TorchRace
+from engine import session as backend
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.drafters.auto import AutoDrafter
 from engine.events import Failed, Prompt, Step
-from engine.gpu.choice import SWITCH
-from engine.gpu.graphs import FixedCall, GraphPool
-from engine.loading import LoadedModel
+from engine.exactness import probe as exactness
+from engine.kernels.cuda.available import SWITCH
+from engine.kernels.cuda.graphs import FixedCall, GraphPool
+from engine.models.loading import LoadedModel
+from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
 
 EXACT = {"plain": LaneSpec("plain", width="fastest"), "baseline": LaneSpec("baseline")}

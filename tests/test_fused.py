@@ -16,10 +16,10 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 from engine.errors import UnsupportedModel
-from engine.fused import FusedMLP, FusedNorm, fuse_layers, fused_mlp, fused_norm
-from engine.fused_decoder import FusedDecoder
-from engine.prepare import prepare
-from engine.target import StaticTarget
+from engine.model.decoder import FusedDecoder
+from engine.model.layers import FusedMLP, FusedNorm, fuse_layers, fused_mlp, fused_norm
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
 
 
 class Counted(TorchDispatchMode):

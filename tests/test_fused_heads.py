@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tiny import PACKED
 from torch import Tensor
 
+from engine.choice.sampler import Sampler
 from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
 from engine.drafters.host_picks import MOST_COLUMNS, HostPicks, host_picks
 from engine.errors import RaceError
 from engine.heads import eagle3
 from engine.heads.formats import read_spec
-from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 K = 5

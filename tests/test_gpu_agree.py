@@ -7,19 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import gpu_kernels  # noqa: F401  first: it switches the interpreter on
+from gpu_kernels import TRITON  # isort: skip  (first: it switches the interpreter on)
 import pytest
 import torch
 from test_gpu_decoder import config_of, prepared
-from tiny import build, random_ids
+from tiny import TORCH, build, random_ids
 
-from engine import agreement as agree
-from engine import attention, decoder, fused_decoder
 from engine.errors import UnsupportedModel, UsageError
-from engine.gpu.choice import MOST_ROWS
-from engine.operators import same_bits
-from engine.prepare import FAITHFUL_TOKENS, _check_faithful, prepare
-from engine.target import Prepared, StaticTarget
+from engine.exactness.operators import same_bits
+from engine.kernels.cuda import attention, decoder
+from engine.kernels.cuda.available import MOST_ROWS
+from engine.kernels.cuda.decoder import GpuDecoder
+from engine.kernels.cuda.linear import GpuLinear
+from engine.model import decoder as fused_decoder
+from engine.target import agreement as agree
+from engine.target.prepare import FAITHFUL_TOKENS, _check_faithful, prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 pytestmark = pytest.mark.slow
 DEPTH = 300
@@ -103,15 +107,15 @@ def test_a_fault_that_shows_only_deep_down_is_found(fault: str, deep: None, monk
 def test_kernels_that_are_wrong_deep_in_the_cache_are_not_used(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The load would go on with them."""
     monkeypatch.setattr(attention, "_combine", LosesSplits())
-    made = prepare(build(*config_of("qwen3"), torch.bfloat16), packed=False, kernels=True)
-    assert not made.kernels and type(made.model.get_decoder()).__name__ == "FusedDecoder"
+    made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
+    assert not made.kernels.triton and type(made.model.get_decoder()).__name__ == "FusedDecoder"
 
 
 def test_transformers_own_decoder_is_compared_with_torchs_kernels(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its attention and linears are kernels too, and nobody would look at them deep in the cache."""
     monkeypatch.setattr(fused_decoder, "DECODERS", set())
-    made = prepare(build(*config_of("qwen3"), torch.bfloat16), packed=False, kernels=True)
-    assert made.kernels and type(made.model.get_decoder()).__name__ == "Qwen3Model"
+    made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
+    assert made.kernels.triton and type(made.model.get_decoder()).__name__ == "Qwen3Model"
     found = agree.agreement(made)
     assert found["judge"] == "torch" and found["agrees"] and found["steps"][0]["torch_mean_error"] is None
     monkeypatch.setattr(attention, "_combine", LosesSplits())
@@ -146,9 +150,9 @@ def test_without_kernels_is_torch_and_they_come_back() -> None:
     made, ids = prepared("gemma3"), random_ids(4, 320)
     target = StaticTarget(made, 256, (4,))
     before = target.forward(torch.tensor([ids]), {})[0]
-    with agree.without_kernels(made.model):
-        assert not any(isinstance(module, agree.GpuDecoder | agree.GpuLinear) for module in made.model.modules())
-        by_torch = StaticTarget(replace(made, kernels=False), 256, (4,)).forward(torch.tensor([ids]), {})[0]
+    with made.kernels.removed(made.model):
+        assert not any(isinstance(module, GpuDecoder | GpuLinear) for module in made.model.modules())
+        by_torch = StaticTarget(replace(made, kernels=TORCH), 256, (4,)).forward(torch.tensor([ids]), {})[0]
     assert same_bits(before, target.forward(torch.tensor([ids]), {})[0]) and not same_bits(before, by_torch)
 
 

@@ -10,11 +10,11 @@ from linear_models import fresh as hybrid
 from tiny import CONFIGS, build
 from torch import Tensor
 
-from engine.attention import StepState
-from engine.fused import GatedAttention, fused_attention
-from engine.gpu import attention
-from engine.gpu.attention import attend, attend_rows, num_arrivals, splits_of
-from engine.gpu.place import place
+from engine.kernels.cuda import attention
+from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals, splits_of
+from engine.kernels.cuda.qkv_rope_cache import place
+from engine.model.attention import StepState
+from engine.model.layers import GatedAttention, fused_attention
 
 SHAPES = (  # heads, kv heads, dim, columns, first position, rows, window
     (4, 1, 64, 300, 250, 5, None, torch.bfloat16),

@@ -28,9 +28,9 @@ def compiled() -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
     from triton.runtime.driver import driver
 
-    from engine.gpu.linear import GpuLinear
-    from engine.gpu.tiles import candidates
-    from engine.gpu.tuning import NoDevice, compile_all
+    from engine.kernels.cuda.linear import GpuLinear
+    from engine.kernels.cuda.tiles import candidates
+    from engine.kernels.cuda.tuning import NoDevice, compile_all
 
     driver.set_active(NoDevice(GPUTarget("cuda", 90, 32)))
     linears = [GpuLinear(nn.Linear(k, n, bias, dtype=torch.bfloat16), act) for n, k, act, bias in SHAPES]

@@ -32,9 +32,9 @@ def compiled() -> dict[str, dict[str, Any]]:
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
 
-    from engine.gpu.attention import attend, attend_rows, num_arrivals
-    from engine.gpu.place import place
-    from engine.gpu.rows import add_normed, normed
+    from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals
+    from engine.kernels.cuda.qkv_rope_cache import place
+    from engine.kernels.cuda.rmsnorm import add_normed, normed
 
     made: list[tuple[str, Any]] = []
     run = JITFunction.run

@@ -27,7 +27,7 @@ def compiled(kernel: Any, pointers: dict[str, str], scalars: dict[str, str], con
     from triton.backends.nvidia.compiler import get_ptxas
     from triton.compiler import ASTSource
 
-    from engine.gpu import delta
+    from engine.kernels.cuda import delta
 
     names = kernel.arg_names
     types = {name: "constexpr" if name in constants else (pointers | scalars)[name] for name in names}
@@ -51,7 +51,7 @@ def compiled(kernel: Any, pointers: dict[str, str], scalars: dict[str, str], con
 
 
 def compile_all() -> dict[str, Any]:
-    from engine.gpu import delta
+    from engine.kernels.cuda import delta
 
     model, index = "*bf16", "*i64"
     step = dict.fromkeys(("mixed", "b", "a", "dt_bias", "inputs", "out"), model) | dict.fromkeys(("taps", "rate", "states", "scratch"), "*fp32")
@@ -85,7 +85,7 @@ def test_kernels_fit_the_registers(kernels, capability):
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_states_are_read_and_written_in_wide_pieces(kernels, capability):
     """The ring's traffic is what a step costs: 16 bytes a thread at a time, a whole block of the state in no more pieces than that takes."""
-    from engine.gpu import delta
+    from engine.kernels.cuda import delta
 
     pieces = DIM * delta.BLOCK // (4 * 32 * delta.WARPS)
     loop = re.split("Inner Loop Header|in Loop: Header", kernels[f"step {capability}"]["ptx"], maxsplit=1)[1]

@@ -36,8 +36,8 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from engine.gpu.linear_kernel import linear_rows
-    from engine.gpu.tiles import candidates
+    from engine.kernels.cuda.linear_kernel import linear_rows
+    from engine.kernels.cuda.tiles import candidates
 
     config = candidates(n, k, act is not None)[which]
     rows, is_split = "*bf16", config.split_k > 1

@@ -27,12 +27,12 @@ def steps() -> dict[str, Any]:
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
 
-    from engine.gpu.kernels import CudaKernels
-    from engine.gpu.pick import pick_rows
-    from engine.gpu.put import put_kernels
+    from engine.kernels.cuda.install import put_kernels
+    from engine.kernels.cuda.kernels import CudaKernels
+    from engine.kernels.cuda.sample import pick_rows
     from engine.kernels.torch import TorchKernels
-    from engine.prepare import prepare
-    from engine.target import StaticTarget
+    from engine.target.prepare import prepare
+    from engine.target.target import StaticTarget
 
     base = {"num_hidden_layers": NUM_LAYERS, "vocab_size": 4000, "max_position_embeddings": 4096, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     qwen3 = {"hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": False}

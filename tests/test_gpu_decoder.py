@@ -13,16 +13,18 @@ from tiny import CONFIGS as ALL
 from tiny import LENGTH, WINDOW, build, lane, random_ids
 from torch import Tensor
 
-from engine import exactness, operators
 from engine.events import Step
-from engine.exactness import probe
-from engine.gpu import put
-from engine.gpu.decoder import GpuDecoder
-from engine.gpu.linear import GpuLinear
-from engine.operators import same_bits
-from engine.prepare import prepare
+from engine.exactness import operators
+from engine.exactness import probe as exactness
+from engine.exactness.operators import same_bits
+from engine.exactness.probe import probe
+from engine.kernels.cuda import install as put
+from engine.kernels.cuda.decoder import GpuDecoder
+from engine.kernels.cuda.linear import GpuLinear
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 pytestmark = pytest.mark.slow
 LAYERS = {"gemma3": 2, "qwen3": 1}

@@ -14,16 +14,17 @@ from linear_models import equal, fresh, memory
 from tiny import LENGTH, TORCH, random_ids
 from torch import Tensor, nn
 
-from engine.fused_decoder import HybridDecoder
-from engine.gpu import delta
-from engine.gpu.decoder import GpuDecoder, reason_against_decoder
-from engine.gpu.delta import fits, mix_step
-from engine.gpu.linear import GpuLinear
-from engine.gpu.put import put_kernels, take_out_kernels
-from engine.linear_attention import DeltaLayer, Places, Rows, fix_linear_layers
-from engine.operators import same_bits
-from engine.prepare import prepare
-from engine.target import Prepared, StaticTarget
+from engine.exactness.operators import same_bits
+from engine.kernels.cuda import delta
+from engine.kernels.cuda.decoder import GpuDecoder, reason_against_decoder
+from engine.kernels.cuda.delta import fits, mix_step
+from engine.kernels.cuda.install import put_kernels, take_out_kernels
+from engine.kernels.cuda.linear import GpuLinear
+from engine.model.decoder import HybridDecoder
+from engine.model.delta_rule import DeltaLayer, Places, Rows, fix_linear_layers
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 VOCAB = 96
 SMALL: dict[str, Any] = {

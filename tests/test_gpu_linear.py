@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.gpu import choice
-from engine.gpu.linear import Added, GpuLinear
-from engine.gpu.runtime import MOST_ROWS
-from engine.gpu.tiles import Config
-from engine.operators import same_bits
+from engine.exactness.operators import same_bits
+from engine.kernels.cuda import available as choice
+from engine.kernels.cuda.linear import Added, GpuLinear
+from engine.kernels.cuda.runtime import MOST_ROWS
+from engine.kernels.cuda.tiles import Config
 
 EPS = 1e-6
 ROUNDING = {torch.bfloat16: 1.01 * 2.0**-7, torch.float16: 1.01 * 2.0**-10}

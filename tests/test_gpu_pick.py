@@ -4,8 +4,8 @@ import gpu_kernels  # noqa: F401  first: it switches the interpreter on
 import pytest
 import torch
 
-from engine.gpu.pick import pick_rows
-from engine.noise import gumbel_rows, keys_of
+from engine.choice.noise import gumbel_rows, keys_of
+from engine.kernels.cuda.sample import pick_rows
 
 NUM_ROWS = 7
 
@@ -57,7 +57,7 @@ def test_small_uniforms_keep_their_noise() -> None:
         pair = torch.cat([one, one])
         chosen, margin = pick_rows(torch.tensor([[0.0, -1000.0]]), pair, keys, 1.0)
         assert chosen.tolist() == [0] and abs(float(margin) - 1000) < 1e-2
-        from engine.gpu import pick
+        from engine.kernels.cuda import sample as pick
 
         values, seconds, places = torch.empty(1, 1), torch.empty(1, 1), torch.empty(1, 1, dtype=torch.int32)
         pick._best_of_blocks[(1, 1)](rows, one, keys, values, seconds, places, 1, 1, 1.0, GREEDY=False, BLOCK=16)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.gpu.rows import add_normed, normed
+from engine.kernels.cuda.rmsnorm import add_normed, normed
 
 EPS = 1e-6
 DTYPES = (torch.bfloat16, torch.float16)

@@ -24,7 +24,7 @@ NEARLY_FULL = 90 << 10
 @given(st.integers(1, 16384).map(lambda n: 16 * n), st.integers(1, 2048).map(lambda k: 16 * k), st.booleans(), st.sampled_from(list(CHIPS.items())))
 def test_what_does_not_fit_is_left_out(n, k, gated, chip):
     """A load would compile and try what cannot run; or, where nothing could be timed, keep a guess that cannot."""
-    from engine.gpu.tiles import MOST_CANDIDATES, Chip, candidates, default
+    from engine.kernels.cuda.tiles import MOST_CANDIDATES, Chip, candidates, default
 
     here = Chip("", divmod(chip[0], 10), chip[1], SHARED_BYTES)
     found, everything = candidates(n, k, gated, here), candidates(n, k, gated, replace(here, shared_bytes=1 << 30))
@@ -41,8 +41,8 @@ def compiled() -> dict[str, Any]:
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
 
-    from engine.gpu.linear import GpuLinear
-    from engine.gpu.tiles import Chip, candidates
+    from engine.kernels.cuda.linear import GpuLinear
+    from engine.kernels.cuda.tiles import Chip, candidates
 
     run, made, found = JITFunction.run, [], {}
 

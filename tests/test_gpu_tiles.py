@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.gpu import table
-from engine.gpu.choice import SWITCH, description
-from engine.gpu.kernels import CudaKernels
-from engine.gpu.put import configurations, put_kernels
-from engine.gpu.table import VARIABLE
-from engine.gpu.tiles import H100, Chip, Config, candidates, default
+from engine.kernels.cuda import table
+from engine.kernels.cuda.available import SWITCH, description
+from engine.kernels.cuda.install import configurations, put_kernels
+from engine.kernels.cuda.kernels import CudaKernels
+from engine.kernels.cuda.table import VARIABLE
+from engine.kernels.cuda.tiles import H100, Chip, Config, candidates, default
 
 CHIP = {"chip": "a pretended GPU", "capability": [9, 0], "num_sms": 132}
 """The one of fake_cuda.py."""
@@ -196,17 +196,20 @@ def test_a_named_table_that_is_not_for_this_chip_is_told(tmp_path: Path, monkeyp
 def test_the_description_tells_the_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two recordings with equal versions but other tiles would part, and `verify` would have no reason to give."""
     told = {}
+
+    def described() -> str:
+        return CudaKernels(CUDA, torch.bfloat16, against="").describe(loaded())
+
     with fake_cuda():
-        told["default"] = description(CUDA, loaded())
+        told["default"] = described()
         for name, shapes in (("one", SHAPES[:1]), ("both", SHAPES)):
             file = tmp_path / name
             file.write_text(json.dumps([entry(shape, asdict(second(shape))) for shape in shapes]))
             monkeypatch.setenv(VARIABLE, str(file))
-            told[name] = description(CUDA, loaded())
-            assert told[name] == CudaKernels(CUDA, torch.bfloat16, against="").describe(loaded())
+            told[name] = described()
         monkeypatch.delenv(VARIABLE)
         monkeypatch.setattr(table, "SHIPPED", tmp_path / "both")
-        told["shipped"] = description(CUDA, loaded())
+        told["shipped"] = described()
         versions = description(CUDA)
     assert len(set(told.values())) == 4 and all(each.startswith(f"{versions}, tiles ") for each in told.values())
     assert told["default"].endswith("(default)") and told["shipped"].endswith("(shipped table)")

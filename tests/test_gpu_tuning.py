@@ -13,12 +13,12 @@ from fake_cuda import fake_cuda, on_cuda
 from torch import nn
 from triton.runtime.errors import OutOfResources
 
-from engine.gpu import tuning
-from engine.gpu.linear import GpuLinear
-from engine.gpu.put import put_kernels
-from engine.gpu.table import VARIABLE, put_tiles
-from engine.gpu.tiles import ENOUGH, H100, LEAST_BLOCK_N, MOST_CANDIDATES, Config, candidates, default
-from engine.gpu.tuning import compile_all, tune
+from engine.kernels.cuda import tuning
+from engine.kernels.cuda.install import put_kernels
+from engine.kernels.cuda.linear import GpuLinear
+from engine.kernels.cuda.table import VARIABLE, put_tiles
+from engine.kernels.cuda.tiles import ENOUGH, H100, LEAST_BLOCK_N, MOST_CANDIDATES, Config, candidates, default
+from engine.kernels.cuda.tuning import compile_all, tune
 
 SHAPES = [(6144, 4096, False), (4096, 4096, False), (12288, 4096, True), (4096, 12288, False), (151936, 4096, False), (1024, 4096, False)]
 SMALL = [(1536, 640, False), (640, 1024, False), (2048, 640, True), (640, 2048, False), (262144, 640, False), (33, 48, False)]

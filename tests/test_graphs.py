@@ -10,7 +10,7 @@ import torch
 from tiny import TORCH
 
 from engine.errors import RaceError, UnsupportedModel
-from engine.gpu.graphs import WARM_UPS, FixedCall, GraphPool, named
+from engine.kernels.cuda.graphs import WARM_UPS, FixedCall, GraphPool, named
 
 CUDA = torch.device("cuda")
 

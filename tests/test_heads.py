@@ -41,7 +41,7 @@ from engine.heads.formats import read_spec, read_tensors
 from engine.heads.loading import load_head
 from engine.heads.names import parse_name
 from engine.heads.vocabulary import draft_ids
-from engine.loading import DEFAULT_TARGET
+from engine.models.loading import DEFAULT_TARGET
 from engine.progress import silent
 
 

@@ -11,11 +11,11 @@ from test_fused import Counted
 from tiny import DTYPES, LENGTH, random_ids
 from torch import Tensor
 
-from engine import fused_decoder
-from engine.fused import GatedAttention
-from engine.fused_decoder import HybridDecoder
-from engine.prepare import prepare
-from engine.target import StaticTarget
+from engine.model import decoder as fused_decoder
+from engine.model.decoder import HybridDecoder
+from engine.model.layers import GatedAttention
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
 
 
 def steps_of(model: Any, ids: list[int], width: int = 8) -> Tensor:

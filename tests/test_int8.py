@@ -12,18 +12,19 @@ from native_kernels import needs_byte_kernels
 from tiny import LENGTH, NAMES, TRAINED, fresh, lane, random_ids, stock
 from torch import nn
 
-from engine import prepare as preparing
 from engine.errors import UnsupportedModel, UsageError
-from engine.exactness import fingerprint, probe
-from engine.gpu.kernels import CudaKernels
-from engine.loading import load
-from engine.native import build
-from engine.native.bytes import ByteLinear
-from engine.native.linear import NativeLinear
-from engine.native.packing import PackedLinear
-from engine.prepare import INT8_LIMIT, prepare
+from engine.exactness.probe import fingerprint, probe
+from engine.kernels.cpu import build
+from engine.kernels.cpu.bytes import ByteLinear
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cpu.packing import PackedLinear
+from engine.kernels.cuda.kernels import CudaKernels
+from engine.models.loading import load
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget
+from engine.target import prepare as preparing
+from engine.target.prepare import INT8_LIMIT, prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 WIDTHS = (1, 2, 4, 8)
 

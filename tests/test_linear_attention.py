@@ -16,16 +16,16 @@ from test_target import Watch
 from tiny import BASE, DTYPES, LENGTH, build, random_ids
 from torch import Tensor, nn
 
-from engine import linear_attention
 from engine.errors import UnsupportedModel
-from engine.exactness import probe
-from engine.linear_attention import DeltaLayer, Places, delta_rule_in_chunks, linear_attention_at_widths
-from engine.native import build as native_build
-from engine.native.linear import NativeLinear
-from engine.native.packing import PackedLinear, onednn_packs
-from engine.operators import same_bits
-from engine.prepare import prepare
-from engine.target import StaticTarget
+from engine.exactness.operators import same_bits
+from engine.exactness.probe import probe
+from engine.kernels.cpu import build as native_build
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cpu.packing import PackedLinear, onednn_packs
+from engine.model import delta_rule as linear_attention
+from engine.model.delta_rule import DeltaLayer, Places, delta_rule_in_chunks, linear_attention_at_widths
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
 
 
 @settings(max_examples=12)
@@ -208,7 +208,7 @@ def test_a_linear_layer_that_computes_otherwise_is_refused():
 
 def test_a_linear_layer_that_is_not_handled_is_refused(monkeypatch):
     """It would run as transformers runs it, without a state: as if every step were the first."""
-    monkeypatch.setattr("engine.prepare.fix_linear_layers", lambda model: None)
+    monkeypatch.setattr("engine.target.prepare.fix_linear_layers", lambda model: None)
     with pytest.raises(UnsupportedModel, match="layer 0 does not go through"):
         prepare(fresh("qwen3_next"))
 

@@ -17,11 +17,11 @@ from test_drafters import DRAFT, PROMPTS
 from test_planted_faults import Real, caught
 from tiny import DTYPES, TRAINED
 
-from engine.backends.torch import TorchRace
-from engine.linear_attention import Places
-from engine.loading import LoadedModel, load
+from engine.model.delta_rule import Places
+from engine.models.loading import LoadedModel, load
+from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
-from engine.target import StaticTarget
+from engine.target.target import StaticTarget
 from engine.text import encode_prompt
 
 DRAFTERS = ("ngram", f"draft_model:{DRAFT}", "synthetic:0.6")

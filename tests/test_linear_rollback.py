@@ -10,9 +10,9 @@ from linear_models import NAMES, VOCAB, dtypes, equal, memory, names, prepared, 
 from tiny import DTYPES, LENGTH, random_ids
 
 from engine.errors import UsageError
-from engine.linear_past import Past
-from engine.operators import same_bits
-from engine.target import StaticTarget
+from engine.exactness.operators import same_bits
+from engine.target.delta_rollback import Past
+from engine.target.target import StaticTarget
 
 
 @settings(max_examples=16)

@@ -18,14 +18,14 @@ from tiny import TRAINED
 from transformers.utils import logging as transformers_logging
 
 from app.backend import TorchBackend
-from engine.backends.torch import TorchRace
 from engine.errors import UsageError
 from engine.events import Prompt
 from engine.kernels.choose import choose
 from engine.kernels.torch import TorchKernels
-from engine.loading import DTYPES, load
+from engine.models.loading import DTYPES, load
 from engine.progress import silent
 from engine.quiet import quiet
+from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -14,7 +14,7 @@ import pytest
 
 from app.catalogue import load
 from app.machine import GPU_TIMEOUT_S, HUB_TIMEOUT_S, Machine, _within, is_own_address, is_own_page, probe
-from engine.sources import DEFAULT_TARGET
+from engine.models.sources import DEFAULT_TARGET
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_who_can_see_what_is_served(host: str, own: bool) -> None:
 
 def test_a_core_is_left_to_the_browser() -> None:
     """With a thread on every core each step waits for the browser; with no thread left nothing runs."""
-    code = "import torch; from engine.threads import leave_a_core; torch.set_num_threads(64); leave_a_core(); print(torch.get_num_threads())"
+    code = "import torch; from engine.exactness.threads import leave_a_core; torch.set_num_threads(64); leave_a_core(); print(torch.get_num_threads())"
     out = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True).stdout
     assert int(out) == max(1, (os.cpu_count() or 1) - 1)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.events import Finished, LaneEvent, Started, Step, steps
 from engine.metrics import DISTURBED, MIN_STEPS_TO_JUDGE, cost_per_million, disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
-from engine.recording import events_of
+from engine.recordings.recording import events_of
 from tests.races import recordings
 
 

@@ -11,8 +11,8 @@ import transformers
 from tiny import BASE, CONFIGS, LENGTH, NAMES, ROPE, WINDOW, build, prepared, random_ids
 
 from engine.errors import UnsupportedModel
-from engine.prepare import prepare
-from engine.target import StaticTarget
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
 
 
 def config(name: str, **more: Any) -> Callable[[], Any]:

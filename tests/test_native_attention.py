@@ -10,7 +10,7 @@ from native_kernels import VARIANTS, compiled, needs_kernels, random, same_bits
 from tiny import threads
 from torch import Tensor
 
-from engine.native.attention import attend_natively
+from engine.kernels.cpu.attention import attend_natively
 
 pytestmark = needs_kernels
 EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)

@@ -10,14 +10,14 @@ from native_kernels import needs_kernels, on, prepared, random
 from test_native_eagle3 import PROMPT, drafter, head_of, rows_of
 from tiny import PACKED
 
+from engine.choice.sampler import Sampler
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import HostEagle3Drafter
 from engine.drafters.host_picks import HostPicks
+from engine.kernels.cpu.build import has, library
+from engine.kernels.cpu.decoder import NativeDecoder
+from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.eagle3_rows import Eagle3Rows
-from engine.native.build import has, library
-from engine.native.decoder import NativeDecoder
-from engine.native.linear import NativeLinear
-from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 pytestmark = needs_kernels

@@ -20,13 +20,13 @@ from native_kernels import needs_kernels
 from tiny import PACKED, TRAINED
 from torch import nn
 
-from engine import environment
+from engine.cli.verify import compare
 from engine.kernels.choose import choose
-from engine.native import build, decoder, linear
-from engine.native.build import NoKernels
-from engine.native.packing import PackedLinear, onednn_packs, pack
-from engine.recording_check import check
-from engine.verify import compare
+from engine.kernels.cpu import build, decoder, linear
+from engine.kernels.cpu.build import NoKernels
+from engine.kernels.cpu.packing import PackedLinear, onednn_packs, pack
+from engine.measure import environment
+from engine.recordings.check import check
 
 ROOT = Path(__file__).parent.parent
 CC = shutil.which("cc") or shutil.which("gcc")
@@ -174,9 +174,9 @@ import json, logging, sys
 import torch
 logging.basicConfig(level=logging.INFO)
 from engine.kernels.choose import choose
-from engine.loading import load
-from engine.native import build
-from engine.target import StaticTarget
+from engine.models.loading import load
+from engine.kernels.cpu import build
+from engine.target.target import StaticTarget
 prepared = load(sys.argv[1], "bfloat16", "cpu").prepared
 target = StaticTarget(prepared, 256, (1, 4))
 target.extend([1, 2, 3], 0)
@@ -225,7 +225,7 @@ def test_what_was_compiled_is_found_again(folder, monkeypatch):
 COMPILE = """
 import sys
 from pathlib import Path
-from engine.native import build
+from engine.kernels.cpu import build
 build.FOLDER = Path(sys.argv[1])
 build._compile([sys.argv[2]], Path(sys.argv[3]))
 assert "torch" not in sys.modules

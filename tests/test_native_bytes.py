@@ -14,15 +14,15 @@ from test_native_linear import ACTS, HALF_A_BIT, linear_of
 from tiny import random_ids, threads
 from torch import Tensor, nn
 
-from engine.bandwidth import weight_bytes
 from engine.errors import UnsupportedModel
-from engine.exactness import probe
-from engine.native.bytes import GROUP, MOST_INPUTS, ByteLinear, reason_against_bytes
-from engine.native.decoder import NativeDecoder
-from engine.native.forward import NativeForward
-from engine.native.linear import NativeLinear
-from engine.native.packing import pack
-from engine.target import StaticTarget
+from engine.exactness.probe import probe
+from engine.kernels.cpu.bytes import GROUP, MOST_INPUTS, ByteLinear, reason_against_bytes
+from engine.kernels.cpu.decoder import NativeDecoder
+from engine.kernels.cpu.forward import NativeForward
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cpu.packing import pack
+from engine.measure.bandwidth import weight_bytes
+from engine.target.target import StaticTarget
 
 pytestmark = needs_byte_kernels
 MOST = {1: 127, 2: 32639}

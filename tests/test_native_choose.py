@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from tiny import PACKED
 from torch import Tensor
 
-from engine import sampling
-from engine.accept import Coupled
+from engine.choice import sampler as sampling
+from engine.choice.accept import Coupled
+from engine.choice.noise import gumbel
+from engine.choice.sampler import Sampler
 from engine.errors import RaceError
 from engine.interfaces import Draft
-from engine.native import choose
-from engine.native.build import has
-from engine.native.kernels import CpuKernels
-from engine.noise import gumbel
-from engine.sampling import Sampler
+from engine.kernels.cpu import choose
+from engine.kernels.cpu.build import has
+from engine.kernels.cpu.kernels import CpuKernels
 from engine.spec import SamplingParams
 
 pytestmark = pytest.mark.skipif(not has("photofinish_choose"), reason="there is no compiled kernel for it here")

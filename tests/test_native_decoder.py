@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from native_kernels import NAMES, VARIANTS, made, needs_kernels, prepared, same_bits
 from tiny import random_ids, threads
 
-from engine.fused_decoder import DECODERS, FusedDecoder
-from engine.native.decoder import NativeDecoder
-from engine.prepare import prepare
-from engine.target import StaticTarget
+from engine.kernels.cpu.decoder import NativeDecoder
+from engine.model.decoder import DECODERS, FusedDecoder
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
 
 pytestmark = needs_kernels
 WIDTHS = (1, 2, 3, 8, 13)

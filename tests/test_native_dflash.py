@@ -19,8 +19,8 @@ from engine.drafters.device_heads import dflash_drafter
 from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.none import NoDrafter
 from engine.errors import RaceError
-from engine.native.build import has
-from engine.native.dflash import reason_against_block
+from engine.kernels.cpu.build import has
+from engine.kernels.cpu.dflash import reason_against_block
 
 pytestmark = pytest.mark.skipif(not has("photofinish_block"), reason="there is no compiled kernel for it here")
 K = 5

@@ -17,16 +17,16 @@ from torch import Tensor
 from engine.drafters.eagle3 import HostEagle3Drafter
 from engine.drafters.host_picks import HostPicks
 from engine.errors import RaceError
-from engine.fused import fuse_layers
 from engine.heads import eagle3 as heads
 from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
 from engine.heads.fused import join_projections
+from engine.kernels.cpu.build import has
+from engine.kernels.cpu.bytes import ByteLinear
+from engine.kernels.cpu.eagle3 import GatedMLP, NativeEagle3Rows, pack_head, reason_against_head
+from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.eagle3_rows import Eagle3Rows
-from engine.native.build import has
-from engine.native.bytes import ByteLinear
-from engine.native.eagle3 import GatedMLP, NativeEagle3Rows, pack_head, reason_against_head
-from engine.native.linear import NativeLinear
+from engine.model.layers import fuse_layers
 from engine.spec import SamplingParams
 
 pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there is no compiled kernel for it here")

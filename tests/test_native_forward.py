@@ -10,10 +10,10 @@ from native_kernels import NAMES, VARIANTS, made, needs_kernels, prepared, same_
 from tiny import random_ids
 from torch import nn
 
-from engine.buffers import Buffers
-from engine.native.forward import NativeForward, native_forward
-from engine.prepare import prepare
-from engine.target import StaticTarget
+from engine.kernels.cpu.forward import NativeForward, native_forward
+from engine.target.forward import Buffers
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
 
 pytestmark = needs_kernels
 LENGTH = 256

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from native_kernels import VARIANTS, assert_rows_have_their_own_bits, compiled, needs_kernels, random, same_bits
 from torch import Tensor, nn
 
-from engine.native.linear import NativeLinear, reason_against
-from engine.native.packing import PackedLinear, onednn_packs, pack
+from engine.kernels.cpu.linear import NativeLinear, reason_against
+from engine.kernels.cpu.packing import PackedLinear, onednn_packs, pack
 
 pytestmark = needs_kernels
 ACTS = {0: F.silu, 1: lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))}

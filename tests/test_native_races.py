@@ -15,14 +15,14 @@ from tiny import TORCH, TRAINED, build, lane, random_ids, threads
 from torch import nn
 from transformers import PreTrainedModel
 
-from engine.backends.torch import TorchRace
-from engine.exactness import probe
-from engine.fused_decoder import FusedDecoder
-from engine.loading import load
-from engine.native.decoder import NativeDecoder, reason_against_decoder
-from engine.prepare import prepare
+from engine.exactness.probe import probe
+from engine.kernels.cpu.decoder import NativeDecoder, reason_against_decoder
+from engine.model.decoder import FusedDecoder
+from engine.models.loading import load
+from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.target import StaticTarget
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
 from engine.text import encode_prompt
 
 pytestmark = needs_kernels

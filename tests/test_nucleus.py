@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from test_target import Watch
 from tiny import PACKED
 
+from engine.choice.nucleus import kept_by_top_k, nucleus_rows
+from engine.choice.sampler import Sampler
 from engine.errors import RaceError
-from engine.nucleus import kept_by_top_k, nucleus_rows
-from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 TOLERANCE = 1e-5

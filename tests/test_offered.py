@@ -20,7 +20,7 @@ from app.machine import Machine
 from app.order import read_order
 from engine.drafters import DRAFTERS, check
 from engine.errors import UsageError
-from engine.sources import DEFAULT_TARGET
+from engine.models.sources import DEFAULT_TARGET
 
 SMALL = Machine(memory_gib=24.0)
 LARGE = Machine(gpu_gib=141.0, memory_gib=500.0, hub=True)

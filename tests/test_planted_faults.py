@@ -13,16 +13,19 @@ from fakes import Adversarial, Empty, FakeTarget, Random, checksums_of, run, tok
 from tiny import DTYPES, LENGTH, NAMES, PACKED, fresh, lane, prepared, random_ids
 from transformers import AttentionInterface
 
-from engine import accept, attention, buffers
+from engine.choice import accept
+from engine.choice.sampler import Sampler
 from engine.errors import UnsupportedModel
 from engine.events import Event, Finished, Step
-from engine.exactness import probe
+from engine.exactness.probe import probe
+from engine.exactness.verdict import Verdict, compare
 from engine.interfaces import Acceptance, Choice, Draft
-from engine.prepare import prepare
-from engine.sampling import Sampler
+from engine.model import attention
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget
-from engine.verdict import Verdict, compare
+from engine.target import forward as buffers
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 MODELS = [("gemma3", torch.bfloat16), ("trained", torch.float32)]
 NEW_TOKENS = 32

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from engine.events import Step
 from engine.metrics import lane_metrics, race_speedup
-from engine.recording import events_of
+from engine.recordings.recording import events_of
 from tests.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
 from tests.races import recordings
 

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import UsageError
 from engine.events import LaneEvent, Step, to_json
 from engine.metrics import disturbance
-from engine.recording import events_of, loads, text
+from engine.recordings.recording import events_of, loads, text
 from tests.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
 from tests.races import fixed_race
 

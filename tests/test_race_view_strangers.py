@@ -13,7 +13,7 @@ import pytest
 
 from app.race_view import FOLDER, RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE, SCRIPTS, frame_json
 from engine.errors import UsageError
-from engine.recording import loads
+from engine.recordings.recording import loads
 from tests.race_pages import HOSTILE, SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
 
 pytest_plugins = ["tests.race_browser"]

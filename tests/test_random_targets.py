@@ -14,16 +14,16 @@ from tiny import TRAINED
 from app.catalogue import load_pairs
 from app.loader import ModelStatus
 from app.words import model_line
-from engine import random_targets
-from engine.default_model import NAME
+from engine.cli.report import print_report
 from engine.errors import PhotofinishError, RaceError, UsageError
-from engine.gpu.kernels import CudaKernels
+from engine.kernels.cuda.kernels import CudaKernels
 from engine.kernels.torch import TorchKernels
-from engine.loading import load
-from engine.random_targets import ENDS, LICENCE, PREFIX, build, bytes_tokenizer, config_file, read_config, shipped, tokenizer
-from engine.sources import find
-from engine.target import StaticTarget
-from engine.terminal_report import print_report
+from engine.models import random_targets
+from engine.models.default_model import NAME
+from engine.models.loading import load
+from engine.models.random_targets import ENDS, LICENCE, PREFIX, build, bytes_tokenizer, config_file, read_config, shipped, tokenizer
+from engine.models.sources import find
+from engine.target.target import StaticTarget
 from engine.text import Pieces, end_token_ids
 
 CPU = torch.device("cpu")
@@ -201,5 +201,5 @@ def test_names_need_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, engine.sources, engine.roofline; engine.sources.find('random:Qwen/Qwen3-8B'); assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    code = "import sys, engine.models.sources, engine.measure.roofline; engine.models.sources.find('random:Qwen/Qwen3-8B'); assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent.parent, capture_output=True, text=True).stderr == ""

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import recording as recordings
 from engine.errors import RaceError, UsageError
 from engine.events import Failed, Finished, LaneEvent, to_json
-from engine.recording_check import check
+from engine.recordings import recording as recordings
+from engine.recordings.check import check
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests import races
 

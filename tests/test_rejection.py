@@ -13,19 +13,19 @@ from fakes import Ends, FakeTarget
 from test_drafters import DRAFT
 from tiny import PACKED, TRAINED
 
-from engine import accept
-from engine import recording as recordings
-from engine.accept import Coupled, Rejection, drafters_sampler, rejection
-from engine.backends.torch import TorchRace
+from engine.choice import accept
+from engine.choice.accept import Coupled, Rejection, drafters_sampler, rejection
+from engine.choice.sampler import Sampler
 from engine.decode import decode
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.errors import DrafterError, RaceError
 from engine.events import Failed, Step
 from engine.interfaces import Draft, Drafter
-from engine.loading import load
-from engine.sampling import Sampler
+from engine.models.loading import load
+from engine.recordings import recording as recordings
+from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.target import StaticTarget
+from engine.target.target import StaticTarget
 from engine.text import encode_prompt
 
 VOCAB = 5
@@ -128,7 +128,7 @@ class CoupledTest(Rejection):
         self._test = self
 
     def uniform(self, position: int) -> float:
-        from engine.noise import uniform
+        from engine.choice.noise import uniform
 
         noise = self._sampler.stream(accept.DRAFT).params.seed
         return float(uniform(torch.tensor([0], dtype=torch.int32), noise, position))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.replay import replay
 from engine.errors import UsageError
-from engine.recording import events_of
+from engine.recordings.recording import events_of
+from engine.recordings.replay import replay
 from tests import races
 
 
@@ -63,7 +63,7 @@ def test_a_speed_that_cannot_be_played_is_refused_at_once(speed):
 def test_the_light_modules_stay_light():
     """Reading and replaying a recording, and the command line before a race, import neither torch nor rich nor numpy."""
     code = (
-        "import sys, engine.backends.replay, engine.cli, engine.commands, engine.verify, engine.recording, engine.metrics;"
+        "import sys, engine.recordings.replay, engine.cli.main, engine.cli.commands, engine.cli.verify, engine.recordings.recording, engine.metrics;"
         "print(sorted({'torch', 'transformers', 'numpy', 'rich', 'gradio'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -11,12 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tiny import PACKED
 
-from engine import noise, sampling
+from engine.choice import noise
+from engine.choice import sampler as sampling
+from engine.choice.in_reach import LikelyBits
+from engine.choice.noise import first_argmax, gumbel, gumbel_rows, splitmix64, uniform
+from engine.choice.nucleus import NUCLEUS_FIRST, kept_by_top_k, kept_by_top_p
+from engine.choice.sampler import Sampler
 from engine.errors import RaceError
-from engine.likely import LikelyBits
-from engine.noise import first_argmax, gumbel, gumbel_rows, splitmix64, uniform
-from engine.nucleus import NUCLEUS_FIRST, kept_by_top_k, kept_by_top_p
-from engine.sampling import Sampler
 from engine.spec import SamplingParams
 
 SEEDS = st.integers(0, 2**63 - 1)

@@ -15,8 +15,8 @@ from tiny import TRAINED
 from transformers import AutoModelForCausalLM
 
 from engine.errors import UsageError
-from engine.loading import load
-from engine.sources import find
+from engine.models.loading import load
+from engine.models.sources import find
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -24,7 +24,7 @@ from app.turns import PER_ADDRESS, PER_VISITOR, Turns
 from app.ui import SPACE_PROXIES
 from engine.errors import RaceError, UsageError
 from engine.events import from_json
-from engine.recording import events_of
+from engine.recordings.recording import events_of
 
 RACE = fixed_race()
 ORDER: Any = "an order"

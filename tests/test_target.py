@@ -13,10 +13,10 @@ from tiny import DTYPES, NAMES, prepared, random_ids, stock
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.errors import UsageError
-from engine.native.build import has_kernels
-from engine.native.linear import NativeLinear
-from engine.native.packing import PackedLinear, onednn_packs
-from engine.target import LENGTH_BUCKET, PREFILL_CHUNK, StaticTarget, cache_length
+from engine.kernels.cpu.build import has_kernels
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cpu.packing import PackedLinear, onednn_packs
+from engine.target.target import LENGTH_BUCKET, PREFILL_CHUNK, StaticTarget, cache_length
 
 WIDTHS = (1, 2, 4, 8)
 LENGTH = 256

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from engine.cli.report import print_report
+from engine.cli.terminal import ProgressLine, Screen, clean, marked
 from engine.events import Failed, LaneEvent, Started, Step
-from engine.recording import events_of
-from engine.terminal import ProgressLine, Screen, clean, marked
-from engine.terminal_report import print_report
+from engine.recordings.recording import events_of
 from tests import races
 
 OWN_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

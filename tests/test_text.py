@@ -41,7 +41,7 @@ def tokenizer_of(kind: str):
     if kind == "byte level":
         return AutoTokenizer.from_pretrained(TRAINED)
     if kind == "default model":
-        from engine.default_model import converted, load_tokenizer
+        from engine.models.default_model import converted, load_tokenizer
 
         return load_tokenizer(converted())
     return sentencepiece(strip="strip" in kind)

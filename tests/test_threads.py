@@ -3,7 +3,7 @@
 import torch
 from tiny import prepared
 
-from engine import threads
+from engine.exactness import threads
 
 
 def test_what_was_chosen_is_what_torch_uses(monkeypatch):

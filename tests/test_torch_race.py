@@ -6,9 +6,9 @@ import pytest
 import torch
 from test_drafters import PROMPTS, trained
 
-from engine.backends.torch import TorchRace
+from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.target import StaticTarget
+from engine.target.target import StaticTarget
 from engine.text import encode_prompt
 
 

@@ -14,14 +14,14 @@ import tiny
 import torch
 from test_drafters import context, trained
 
-from engine.cli import main
+from engine.cli.main import main
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.errors import UsageError
 from engine.heads import dflash, eagle3
 from engine.heads.formats import read_spec, read_tensors
 from engine.heads.layers import rope_table
-from engine.loading import LoadedModel, load
+from engine.models.loading import LoadedModel, load
 from engine.progress import silent
 from engine.training.features import Features, extract
 from engine.training.heads import Design, TargetWeights, begin_from, default_layers, likely_words, new_head, new_spec, save_head

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.verify import compare
+from engine.cli.verify import compare
 from tests import races
 
 

@@ -13,7 +13,7 @@ from races import fixed_race, recordings
 from app.view import RUNNING_TEXT, Ended, News, Prepared, Preparing, RaceView, Waiting, fold, fold_all, frame, waiting_text
 from engine.events import LaneEvent, from_json
 from engine.metrics import lane_metrics, race_speedup
-from engine.recording import events_of
+from engine.recordings.recording import events_of
 
 KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"}
 

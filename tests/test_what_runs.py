@@ -18,18 +18,18 @@ from test_gpu_decoder import config_of
 from test_torch_race import race
 from tiny import PACKED, TORCH, build, fresh
 
-from engine import fused_decoder
+from engine.cli.report import print_report
+from engine.cli.verify import compare
 from engine.errors import UsageError
-from engine.gpu import decoder
-from engine.gpu.choice import SWITCH
-from engine.gpu.kernels import CudaKernels
-from engine.prepare import prepare
-from engine.recording import build as record
-from engine.recording import summary
-from engine.recording_check import check
-from engine.target import Prepared
-from engine.terminal_report import print_report
-from engine.verify import compare
+from engine.kernels.cuda import decoder
+from engine.kernels.cuda.available import SWITCH
+from engine.kernels.cuda.kernels import CudaKernels
+from engine.model import decoder as fused_decoder
+from engine.recordings.check import check
+from engine.recordings.recording import build as record
+from engine.recordings.recording import summary
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
 
 CUDA = torch.device("cuda", 0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.exactness.widths import DOMINATED, WidthClasses, candidates, plan
 from engine.spec import MAX_K, MAX_WIDTH
-from engine.widths import DOMINATED, WidthClasses, candidates, plan
 
 
 @st.composite

@@ -28,15 +28,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.accept import Coupled
+from engine.choice.accept import Coupled
+from engine.choice.sampler import Sampler
 from engine.decode import decode
 from engine.events import Event
+from engine.kernels.cpu.kernels import CpuKernels
 from engine.kernels.torch import TorchKernels
-from engine.native.kernels import CpuKernels
-from engine.prepare import prepare
-from engine.sampling import Sampler
 from engine.spec import SamplingParams
-from engine.target import Prepared, StaticTarget
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 
 TRAINED = Path(__file__).parent / "fixtures" / "trained" / "target"
 WINDOW = 16

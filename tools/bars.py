@@ -36,7 +36,7 @@ def fixture(name: str) -> str:
 
 def run_race(loaded, text, drafter, k, params, **more):
     """A finished race: (race, events, result)."""
-    from engine.backends.torch import TorchRace
+    from engine.session import TorchRace
     from engine.spec import RaceSpec, standard_lanes
     from engine.text import encode_prompt
 
@@ -49,7 +49,7 @@ def run_race(loaded, text, drafter, k, params, **more):
 
 
 def exact(num_tokens: int, only: str = "") -> list[dict]:
-    from engine.loading import load
+    from engine.models.loading import load
     from engine.spec import SamplingParams
 
     rows = []
@@ -90,9 +90,9 @@ def speed(repeats: int) -> list[dict]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from engine.default_model import converted
-    from engine.loading import load
     from engine.metrics import lane_metrics, race_speedup, speedup
+    from engine.models.default_model import converted
+    from engine.models.loading import load
     from engine.spec import SamplingParams
     from engine.text import encode_prompt
 
@@ -160,8 +160,8 @@ def start() -> list[dict]:
     fresh("import engine, s", "import engine, sys, time; assert not {'torch', 'gradio'} & set(sys.modules); print(time.perf_counter())", 5)
     first_step = """
 import time
-from engine.backends.torch import TorchRace
-from engine.loading import load
+from engine.session import TorchRace
+from engine.models.loading import load
 from engine.spec import RaceSpec, standard_lanes
 from engine.text import encode_prompt
 from engine.events import Step
@@ -188,8 +188,8 @@ def main() -> None:
     if a.json:
         import torch
 
-        from engine import environment
         from engine.kernels.choose import choose
+        from engine.measure import environment
 
         a.json.parent.mkdir(parents=True, exist_ok=True)
         device = choose(torch.device("cpu")).about_device()

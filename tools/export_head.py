@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine.heads import dflash, eagle3
 from engine.heads.compact import with_output
 from engine.heads.formats import KINDS, read_spec, read_tensors
-from engine.loading import DEFAULT_TARGET, load
+from engine.models.loading import DEFAULT_TARGET, load
 from engine.training.heads import save_head
 
 

@@ -17,7 +17,7 @@ PRODUCTS = ((4096, 6144), (4096, 4096), (4096, 24576), (12288, 4096), (4096, 151
 def bench(part: Part) -> None:
     """Reports of `bench`: Qwen3-8B's shape with synthetic drafts, then tests/fixtures/trained with its draft model."""
     from engine.bench.command import Size, measure
-    from engine.loading import give_back_memory
+    from engine.models.loading import give_back_memory
     from engine.progress import silent
     from engine.spec import SamplingParams
 
@@ -42,7 +42,7 @@ def probe(part: Part) -> None:
     for num_in, num_out in part.each(shapes):
         part.row("products", num_in=num_in, num_out=num_out, **_product(part, num_in, num_out))
     if part.small or part.left_s > 30:
-        from engine.exactness import probe as probe_widths
+        from engine.exactness.probe import probe as probe_widths
 
         prepared = part.model(TARGET, default_tiles=False).prepared
         some = FEW if part.small else WIDTHS
@@ -57,8 +57,8 @@ def _product(part: Part, num_in: int, num_out: int) -> dict[str, Any]:
     import torch
     from torch import nn
 
+    from engine.exactness.operators import _in_blocks, _split, same_bits
     from engine.kernels.choose import choose
-    from engine.operators import _in_blocks, _split, same_bits
 
     some = (1, 8, 16) if part.small else WIDTHS
     device = torch.device(part.device)

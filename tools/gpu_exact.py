@@ -31,7 +31,7 @@ def correctness(part: Part) -> None:
     one after the other; golden lists in float32.
 
     Ends with status 1 where tokens, steps or lists differ, or a lane failed."""
-    from engine.loading import load
+    from engine.models.loading import load
 
     total = {"num_tokens": 0, "num_tokens_different": 0, "num_rows_different": 0, "num_failed": 0}
     loaded = {dtype: load(str(TRAINED / "target"), dtype, part.device) for dtype in ("bfloat16", "float32")}
@@ -54,8 +54,8 @@ def correctness(part: Part) -> None:
 
 def _race(part: Part, loaded: Any, text: str, lanes: tuple[Any, ...], temperature: float, solo: bool = False) -> tuple[Any, dict[str, list[Any]], dict[str, str]]:
     """A race that was held: itself, the steps of its lanes, and what failed."""
-    from engine.backends.torch import TorchRace
     from engine.events import Failed, Step
+    from engine.session import TorchRace
     from engine.spec import RaceSpec, SamplingParams
     from engine.text import encode_prompt
 
@@ -120,7 +120,7 @@ def turns(part: Part, loaded: Any) -> None:
 @contextmanager
 def same_decisions() -> Iterator[None]:
     """While entered, what depends on time depends on pretended times: widths, and how much `auto` drafts."""
-    from engine.backends import torch as backend
+    from engine import session as backend
     from engine.drafters.auto import AutoDrafter
 
     class Ticking(AutoDrafter):
@@ -137,14 +137,14 @@ def same_decisions() -> Iterator[None]:
 def golden(loaded: Any, num: int) -> dict[str, bool]:
     """Whether the first `num` tokens of each list of golden.json are reproduced on this device in float32, and how many
     of each draft were accepted."""
-    from engine.accept import coupled
+    from engine.choice.accept import coupled
+    from engine.choice.sampler import Sampler
     from engine.decode import decode
     from engine.drafters import DrafterContext, make
     from engine.events import Prompt, Step
     from engine.progress import silent
-    from engine.sampling import Sampler
     from engine.spec import SamplingParams
-    from engine.target import StaticTarget
+    from engine.target.target import StaticTarget
     from engine.text import StopAt
 
     known = json.loads((FIXTURES / "golden.json").read_text())

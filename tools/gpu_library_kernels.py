@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.gpu.delta import silu
-from engine.gpu.runtime import rounded, stored
+from engine.kernels.cuda.delta import silu
+from engine.kernels.cuda.runtime import rounded, stored
 
 
 @triton.jit

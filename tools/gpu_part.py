@@ -76,8 +76,8 @@ class Part:
         """Also keeps what this machine is."""
         import torch
 
-        from engine import environment
         from engine.kernels.choose import choose
+        from engine.measure import environment
 
         name = "cuda" if torch.cuda.is_available() else "cpu"
         kernels = choose(torch.device(name), torch.bfloat16)
@@ -89,7 +89,7 @@ class Part:
         runs its steps."""
         from gpu_tiles import linears_of, put_tiles
 
-        from engine.loading import load
+        from engine.models.loading import load
 
         device = self.device
         started = time.monotonic()

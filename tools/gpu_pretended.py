@@ -42,8 +42,9 @@ def pretended(function: str) -> Iterator[None]:
     import torch.profiler
     from fake_cuda import fake_cuda, on_cuda
 
-    from engine import loading, prepare
-    from engine.gpu import tuning
+    from engine.kernels.cuda import tuning
+    from engine.models import loading
+    from engine.target import prepare
 
     name, read = function.partition(":")[2], loading._model
 

@@ -47,8 +47,8 @@ def _races(part: Part, target: str, draft: str) -> None:
 def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) -> dict[str, Any]:
     """One race of plain, baseline and a lane that drafts so: tokens per second of every lane, the speed-up, the
     verdict."""
-    from engine.backends.torch import TorchRace
     from engine.events import Failed, Prompt, Step
+    from engine.session import TorchRace
     from engine.spec import RaceSpec, SamplingParams, standard_lanes
 
     ids = tuple((i * 7919) % (400 if part.small else 2000) + 5 for i in range(24 if part.small else 512))

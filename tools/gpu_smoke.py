@@ -18,7 +18,7 @@ def smoke(part: Part) -> None:
     """An error for each kernel. Where one takes the device down with it, those before it are written."""
     import torch
 
-    from engine.gpu.choice import reason_against
+    from engine.kernels.cuda.available import reason_against
 
     device = torch.device(part.device)
     if device.type != "cuda":
@@ -45,7 +45,7 @@ def smoke(part: Part) -> None:
 def deep_in_the_cache(part: Part, name: str) -> None:
     """A whole model's kernels against torch's at about 1,000 and 4,000 columns and past a window: the engine's own
     check, which loading runs too."""
-    from engine.agreement import agreement
+    from engine.target.agreement import agreement
 
     part.row("deep_in_the_cache", model=name, **agreement(part.model(name).prepared))
 
@@ -69,7 +69,7 @@ def _linears(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
     from torch import nn
     from torch.nn import functional as F
 
-    from engine.gpu.linear import GpuLinear
+    from engine.kernels.cuda.linear import GpuLinear
 
     def made(n: int, k: int, act: str | None = None, bias: bool = False, **config: Any) -> Any:
         from dataclasses import replace
@@ -121,7 +121,7 @@ def _linears(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
 def _norms(device: Any) -> Iterator[tuple[str, Check]]:
     import torch
 
-    from engine.gpu.rows import add_normed, normed
+    from engine.kernels.cuda.rmsnorm import add_normed, normed
 
     def exact(x: Any, scale: Any) -> Any:
         return torch.rms_norm(x.double(), x.shape[-1:], None, EPS) * scale.double()
@@ -134,8 +134,8 @@ def _norms(device: Any) -> Iterator[tuple[str, Check]]:
 def _attentions(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
     import torch
 
-    from engine.gpu.attention import attend, num_arrivals
-    from engine.gpu.place import place
+    from engine.kernels.cuda.attention import attend, num_arrivals
+    from engine.kernels.cuda.qkv_rope_cache import place
 
     def exact(query: Any, keys: Any, values: Any, at: Any, window: int | None) -> Any:
         columns = torch.arange(keys.shape[2], device=device)
@@ -181,8 +181,8 @@ def _deltas(device: Any) -> Iterator[tuple[str, Check]]:
     from gpu_shapes import SMALL
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-    from engine.gpu.delta import mix_step
-    from engine.linear_attention import DeltaLayer, Places
+    from engine.kernels.cuda.delta import mix_step
+    from engine.model.delta_rule import DeltaLayer, Places
 
     def check() -> tuple[Any, Any]:
         config: Any = SMALL[HYBRID]
@@ -223,9 +223,9 @@ def _moved(module: Any, device: Any) -> Any:
 def _picks(device: Any) -> Iterator[tuple[str, Check]]:
     import torch
 
-    from engine.gpu.pick import pick_rows
+    from engine.choice.sampler import Sampler
     from engine.kernels.choose import choose
-    from engine.sampling import Sampler
+    from engine.kernels.cuda.sample import pick_rows
     from engine.spec import SamplingParams
 
     for temperature in (0.0, 0.8):

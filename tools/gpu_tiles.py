@@ -10,11 +10,11 @@ from typing import Any
 
 def linears_of(model: Any) -> list[Any]:
     """Its linears that run as kernels."""
-    from engine.gpu.choice import reason_against
+    from engine.kernels.cuda.available import reason_against
 
     if reason_against(next(model.parameters()).device) is not None:
         return []
-    from engine.gpu.linear import GpuLinear
+    from engine.kernels.cuda.linear import GpuLinear
 
     return [module for module in model.modules() if isinstance(module, GpuLinear)]
 
@@ -23,7 +23,7 @@ def put_tiles(linears: list[Any], entries: list[dict[str, Any]]) -> int:
     """Give linears the tiles of these entries of a table, whatever the shipped one says, and the default tiles where there is none; how many got an entry's."""
     if not linears:
         return 0
-    from engine.gpu.table import DEFAULT, VARIABLE, put_tiles
+    from engine.kernels.cuda.table import DEFAULT, VARIABLE, put_tiles
 
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
         json.dump(entries, file)

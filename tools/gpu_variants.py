@@ -15,7 +15,7 @@ from gpu_widths import FEW, _put_tuned, curve, measured
 def variants(part: Part) -> None:
     """Steps as they are; linears by F.linear over rows padded to 16; attention in one launch; linears that begin
     early."""
-    from engine.gpu.choice import can_begin_early
+    from engine.kernels.cuda.available import can_begin_early
 
     prepared = part.model(TARGET).prepared
     if not linears_of(prepared.model):
@@ -69,7 +69,7 @@ def _with_library(model: Any, timed: Callable[[], None]) -> None:
     one pass."""
     from unittest import mock
 
-    from engine.gpu.decoder import GpuDecoder
+    from engine.kernels.cuda.decoder import GpuDecoder
 
     with mock.patch.object(GpuDecoder, "_pre_normed", library_step), mock.patch.object(model.lm_head, "forward", lambda x: _padded_linear(x, model.lm_head)):
         timed()
@@ -87,7 +87,7 @@ def library_step(decoder: Any, x: Any, turns: Any, state: Any) -> list[Any]:
     from gpu_library_kernels import added_normed, gated
     from torch.nn import functional as F
 
-    from engine.gpu.rows import normed
+    from engine.kernels.cuda.rmsnorm import normed
 
     layers, num = decoder._layers, len(x)
     rows = [F.pad(x, (0, 0, 0, 16 - num))]
@@ -106,7 +106,7 @@ def _rows(part: Part, prepared: Any) -> dict[int, Any]:
     """Logits of one sequence of 16 tokens, in captured steps of 1, 8 and 16."""
     import torch
 
-    from engine.target import StaticTarget
+    from engine.target.target import StaticTarget
 
     target, out = StaticTarget(prepared, 256, FEW), {}
     target.warm()
@@ -119,7 +119,7 @@ def _rows(part: Part, prepared: Any) -> dict[int, Any]:
 
 
 def _same(rows: dict[int, Any], others: dict[int, Any]) -> bool:
-    from engine.operators import same_bits
+    from engine.exactness.operators import same_bits
 
     return all(same_bits(rows[width], others[width]) for width in rows)
 

@@ -49,7 +49,7 @@ def classes(part: Part) -> None:
 
 
 def _classes(part: Part, prepared: Any) -> None:
-    from engine.exactness import probe
+    from engine.exactness.probe import probe
 
     found = probe(prepared, 256 if part.small else 1280, FEW if part.small else MANY)
     part.put(classes=found.classes, unstable=found.unstable)
@@ -57,7 +57,7 @@ def _classes(part: Part, prepared: Any) -> None:
 
 def tuning(part: Part) -> None:
     """The fastest tiles of every linear of both shapes."""
-    from engine.loading import give_back_memory
+    from engine.models.loading import give_back_memory
 
     for name in part.each((TARGET, HYBRID)):
         linears = linears_of(part.model(name).prepared.model)
@@ -65,7 +65,7 @@ def tuning(part: Part) -> None:
         if not linears:
             part.put(skipped="no kernels run here")
             return
-        from engine.gpu.tuning import compile_all, tune
+        from engine.kernels.cuda.tuning import compile_all, tune
 
         part.put(num_compiled=compile_all(linears), compiling_s=began - part.left_s)
         began, found = part.left_s, tune(linears, lambda text, share: print(text, flush=True))
@@ -82,7 +82,7 @@ def _put_tuned(part: Part, prepared: Any) -> None:
 
 def measured(part: Part, prepared: Any) -> Any:
     """The device's bandwidth, kept."""
-    from engine.bandwidth import measured_bandwidth
+    from engine.measure.bandwidth import measured_bandwidth
 
     found = measured_bandwidth(prepared.device)
     part.put(bandwidth={**asdict(found), "how": found.how}, GB_per_s=round(found.bytes_per_s / 1e9))
@@ -92,8 +92,8 @@ def measured(part: Part, prepared: Any) -> Any:
 def curve(part: Part, prepared: Any, bandwidth: Any, length: int, some: tuple[int, ...]) -> dict[str, Any]:
     """Step time at each width, captured, over a cache of that length; and its share of the bandwidth that was
     measured."""
-    from engine.bandwidth import bandwidth_share, step_bytes
-    from engine.target import StaticTarget
+    from engine.measure.bandwidth import bandwidth_share, step_bytes
+    from engine.target.target import StaticTarget
 
     target, live = StaticTarget(prepared, length, some), min(length - 64, 1000 if length <= 4352 else 16000)
     target.warm()
@@ -110,7 +110,7 @@ def profile(part: Part) -> None:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 
-    from engine.target import StaticTarget
+    from engine.target.target import StaticTarget
 
     prepared = part.model(TARGET).prepared
     _put_tuned(part, prepared)

@@ -39,10 +39,10 @@ def main() -> None:
 
     if options.threads:
         torch.set_num_threads(options.threads)
-    from engine import environment
-    from engine.backends.torch import TorchRace
     from engine.events import Finished, Step
-    from engine.loading import DEFAULT_TARGET, load
+    from engine.measure import environment
+    from engine.models.loading import DEFAULT_TARGET, load
+    from engine.session import TorchRace
     from engine.spec import LaneSpec, RaceSpec, SamplingParams
     from engine.text import encode_prompt
 

@@ -29,9 +29,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from engine import environment  # noqa: E402
 from engine.cache import cache_dir  # noqa: E402
 from engine.kernels.choose import choose  # noqa: E402
+from engine.measure import environment  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
 from tests.pageserver import Server, served  # noqa: E402
 from tests.race_browser import ARGUMENTS, CHROMIUM  # noqa: E402

@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--record", nargs="*", metavar="ID")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    from engine.loading import load
+    from engine.models.loading import load
 
     loaded = load()
     presets = [preset for preset in json.loads(PRESETS.read_text()) if not options.only or preset["id"] in options.only]
@@ -42,15 +42,15 @@ def main() -> None:
         return
     table = [_compared(loaded, preset, options) for preset in presets]
     if options.out:
-        from engine import environment
+        from engine.measure import environment
 
         about = {"versions": environment.versions(loaded.prepared.kernels.describe()), "device": loaded.prepared.kernels.about_device(), "commit": environment.commit()}
         options.out.write_text(json.dumps({**about, "repeats": options.repeats, "max_new_tokens": options.max_new_tokens, "presets": table}, indent=1) + "\n")
 
 
 def _compared(loaded: Any, preset: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    from engine.backends.torch import TorchRace
     from engine.events import Finished, Step
+    from engine.session import TorchRace
     from engine.spec import LaneSpec, RaceSpec, SamplingParams
     from engine.text import encode_prompt
 
@@ -79,8 +79,8 @@ def _compared(loaded: Any, preset: dict[str, Any], options: argparse.Namespace) 
 
 
 def _record(loaded: Any, preset: dict[str, Any]) -> None:
-    from engine.backends.torch import TorchRace
-    from engine.recording import build, check, summary, write
+    from engine.recordings.recording import build, check, summary, write
+    from engine.session import TorchRace
     from engine.spec import RaceSpec, SamplingParams, standard_lanes
     from engine.text import encode_prompt
 

@@ -11,8 +11,8 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import Command, integer, number, one_of, option, shown, words
-from ..commands import DEVICE, DTYPE, JSON, TARGET, THREADS, console, print_json, progress_line, set_threads
+from ..cli.arguments import Command, integer, number, one_of, option, shown, words
+from ..cli.commands import DEVICE, DTYPE, JSON, TARGET, THREADS, console, print_json, progress_line, set_threads
 from ..drafters import check as check_drafter
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
@@ -25,7 +25,7 @@ from .table import FORMAT, SCHEMA, against_peers, print_report, rows
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from ..loading import LoadedModel
+    from ..models.loading import LoadedModel
     from .lanes import Raced, Sample
     from .peers import Peers
 
@@ -72,9 +72,9 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
     """The report, and what went wrong in lanes."""
     began = time.perf_counter()
     progress("starting torch", None)
-    from .. import environment
-    from ..loading import DEFAULT_TARGET, load
-    from ..threads import settle
+    from ..exactness.threads import settle
+    from ..measure import environment
+    from ..models.loading import DEFAULT_TARGET, load
     from .lanes import k_of, lane_specs
     from .stock import ready_with_stock
 
@@ -236,11 +236,11 @@ def _peers(
 ) -> Peers:
     """transformers on `stock`, and on the stock copy of the draft model where a lane has one, warmed."""
     from .lanes import DRAFT_MODEL
-    from .peers import COMPILED, NAMES, Peers, compiler_missing
+    from .peers import COMPILED, NAMES, Peers
     from .stock import ready_with_stock
 
     names = [name for name in NAMES if name != COMPILED or size.compiled]
-    if COMPILED in names and (why := compiler_missing(loaded.prepared.device)):
+    if COMPILED in names and (why := loaded.prepared.kernels.reason_against_compiling()):
         names.remove(COMPILED)
         notes.append(f"{COMPILED} was left out: {why}")
     draft = next((argument for name, argument in map(parse_drafter, drafters) if name == DRAFT_MODEL), None)

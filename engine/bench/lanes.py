@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..backends.torch import PLAIN, REFERENCE, TorchRace
 from ..drafters import parse
 from ..errors import RaceError, UsageError
 from ..events import Failed, LaneEvent, Prompt, Step, steps
+from ..exactness.verdict import compare
 from ..metrics import disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
 from ..progress import Progress, silent
+from ..session import PLAIN, REFERENCE, TorchRace
 from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
-from ..verdict import compare
 
 if TYPE_CHECKING:
-    from ..loading import LoadedModel
-    from ..target import Prepared
+    from ..models.loading import LoadedModel
+    from ..target.prepared import Prepared
     from .peers import Generated
 
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -132,7 +132,7 @@ def _identical(events: Sequence[LaneEvent], lane: str, cut_short: bool, header: 
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
     """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE that fits, over a cache of `length` columns of which
     `position` are live: medians, interleaved, after an untimed round."""
-    from ..target import StaticTarget
+    from ..target.target import StaticTarget
 
     widths = [width for width in CURVE if width < length]
     if not widths:
@@ -145,7 +145,7 @@ def host_gap(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingPar
     """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and Python. From one more short race, in
     which a bare forward of the same width follows every plain step, so that both have the same machine; medians of
     seconds (the gap's over the pairs), and the gap's share of the step."""
-    from ..target import StaticTarget
+    from ..target.target import StaticTarget
 
     race = TorchRace(loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt)
     width = race.plan.plain_width
@@ -165,7 +165,7 @@ def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] |
     of a cache). None where there is no room to measure it."""
     import torch
 
-    from ..bandwidth import bandwidth_share, measured_bandwidth, step_bytes
+    from ..measure.bandwidth import bandwidth_share, measured_bandwidth, step_bytes
 
     try:
         bandwidth = measured_bandwidth(prepared.device, torch.get_num_threads())

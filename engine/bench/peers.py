@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import CompileConfig, DynamicCache, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from ..errors import RaceError
+from ..kernels.choose import choose
 from ..metrics import ratio
 from ..progress import Progress, silent
 from ..quiet import quiet
@@ -47,13 +48,14 @@ class Generated:
 class _FirstTokens(StoppingCriteria):
     """Never stops anything: notes when the first step of a `generate` was done, and how long the sequence was then."""
 
-    def __init__(self) -> None:
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self._synchronize = synchronize
         self.done_at: float | None = None
         self.length = 0
 
     def __call__(self, input_ids: Tensor, scores: Any, **more: Any) -> Tensor:
         if self.done_at is None:
-            _synchronize(input_ids.device)
+            self._synchronize()
             self.done_at, self.length = time.perf_counter(), input_ids.shape[1]
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
@@ -65,7 +67,7 @@ class Peers:
     (`warm`) before it is timed."""
 
     def __init__(self, model: PreTrainedModel, params: SamplingParams, names: Iterable[str], assistant: PreTrainedModel | None = None) -> None:
-        self._model, self._params = model, params
+        self._model, self._params, self._kernels = model, params, choose(model.device)
         self._ways = {name: way for name, way in _ways(assistant).items() if name in names}
         for each in (model, assistant):
             if each is not None and each.generation_config is not None:
@@ -91,11 +93,11 @@ class Peers:
     def run(self, name: str, prompt_ids: Sequence[int], num_new: int) -> Generated:
         """Write exactly `num_new` tokens. Raises RaceError for whatever transformers raises."""
         ids = torch.tensor([list(prompt_ids)], device=self._model.device)
-        first = _FirstTokens()
+        first = _FirstTokens(self._kernels.synchronize)
         try:
             with quiet(), torch.random.fork_rng(), torch.inference_mode(mode=name != COMPILED):
                 torch.manual_seed(self._params.seed)
-                _synchronize(ids.device)
+                self._kernels.synchronize()
                 started = time.perf_counter()
                 written: Any = self._model.generate(
                     ids,
@@ -106,7 +108,7 @@ class Peers:
                     **_sampling(self._params),
                     **self._ways[name],
                 )
-                _synchronize(ids.device)
+                self._kernels.synchronize()
                 ended = time.perf_counter()
         except Exception as error:  # a compiler, a cache, an assistant: what can go wrong here is not ours
             lines = str(error).strip().splitlines()
@@ -127,27 +129,13 @@ class Peers:
         for round_ in range(rounds + 1):
             for width in WIDTHS:
                 own = copy.deepcopy(past)
-                _synchronize(device)
+                self._kernels.synchronize()
                 started = time.perf_counter()
                 self._model(input_ids=ids[:, position : position + width], past_key_values=own, use_cache=True)
-                _synchronize(device)
+                self._kernels.synchronize()
                 if round_:
                     seconds[width].append(time.perf_counter() - started)
         return {width: statistics.median(values) for width, values in seconds.items()}
-
-
-def compiler_missing(device: torch.device) -> str:
-    """Why nothing can be compiled for this device, or ""."""
-    if device.type != "cpu":
-        return ""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except (InvalidCxxCompiler, RuntimeError, OSError):
-        return "there is no C++ compiler here (install g++, or name one in the environment variable CXX)"
-    return ""
 
 
 def _ways(assistant: PreTrainedModel | None) -> Mapping[str, dict[str, Any]]:
@@ -166,8 +154,3 @@ def _sampling(params: SamplingParams) -> dict[str, Any]:
     if params.temperature == 0:
         return {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
     return {"do_sample": True, "temperature": params.temperature, "top_k": params.top_k, "top_p": params.top_p}
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -11,7 +11,7 @@ from ..progress import Progress, silent
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from ..loading import LoadedModel
+    from ..models.loading import LoadedModel
 
 
 def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTrainedModel:

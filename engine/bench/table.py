@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..measure.roofline import Roofline
 from ..metrics import percentile, ratio
-from ..random_targets import PREFIX
-from ..roofline import Roofline
+from ..models.random_targets import PREFIX
 from .prompts import KINDS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
     """The object as a table, with what it was measured on beneath."""
     from rich.text import Text
 
-    from ..terminal import clean
+    from ..cli.terminal import clean
 
     console.print(_table(report))
     for line in _lines(report):
@@ -90,7 +90,7 @@ def _table(report: Mapping[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from ..terminal import clean
+    from ..cli.terminal import clean
 
     table = Table(title=Text("tokens per second: median (quartiles) over prompts and repeats, prefill apart"), title_justify="left")
     table.add_column(Text("kind and name"), overflow="fold")

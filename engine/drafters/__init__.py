@@ -15,15 +15,15 @@ from ..errors import UsageError, choices
 from ..interfaces import Drafter
 
 if TYPE_CHECKING:
+    from ..choice.sampler import Sampler
     from ..events import Prompt
     from ..progress import Progress
-    from ..sampling import Sampler
     from ..spec import SamplingParams
 
 DRAFTERS: dict[str, str] = {
     "none": "engine.drafters.none:KIND",
     "ngram": "engine.drafters.ngram:KIND",
-    "draft_model": "engine.drafters.draft_model:KIND",
+    "draft_model": "engine.drafters.model_kinds:KIND",
     "eagle3": "engine.drafters.head_kinds:EAGLE3",
     "dflash": "engine.drafters.head_kinds:DFLASH",
     "synthetic": "engine.drafters.synthetic:KIND",

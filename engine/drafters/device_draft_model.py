@@ -18,8 +18,8 @@ from .device_picks import DevicePicks, checked
 from .draft_model import WIDTH, DraftModelDrafter
 
 if TYPE_CHECKING:
-    from ..sampling import Sampler
-    from ..target import StaticTarget
+    from ..choice.sampler import Sampler
+    from ..target.target import StaticTarget
     from .head_drafter import GoOn
 
 

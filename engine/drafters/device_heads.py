@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..choice.sampler import Sampler
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..interfaces import GoOn
-from ..sampling import Sampler
 from . import DrafterContext
 from .device_picks import DevicePicks, checked, sampler_for
 from .dflash import DFlashDrafter, HostDFlashDrafter

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..choice.nucleus import NOT_NUMBERS
+from ..choice.sampler import Sampler
 from ..errors import RaceError
 from ..kernels import Kernels
-from ..nucleus import NOT_NUMBERS
-from ..sampling import Sampler
 from ..spec import SamplingParams
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..choice.sampler import Sampler
 from ..errors import UsageError
 from ..heads.layers import rope_table
 from ..interfaces import Draft, GoOn, MarginDrafter
-from ..sampling import Sampler
 from ..spec import SamplingParams
 from .host_picks import host_picks
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..choice.noise import units, words
+from ..choice.nucleus import NOT_NUMBERS
+from ..choice.sampler import Sampler
 from ..errors import RaceError
-from ..noise import units, words
-from ..nucleus import NOT_NUMBERS
-from ..sampling import Sampler
 from ..spec import SamplingParams
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from ..fused import together
+from ..model.layers import together
 from .formats import HeadSpec
 from .layers import Attend, Attention, Layer, RMSNorm, Rope, check_fc, load_into, matrix, rotate
 from .vocabulary import check_vocabulary, draft_ids, embedding_of, is_whole

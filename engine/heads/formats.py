@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
-from ..sources import weights_files
+from ..models.sources import weights_files
 from .compact import restored
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
 

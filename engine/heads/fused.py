@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..fused import together
+from ..model.layers import together
 from .eagle3 import Eagle3Head
 from .layers import Attention, Rope, rotate
 

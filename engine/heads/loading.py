@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UsageError
-from ..fused import fuse_layers
+from ..model.layers import fuse_layers
+from ..models.sources import DEFAULT_TARGET, find
 from ..quiet import quiet
-from ..sources import DEFAULT_TARGET, find
 from . import dflash, eagle3
 from .compact import with_output
 from .formats import read_spec, read_tensors
@@ -18,7 +18,7 @@ from .fused import join_projections
 from .names import HeadName
 
 if TYPE_CHECKING:
-    from ..loading import LoadedModel
+    from ..models.loading import LoadedModel
     from ..progress import Progress
 
 BUNDLED = Path(__file__).resolve().parent.parent.parent / "assets" / "heads"

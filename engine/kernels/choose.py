@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ..gpu.kernels import CudaKernels
-from ..native.kernels import CpuKernels
 from . import Kernels
+from .cpu.kernels import CpuKernels
+from .cuda.kernels import CudaKernels
 from .torch import TorchKernels
 
 

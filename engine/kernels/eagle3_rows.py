@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..fused import root_mean_square
+from ..model.layers import root_mean_square
 
 if TYPE_CHECKING:
     from ..heads.eagle3 import Eagle3Head

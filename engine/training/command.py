@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..arguments import Command, integer, not_empty, number, one_of, option, words
-from ..commands import DEVICE, DTYPE, TARGET, progress_line, set_threads
+from ..cli.arguments import Command, integer, not_empty, number, one_of, option, words
+from ..cli.commands import DEVICE, DTYPE, TARGET, progress_line, set_threads
 from ..errors import UsageError
 from ..heads.formats import KINDS
 from .texts import BUILTIN, PROMPTS, all_texts
@@ -33,7 +33,7 @@ def train(options: Namespace) -> int:
         import torch
 
         from ..kernels.choose import choose
-        from ..loading import DEFAULT_TARGET, load
+        from ..models.loading import DEFAULT_TARGET, load
         from .features import Features, extract
         from .heads import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
         from .trainer import Report, Schedule, Trainer

@@ -1,0 +1,3 @@
+"""The command line: `python -m engine`. Commands import what they need on use.
+
+May import: everything."""

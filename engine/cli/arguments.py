@@ -1,0 +1,127 @@
+"""What the commands of the command line are made of: options as values, conversions with our own words, a parser that says one line.
+
+Standard library only. A conversion raises argparse.ArgumentTypeError with a sentence that names the value and the limits or choices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from ..errors import UsageError
+
+MAX_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a command: its names and what argparse is to know about it."""
+
+    names: tuple[str, ...]
+    details: dict[str, Any]
+
+
+def option(*names: str, **details: Any) -> Option:
+    return Option(names, details)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its options, what runs it (returning the exit status), and what its help says at the end."""
+
+    options: tuple[Option, ...]
+    run: Callable[[argparse.Namespace], int]
+    notes: str = ""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are UsageErrors of one line, and whose options take the next argument as their value even if it begins with a dash,
+    unless that is itself the name of an option."""
+
+    def __init__(self, prog: str, command: Command, description: str) -> None:
+        super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False)
+        for each in command.options:
+            self.add_argument(*each.names, **each.details)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """argparse would drop a value that is just two dashes."""
+        if action.nargs is None and action.option_strings and arg_strings == ["--"]:
+            return self._get_value(action, "--")
+        return super()._get_values(action, arg_strings)
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Raises UsageError for arguments that cannot be used, SystemExit for --help."""
+        takes_value = {name for action in self._actions if action.nargs is None for name in action.option_strings}
+        joined: list[str] = []
+        for argument in arguments:
+            if joined and joined[-1] in takes_value and argument not in self._option_string_actions:
+                joined[-1] += f"={argument}"
+            else:
+                joined.append(argument)
+        return self.parse_args(joined)
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """Decimal digits, nothing else: no 3.5, no 1_000, no 1e3."""
+
+    def convert(text: str) -> int:
+        if re.fullmatch(r"[+-]?[0-9]{1,20}", text) and low <= int(text) <= high:
+            return int(text)
+        raise ArgumentTypeError(f"must be an integer from {low} to {high}, not {shown(text)}")
+
+    return convert
+
+
+def number(low: float, high: float, limits: str = "") -> Callable[[str], float]:
+    """A finite number within limits; `limits` describe them where they are not simply from low to high."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text) if "_" not in text else math.nan
+        except ValueError:
+            value = math.nan
+        if low <= value <= high:
+            return value
+        raise ArgumentTypeError(f"must be a number {limits or f'from {low:g} to {high:g}'}, not {shown(text)}")
+
+    return convert
+
+
+def one_of(options: Iterable[str]) -> Callable[[str], str]:
+    """A word of a table."""
+
+    def convert(text: str) -> str:
+        if text in options:
+            return text
+        raise ArgumentTypeError(f"must be one of {', '.join(options)}, not {shown(text)}")
+
+    return convert
+
+
+def not_empty(text: str) -> str:
+    """Anything but nothing: file names may hold bytes that are no text."""
+    if text:
+        return text
+    raise ArgumentTypeError("must not be empty")
+
+
+def words(text: str) -> str:
+    """Text, not empty, that can be written into a recording."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ArgumentTypeError(f"must be UTF-8 text, not {shown(text)}") from error
+    return not_empty(text)
+
+
+def shown(text: str) -> str:
+    """A value as an error may repeat it."""
+    return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")

@@ -1,0 +1,274 @@
+"""The commands race, replay and load. Arguments are checked here before anything heavy is imported."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from ..drafters import check as check_drafter
+from ..errors import RaceError, UsageError
+from ..events import LaneEvent, Prompt
+from ..recordings import recording as recordings
+from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
+from ..spec import AUTO, MAX_AUTO_K, MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RaceSpec, SamplingParams, standard_lanes
+from ..text import check_prompt_text, encode_prompt
+from .arguments import Command, integer, not_empty, number, one_of, option, shown, words
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
+RACE_RULES = ("coupled", "rejection")
+MAX_THREADS = 64
+MAX_PROMPT_BYTES = 16 * 1024 * 1024
+STDIN = "-"
+
+
+def read_prompt(options: Namespace) -> str:
+    """The prompt, byte for byte, from --prompt or --prompt-file. Raises UsageError."""
+    given = [*options.prompt, *options.prompt_file]
+    if len(given) != 1:
+        raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")
+    text = options.prompt[0] if options.prompt else _read_file(options.prompt_file[0])
+    check_prompt_text(text)
+    return text
+
+
+def _read_file(path: str) -> str:
+    try:
+        if path == STDIN:
+            data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(MAX_PROMPT_BYTES + 1)
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"cannot read the prompt from {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MAX_PROMPT_BYTES:
+        raise UsageError(f"the prompt in {shown(path)} is larger than {MAX_PROMPT_BYTES // 1024**2} MB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the prompt in {shown(path)} is not UTF-8 text: byte {error.start} is {data[error.start : error.start + 1]!r}") from error
+
+
+def set_threads(num_threads: int | None) -> None:
+    """Fix the number of CPU threads before anything else uses torch."""
+    if num_threads is not None:
+        import torch
+
+        torch.set_num_threads(num_threads)
+
+
+def hold_race(
+    target: str | None,
+    dtype: str,
+    device: str,
+    spec: RaceSpec,
+    prompt_of: Callable[[Any], Prompt],
+    screen: Callable[[Mapping[str, Any]], Any] | None = None,
+    settle_threads: bool = False,
+) -> dict[str, Any]:
+    """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a context manager whose value is
+    called with every event. While it runs, what libraries print goes to stderr. Raises UsageError or RaceError."""
+    with redirect_stdout(sys.stderr) if screen is None else nullcontext():
+        with progress_line() as progress:
+            progress("starting torch", None)
+            from ..models.loading import DEFAULT_TARGET, load
+
+            loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
+            from ..session import TorchRace
+
+            if settle_threads:
+                from ..exactness.threads import settle
+
+                settle(loaded.make_ready(progress), progress)
+            race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+        header = race.header()
+        events: list[LaneEvent] = []
+        with screen(header) if screen is not None else nullcontext() as show, closing(race.events()) as stream:  # type: ignore[type-var]
+            for event in stream:
+                events.append(event)
+                if show is not None:
+                    show(event)
+        return recordings.build(header, events, race.result())
+
+
+def progress_line() -> Any:
+    """A context manager whose value is a `Progress`: drawn on stderr if that is a terminal, silent otherwise."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        from ..progress import silent
+
+        return nullcontext(silent)
+    from rich.console import Console
+
+    from .terminal import ProgressLine
+
+    return ProgressLine(Console(stderr=True, highlight=False, markup=False, emoji=False))
+
+
+def console() -> Console:
+    """Where results are printed. It interprets neither markup nor emoji codes."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """The one JSON object of --json."""
+    try:
+        print(json.dumps(value, allow_nan=False), flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RaceError(f"cannot write the result to stdout: {error.strerror or error}") from error
+
+
+def _race(options: Namespace) -> int:
+    params = SamplingParams(options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop))
+    check_drafter(options.drafter)
+    spec = RaceSpec(standard_lanes(options.drafter, options.k, options.width, options.rule), params, options.audit, options.solo)
+    text = read_prompt(options)
+    if options.save is not None:
+        recordings.check_writable(options.save)
+    set_threads(options.threads)
+
+    out = None if options.json else console()
+    recording = hold_race(
+        options.target,
+        options.dtype,
+        options.device,
+        spec,
+        lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
+        None if out is None else _screen_on(out),
+        settle_threads=options.threads is None,
+    )
+    try:
+        if options.save is not None:
+            recordings.write(options.save, recording)
+    finally:
+        _show_result(recording, out)
+    check_outcome(recording)
+    return 0
+
+
+def check_outcome(recording: Mapping[str, Any]) -> None:
+    """Raises RaceError if a lane failed or the verdict is a fault."""
+    if failed := recordings.failures(recording):
+        raise RaceError("; ".join(f"lane {lane} failed: {message}" for lane, message in failed.items()))
+    verdict = recording["verdict"]
+    if verdict is not None and verdict["kind"] == "different":
+        raise RaceError(verdict["sentence"])
+
+
+def _screen_on(out: Console, recorded: bool = False) -> Callable[[Mapping[str, Any]], Any]:
+    from .terminal import Screen
+
+    return lambda header: Screen(header, out, recorded)
+
+
+def _show_result(recording: Mapping[str, Any], out: Console | None, recorded: bool = False) -> None:
+    if out is None:
+        print_json(recordings.summary(recording))
+        return
+    from .report import print_report
+
+    print_report(out, recording, recorded)
+
+
+def _replay(options: Namespace) -> int:
+    recording = recordings.read(options.file)
+    if options.json:
+        _show_result(recording, None)
+        return 0
+    out = console()
+    events = replay(recording, options.speed)
+    with _screen_on(out, recorded=True)(recording) as show:
+        for event in events:
+            show(event)
+    _show_result(recording, out, recorded=True)
+    return 0
+
+
+def _load(options: Namespace) -> int:
+    set_threads(options.threads)
+    with progress_line() as progress:
+        progress("starting torch", None)
+        from ..models.loading import DEFAULT_TARGET, load
+
+        info = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress).info
+    ready = {key: getattr(info, key) for key in ("name", "revision", "digest", "dtype", "licence")}
+    if options.json:
+        print_json({"schema": recordings.SCHEMA, **ready})
+    else:
+        print("\n".join(["ready:", *(f"  {key}: {value}" for key, value in ready.items())]))
+    return 0
+
+
+def _device(text: str) -> str:
+    if re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]{1,3})?", text):
+        return text
+    raise ArgumentTypeError(f"must be one of auto, cpu, cuda, cuda:N, mps, not {shown(text)}")
+
+
+def _auto_or(low: int, high: int) -> Callable[[str], int | str]:
+    def convert(text: str) -> int | str:
+        try:
+            return text if text == AUTO else integer(low, high)(text)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"must be auto or an integer from {low} to {high}, not {shown(text)}") from error
+
+    return convert
+
+
+def _speed(text: str) -> float:
+    try:
+        return check_speed(float(text))
+    except ValueError as error:
+        raise ArgumentTypeError(f"must be a number from {MIN_SPEED} to {MAX_SPEED:.0f}, or 0 for as fast as possible, not {shown(text)}") from error
+
+
+FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
+JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
+TARGET = option("--target", metavar="T", type=words, help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: the bundled Gemma 3 270M)")
+DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)")
+DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
+THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)")
+
+RACE = Command(
+    (
+        option("--prompt", metavar="TEXT", action="append", default=[], help="the prompt, used byte for byte"),
+        option("--prompt-file", metavar="F", action="append", default=[], help="a UTF-8 file with the prompt, used byte for byte; - is stdin"),
+        option("--chat", action="store_true", help="apply the model's chat template"),
+        TARGET,
+        option("--drafter", metavar="D", type=words, default="ngram", help="name or name:argument (default ngram)"),
+        option("--k", metavar="K", type=_auto_or(0, MAX_K), default=7, help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default 7)"),
+        option("--rule", metavar="R", type=one_of(RACE_RULES), default="coupled", help="coupled: the baseline's own tokens; rejection: its distribution only (default coupled)"),
+        option("--width", metavar="W", type=_auto_or(1, MAX_WIDTH), default="auto", help="rows of every exact step: auto, or an integer above k (default auto)"),
+        option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
+        option("--top-k", metavar="N", type=integer(0, 2**31 - 1), default=0, help="sample among the N likeliest; 0 is off (default 0)"),
+        option("--top-p", metavar="X", type=number(5e-324, 1, "above 0 and at most 1"), default=1.0, help="sample within this mass; 1 is off (default 1)"),
+        option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)"),
+        option("--max-new-tokens", metavar="N", type=integer(1, MAX_NEW_TOKENS), default=128, help="where every lane ends at the latest (default 128)"),
+        option("--stop", metavar="S", type=words, action="append", default=[], help="a string that ends the text; may be given again"),
+        DTYPE,
+        DEVICE,
+        THREADS,
+        option("--solo", action="store_true", help="run the lanes one after the other"),
+        option("--audit", action="store_true", help="compare all bits of all rows of logits, not the tokens alone"),
+        option("--save", metavar="FILE", type=not_empty, help="write the recording here"),
+        JSON,
+    ),
+    _race,
+    "Exit status: 0 finished; 1 it ran and failed, a lane failed, or the verdict is 'different' (a fault); 2 the arguments cannot be used; 130 interrupted.",
+)
+REPLAY = Command(
+    (FILE, option("--speed", metavar="X", type=_speed, default=1.0, help="1 is the pace of the race, 0 as fast as possible (default 1)"), JSON),
+    _replay,
+    "With --json the race's result is printed at once, as race --json did.",
+)
+LOAD = Command((TARGET, DTYPE, DEVICE, THREADS, JSON), _load)

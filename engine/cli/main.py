@@ -1,0 +1,147 @@
+"""The command line: `python -m engine COMMAND ...`. Standard library only; a command's module is imported when it is chosen.
+
+Exit status: 0 finished; 1 ran and failed; 2 unusable arguments; 130 interrupted. Errors are one line on stderr; tracebacks come with --debug only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from types import FrameType
+
+from ..errors import PhotofinishError, UsageError, choices
+from .arguments import MAX_SHOWN, Command, Parser
+
+COMMANDS = {
+    "race": ("engine.cli.commands:RACE", "race one prompt through a plain and a speculative decoder and prove that the tokens are equal"),
+    "bench": ("engine.bench.command:BENCH", "measure our lanes and transformers' generate on the same prompts, in one run"),
+    "verify": ("engine.cli.verify:VERIFY", "run a recorded race again and say whether this machine gets the same tokens"),
+    "replay": ("engine.cli.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
+    "train": ("engine.training.command:TRAIN", "train a draft head for a target"),
+    "load": ("engine.cli.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
+}
+"""Name -> ("module:attribute" of a Command, what it does)."""
+PROG = "python -m engine"
+QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
+MAX_LINE = 2000
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status. Never raises."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with _interrupts() as interrupts:
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                if hasattr(stream, "reconfigure"):
+                    stream.reconfigure(errors="backslashreplace")
+            status = _run(given)
+            _flush()
+            return status
+        except BaseException as error:
+            status, line = _explain(KeyboardInterrupt() if interrupts else error)
+            with suppress(OSError, ValueError):
+                if line and "--debug" in given:
+                    traceback.print_exc()
+                if line:
+                    print(one_line(line), file=sys.stderr, flush=True)
+            _close_stdout()
+            return status
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    name = arguments[0]
+    command = _command(name)
+    options = _parser(name, command).parse(arguments[1:])
+    with warnings.catch_warnings():
+        if not options.debug:
+            warnings.simplefilter("ignore")
+            os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+        return command.run(options)
+
+
+def _explain(error: BaseException) -> tuple[int, str]:
+    """Exit status and line for what ended a command; no line where there is nothing to say or nobody to say it to."""
+    match error:
+        case SystemExit():
+            return (error.code if isinstance(error.code, int) else 0), ""
+        case KeyboardInterrupt():
+            return INTERRUPTED, "interrupted"
+        case BrokenPipeError():
+            return 1, ""
+        case UsageError():
+            return 2, f"error: {error}"
+        case PhotofinishError():
+            return 1, f"error: {error}"
+        case ModuleNotFoundError():
+            return 1, f"error: this needs the package {error.name}, which is not installed; pip install -r requirements.txt"
+        case _:
+            return 1, f"internal error: {type(error).__name__}: {error}; run again with --debug to see the traceback"
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Remember SIGINT besides raising KeyboardInterrupt: libraries turn it into errors of their own when it meets their imports."""
+    seen: list[int] = []
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        seen.append(signum)
+        signal.default_int_handler(signum, frame)
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield seen
+        return
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _command(name: str) -> Command:
+    if name not in COMMANDS:
+        raise choices("command", name[:MAX_SHOWN], COMMANDS)
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _parser(name: str, command: Command) -> Parser:
+    parser = Parser(f"{PROG} {name}", command, COMMANDS[name][1])
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and the warnings of libraries")
+    return parser
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {description}" for name, (_, description) in COMMANDS.items()]
+    return "\n".join([f"usage: {PROG} COMMAND ...", "", *lines, "", f"{PROG} COMMAND --help lists a command's options."])
+
+
+def one_line(text: str) -> str:
+    """A message as one line that a terminal shows and does not obey."""
+    shown = "".join(c if c.isprintable() else " " if c.isspace() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text[:MAX_LINE])
+    return " ".join(shown.split()) + ("..." if len(text) > MAX_LINE else "")
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _close_stdout() -> None:
+    """Flush what can be flushed; if the reader is gone, let the interpreter's own flush at exit go nowhere instead of complaining."""
+    try:
+        _flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,139 @@
+"""What stands under a finished race: every number of every lane, the speed-up, the verdicts with their causes, and what it all ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..measure.roofline import roofline
+from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedup
+from ..models.random_targets import PREFIX
+from ..recordings.recording import events_of, failures, spec_of, text
+from .terminal import clean, is_live
+
+VERDICT_STYLES = {
+    "identical_bits": "bold #009e73",
+    "identical_tokens": "bold #009e73",
+    "near_tie": "bold #e69f00",
+    "different": "bold reverse #d55e00",
+    "same_distribution": "bold #56b4e9",
+}
+MAX_POSITIONS = 15
+
+
+def print_report(console: Console, recording: Mapping[str, Any], recorded: bool = False) -> None:
+    """Print a checked recording's result; where no live screen stood before it, also the texts. `recorded`: it was not run just now."""
+    events, spec = events_of(recording), spec_of(recording)
+    metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
+    if not is_live(console):
+        _print_texts(console, {name: text(events, name, spec.params.stop) for name in metrics})
+    console.print(_table(metrics, recording))
+    for lane, message in failures(recording).items():
+        console.print(Text(f"lane {clean(lane)} failed: {clean(message)}", "bold"))
+    for name, lane_metric in metrics.items():
+        if lane_metric.acceptance_by_position:
+            console.print(Text(f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"))
+            console.print(Text(f"{clean(name)}, accepted by position, of drafts that reached it: {_shares(lane_metric.conditional_acceptance_by_position)}"))
+    console.print(_speedup(race_speedup(events), {"plain", "speculative"} <= metrics.keys()))
+    if (bound := roofline(recording, events)) is not None:
+        console.print(Text(bound.sentence))
+    if (disturbed := disturbance(events)) is not None:
+        console.print(Text(clean(disturbed.sentence), "bold #e69f00"))
+    for label, verdict in (("", recording["verdict"]), ("plain lane: ", recording["plain_verdict"])):
+        if verdict is not None:
+            console.print(Text(label + clean(verdict["sentence"]), VERDICT_STYLES[verdict["kind"]] if not label else ""))
+    console.print(Text(widths_line(recording["widths"])))
+    console.print(Text(_circumstances(recording), "dim"))
+    for ribbon in _ribbons(recording, recorded):
+        console.print(Text(ribbon, "bold reverse"))
+
+
+def widths_line(widths: Mapping[str, Any]) -> str:
+    """Which widths the steps ran at, and why."""
+    plain = f"; plain at width {widths['plain_width']}" if widths["plain_width"] is not None else ""
+    return f"widths: {clean(widths['note'])}{plain}; cache of {widths['cache_length']} tokens"
+
+
+def _print_texts(console: Console, texts: Mapping[str, str]) -> None:
+    together: dict[str, list[str]] = {}
+    for name, words in texts.items():
+        together.setdefault(words, []).append(name)
+    for words, names in together.items():
+        console.print(Text(f"--- {clean(', '.join(names))}", "bold"))
+        console.print(Text(clean(words)))
+
+
+def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> Table:
+    table = Table(title=Text("what each lane did"), title_justify="left")
+    table.add_column("")
+    for name in metrics:
+        table.add_column(Text(clean(name)), justify="right")
+    ends = {e["lane"]: e.get("reason", "failed") for e in recording["events"] if e["type"] in ("finished", "failed")}
+    table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
+    for label, value in _ROWS:
+        table.add_row(Text(label), *(Text(value(m)) for m in metrics.values()))
+    return table
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.1f} ms"
+
+
+def _s(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f} s"
+
+
+def _plain(value: float | None, digits: int, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.{digits}f}{unit}"
+
+
+_ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
+    ("tokens", lambda m: str(m.num_tokens)),
+    ("prefill", lambda m: _s(m.prefill_s)),
+    ("decode time", lambda m: _s(m.decode_s)),
+    ("tokens/s", lambda m: _plain(m.tokens_per_s, 1)),
+    ("TTFT", lambda m: _s(m.ttft_s)),
+    ("TPOT", lambda m: _ms(m.tpot_s)),
+    ("step interval p50", lambda m: _ms(m.itl_p50_s)),
+    ("step interval p95", lambda m: _ms(m.itl_p95_s)),
+    ("steps", lambda m: str(m.num_steps)),
+    ("drafted tokens", lambda m: str(sum(m.per_step_drafted))),
+    ("accepted tokens", lambda m: str(sum(m.per_step_accepted))),
+    ("acceptance rate", lambda m: _plain(None if m.acceptance_rate is None else 100 * m.acceptance_rate, 1, " %")),
+    ("mean acceptance length", lambda m: _plain(m.mean_acceptance_length, 2)),
+)
+
+
+def _shares(shares: Sequence[float | None]) -> str:
+    return " ".join("-" if share is None else f"{100 * share:.0f}%" for share in shares[:MAX_POSITIONS]) + (" ..." if len(shares) > MAX_POSITIONS else "")
+
+
+def _speedup(value: float | None, both: bool) -> Text:
+    if value is None:
+        return Text("no speed-up to tell: " + ("one of the two lanes committed nothing" if both else "it needs the lanes plain and speculative"))
+    return Text(f"speculative against the fastest plain decoding: {value:.2f}x (seconds per token, same run, same number of tokens)", "bold")
+
+
+def _circumstances(recording: Mapping[str, Any]) -> str:
+    model, device, params = recording["model"], recording["device"], recording["spec"]["params"]
+    parts = [
+        f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
+        f"{device['type']}: {device['name']}, threads: {device['threads']}",
+        ", ".join(f"{name} {version}" for name, version in recording["versions"].items() if name in ("torch", "transformers")),
+        recording.get("runs", {}).get("sentence", ""),
+        f"temperature {params['temperature']:g}, seed {params['seed']}" + (", audited" if recording["spec"]["audit"] else ""),
+    ]
+    return clean("; ".join(part for part in parts if part))
+
+
+def _ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
+    ribbons = [f" RECORDED {clean(recording['created'])} " if recorded else ""]
+    if recording.get("synthetic"):
+        ribbons.append(" SYNTHETIC drafts: they study the hardware, not a drafter ")
+    if recording["model"]["name"].startswith(PREFIX):
+        ribbons.append(" RANDOM WEIGHTS: step times are this shape's, the text and what is accepted mean nothing ")
+    return [ribbon for ribbon in ribbons if ribbon]

@@ -1,0 +1,211 @@
+"""A race in a terminal: lanes side by side while they run, drawn between steps and never by a thread, so that no step is timed beside it.
+
+Nothing here ever takes a model's text for markup or for terminal codes: it goes through `clean` and into rich's Text, which parses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..events import Failed, Finished, LaneEvent, Started, Step
+
+REFRESH_S = 0.1
+STYLES = {
+    "accepted": "underline #009e73",
+    "rejected": "strike dim #d55e00",
+    "correction": "bold #e69f00",
+    "bonus": "bold italic #56b4e9",
+    "own": "",
+}
+"""Okabe-Ito hues, each with a mark that does not need colour."""
+PLAIN = "plain"
+JOINERS = "\u200c\u200d"
+NUM_ROWS_AROUND = 9
+MIN_ROWS = 3
+
+
+def clean(text: str) -> str:
+    """Text that a terminal shows and does not obey: control, direction and other invisible characters written as escapes; newlines stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() or c in JOINERS else "    " if c == "\t" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    if unicodedata.category(character) == "Zs":
+        return " "
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def marked(step: Step) -> list[tuple[str, str]]:
+    """The texts of a step, each with its mark: accepted drafts, rejected ones where they stood, then the target's own token. Drafts that lie
+    beyond the end of the completion were neither accepted nor rejected and are left out."""
+    n = step.num_accepted
+    committed = step.pieces or tuple(f"<{token}>" for token in step.token_ids)
+    drafted = step.drafted_pieces or tuple(f"<{token}>" for token in step.drafted)
+    out = [(clean(piece), "accepted") for piece in committed[:n]]
+    if own := committed[n:]:
+        rejected = drafted[n:]
+        out += [(clean(piece).replace("\n", "⏎"), "rejected") for piece in rejected]
+        out += [(clean(piece), "correction" if rejected else "bonus" if drafted else "own") for piece in own]
+    return out
+
+
+class LaneView:
+    """What the screen knows of one lane."""
+
+    def __init__(self, name: str, drafter: str, synthetic: bool) -> None:
+        self.name, self.drafter, self.synthetic = name, drafter, synthetic
+        self.spans: list[tuple[str, str]] = []
+        self.num_tokens = self.num_steps = self.num_drafted = self.num_accepted = 0
+        self.clock_s = 0.0
+        self.status = "prefill"
+
+    def take(self, event: LaneEvent) -> None:
+        self.clock_s = event.clock_s
+        match event.event:
+            case Started():
+                self.status = "running"
+            case Step() as step:
+                self.spans += [(text, STYLES[mark]) for text, mark in marked(step)]
+                self.num_tokens += len(step.token_ids)
+                self.num_steps += 1
+                self.num_drafted += len(step.drafted)
+                self.num_accepted += step.num_accepted
+            case Finished(reason=reason):
+                self.status = f"ended: {reason}"
+            case Failed(message=message):
+                self.status = "failed"
+                self.spans.append((f"\nfailed: {clean(message)}", "bold reverse"))
+
+    def speed(self) -> str:
+        return f"{self.num_tokens / self.clock_s:.1f} tok/s" if self.clock_s > 0 and self.num_tokens else "- tok/s"
+
+    def panel(self, text: Text, height: int | None = None) -> Panel:
+        title = Text(f"{clean(self.name)}  {self.speed()}", "bold")
+        if self.synthetic:
+            title.append("  SYNTHETIC", "bold reverse")
+        below = f"{self.num_tokens} tokens"
+        if self.num_drafted:
+            below += f", {self.num_tokens / self.num_steps:.1f}/step, {100 * self.num_accepted / self.num_drafted:.0f}% accepted"
+        return Panel(text, title=title, subtitle=Text(below), height=height)
+
+    def whole(self) -> Text:
+        return Text.assemble(*self.spans, overflow="fold")
+
+    def tail(self, console: Console, width: int, rows: int) -> Text:
+        """The last rows of the text. Costs what they hold, however long the text is."""
+        num_characters, start = 0, len(self.spans)
+        while start and num_characters < width * rows:
+            start -= 1
+            num_characters += len(self.spans[start][0])
+        lines = Text.assemble(*self.spans[start:]).wrap(console, width)
+        text = Text("\n").join(lines[-rows:])
+        text.overflow = "fold"
+        return text
+
+
+class Screen:
+    """Use as a context manager; call it with every event of the race. Draws at most ten times a second, on a terminal only; at the end the whole
+    marked texts stay."""
+
+    def __init__(self, header: Mapping[str, Any], console: Console, recorded: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        synthetic = header.get("synthetic", ())
+        self.lanes = {lane["name"]: LaneView(lane["name"], lane["drafter"], lane["name"] in synthetic) for lane in header["spec"]["lanes"]}
+        self.console, self.recorded, self.clock = console, recorded, clock
+        self.live: Live | None = None
+        self.drawn_at = -REFRESH_S
+
+    def __enter__(self) -> Screen:
+        if is_live(self.console):
+            self.live = Live(console=self.console, auto_refresh=False, transient=True)
+            self.live.start()
+        return self
+
+    def __call__(self, event: LaneEvent) -> None:
+        self.lanes[event.lane].take(event)
+        if self.live is not None and self.clock() - self.drawn_at >= REFRESH_S:
+            self.live.update(self.frame(), refresh=True)
+            self.drawn_at = self.clock()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self.live is not None:
+            self.live.update(Text(""))
+            self.live.stop()
+            self.console.print(self.whole())
+
+    def frame(self) -> RenderableType:
+        """The screen while the race runs: the last rows of every lane."""
+        shown = self._shown()
+        rows = max(MIN_ROWS, self.console.height - NUM_ROWS_AROUND)
+        width = max(8, self.console.width // max(1, len(shown)) - 4)
+        return self._around([lane.panel(lane.tail(self.console, width, rows), rows + 2) for lane in shown])
+
+    def whole(self) -> RenderableType:
+        """All text of every lane."""
+        return self._around([lane.panel(lane.whole()) for lane in self._shown()])
+
+    def _shown(self) -> list[LaneView]:
+        return [lane for name, lane in self.lanes.items() if name != PLAIN] or list(self.lanes.values())
+
+    def _around(self, panels: list[Panel]) -> RenderableType:
+        grid = Table.grid(expand=True)
+        for _ in panels:
+            grid.add_column(ratio=1, overflow="fold")
+        grid.add_row(*panels)
+        parts: list[RenderableType] = [grid]
+        if self.recorded:
+            parts.insert(0, Text(" RECORDED ", "bold reverse"))
+        if (plain := self.lanes.get(PLAIN)) is not None:
+            parts.append(Text(f"{PLAIN}: {plain.speed()}"))
+        parts.append(legend())
+        return Group(*parts)
+
+
+class ProgressLine:
+    """A `Progress` that draws one bar on a terminal and says nothing anywhere else. Use as a context manager; the bar vanishes at its end."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.clock = console, clock
+        self.live = Live(console=console, auto_refresh=False, transient=True) if is_live(console) else None
+        self.stage, self.drawn_at = "", -REFRESH_S
+
+    def __enter__(self) -> ProgressLine:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __call__(self, stage: str, share: float | None) -> None:
+        now = self.clock()
+        if self.live is None or (stage == self.stage and now - self.drawn_at < REFRESH_S):
+            return
+        self.stage, self.drawn_at = stage, now
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(Text("..." if share is None else f"{100 * min(1.0, max(0.0, share)):.0f}%"), ProgressBar(100, 100 * min(1.0, max(0.0, share or 0.0)), width=24), Text(clean(stage)))
+        self.live.update(grid, refresh=True)
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self.live is not None:
+            self.live.update(Text(""))
+            self.live.stop()
+
+
+def is_live(console: Console) -> bool:
+    """Whether this console can be drawn on again and again."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def legend() -> Text:
+    """What the marks mean, each in its own mark."""
+    own = Text.assemble("; the target's own: ", ("correction", STYLES["correction"]), ", ", ("bonus", STYLES["bonus"]))
+    return Text.assemble("drafts: ", ("accepted", STYLES["accepted"]), ", ", ("rejected", STYLES["rejected"])) + own

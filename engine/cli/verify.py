@@ -1,0 +1,155 @@
+"""The command verify: a recorded race, run again. `compare` is pure; both sides are recordings."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import RaceError
+from ..events import Prompt, steps
+from ..recordings import recording as recordings
+from ..spec import AUTO, LaneSpec
+from ..text import check_prompt_text
+from .arguments import Command, option
+from .commands import DEVICE, FILE, JSON, TARGET, console, hold_race, print_json, set_threads
+
+CIRCUMSTANCES = (("device", "type"), ("device", "name"), ("device", "threads"), ("model", "dtype"), ("model", "revision"))
+PACKAGES = ("torch", "transformers")
+
+
+def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of each lane's tokens, and of its rows of logits where both were audited.
+
+    {"schema", "same_tokens": bool, "lanes": {name: {"num_tokens", "same_tokens", "counts", "first_difference", "rows_compared", "rows_different",
+    "error"}}, "digest": {"recorded", "here", "same"}, "differences": [str], "sentence": str}. A lane that asked for the fastest width counts only
+    where it ran at the same width both times: the fastest may be another one today, and another width is another rounding. Nor does a lane count that samples
+    by rejection as many drafts as pay: which of its draws decide depends on time. `rows_*` is None without checksums."""
+    spec = recordings.spec_of(recorded)
+    same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
+    excused = {lane.name: why for lane in spec.lanes if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
+    lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in spec.lanes}
+    digests = recorded["model"]["digest"], here["model"]["digest"]
+    result = {
+        "schema": recordings.SCHEMA,
+        "same_tokens": all(lane["same_tokens"] for lane in lanes.values() if lane["counts"]),
+        "lanes": lanes,
+        "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},
+        "differences": _differences(recorded, here),
+    }
+    same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
+    return {**result, "sentence": _sentence(result, excused, same_kernels)}
+
+
+def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple[str, str] | None:
+    """Why a lane's tokens need not come again, and what then explains that they did not."""
+    if lane.width == "fastest" and not same_plain_width:
+        return "ran at another width here", "another rounding"
+    if lane.rule == "rejection" and lane.k == AUTO and temperature > 0:
+        return "drafts by the clock under rule 'rejection'", "another timing"
+    return None
+
+
+def _compare_lane(recorded: Mapping[str, Any], here: Mapping[str, Any], lane: LaneSpec, counts: bool) -> dict[str, Any]:
+    then, now = recordings.events_of(recorded), recordings.events_of(here)
+    a, b = recordings.token_ids(then, lane.name), recordings.token_ids(now, lane.name)
+    sums_a, sums_b = ([c for step in steps(events, lane.name) for c in step.checksums] for events in (then, now))
+    common = min(len(a), len(b))
+    position = next((i for i in range(common) if a[i] != b[i]), None)
+    cut_short = lane.name in recordings.failures(recorded) or recorded.get("stopped", False)
+    error = recordings.failures(here).get(lane.name)
+    if position is None and len(a) != len(b) and not (cut_short and len(a) < len(b)):
+        position = common
+    same = position is None and (error is None or cut_short)
+    audited = bool(sums_a) and bool(sums_b)
+    num_rows = common if position is None else min(common, position + 1)
+    return {
+        "num_tokens": len(a),
+        "same_tokens": same,
+        "counts": counts,
+        "first_difference": None if position is None else {"position": position, "tokens": [_at(a, position), _at(b, position)]},
+        "rows_compared": num_rows if audited else None,
+        "rows_different": sum(x != y for x, y in zip(sums_a[:num_rows], sums_b[:num_rows], strict=True)) if audited else None,
+        "error": error,
+    }
+
+
+def _at(token_ids: list[int], position: int) -> int | None:
+    return token_ids[position] if position < len(token_ids) else None
+
+
+def _differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    pairs = [(f"{part} {key}", recorded[part][key], here[part][key]) for part, key in CIRCUMSTANCES]
+    pairs += [(package, recorded["versions"].get(package), here["versions"].get(package)) for package in (*PACKAGES, "kernels")]
+    pairs.append(("what runs", *(part.get("runs", {}).get("sentence") for part in (recorded, here))))
+    return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
+
+
+def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:
+    digest = result["digest"]
+    weights = "" if digest["same"] else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
+    parted = {name: lane for name, lane in result["lanes"].items() if lane["counts"] and not lane["same_tokens"]}
+    if parted:
+        kernels = "" if same_kernels else "; other kernels or other tiles ran here than there: they may round otherwise"
+        return "; ".join(_how_it_parted(name, lane) for name, lane in parted.items()) + weights + kernels
+    counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
+    sentence = f"same tokens: this machine gets the recorded tokens in {_listed(counted)}, {sum(lane['num_tokens'] for lane in counted.values())} in all"
+    if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:
+        compared, different = sum(lane["rows_compared"] for lane in audited), sum(lane["rows_different"] for lane in audited)
+        sentence += f"; {different} of {compared} rows of logits differ" + (" in their bits: another arithmetic, the same tokens" if different else ", bit for bit")
+    else:
+        sentence += "; the bits of the logits were not recorded (race --audit records them)"
+    for name, lane in result["lanes"].items():
+        if not lane["counts"]:
+            why, cause = excused[name]
+            same = "its tokens are the same all the same" if lane["same_tokens"] else f"its tokens differ, which {cause} explains"
+            sentence += f"; lane {name!r} {why} and is not counted: {same}"
+    return sentence + weights
+
+
+def _how_it_parted(name: str, lane: Mapping[str, Any]) -> str:
+    if lane["first_difference"] is None:
+        return f"lane {name!r} failed here: {lane['error']}"
+    position, (then, now) = lane["first_difference"]["position"], lane["first_difference"]["tokens"]
+    words = f"token {then} there, token {now} here" if None not in (then, now) else "it ended there and goes on here" if then is None else "it went on there and ends here"
+    return f"different: lane {name!r} parts from the recording at position {position}: {words}" + (f" ({lane['error']})" if lane["error"] else "")
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return "lanes " + ", ".join(repr(name) for name in names) if names else "no lane"
+
+
+def _verify(options: Namespace) -> int:
+    recorded = recordings.read(options.file)
+    prompt = Prompt(recorded["prompt"]["text"], tuple(recorded["prompt"]["token_ids"]))
+    check_prompt_text(prompt.text)
+    on_cpu = recorded["device"]["type"] == "cpu"
+    if on_cpu and recorded["device"]["threads"]:
+        set_threads(min(recorded["device"]["threads"], os.cpu_count() or 1))
+    device = "cpu" if on_cpu and options.device == "auto" else options.device
+    here = hold_race(options.target or recorded["model"]["name"], recorded["model"]["dtype"], device, recordings.spec_of(recorded), lambda tokenizer: prompt)
+    result = compare(recorded, here)
+    if options.json:
+        print_json(result)
+    else:
+        from rich.text import Text
+
+        from .terminal import clean
+
+        out = console()
+        if result["same_tokens"]:
+            out.print(Text(clean(result["sentence"]), "bold"))
+        for difference in result["differences"]:
+            out.print(Text(clean(difference)))
+    if not result["same_tokens"]:
+        raise RaceError(result["sentence"])
+    return 0
+
+
+VERIFY = Command(
+    (FILE, option(*TARGET.names, **{**TARGET.details, "help": "where the recorded model is on this machine (default: where it was)"}), DEVICE, JSON),
+    _verify,
+    "A recording made on a CPU runs again with as many threads, as far as this machine has them. "
+    "Exit status: 0 the same tokens; 1 other tokens, or a lane failed; 2 the file or the model cannot be used; 130 interrupted.",
+)

@@ -1,0 +1,115 @@
+"""The probe's magnifying glass: every distinct operator of a model alone, on many random rows.
+
+Two kernels that sum in another order differ in the last bits of float32 and, rounded to bfloat16, in one value of tens of thousands. A replay of
+the whole model compares few rows of a small model and can miss that; a linear alone costs microseconds, so thousands of rows of each can be
+compared. A kernel is chosen by shape, dtype and layout, never by the weights' values, so one module of each shape stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ..model.attention import additive_masks, attend_rows
+from ..model.delta_rule import linear_attention_at_widths
+from ..model.linear import StepLinear
+from ..target.prepared import Prepared
+
+LINEAR_VALUES, LINEAR_ROWS = 2**22, (16, 4096)
+ATTENTION_VALUES, ATTENTION_ROUNDS, ATTENTION_ROWS = 2**20, (2, 48), 64
+DELTA_ROWS = 32
+
+
+@torch.inference_mode()
+def operator_classes(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0) -> tuple[list[tuple[int, ...]], set[int]]:
+    """Groups of widths at which every distinct operator gives the same bits for the same rows; and the widths at which a linear gives a row other
+    bits at another place among the same rows."""
+    generator = torch.Generator().manual_seed(seed)
+    groups, unstable = [tuple(widths)], set()
+    for rows, linear in _linears(prepared, generator):
+        unstable |= {w for w in widths if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))}
+        groups = _split(groups, partial(_in_blocks, rows, call=linear))
+    for at_width in _attention(prepared, length, generator):
+        groups = _split(groups, at_width)
+    for at_width in linear_attention_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
+        groups = _split(groups, at_width)
+    return groups, unstable
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one floating dtype hold the same bits (0.0 and -0.0 differ, NaN equals itself)."""
+    kind = torch.int16 if a.element_size() == 2 else torch.int32
+    return torch.equal(a.contiguous().view(kind), b.contiguous().view(kind))
+
+
+def _split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> list[tuple[int, ...]]:
+    """The groups, each divided into those widths whose results are bit-equal."""
+    parts: list[tuple[int, ...]] = []
+    for group in groups:
+        found: list[tuple[Tensor, list[int]]] = []
+        for width in group:
+            result = at_width(width)
+            home = next((members for rows, members in found if same_bits(rows, result)), None)
+            if home is None:
+                found.append((result, [width]))
+            else:
+                home.append(width)
+        parts += [tuple(members) for _, members in found]
+    return parts
+
+
+def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Tensor:
+    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block filled up with the first row; [n, out]."""
+    missing = -len(rows) % width
+    full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
+    return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]
+
+
+def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+    """Random rows [n, in] for one linear of each kind and shape, and the linear."""
+    distinct: dict[tuple, nn.Linear | StepLinear] = {}
+    for module in prepared.model.modules():
+        if isinstance(module, (nn.Linear, StepLinear)):
+            distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = module
+
+    for linear in distinct.values():
+        num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
+        yield torch.randn(num_rows, linear.in_features, generator=generator).to(prepared.device, prepared.dtype), linear
+
+
+def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:
+    """Attention of random queries over random keys and values, at each of the model's windows: width -> rows."""
+    shape, columns = prepared.shape, torch.arange(length, device=prepared.device)
+    heads = shape.num_kv_heads * shape.groups
+    num_rows = min(ATTENTION_ROWS, length // 2)
+    rounds = max(ATTENTION_ROUNDS[0], min(ATTENTION_ROUNDS[1], ATTENTION_VALUES // (num_rows * heads * shape.head_dim)))
+
+    def attend(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
+        at = (first + torch.arange(len(block), device=prepared.device)).clamp_(max=length - 1)
+        query, kernel = block.transpose(0, 1)[None], prepared.kernels.attention(prepared.model, len(block))
+        if kernel is not None:
+            return [kernel(query, keys, values, at, window, None)[0] for window in shape.windows]
+        masks = additive_masks(shape, at, columns, prepared.dtype)
+        return [attend_rows(query, keys, values, masks[window], None)[0] for window in shape.windows]
+
+    def random(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)
+
+    for _ in range(rounds):
+        queries, keys, values = random(num_rows, heads, shape.head_dim), *(random(1, shape.num_kv_heads, length, shape.head_dim) for _ in range(2))
+        first = int(torch.randint(1, length - num_rows - 64, (1,), generator=generator)) if length > num_rows + 65 else 1
+        places = torch.arange(first, first + num_rows, device=prepared.device)
+
+        def at_width(width: int, queries: Tensor = queries, keys: Tensor = keys, values: Tensor = values, places: Tensor = places) -> Tensor:
+            parts = []
+            for start in range(0, num_rows, width):
+                count = min(width, num_rows - start)
+                block = queries[start : start + count]
+                block = torch.cat([block, block[:1].expand(width - count, *block.shape[1:])]) if count < width else block
+                parts.append([rows[:count] for rows in attend(block, keys, values, places[start])])
+            return torch.cat([torch.cat(window) for window in zip(*parts, strict=True)])
+
+        yield at_width

@@ -1,0 +1,150 @@
+"""Compiles the C of this folder, once for a processor and a compiler, and loads it.
+
+Nothing is fetched and nothing is asked of a package: where there is no C compiler, or the processor is another, the engine does the same with torch,
+more slowly. Threads are torch's own: its library of them is in the process, and these functions use it as they find it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...cache import cache_dir
+from ...errors import UsageError
+
+log = logging.getLogger(__name__)
+FOLDER = Path(__file__).resolve().parent
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-c")
+"""No fused multiplications but those written: the same expression compiled twice is to give the same bits."""
+NEEDED = {"AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"), "AVX2 and FMA": ("avx2", "fma")}
+"""Instruction sets, the best first: one of them whole is enough. `vectors.h` has every name in both; what some files need more is only there with the first."""
+OFF = "PHOTOFINISH_NATIVE"
+COMPILE_S = 120.0
+
+
+class NoKernels(Exception):
+    """Why there are no compiled kernels here, in a sentence."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The compiled kernels. Raises NoKernels, each time it is asked for."""
+    found = _found()
+    if isinstance(found, str):
+        raise NoKernels(found)
+    return found[0]
+
+
+def has_kernels() -> bool:
+    """Whether there are compiled kernels here."""
+    return not isinstance(_found(), str)
+
+
+def has(name: str) -> bool:
+    """Whether there are compiled kernels here and that function is among them: AVX2 has fewer."""
+    return has_kernels() and hasattr(library(), name)
+
+
+def description() -> str:
+    """For the record: what the kernels were made of and by; "" where there are none, or nothing has asked for them: on a GPU they are not compiled."""
+    found = _found() if _found.cache_info().currsize else ""
+    return "" if isinstance(found, str) else found[1]
+
+
+@functools.cache
+def _found() -> tuple[ctypes.CDLL, str] | str:
+    """The kernels and their description, or why there are none, which is logged."""
+    try:
+        if os.environ.get(OFF) == "0":
+            raise NoKernels(f"switched off by {OFF}=0")
+        import torch  # noqa: F401  its threads' library comes first
+
+        command = _compiler()
+        key, version = _key(command)
+        path = cache_dir() / "native" / f"kernels-{key[:24]}.so"
+        if not path.exists():
+            log.info("compiling kernels for this processor, once: %s", path)
+            _compile(command, path)
+        return ctypes.CDLL(str(path)), f"{key[:8]}, {version}"
+    except NoKernels as why:
+        log.info("steps run on torch's kernels: %s", why)
+        return str(why)
+    except (OSError, UsageError) as error:
+        found = f"the compiled ones cannot be kept or loaded: {error}"
+        log.warning("steps run on torch's kernels: %s", found)
+        return found
+
+
+def processor_flags() -> frozenset[str]:
+    """What the kernel says this processor can; empty where it says nothing."""
+    try:
+        line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return frozenset()
+    return frozenset(line.partition(":")[2].split())
+
+
+def reason_against_processor() -> str:
+    """Why the kernels cannot run on this one; "" if they can."""
+    flags = processor_flags()
+    missing = {name: ", ".join(sorted(set(needed) - flags)) for name, needed in NEEDED.items()}
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return f"the processor is {platform.machine()}, not an x86 with {' or '.join(NEEDED)}"
+    if all(missing.values()):
+        return f"the processor has neither {' nor '.join(f'{name} (without {what})' for name, what in missing.items())}"
+    return ""
+
+
+def _compiler() -> list[str]:
+    if why := reason_against_processor():
+        raise NoKernels(why)
+    if asked := shlex.split(os.environ.get("CC", "")):
+        return asked
+    for name in COMPILERS:
+        if path := shutil.which(name):
+            return [path]
+    raise NoKernels(f"there is no C compiler ({', '.join(COMPILERS)}); install gcc, or name one in CC")
+
+
+def _key(command: list[str]) -> tuple[str, str]:
+    """What the compiled file depends on, as a hash, and the compiler's version."""
+    try:
+        version = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True).stdout.partition("\n")[0]
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoKernels(f"the C compiler {command[0]!r} does not run: {error}") from error
+    parts = [*command, version, *FLAGS, *sorted(processor_flags()), *(path.read_text() for path in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.c")]))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest(), version
+
+
+def _compile(command: list[str], path: Path) -> None:
+    """Two processes may do this at once: the file appears whole. It is linked without the compiler's own library of threads, which would be a second one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        sources = sorted(FOLDER.glob("*.c"))
+        parts, whole = [Path(folder, f"{source.stem}.o") for source in sources], Path(folder, path.name)
+        with ThreadPoolExecutor(len(sources)) as pool:
+            list(pool.map(lambda source: _run([*command, *FLAGS, str(source)], folder), sources))
+        _run([*command, "-shared", *map(str, parts), "-o", str(whole), "-lm"], folder)
+        os.replace(whole, path)
+
+
+def _run(call: list[str], folder: str) -> None:
+    try:
+        subprocess.run(call, cwd=folder, capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True)
+    except subprocess.CalledProcessError as error:
+        log.warning("%s failed:\n%s", shlex.join(call), error.stderr)
+        raise NoKernels(f"the C compiler {call[0]!r} failed; its messages are in the log") from error
+    except subprocess.TimeoutExpired as error:
+        log.warning("%s took more than %.0f s: until it succeeds, steps are slower", shlex.join(call), COMPILE_S)
+        raise NoKernels(f"the C compiler {call[0]!r} took more than {COMPILE_S:.0f} s") from error

@@ -1,0 +1,182 @@
+"""A fused decoder (`fused_decoder.py`) whose layers are one compiled call (`step.c`): no operation starts but in C, and nothing is masked, since every row looks
+at its own columns only."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...model.attention import StepState
+from ...model.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
+from ...model.layers import FusedAttention, FusedMLP
+from .build import library
+from .bytes import ByteLinear, reason_against_bytes
+from .linear import LANES, LinearArguments, NativeLinear, reason_against
+
+ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
+"""Classes of transformers and torch -> linear.h."""
+
+
+class LayerArguments(ctypes.Structure):
+    """`Layer` of step.c."""
+
+    _fields_ = (
+        *((name, LinearArguments) for name in ("qkv", "o", "gate_up", "down")),
+        ("norms", ctypes.c_void_p * 4),
+        ("query_norm", ctypes.c_void_p),
+        ("key_norm", ctypes.c_void_p),
+        ("window", ctypes.c_int64),
+        ("angles", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+    )
+
+
+class DecoderArguments(ctypes.Structure):
+    """`Decoder` of step.c."""
+
+    _fields_ = (
+        ("layers", ctypes.POINTER(LayerArguments)),
+        ("norm", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("num_layers", "hidden", "heads", "kv", "dim", "inner", "sandwich", "act")),
+        ("eps", ctypes.c_float),
+    )
+
+
+class Caches:
+    """Keys and values of one sequence, where `step.c` finds them."""
+
+    def __init__(self, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._kept_alive = list(kv)
+        self.num_layers, self.length = len(kv), kv[0][0].shape[2]
+        self.addresses = (ctypes.c_void_p * (2 * len(kv)))(*(side.data_ptr() for layer in kv for side in layer))
+
+
+class NativeDecoder(StepDecoder):
+    """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be. in_bytes: its linears' weights in 8 bits, where kernels
+    can do that."""
+
+    def __init__(self, fused: FusedDecoder, in_bytes: bool = False) -> None:
+        super().__init__()
+        self._in_bytes = in_bytes
+        self.embed_tokens, self.angles = fused.embed_tokens, fused.angles
+        self.windows = {layer.self_attn.layer_idx: layer.self_attn.sliding_window for layer in _layers(fused)}
+        self.linears = nn.ModuleList()
+        self._kept_alive: list[Any] = []
+        self.arguments = self._of(fused)
+        self._kinds = sorted(fused.angles)
+        self._tables: tuple[list[Tensor], Any] | None = None
+        self._room = threading.local()
+        self.kernels = library()
+        self._decode, self._size = self.kernels.photofinish_decode, self.kernels.photofinish_room
+        self._size.restype = ctypes.c_int64
+
+    def _of(self, fused: FusedDecoder) -> DecoderArguments:
+        layers, kinds = _layers(fused), sorted(fused.angles)
+        arguments = (LayerArguments * len(layers))()
+        for its, layer, kind in zip(arguments, layers, fused.kinds, strict=True):
+            attention, mlp = layer.self_attn, layer.mlp
+            its.qkv, its.o, its.down = (self._linear(linear) for linear in (attention.qkv, attention.o_proj, mlp.down_proj))
+            its.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
+            its.norms = (ctypes.c_void_p * 4)(*(self._floats(norm.scale) for norm in layer.norms))
+            if len(attention.norms):
+                its.query_norm, its.key_norm = (self._floats(norm.scale) for norm in attention.norms)
+            its.window, its.angles, its.scale = attention.sliding_window or 0, kinds.index(kind), attention.scaling
+        first = layers[0]
+        attention = first.self_attn
+        num_kv = attention.num_turned - attention.num_heads
+        self._hidden, self._dim = attention.o_proj.out_features, attention.head_dim
+        sizes = (len(layers), self._hidden, attention.num_heads, num_kv, self._dim, first.mlp.down_proj.in_features)
+        self._kept_alive.append(arguments)
+        return DecoderArguments(arguments, self._floats(fused.norm.scale), *sizes, len(first.norms) == len(SANDWICH), ACTIVATIONS[type(first.mlp.act_fn).__name__], fused.norm.eps)
+
+    def _linear(self, linear: nn.Linear, act: int | None = None) -> LinearArguments:
+        self.linears.append(native := ByteLinear(linear, act) if self._in_bytes and reason_against_bytes(linear) is None else NativeLinear(linear, act))
+        return native.arguments
+
+    def _floats(self, values: Tensor) -> int:
+        self._kept_alive.append(kept := values.detach().float().contiguous())
+        return kept.data_ptr()
+
+    def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:
+        """The step's tokens follow one another."""
+        if state.seen is not None:
+            state.seen.update(self.windows)
+        embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv), int(state.at[0])
+        x = embedded.clone().contiguous()
+        num_rows, length, threads = x.shape[1], caches.length, torch.get_num_threads()
+        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if all_states else None
+        tables = self.tables_for(length)  # held by this call: another thread may make longer ones meanwhile
+        self._decode(
+            ctypes.byref(self.arguments),
+            caches.addresses,
+            tables[1],
+            ctypes.c_void_p(x.data_ptr()),
+            None if kept is None else ctypes.c_void_p(kept.data_ptr()),
+            ctypes.c_int64(num_rows),
+            ctypes.c_int64(at),
+            ctypes.c_int64(length),
+            ctypes.c_int(threads),
+            ctypes.c_void_p(self.room_for(num_rows, length, threads)),
+        )
+        return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
+
+    def tables_for(self, length: int) -> tuple[list[Tensor], Any]:
+        """Cosines and sines [length, dim / 2] of every kind of angles, in turns, and their addresses; computed for the longest cache so far."""
+        tables = self._tables
+        if tables is None or len(tables[0][0]) < length:
+            positions = torch.arange(length)[None]
+            parts = [part[0, :, 0, self._dim // 2 :].contiguous() for kind in self._kinds for part in self.angles[kind](positions, torch.float32)]
+            self._tables = tables = parts, (ctypes.c_void_p * len(parts))(*(part.data_ptr() for part in parts))
+        return tables  # not what another thread may have put there since
+
+    def room_for(self, num_rows: int, length: int, threads: int) -> int:
+        """Memory for what a call computes on the way, this thread's own."""
+        num_bytes = self._size(ctypes.byref(self.arguments), ctypes.c_int64(num_rows), ctypes.c_int64(length), ctypes.c_int(threads))
+        if getattr(self._room, "bytes", None) is None or len(self._room.bytes) < num_bytes:
+            self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
+        return self._room.bytes.data_ptr()
+
+
+def _layers(fused: FusedDecoder) -> list[Any]:
+    return list(fused.layers)
+
+
+def _sizes(layer: Any) -> tuple[Any, ...]:
+    attention, mlp = layer.self_attn, layer.mlp
+    return len(layer.norms), type(mlp.act_fn), attention.qkv.weight.shape, attention.head_dim, attention.num_heads, attention.num_turned, mlp.down_proj.in_features
+
+
+def reason_against_decoder(fused: Any) -> str | None:
+    """Why a decoder cannot be a NativeDecoder; None if it can."""
+    if type(fused) is not FusedDecoder:
+        return f"a {type(fused).__name__} is no decoder of the usual kind"
+    layers = _layers(fused)
+    for layer in layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        assert isinstance(attention, FusedAttention) and isinstance(mlp, FusedMLP)
+        for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj):
+            if why := reason_against(linear):
+                return why
+        if (name := type(mlp.act_fn).__name__) not in ACTIVATIONS:
+            return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
+        if attention.head_dim % (2 * LANES) or mlp.down_proj.in_features % LANES or attention.o_proj.out_features % LANES:
+            return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES}"
+        if any(norm.eps != fused.norm.eps for norm in (*layer.norms, *attention.norms)):
+            return "its norms differ in eps"
+    if len({_sizes(layer) for layer in layers}) > 1:
+        return "its layers differ"
+    return None
+
+
+def put_native_decoders(model: nn.Module, in_bytes: bool = False) -> None:
+    """Replace the decoders below `model` that can be NativeDecoders, in place."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, FusedDecoder) and reason_against_decoder(child) is None:
+                setattr(parent, name, NativeDecoder(child, in_bytes))

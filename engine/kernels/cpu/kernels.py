@@ -1,0 +1,99 @@
+"""The CPU's kernels: compiled C where there is a compiler and the processor has the instructions, oneDNN for the linears that the C does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...progress import Progress
+from ...spec import SamplingParams
+from .. import Attend, Chooser, Forward, Picks
+from ..torch import TorchKernels, what_runs
+from . import build
+from .attention import attend_rows
+from .choose import chooser
+from .decoder import NativeDecoder
+from .dflash import NativeDFlashRows, reason_against_block
+from .eagle3 import NativeEagle3Rows, pack_head, reason_against_head
+from .forward import is_whole_step, native_forward
+from .packing import PackedLinear, onednn_packs, pack
+from .picks import Near
+
+LINEARS = {
+    "Linear": "torch",
+    "PackedLinear": "packed by oneDNN",
+    "NativeLinear": "compiled C",
+    "ByteLinear": "int8, compiled C",
+}
+
+
+class CpuKernels(TorchKernels):
+    """See `Kernels`."""
+
+    name = "cpu"
+
+    def get_ready(self, progress: Progress) -> None:
+        progress("getting the kernels for this processor ready", None)
+        build.has_kernels()
+
+    def best_dtype(self) -> str:
+        """Compiled kernels read half as many bytes."""
+        return "bfloat16" if build.has_kernels() else super().best_dtype()
+
+    def reason_against_int8(self) -> str:
+        if build.has("photofinish_pack_bytes"):
+            return ""
+        return "needs a processor with AVX-512 and a C compiler, and one of them is missing here"
+
+    def install(self, model: Any, int8: bool) -> None:
+        """Decoders first, then every linear that is left."""
+        pack(model, int8)
+
+    def install_head(self, head: Any) -> None:
+        pack_head(head)
+        pack(head)
+
+    def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
+        return native_forward(model, kv)
+
+    def attention(self, model: Any, num_rows: int) -> Attend | None:
+        """A NativeDecoder does inside its call what this does alone."""
+        return attend_rows if isinstance(model.get_decoder(), NativeDecoder) else None
+
+    def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
+        return chooser(tokens, temperature, seed, max_noise, near)
+
+    def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
+        return Near(token_ids.to(torch.int32).contiguous().numpy(), params) if build.has("photofinish_picks") else None
+
+    def eagle3_rows(self, head: Any) -> Any:
+        return NativeEagle3Rows if reason_against_head(head) is None else super().eagle3_rows(head)
+
+    def dflash_rows(self, head: Any) -> Any:
+        return NativeDFlashRows if reason_against_block(head) is None else None
+
+    def install_stock(self, model: Any) -> None:
+        pack(model)
+
+    def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
+        """oneDNN's."""
+        return PackedLinear(linear) if onednn_packs(linear.weight.dtype) else linear
+
+    @property
+    def trains_in_bfloat16(self) -> bool:
+        return onednn_packs(torch.bfloat16)
+
+    def identity(self, model: Any) -> dict[str, Any]:
+        return super().identity(model) | {"kernels": [self.name, build.description()]}
+
+    def describe(self, model: Any = None) -> str:
+        return build.description()
+
+    def runs(self, model: Any) -> dict[str, Any]:
+        whole = "compiled C, a whole step in one call" if is_whole_step(model) else "compiled C"
+        decoders = {"FusedDecoder": "torch", "HybridDecoder": "torch", "NativeDecoder": whole}
+        is_ours = isinstance(model.get_decoder(), NativeDecoder)
+        return what_runs(model, decoders, LINEARS, "ours, compiled C" if is_ours else "torch's")

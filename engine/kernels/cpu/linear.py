@@ -1,0 +1,89 @@
+"""A linear of bfloat16 weights for few rows, whose time is that of reading the weights once (`linear.h`)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...model.linear import StepLinear
+from .build import NoKernels, library
+
+BLOCK, LANES = 32, 16
+
+
+class LinearArguments(ctypes.Structure):
+    """`Linear` of linear.h."""
+
+    _fields_ = (("weights", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("num", ctypes.c_int64), ("k", ctypes.c_int64), ("row_bytes", ctypes.c_int64))
+
+
+def reason_against(linear: Any) -> str | None:
+    """Why this linear cannot be a NativeLinear; None if it can."""
+    if type(linear) is not nn.Linear:
+        return f"a {type(linear).__name__} is no plain linear"
+    weight = linear.weight
+    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
+        return f"its weights are {weight.dtype} on {weight.device.type}, not bfloat16 on the CPU"
+    if weight.shape[1] % 2:
+        return f"it has an odd number of inputs, {weight.shape[1]}"
+    try:
+        library()
+    except NoKernels as why:
+        return str(why)
+    return None
+
+
+class NativeLinear(StepLinear):
+    """See StepLinear: its weights [num, k] in blocks as linear.h wants them. With an `act` of linear.h the first half of its outputs are
+    gates, the other half values, and act(gate) * value is what it gives. Raises AssertionError for rows of another dtype or size."""
+
+    weights: Tensor
+    biases: Tensor | None
+    row_bytes = 0
+
+    def __init__(self, linear: nn.Linear, act: int | None = None) -> None:
+        super().__init__()
+        num, k = linear.weight.shape
+        assert k % 2 == 0 and not (act is not None and num % BLOCK)
+        self.in_features, self.out_features, self.act = k, num if act is None else num // 2, act
+        self.bias = linear.bias
+        kernels, weight = library(), linear.weight.detach().contiguous()
+        self.register_buffer("weights", self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
+        self.register_buffer("biases", None if linear.bias is None else self._in_blocks(linear.bias.detach().float()), persistent=False)
+        self.arguments = LinearArguments(self.weights.data_ptr(), None if self.biases is None else self.biases.data_ptr(), num, k, self.row_bytes)
+        self._linear, self._gated, self._self = kernels.photofinish_linear, kernels.photofinish_gated, ctypes.byref(self.arguments)
+
+    def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
+        packed = torch.empty(blocks, self.in_features, BLOCK, dtype=weight.dtype)
+        self._pack(kernels.photofinish_pack, weight, packed)
+        return packed
+
+    def _pack(self, pack: Any, weight: Tensor, packed: Tensor) -> None:
+        sizes = *map(ctypes.c_int64, weight.shape), ctypes.c_int(self.act is not None), ctypes.c_int(torch.get_num_threads())
+        pack(ctypes.c_void_p(weight.data_ptr()), ctypes.c_void_p(packed.data_ptr()), *sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., in] -> [..., out]."""
+        assert x.dtype == torch.bfloat16 and x.shape[-1] == self.in_features, f"bfloat16 rows of {self.in_features} are due, not {x.dtype} of {x.shape[-1]}"
+        x = x.contiguous()
+        out = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
+        num_rows, threads = ctypes.c_int64(x.numel() // self.in_features), ctypes.c_int(torch.get_num_threads())
+        if self.act is None:
+            self._linear(self._self, ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), num_rows, threads)
+        else:
+            self._gated(self._self, ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), num_rows, ctypes.c_int(self.act), threads)
+        return out
+
+    def read(self) -> Tensor:
+        """The numbers that a step must read of the weights: all but those that fill up the last block."""
+        return self.weights.flatten()[: self.arguments.num * self.in_features]
+
+    def _in_blocks(self, bias: Tensor) -> Tensor:
+        if self.act is not None:
+            gates, values = bias.view(2, -1, LANES)
+            bias = torch.stack((gates, values), 1).flatten()
+        return F.pad(bias, (0, -len(bias) % BLOCK))

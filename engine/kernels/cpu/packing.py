@@ -1,0 +1,68 @@
+"""Linears whose weights are re-laid out once for narrow steps: for the compiled kernels where they run, else for oneDNN.
+
+A packed model is another rounding of the same weights only where another kernel sums in another order, and every lane of a race runs the same packed weights.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ...errors import UnsupportedModel
+from ...model.linear import StepLinear
+from .bytes import ByteLinear, reason_against_bytes
+from .decoder import put_native_decoders
+from .linear import NativeLinear, reason_against
+
+HINT_ROWS = 8
+
+
+class PackedLinear(StepLinear):
+    """`x @ weight.T + bias` with the weight in oneDNN's own layout."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), HINT_ROWS)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+    def read(self) -> Tensor:
+        """See StepLinear."""
+        return self.packed
+
+
+def onednn_packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN runs narrow steps of that dtype well on this CPU, and linears of it can be PackedLinears."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+def pack(module: nn.Module, in_bytes: bool = False) -> int:
+    """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers, in place; returns how many linears outside of these.
+    A tied embedding keeps its own copy. in_bytes: weights in 8 bits, wherever kernels of our own can do that; raises UnsupportedModel where they can nowhere."""
+    put_native_decoders(module, in_bytes)
+    output = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
+    num_packed = 0
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is not nn.Linear:
+                continue
+            if in_bytes and reason_against_bytes(child) is None:
+                setattr(parent, name, ByteLinear(child, row_bytes=1 if child is output else 2))
+            elif reason_against(child) is None:
+                setattr(parent, name, NativeLinear(child))
+            elif onednn_packs(child.weight.dtype):
+                setattr(parent, name, PackedLinear(child))
+            else:
+                continue
+            num_packed += 1
+    if in_bytes and not any(isinstance(part, ByteLinear) for part in module.modules()):
+        raise UnsupportedModel(f"{type(module).__name__} has no linear layer whose weights int8 kernels take; choose another dtype")
+    return num_packed

@@ -1,0 +1,37 @@
+"""The choice of a draft's tokens from rows of bfloat16 logits by `picks.c`."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ...choice.noise import splitmix64
+from ...choice.nucleus import NOT_NUMBERS
+from ...errors import RaceError
+from ...spec import SamplingParams
+from .build import library
+
+
+class Near:
+    """What `drafters.host_picks.HostPicks` gives, from bfloat16 rows. ids: int32 [n], the columns' tokens."""
+
+    def __init__(self, ids: Any, params: SamplingParams) -> None:
+        self._kept_alive = ids, *(np.empty(len(ids), kind) for kind in (np.int32, np.int32, np.float32))
+        self._room = [array.ctypes.data for array in self._kept_alive[1:]]
+        self._constants = ids.ctypes.data, len(ids), params.temperature, splitmix64(params.seed)
+        self._pick = library().photofinish_picks
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self._pick.argtypes = (pointer, number, pointer, number, ctypes.c_float, ctypes.c_uint64, number, *[pointer] * 5)
+        self._pick.restype = number
+        self._best, self._leads, self._num = (ctypes.c_int64 * 1)(), (ctypes.c_float * 1)(), 1
+
+    def __call__(self, rows: Tensor, num: int, position: int) -> list[tuple[int, float]]:
+        """Of `num` rows of bfloat16, one behind the other; see `HostPicks.of_rows`."""
+        if num > self._num:
+            self._best, self._leads, self._num = (ctypes.c_int64 * num)(), (ctypes.c_float * num)(), num
+        if self._pick(rows.data_ptr(), num, *self._constants, position, *self._room, self._best, self._leads) < num:
+            raise RaceError(NOT_NUMBERS)
+        return list(zip(self._best[:num], self._leads[:num], strict=True))

@@ -1,0 +1,189 @@
+"""A fused decoder (`fused_decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows than with one.
+
+Where norms come before attention and MLP alone, none is launched: a linear that adds to the residual leaves the sums of squares of its own columns behind, and
+the next linear multiplies its products by what they make of the row's norm.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...model.attention import StepState
+from ...model.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
+from ...model.delta_rule import WINDOW, DeltaLayer, of_one
+from ...model.layers import FusedAttention, FusedMLP, GatedAttention
+from .attention import attend, num_arrivals
+from .linear import GpuLinear, reason_against
+from .qkv_rope_cache import place
+from .rmsnorm import add_normed, normed
+from .runtime import MOST_ROWS
+
+ACTIVATIONS = {"SiLUActivation": "silu", "SiLU": "silu", "GELUTanh": "gelu_tanh"}
+"""Classes of transformers and torch -> linear.py."""
+MOST_HEAD_DIM = 256
+
+
+class GpuLayer(nn.Module, ABC):
+    """The kernels of one layer over the weights of a FusedLayer: its MLP, and what a subclass has in front of it, between linears `enter` and `leave`. `norms` [dim]
+    float32 each: as there; `layer`, `window`: what the layer is to notice in a step's state."""
+
+    enter: GpuLinear
+    leave: GpuLinear
+    layer: int
+    window: int | None
+
+    def __init__(self, fused: Any) -> None:
+        super().__init__()
+        mlp = fused.mlp
+        assert isinstance(mlp, FusedMLP)
+        self.gate_up, self.down = GpuLinear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__]), GpuLinear(mlp.down_proj)
+        self.norms = nn.ParameterList(nn.Parameter(norm.scale.float(), requires_grad=False) for norm in fused.norms)
+        self.eps = [norm.eps for norm in fused.norms]
+
+    @abstractmethod
+    def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
+        """What `enter` gave of a step's rows [n, any], and their angles [n, values of a head that are turned] -> what `leave` takes [n, any]."""
+
+
+class GpuAttentionLayer(GpuLayer):
+    """One with a FusedAttention or a GatedAttention."""
+
+    arrivals: Tensor | None = None
+    """With them attention is one launch, not two; see GpuDecoder.merge."""
+
+    def __init__(self, fused: Any) -> None:
+        super().__init__(fused)
+        attention = fused.self_attn
+        assert isinstance(attention, FusedAttention)
+        self.enter, self.leave, self.is_gated = GpuLinear(attention.qkv), GpuLinear(attention.o_proj), isinstance(attention, GatedAttention)
+        self.scales = None if attention.scales is None else nn.Parameter(attention.scales.float(), requires_grad=False)
+        self.head_eps, self.num_heads, self.num_kv_heads = attention.eps, attention.num_heads, attention.num_turned - attention.num_heads
+        self.window, self.scaling, self.layer = attention.sliding_window, attention.scaling, attention.layer_idx
+
+    def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
+        """See GpuLayer. Three launches, or two."""
+        keys, values = state.kv[self.layer]
+        query = place(entered, cos, sin, self.scales, self.head_eps, keys, values, state.at, self.num_heads)
+        return attend(query, keys, values, state.at, self.window, self.scaling, self.arrivals, entered if self.is_gated else None)
+
+
+class GpuDeltaLayer(GpuLayer):
+    """One with a DeltaLayer that runs kernels, linears included."""
+
+    window = WINDOW
+
+    def __init__(self, fused: Any) -> None:
+        super().__init__(fused)
+        delta = fused.self_attn
+        assert isinstance(delta, DeltaLayer)
+        self.delta, self.layer = delta, delta.layer_idx
+
+    @property
+    def enter(self) -> Any:  # type: ignore[override]
+        return self.delta.in_proj
+
+    @property
+    def leave(self) -> Any:  # type: ignore[override]
+        return self.delta.out_proj
+
+    def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
+        """See GpuLayer. Two launches in a step; a prefill's chunks are torch's."""
+        assert state.places is not None
+        return self.delta.mix(self.delta.shape.parts_of(entered), state.places, *state.kv[self.layer])
+
+
+class GpuDecoder(StepDecoder):
+    """In the place of a FusedDecoder on CUDA; `reason_against_decoder` tells whether it can be. More than MOST_ROWS tokens at once go through the FusedDecoder that
+    it was made of, whose weights it shares."""
+
+    def __init__(self, fused: FusedDecoder) -> None:
+        super().__init__()
+        self._for_prefills = (fused,)  # no child: no step runs its linears
+        self.embed_tokens, self.angles, self.kinds = fused.embed_tokens, fused.angles, fused.kinds
+        self.layers = nn.ModuleList((GpuDeltaLayer if isinstance(layer.self_attn, DeltaLayer) else GpuAttentionLayer)(layer) for layer in fused.layers)
+        self.scale, self.eps = nn.Parameter(fused.norm.scale.float(), requires_grad=False), fused.norm.eps
+        self._sandwich = len(self._layers[0].norms) > len(PRE_NORM)
+
+    def merge(self, merged: bool = True) -> None:
+        """Attention of a layer in one launch, whose last program adds up what all found, or in two. Other sums, so: before anything is probed."""
+        layers = [layer for layer in self._layers if isinstance(layer, GpuAttentionLayer)]
+        num = max((num_arrivals(MOST_ROWS, layer.num_heads, layer.num_kv_heads) for layer in layers), default=0)
+        arrivals = torch.zeros(num, dtype=torch.int32, device=self.scale.device) if merged else None
+        for layer in layers:
+            layer.arrivals = arrivals
+
+    @property
+    def fused(self) -> FusedDecoder:
+        """What this was made of."""
+        return self._for_prefills[0]
+
+    @property
+    def _layers(self) -> list[Any]:
+        return list(self.layers)
+
+    def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:
+        if state.attend is None:
+            return self.fused(input_ids=input_ids, position_ids=position_ids, state=state, output_hidden_states=all_states)
+        embedded = self.embed_tokens(input_ids)[0]
+        turns = {kind: [part[0, :, 0].contiguous() for part in angles(position_ids, embedded.dtype)] for kind, angles in self.angles.items()}
+        rows = self._sandwiched(embedded, turns, state) if self._sandwich else self._pre_normed(embedded, turns, state)
+        if state.seen is not None:
+            state.seen.update({layer.layer: layer.window for layer in self._layers})
+        return Decoded(rows[-1][None], tuple(row[None] for row in rows) if all_states else None)
+
+    def _pre_normed(self, x: Tensor, turns: dict[str, list[Tensor]], state: StepState) -> list[Tensor]:
+        """The embeddings, what every layer but the last gave, and the last one's rows after the last norm."""
+        layers, rows = self._layers, [x]
+        entered = layers[0].enter(normed(x, layers[0].norms[0], layers[0].eps[0]))
+        for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
+            mixed = layer.leave.add_to(layer.mix(entered, *turns[kind], state), rows[-1], layer.norms[1])
+            inner = layer.gate_up.normed(mixed, layer.eps[1])
+            added = layer.down.add_to(inner, mixed.rows, self.scale if following is None else following.norms[0])
+            rows.append(added.rows)
+            if following is not None:
+                entered = following.enter.normed(added, following.eps[0])
+        rows[-1] = normed(rows[-1], self.scale, self.eps)
+        return rows
+
+    def _sandwiched(self, x: Tensor, turns: dict[str, list[Tensor]], state: StepState) -> list[Tensor]:
+        """The same, with norms after attention and MLP too."""
+        layers, rows = self._layers, [x]
+        hidden = normed(x, layers[0].norms[0], layers[0].eps[0])
+        for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
+            _, after_attention, before_mlp, after_mlp = list(layer.norms)
+            x, hidden = add_normed(x, layer.leave(layer.mix(layer.enter(hidden), *turns[kind], state)), after_attention, before_mlp, layer.eps[1])
+            x, hidden = add_normed(x, layer.down(layer.gate_up(hidden)), after_mlp, self.scale if following is None else following.norms[0], layer.eps[3])
+            rows.append(x)
+        rows[-1] = hidden
+        return rows
+
+
+def reason_against_decoder(fused: FusedDecoder) -> str | None:
+    """Why a decoder cannot be a GpuDecoder; None if it can: its linear layers run kernels already."""
+    layers: list[Any] = list(fused.layers)
+    for layer in layers:
+        mixer, mlp, norms = layer.self_attn, layer.mlp, [*layer.norms, fused.norm]
+        assert isinstance(mlp, FusedMLP)
+        if (name := type(mlp.act_fn).__name__) not in ACTIVATIONS:
+            return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
+        linears = [mlp.gate_up, mlp.down_proj]
+        if isinstance(mixer, DeltaLayer):
+            if mixer.mix_step is None or mixer.project is not of_one or not all(isinstance(linear, GpuLinear) for linear in (mixer.in_proj, mixer.out_proj)):
+                return f"linear layer {mixer.layer_idx} runs no kernels"
+        else:
+            assert isinstance(mixer, FusedAttention)
+            if mixer.head_dim > MOST_HEAD_DIM:
+                return f"its heads have {mixer.head_dim} numbers, more than {MOST_HEAD_DIM}"
+            linears += [mixer.qkv, mixer.o_proj]
+        for linear in linears:
+            if type(linear) not in (nn.Linear, GpuLinear):  # kernels, where it was asked before and refused
+                return f"a {type(linear).__name__} is no plain linear"
+            if why := reason_against(linear):
+                return why
+        if len({norm.eps for norm in norms}) > 1:
+            return "its norms differ in eps"
+    return None

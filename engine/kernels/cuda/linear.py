@@ -1,0 +1,166 @@
+"""A linear for few rows: its weights are read once, and a row's bits are its own.
+
+Every output is one fixed order of sums (`linear_kernel.py`), whatever the number of rows, and rows that do not exist are zeros. So a linear has one
+configuration (`tiles.py`) for all numbers of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor, nn
+
+from . import available as choice
+from .linear_kernel import linear_rows
+from .runtime import INTERPRETED, MOST_ROWS
+from .table import DEFAULT
+from .tiles import LEAST_BLOCK_N, Chip, Config, default
+
+ACTIVATIONS = ("silu", "gelu_tanh")
+DTYPES = (torch.bfloat16, torch.float16)
+INPUTS_MULTIPLE = 16
+ALIGNMENT = 16
+"""Bytes. Triton compiles another binary for a pointer that is not a multiple of it."""
+Launch = tuple[tuple[int, int], dict[str, Any]]
+"""A kernel's grid, and its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A residual stream after an addition, and what the next linear needs to take it normed: rows, scaled [m, n]; squares [16, parts] float32, whose
+    rows add up to the sums of squares of `rows` (those beyond m hold anything)."""
+
+    rows: Tensor
+    scaled: Tensor
+    squares: Tensor
+
+
+class GpuLinear(nn.Linear):
+    """`linear`, whose weight [N, K] and bias it shares; with act "silu" or "gelu_tanh" it is a gate and a value side by side (N = 2 I) and gives
+    act(gate) * value. All sums are float32, and rounded once.
+
+    Every input must be contiguous, in the weight's dtype and begin at a multiple of 16 bytes. One call at a time: calls share the counters of a split.
+    Raises ValueError for what `reason_against` is against."""
+
+    arrivals: Tensor
+
+    def __init__(self, linear: nn.Linear, act: str | None = None) -> None:
+        nn.Module.__init__(self)
+        weight = linear.weight
+        if act is not None and (act not in ACTIVATIONS or len(weight) % 2):
+            raise ValueError(f"no activation {act!r} of {len(weight)} outputs; choose one of {', '.join(ACTIVATIONS)} and an even number of outputs")
+        if why := reason_against(linear):
+            raise ValueError(why)
+        self.weight, self.bias, self.act = weight, linear.bias, act
+        self.in_features = weight.shape[1]
+        self.out_features = weight.shape[0] if act is None else weight.shape[0] // 2
+        self.config: Config = default(self.out_features, self.in_features, act is not None, Chip.on(weight.device))
+        """One for all numbers of rows: bits depend on it."""
+        self.tiles_from: str = DEFAULT
+        """Where the configuration comes from, in words; see `table.put_tiles`."""
+        self.early: bool = choice.begins_early(weight.device)
+        """Whether launches begin before the one before them has ended, which changes no bit; only where `choice.can_begin_early`."""
+        self.register_buffer("arrivals", torch.zeros(triton.cdiv(self.out_features, LEAST_BLOCK_N), dtype=torch.int32, device=weight.device), persistent=False)
+
+    def plain(self) -> nn.Linear:
+        """The linear that this was made of, over the same weight. Not for one with an activation."""
+        assert self.act is None
+        linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        linear.weight, linear.bias = self.weight, self.bias
+        return linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., K] -> [..., N or I]. More than 16 rows, a prefill, are torch's."""
+        rows = x.reshape(-1, self.in_features)
+        if not 0 < len(rows) <= MOST_ROWS:
+            return self._by_torch(x)
+        out = rows.new_empty(len(rows), self.out_features)
+        self._launch(rows, out)
+        return out.view(*x.shape[:-1], self.out_features)
+
+    def add_to(self, x: Tensor, residual: Tensor, scale: Tensor) -> Added:
+        """residual + linear(x), both of them rounded as stock does; and those rows times `scale`, the next norm's. x [m, K], residual [m, N], scale [N]
+        float32; at most 16 rows. Not for one with an activation."""
+        assert self.act is None
+        assert residual.shape == (len(x), self.out_features) and residual.dtype == x.dtype and _is_plain(residual)
+        assert scale.shape == (self.out_features,) and scale.dtype == torch.float32 and _is_plain(scale)
+        rows, scaled = torch.empty_like(residual), torch.empty_like(residual)
+        squares = torch.empty(MOST_ROWS, triton.cdiv(self.out_features, self.config.block_n), dtype=torch.float32, device=x.device)
+        self._launch(x, rows, residual=residual, scale=scale, scaled=scaled, squares=squares)
+        return Added(rows, scaled, squares)
+
+    def normed(self, added: Added, eps: float) -> Tensor:
+        """linear(RMSNorm(added.rows) * scale) [m, N or I]: the norm's factor of a row is multiplied into its products. At most 16 rows."""
+        assert added.squares.shape[0] == MOST_ROWS and _is_plain(added.squares)
+        out = added.scaled.new_empty(len(added.scaled), self.out_features)
+        self._launch(added.scaled, out, parts=added.squares, eps=eps)
+        return out
+
+    def compile_kernel(self) -> None:
+        """Have Triton compile the kernel that `forward` launches, and launch nothing. The weight may lie on "meta"."""
+        x, out = (self.weight.new_empty(MOST_ROWS, size) for size in (self.in_features, self.out_features))
+        grid, arguments = self._arguments(x, out)
+        linear_rows.warmup(grid=grid, **arguments)
+
+    def _launch(self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor) -> None:
+        grid, arguments = self._arguments(x, out, parts, eps, **added)
+        linear_rows[grid](**arguments)
+
+    def _arguments(self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor) -> Launch:
+        assert x.shape[1] == self.in_features and 0 < len(x) <= MOST_ROWS and x.dtype == self.weight.dtype
+        assert _is_plain(x) and _is_plain(self.weight) and (self.bias is None or _is_plain(self.bias))
+        config, split = self.config, self.config.split_k
+        num_parts = 0 if parts is None else parts.shape[1]
+        pointers: dict[str, Any] = dict.fromkeys(("residual", "scale", "scaled", "squares")) | added
+        if split > 1:
+            pointers |= {"partial": torch.empty(split, MOST_ROWS, len(self.weight), dtype=torch.float32, device=x.device), "arrivals": self.arrivals}
+        else:
+            pointers |= {"partial": None, "arrivals": None}
+        launched_early = {"launch_pdl": True} if self.early and not INTERPRETED else {}
+        grid = (triton.cdiv(self.out_features, config.block_n), split)
+        return grid, {
+            "x": x,
+            "weight": self.weight,
+            "bias": self.bias,
+            "out": out,
+            "parts": parts,
+            "num_rows": len(x),
+            "eps": eps,
+            "NUM": self.out_features,
+            "K": self.in_features,
+            "ACT": self.act,
+            "PARTS": num_parts,
+            "PARTS_BLOCK": triton.next_power_of_2(num_parts) if num_parts else 0,
+            "SPLIT": split,
+            "BLOCK_N": config.block_n,
+            "BLOCK_K": config.block_k,
+            "STAGES": config.num_stages,
+            "WEIGHTS_FIRST": config.weights_first,
+            "EARLY": self.early,
+            "num_warps": config.num_warps,
+            **pointers,
+            **launched_early,
+        }
+
+    def _by_torch(self, x: Tensor) -> Tensor:
+        products = F.linear(x, self.weight, self.bias)
+        if self.act is None:
+            return products
+        gate, up = products.chunk(2, -1)
+        return (F.silu(gate) if self.act == "silu" else F.gelu(gate, approximate="tanh")) * up
+
+
+def reason_against(linear: nn.Linear) -> str | None:
+    """Why this linear cannot be a GpuLinear; None if it can."""
+    weight = linear.weight
+    if weight.dtype not in DTYPES or weight.shape[1] % INPUTS_MULTIPLE or not _is_plain(weight):
+        return f"a linear of {' x '.join(map(str, weight.shape))} in {weight.dtype}: it must be contiguous, aligned, bfloat16 or float16, and its inputs a multiple of {INPUTS_MULTIPLE}"
+    return None
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0

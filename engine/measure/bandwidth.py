@@ -1,0 +1,170 @@
+"""The roofline of plain decoding: the bytes that a step has to read, and how fast this device reads when it does nothing else.
+
+At batch 1 a step reads every weight once and does two operations with each, so memory bandwidth is the floor of its time. The bandwidth is measured,
+not taken from a datasheet: the best of several kernels that only read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import RaceError
+from ..kernels import Kernels
+from ..kernels.choose import choose
+from ..model.attention import windows_of
+from ..model.linear import StepLinear
+
+if TYPE_CHECKING:
+    from ..target.prepared import Prepared
+
+MIB = 1024**2
+SMALLEST = 64 * MIB
+COLUMNS = 4096
+SECONDS = 0.6
+ROUNDS = 8
+STATE_BYTES = 4
+"""Of a number in the state of a linear-attention layer: float32 in every published model."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """bytes_per_s: what `kernel`, the fastest of those tried, read. samples: (kernel, its best bytes per second), the fastest first.
+    num_bytes: size of the buffer that was read."""
+
+    bytes_per_s: float
+    kernel: str
+    samples: tuple[tuple[str, float], ...]
+    num_bytes: int
+
+    @property
+    def how(self) -> str:
+        """The measurement in a few words."""
+        return f"{self.kernel} over {self.num_bytes / MIB:.0f} MiB, the best of {len(self.samples)} kernels that only read"
+
+
+def measured_bandwidth(device: torch.device, threads: int | None = None) -> Bandwidth:
+    """How fast the device reads its memory; measured when first asked for, in less than a second on a CPU (a fraction of that on a GPU), then remembered.
+
+    threads: how many CPU threads read (None: as many as torch uses now); they change nothing on other devices. The best sample counts: a busy
+    machine can only make a read slower. Raises RaceError where not even a small buffer fits."""
+    return _measured(device, (threads or torch.get_num_threads()) if choose(device).runs_in_threads else 0)
+
+
+@cache
+def _measured(device: torch.device, threads: int) -> Bandwidth:
+    began = time.perf_counter()
+    present = torch.get_num_threads()
+    try:
+        if threads:
+            torch.set_num_threads(threads)
+        kernels = choose(device)
+        buffer = _buffer(kernels, began)
+        return _measure(buffer, kernels.readers(buffer), kernels.seconds, began)
+    finally:
+        torch.set_num_threads(present)
+
+
+def step_bytes(prepared: Prepared, length: int) -> int:
+    """Bytes that a step of one token must read with `length` tokens in the cache: every weight once, save the embedding, of which it reads a row
+    (a tied one counts once, as the LM head; of experts those that one token is sent to), and the live keys and values: `length` positions of a
+    full-attention layer, at most the window of a sliding one. Layers that keep a state instead of keys count the state."""
+    return weight_bytes(prepared.model) + kv_bytes(prepared, length)
+
+
+def bandwidth_share(step_s: float, num_bytes: int, bandwidth: Bandwidth) -> float:
+    """num_bytes / step_s as a share of the bandwidth. Above 1 where the bytes came out of a cache: then memory does not bound the step."""
+    return num_bytes / step_s / bandwidth.bytes_per_s
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """See `step_bytes`. Wherever a weight lies now: in a parameter, or re-laid out in another tensor of a module that took a linear's place."""
+    storages: dict[int, dict[tuple[int, int], int]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            continue
+        share = _share_of_experts(model, name)
+        for tensor in _weights(module):
+            where, start = (id(tensor), 0) if tensor.is_mkldnn else (tensor.untyped_storage().data_ptr(), tensor.data_ptr())
+            num_bytes = tensor.numel() * tensor.element_size()
+            storages.setdefault(where, {})[start, num_bytes] = round(num_bytes * share)
+    return sum(sum(views.values()) for views in map(_without_views_of_views, storages.values()))
+
+
+def kv_bytes(prepared: Prepared, length: int) -> int:
+    """See `step_bytes`."""
+    shape, config = prepared.shape, prepared.model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or []
+    row = 2 * shape.num_kv_heads * shape.head_dim * prepared.dtype.itemsize
+    total = 0
+    for layer, window in windows_of(prepared.model).items():
+        if layer < len(kinds) and kinds[layer] == "linear_attention":
+            total += config.linear_num_value_heads * config.linear_key_head_dim * config.linear_value_head_dim * STATE_BYTES
+        else:
+            total += row * (length if window is None else min(length, window))
+    return total
+
+
+def _weights(module: nn.Module) -> Iterator[Tensor]:
+    """The parameters that are a module's own; of what stands for a linear, also what it reads of the weights."""
+    yield from (p for p in module._parameters.values() if p is not None)
+    if isinstance(module, StepLinear):
+        yield module.read()
+
+
+def _without_views_of_views(views: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    """A storage's tensors, without those that lie inside another: a fused weight and its parts are read once."""
+    kept: dict[tuple[int, int], int] = {}
+    end = -1
+    for (start, size), counted in sorted(views.items(), key=lambda item: (item[0][0], -item[0][1])):
+        if start + size > end:
+            kept[start, size] = counted
+            end = start + size
+    return kept
+
+
+def _share_of_experts(model: nn.Module, name: str) -> float:
+    config: Any = getattr(model, "config", None)
+    config = config.get_text_config() if config is not None else None
+    if "experts" not in name.split(".") or config is None:
+        return 1.0
+    num = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    used = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", None)
+    return min(1.0, used / num) if num and used else 1.0
+
+
+def _buffer(kernels: Kernels, began: float) -> Tensor:
+    """float32 zeros [rows, COLUMNS] that are really there (pages never written to are all one page, which a cache holds). Where writing them takes half
+    of the time, as many as were written by then."""
+    row, block = 4 * COLUMNS, SMALLEST // (4 * COLUMNS)
+    rows = max(kernels.read_bytes(), SMALLEST) // row
+    try:
+        buffer = torch.empty(rows, COLUMNS, dtype=torch.float32, device=kernels.device)
+        for start in range(0, rows, block):
+            if start and time.perf_counter() - began > SECONDS / 2:
+                return buffer[:start]
+            buffer[start : start + block].zero_()
+        return buffer
+    except RuntimeError as error:
+        raise RaceError(f"there is no room for {rows * row / MIB:.0f} MiB on {kernels.device} to measure the memory bandwidth with") from error
+
+
+@torch.inference_mode()
+def _measure(
+    buffer: Tensor, readers: Mapping[str, Callable[[], Any]], seconds: Callable[[Callable[[], Any]], float], began: float
+) -> Bandwidth:
+    """Every kernel in turn until the time since `began` is used up; where it is before all have run, those that have count."""
+    best: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        for name, reader in readers.items():
+            if best and time.perf_counter() - began > SECONDS:
+                break
+            best[name] = max(best.get(name, 0.0), buffer.nbytes / seconds(reader))
+    samples = tuple(sorted(best.items(), key=lambda item: -item[1]))
+    return Bandwidth(samples[0][1], samples[0][0], samples, buffer.nbytes)

@@ -1,0 +1,39 @@
+"""What a measurement was made on: device, threads, versions, commit. For headers of recordings and results."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
+
+
+def versions(kernels: str = "") -> dict[str, str]:
+    """Versions of Python and of the packages that compute; `kernels`: what our own are made of (`Kernels.describe`), if any ran."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if kernels:
+        found["kernels"] = kernels
+    return found
+
+
+def commit() -> str:
+    """The commit of this source tree, "+" appended if it was changed since; "" outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        revision = _git(root, "rev-parse", "--short=12", "HEAD")
+        return revision + ("+" if revision and _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()

@@ -1,0 +1,286 @@
+"""Linear attention with a gated delta rule (Yang et al. 2024, arXiv:2412.06464), as the hybrid models of the Qwen3-Next and Qwen3.5 families have it
+in most of their layers: an exact fixed step, and rollback by moving the target's pointer.
+
+Such a layer remembers by one matrix S a head. With q, k, v from a short convolution, gates g < 0 and 0 < b < 1, a token does
+
+    S <- exp(g) S;   S <- S + k (b (v - S^T k))^T;   out = S^T q
+
+so there is nothing to mask: a rejected token has changed S. Each layer therefore keeps the states of the last positions in a ring: the state after
+n tokens lies at slot n mod R, and R is at least W + 1, so that a step of width W reads the slot of the pointer and writes the W slots after
+it. A rollback moves the pointer, as for keys and values; padding writes slots that no pointer reaches before a real token overwrites
+them; a step repeated at the same pointer does the same again; and before the first token the state is zero, whatever the ring holds. The
+convolution's last inputs lie in a ring of their own.
+
+Inside a step tokens go one by one, each with operations of the same shapes whatever the width. A prefill (no logits asked for) takes CHUNK tokens at
+once: all lanes of a race prefill the same tokens in the same chunks, so they begin from the same bits, and no step ever does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.activations import ACT2FN
+
+from ..errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from .attention import StepState
+
+LAYER_TYPE = "linear_attention"
+WINDOW = 0
+"""Stands where an attention layer has its window: a linear layer looks at no column of the cache."""
+CHUNK = 64
+LANES = 64
+"""Functions such as exp are applied to rows of a multiple of this many numbers: what does not fill the CPU's vectors goes through another exp, with
+other bits, and which numbers those are would depend on the width."""
+Rows = tuple[Tensor, Tensor, Tensor, Tensor]
+MixStep = Callable[["DeltaLayer", Rows, "Places", Tensor, Tensor], Tensor]
+"""mix_step(layer, rows, places, states, inputs): see `DeltaLayer.mix`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearShape:
+    """What a model's linear layers keep of a sequence. `layers`: their indices; `kernel`: inputs that a convolution sees, the newest included."""
+
+    layers: tuple[int, ...]
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+    @property
+    def conv_dim(self) -> int:
+        """Channels of the convolution: queries, keys and values side by side."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
+
+    def parts_of(self, projected: Tensor) -> Rows:
+        """projected [n, conv_dim + (value_dim + 2) * value_heads] -> views of it: the convolution's inputs, z, b and a."""
+        heads = self.num_value_heads
+        mixed, z, b, a = projected.split([self.conv_dim, heads * self.value_dim, heads, heads], -1)
+        return mixed, z, b, a
+
+    def ring_sizes(self, num_states: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sizes of one layer's rings: states [R, 1, 1, value_heads, key_dim, value_dim], inputs [R + kernel - 2, 1, 1, conv_dim].
+        The third dimension is where the buffers of other layers count positions."""
+        return (num_states, 1, 1, self.num_value_heads, self.key_dim, self.value_dim), (num_states + self.kernel - 2, 1, 1, self.conv_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where in the rings a forward reads and writes, the same for every layer; all device tensors. `chunked`: it is a prefill."""
+
+    begun: Tensor
+    state: Tensor
+    next_states: Tensor
+    past: Tensor
+    past_known: Tensor
+    inputs: Tensor
+    chunked: bool
+
+    @staticmethod
+    def of(at: Tensor, shape: LinearShape, num_states: int, chunked: bool) -> Places:
+        """For tokens at positions `at` [n], in rings of `num_states`. A step has fewer tokens than that; of a prefill's states only the last stays."""
+        assert chunked or len(at) < num_states, f"a step of {len(at)} tokens in a ring of {num_states} states"
+        num_inputs = num_states + shape.kernel - 2
+        past = at[:1] + torch.arange(1 - shape.kernel, 0, device=at.device)
+        following = at + 1
+        return Places(
+            begun=at[0] > 0,
+            state=at[:1] % num_states,
+            next_states=(following[-1:] if chunked else following) % num_states,
+            past=past % num_inputs,
+            past_known=(past >= 0)[:, None],
+            inputs=at[-num_inputs:] % num_inputs,
+            chunked=chunked,
+        )
+
+    def read(self, states: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """What a layer remembers where a forward begins, copied from its rings: [value_heads, key_dim, value_dim] and [kernel - 1, conv_dim]."""
+        state = torch.where(self.begun, states.index_select(0, self.state).view(states.shape[3:]), 0.0)
+        return state, torch.where(self.past_known, inputs.index_select(0, self.past).flatten(1), 0.0)
+
+
+def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
+    """None for a model without linear layers. Raises UnsupportedModel where one is of a kind that is not in KINDS, or where they differ in shape."""
+    types = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    wanted = {layer for layer, kind in enumerate(types) if kind == LAYER_TYPE}
+    found = {module.layer_idx: module for module in model.modules() if type(module).__name__ in KINDS}
+    name = type(model).__name__
+    if missing := wanted ^ found.keys():
+        raise UnsupportedModel(f"{name} has linear attention in layer {min(missing)} of a kind that this engine does not do; it does {', '.join(sorted(KINDS))}")
+    if not wanted:
+        return None
+    shapes = {(m.num_k_heads, m.num_v_heads, m.head_k_dim, m.head_v_dim, m.conv_kernel_size) for m in found.values()}
+    if len(shapes) > 1:
+        raise UnsupportedModel(f"{name} has linear layers of {len(shapes)} shapes; this engine does one")
+    return LinearShape(tuple(sorted(found)), *shapes.pop())
+
+
+def fix_linear_layers(model: PreTrainedModel) -> None:
+    """Put a DeltaLayer of the same weights in the place of every linear layer, in place. Their projections stay modules, to be packed as others are."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__ in KINDS:
+                setattr(parent, name, DeltaLayer(child))
+
+
+class DeltaLayer(nn.Module):
+    """A linear layer on the engine's rings, with the projections, gates and norm of the transformers module that it replaces."""
+
+    in_proj: nn.Module
+    """All projections of the input in one, where `project` is of_one."""
+    out_proj: nn.Module
+
+    def __init__(self, stock: Any) -> None:
+        super().__init__()
+        if stock.conv1d.bias is not None:
+            raise UnsupportedModel(f"{type(stock).__name__} has a bias in its convolution, which this engine does not do")
+        for name, child in stock.named_children():
+            if isinstance(child, nn.Linear):
+                self.add_module(name, child)
+        self.norm, self.layer_idx, self.dt_bias = stock.norm, stock.layer_idx, stock.dt_bias
+        self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
+        self.shape = LinearShape((stock.layer_idx,), stock.num_k_heads, stock.num_v_heads, stock.head_k_dim, stock.head_v_dim, stock.conv_kernel_size)
+        self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
+        self.mix_step: MixStep | None = None
+        """What `mix` is in steps, where kernels do that."""
+        self.taps = nn.Buffer(stock.conv1d.weight.detach()[:, 0].float().T.contiguous(), persistent=False)
+        self.rate = nn.Buffer(-stock.A_log.detach().float().exp(), persistent=False)
+
+    def forward(self, hidden_states: Tensor, state: StepState | None = None, **unused: Any) -> Tensor:
+        """hidden_states [1, n, hidden] -> the same."""
+        if state is None or state.places is None:
+            raise UnsupportedModel(f"layer {self.layer_idx} was not handed the engine's state")
+        if state.seen is not None:
+            state.seen[self.layer_idx] = WINDOW
+        states, inputs = state.kv[self.layer_idx]
+        return self.out_proj(self.mix(self.project(self, hidden_states), state.places, states, inputs)[None])
+
+    def mix(self, rows: Rows, places: Places, states: Tensor, inputs: Tensor) -> Tensor:
+        """rows: convolution inputs [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads]; rings as `ring_sizes` -> [n, value_heads * value_dim]."""
+        mixed, z, b, a = rows
+        if self.mix_step is not None and not places.chunked:
+            return self.mix_step(self, rows, places, states, inputs)
+        s = self.shape
+        state, past = places.read(states, inputs)
+        inputs.index_copy_(0, places.inputs, mixed[-len(places.inputs) :].view(-1, 1, 1, s.conv_dim))
+        keys, values = self._convolve(mixed, past).float().split([2 * s.num_key_heads * s.key_dim, s.num_value_heads * s.value_dim], dim=-1)
+        q, k = self._normalized(keys).chunk(2, 1)
+        q, v = q / s.key_dim**0.5, values.reshape(-1, s.num_value_heads, s.value_dim)
+        b, g = self._gates(b, a)
+        if places.chunked:
+            out, last = delta_rule_in_chunks(q, k, v, b, g, state)
+            states.index_copy_(0, places.next_states, last[None, None, None])
+        else:
+            out = _delta_rule(q, k, v, b, in_lanes(torch.exp, g), state, states, places.next_states)
+        normed = self.norm(out.to(mixed.dtype).reshape(-1, s.value_dim), z.reshape(-1, s.value_dim))
+        return normed.reshape(len(mixed), -1)
+
+    def _convolve(self, mixed: Tensor, past: Tensor) -> Tensor:
+        """Per position and channel the last `kernel` inputs under their taps, and the activation: [n, conv_dim]."""
+        windows = torch.cat([past, mixed]).float().unfold(0, self.shape.kernel, 1)
+        first, *others = (windows.permute(2, 0, 1) * self.taps[:, None]).unbind()
+        return in_lanes(self.activation, sum(others, start=first).to(mixed.dtype))
+
+    def _normalized(self, x: Tensor) -> Tensor:
+        """Float32 [n, 2 * key_heads * key_dim] -> [n, 2 * value_heads, key_dim], of length 1; a key head serves consecutive value heads."""
+        s = self.shape
+        heads = x.reshape(-1, 2 * s.num_key_heads, s.key_dim)
+        heads = heads * torch.rsqrt((heads * heads).sum(-1, keepdim=True) + 1e-6)
+        return heads.repeat_interleave(s.num_value_heads // s.num_key_heads, dim=1)
+
+    def _gates(self, b: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Both [n, value_heads]: how much of a token is written, from 0 to 1, and the logarithm of what the state keeps."""
+        kept = self.rate * in_lanes(F.softplus, a.float() + self.dt_bias)
+        return in_lanes(torch.sigmoid, b).float(), kept
+
+
+def in_lanes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function` of every number of x [n, any]."""
+    size = x.shape[-1]
+    return function(F.pad(x, (0, -size % LANES)).contiguous())[:, :size]
+
+
+def _delta_rule(q: Tensor, k: Tensor, v: Tensor, b: Tensor, kept: Tensor, state: Tensor, states: Tensor, places: Tensor) -> Tensor:
+    """Token by token from `state` [heads, key_dim, value_dim]; the state after each goes into `states` at its place. q, k [n, heads, key_dim],
+    v [n, heads, value_dim], b and kept [n, heads], all float32 -> [n, heads, value_dim]."""
+    out, after = torch.empty_like(v), state.new_empty(len(v), *state.shape)
+    each = (x.unbind() for x in (q[..., None], k[..., None], v[:, :, None], b[..., None, None], kept[..., None, None], after, out))
+    for q_i, k_i, v_i, b_i, kept_i, after_i, out_i in zip(*each, strict=True):
+        state = state * kept_i
+        recalled = (state * k_i).sum(1, keepdim=True)
+        state = torch.add(state, k_i * ((v_i - recalled) * b_i), out=after_i)
+        torch.sum(state * q_i, 1, out=out_i)
+    states.index_copy_(0, places, after[:, None, None])
+    return out
+
+
+def delta_rule_in_chunks(q: Tensor, k: Tensor, v: Tensor, b: Tensor, g: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The same sums, CHUNK tokens at once: within a chunk, what token t writes is the solution of a triangular system, since it depends on what
+    those before it wrote. As `_delta_rule`, with g [n, heads] = log(kept); returns the rows and the last state."""
+    rows = []
+    for start in range(0, len(v), CHUNK):
+        part = slice(start, start + CHUNK)
+        queries, keys, values = (x[part].transpose(0, 1) for x in (q, k, v))
+        total, written = g[part].T.cumsum(-1), b[part].T[..., None]
+        n = total.shape[-1]
+        causal = torch.ones(n, n, dtype=torch.bool, device=v.device).tril()
+        decay = (total[:, :, None] - total[:, None]).masked_fill(~causal, -torch.inf).exp()
+        system = (written * decay * (keys @ keys.transpose(1, 2))).tril(-1)  # its diagonal is 1, and taken as read
+        fresh = torch.linalg.solve_triangular(system, written * (values - total[..., None].exp() * (keys @ state)), upper=False, unitriangular=True)
+        rows.append(total[..., None].exp() * (queries @ state) + (decay * (queries @ keys.transpose(1, 2))) @ fresh)
+        state = total[:, -1, None, None].exp() * state + ((total[:, -1:] - total).exp()[..., None] * keys).transpose(1, 2) @ fresh
+    return torch.cat(rows, 1).transpose(0, 1), state
+
+
+def of_four(layer: Any, x: Tensor) -> Rows:
+    """Qwen3.5: one projection each. x [1, n, hidden]."""
+    return layer.in_proj_qkv(x)[0], layer.in_proj_z(x)[0], layer.in_proj_b(x)[0], layer.in_proj_a(x)[0]
+
+
+def of_one(layer: Any, x: Tensor) -> Rows:
+    """The same four out of one linear (`fused.join_projections`). x [1, n, hidden]."""
+    return layer.shape.parts_of(layer.in_proj(x)[0])
+
+
+def _of_two(layer: Any, x: Tensor) -> Rows:
+    """Qwen3-Next: two projections, whose columns are grouped by key head. x [1, n, hidden]."""
+    s: LinearShape = layer.shape
+    heads, group = s.num_key_heads, s.num_value_heads // s.num_key_heads
+    query, key, value, z = layer.in_proj_qkvz(x)[0].unflatten(-1, (heads, -1)).split([s.key_dim, s.key_dim, group * s.value_dim, group * s.value_dim], -1)
+    b, a = layer.in_proj_ba(x)[0].unflatten(-1, (heads, -1)).split([group, group], -1)
+    return torch.cat([y.flatten(1) for y in (query, key, value)], -1), z.flatten(1), b.flatten(1), a.flatten(1)
+
+
+KINDS: dict[str, Callable[[Any, Tensor], Rows]] = {"Qwen3NextGatedDeltaNet": _of_two, "Qwen3_5GatedDeltaNet": of_four, "Qwen3_5MoeGatedDeltaNet": of_four}
+"""transformers' modules that a DeltaLayer replaces, by the way they project."""
+
+
+def linear_attention_at_widths(model: nn.Module, dtype: torch.dtype, num_rows: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:
+    """For the probe: one linear layer's own arithmetic on `num_rows` random tokens, as a function of the width: every output and every state, in
+    float32 [values]. The last step is filled up with the first token. Nothing for a model without linear layers."""
+    layer = next((module for module in model.modules() if isinstance(module, DeltaLayer)), None)
+    if layer is None:
+        return
+    s, device = layer.shape, layer.taps.device
+    rows = tuple(torch.randn(num_rows, size, generator=generator).to(device, dtype) for size in (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads))
+
+    def at_width(width: int) -> Tensor:
+        states, inputs = (torch.zeros(size, dtype=kind, device=device) for size, kind in zip(s.ring_sizes(width + 1), (torch.float32, dtype), strict=True))
+        found = []
+        for start in range(0, num_rows, width):
+            count = min(width, num_rows - start)
+            block = tuple(torch.cat([x[start : start + count], x[:1].expand(width - count, -1)]) for x in rows)
+            places = Places.of(torch.arange(start, start + width, device=device), s, width + 1, False)
+            found += [layer.mix(block, places, states, inputs)[:count].float().flatten(), states[places.next_states[:count]].flatten()]  # type: ignore[arg-type]
+        outs, kept = torch.cat(found[::2]), torch.cat(found[1::2])
+        return torch.cat([outs, kept])
+
+    yield at_width

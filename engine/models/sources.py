@@ -1,0 +1,146 @@
+"""Where a target's files are: the bundled default model, a local folder, a repository of the Hugging Face hub, fetched into its own cache, or a
+published configuration alone (`random_targets.py`)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..progress import Progress, silent
+from ..quiet import quiet
+from . import default_model, random_targets
+
+DEFAULT_TARGET = default_model.NAME
+NO_LICENCE = "not stated"
+_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII)
+_SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "README.md"]
+_SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
+_PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model's files. `name` as asked for; `revision` is the hub's commit, "" elsewhere; `licence` a short string.
+
+    digest: the weights' sha256 where it is known without reading them, else "". config: set where there are no weights, but random ones to be made of
+    this configuration's shape."""
+
+    name: str
+    folder: Path
+    revision: str = ""
+    licence: str = NO_LICENCE
+    digest: str = ""
+    config: Path | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.name == DEFAULT_TARGET
+
+
+def find(target: str, progress: Progress = silent) -> Source:
+    """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or `random:NAME`.
+
+    What looks like a path, or exists on disk, is never sent to the hub. Raises UsageError for what is none of them or cannot be had."""
+    if target == DEFAULT_TARGET:
+        folder = default_model.converted(progress)
+        manifest = default_model.read_manifest(folder) or {}
+        return Source(target, folder, licence=default_model.LICENCE, digest=str(manifest.get("digest", "")))
+    match = None
+    if isinstance(target, str) and target.startswith(random_targets.PREFIX):
+        config = random_targets.config_file(target)
+        return Source(target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config)
+    if isinstance(target, str) and target:
+        path = Path(os.path.expanduser(target))
+        if target.startswith(("/", ".", "~")) or os.path.lexists(path):
+            return _local(target, path)
+        match = _REPOSITORY.fullmatch(target)
+    if match is None:
+        raise UsageError(
+            f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub repository as owner/name or owner/name@revision, random:owner/name for random weights"
+        )
+    folder = _fetch(match[1], match[2], progress)
+    return Source(target, folder, revision=folder.name, licence=read_licence(folder))
+
+
+def _local(target: str, path: Path) -> Source:
+    if not path.is_dir():
+        raise UsageError(f"no model at {target!r}: " + ("it is a file, not a folder" if path.exists() else "there is no such folder"))
+    if not (path / "config.json").is_file():
+        raise UsageError(f"the folder {target!r} is no model: it has no config.json")
+    return Source(target, path, licence=read_licence(path))
+
+
+def read_licence(folder: Path) -> str:
+    """The `license:` of a model card's header (README.md), or NO_LICENCE."""
+    try:
+        with (folder / "README.md").open(encoding="utf-8", errors="replace") as file:
+            card = file.read(65536)
+    except OSError:
+        return NO_LICENCE
+    header = re.match(r"---\n(.*?)\n---", card, re.DOTALL)
+    stated = re.search(r"^license:[ \t]*([^\n]{1,60})$", header[1], re.MULTILINE) if header else None
+    return stated[1].strip(" '\"") if stated else NO_LICENCE
+
+
+def weights_files(folder: Path) -> list[Path]:
+    """The files that hold a model's weights, as transformers chooses them: safetensors before pickles, one file before several.
+
+    Raises UsageError where there are none, or the index names what is not there."""
+    for single in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / single).is_file():
+            return [folder / single]
+        if (index := folder / f"{single}.index.json").is_file():
+            return _indexed(folder, index)
+    raise UsageError(f"the folder {str(folder)!r} has no weights: neither model.safetensors nor pytorch_model.bin, nor an index of several")
+
+
+def _indexed(folder: Path, index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{str(index)!r} is damaged: {type(error).__name__}: {error}") from error
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
+            raise UsageError(f"the folder {str(folder)!r} lacks {name!r}, which {index.name} names")
+    return [folder / name for name in names]
+
+
+def _fetch(repository: str, revision: str | None, progress: Progress) -> Path:
+    """The snapshot's folder, named by its commit. Files already fetched are not fetched again; without a network, the last snapshot serves."""
+    from huggingface_hub import snapshot_download
+
+    shown = f"{repository}@{revision}" if revision else repository
+    progress(f"looking for {shown} on the hub", None)
+    options: dict[str, Any] = {"revision": revision, "ignore_patterns": ["*/*"], "tqdm_class": _bar_class(progress, f"fetching {shown} from the hub")}
+    try:
+        with quiet():
+            folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
+            if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
+                folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))
+    except Exception as error:  # whatever the network, the hub or its client come up with
+        reason = str(error).strip().split("\n", 1)[0][:200] or type(error).__name__
+        raise UsageError(f"cannot fetch {shown!r} from the hub: {reason} (choose {DEFAULT_TARGET}, a local folder, or another repository)") from error
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"the hub repository {shown!r} is no model: it has no config.json")
+    return folder
+
+
+def _bar_class(progress: Progress, stage: str) -> type:
+    """A progress bar class for the hub's client that draws nothing and tells `progress` the share of bytes."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    class Bar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "file": io.StringIO(), "disable": False, "leave": False})
+
+        def display(self, *_: Any, **__: Any) -> None:
+            if self.unit == "B" and self.total:
+                progress(stage, min(1.0, self.n / self.total))
+
+    return Bar

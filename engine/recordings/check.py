@@ -1,0 +1,184 @@
+"""Whether a recording is what it says: its shape checked field by field, its events against each other, the spec and the verdict.
+
+Standard library only. Everything raises UsageError with one sentence; nothing that JSON can hold raises anything else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import UsageError
+from ..events import Finished, LaneEvent, Started, Step, from_json
+from ..spec import AUTO, MAX_WIDTH, LaneSpec, RaceSpec, SamplingParams
+from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, Maybe, Shape, fits, kind, short
+
+SCHEMA = 1
+FORMAT = "photofinish-race"
+MAX_TOKEN_ID = 2**31 - 1
+MAX_SECONDS = 1e7
+MAX_LANES = 16
+CLOCK_TOLERANCE = 1e-6
+IDENTICAL = ("identical_bits", "identical_tokens")
+VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution")
+
+
+def check(recording: Any) -> dict[str, Any]:
+    """The same recording, if all of it holds. Unknown fields beside the known ones are left alone."""
+    if not isinstance(recording, dict):
+        raise UsageError(f"it must be a JSON object, not {kind(recording)}")
+    if recording.get("format") != FORMAT:
+        raise UsageError(f"it is no Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}")
+    schema = recording.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        newer = type(schema) is int and schema > SCHEMA
+        raise UsageError(f"its schema is {short(schema)}; this version reads schema {SCHEMA}" + ("; a newer version of Photofinish wrote it" if newer else ""))
+    fits(recording, RECORDING)
+    fits(recording.get("synthetic", []), [NAME], "synthetic")
+    fits(recording.get("stopped", False), FLAG, "stopped")
+    fits(recording.get("runs", {"sentence": ""}), {"sentence": NAME}, "runs")
+    spec = read_spec(recording["spec"])
+    _check_events([from_json(event) for event in recording["events"]], spec, len(recording["prompt"]["token_ids"]), recording)
+    return recording
+
+
+def read_spec(value: Mapping[str, Any]) -> RaceSpec:
+    """A RaceSpec from the JSON form of its fields."""
+    fits(value, SPEC, "spec")
+    lanes = tuple(LaneSpec(**_exactly(LaneSpec, lane, "a lane of the spec")) for lane in value["lanes"])
+    params = _exactly(SamplingParams, value["params"], "params")
+    return RaceSpec(lanes, SamplingParams(**{**params, "stop": tuple(params["stop"])}), value["audit"], value["solo"])
+
+
+def _are_tokens(value: Any) -> bool:
+    return isinstance(value, list) and all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
+
+
+def _exactly(cls: type, value: Mapping[str, Any], what: str) -> dict[str, Any]:
+    known = {field.name for field in fields(cls)}
+    if odd := sorted(known ^ set(value)):
+        raise UsageError(f"{what} {'lacks' if odd[0] in known else 'has the unknown field'} {short(odd[0])}")
+    return dict(value)
+
+
+WIDTH = Shape(f"an integer from 1 to {MAX_WIDTH}", lambda value: type(value) is int and 1 <= value <= MAX_WIDTH)
+WIDTH_OR_WORD = Shape(f"auto, fastest or an integer from 1 to {MAX_WIDTH}", lambda value: value in ("auto", "fastest") or WIDTH.holds(value))
+K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO or COUNT.holds(value))
+KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
+TOKENS = Shape(f"a list of token ids from 0 to {MAX_TOKEN_ID}", _are_tokens)
+TWO_TOKENS = Shape(f"two token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens(value) and len(value) == 2)
+TWO_TEXTS = Shape("two strings", lambda value: isinstance(value, list) and [type(v) for v in value] == [str, str])
+TWO_WIDTHS = Shape("two widths", lambda value: isinstance(value, list) and len(value) == 2 and all(map(WIDTH.holds, value)))
+_DIFFERENCE = {"position": COUNT, "tokens": TWO_TOKENS, "pieces": TWO_TEXTS, "margin": Maybe(NUMBER), "widths": TWO_WIDTHS}
+_VERDICT = {"kind": KIND, "rows_compared": COUNT, "rows_different": Maybe(COUNT), "first_difference": Maybe(_DIFFERENCE), "sentence": TEXT}
+_LANE = {"name": NAME, "drafter": NAME, "k": K_OR_WORD, "width": WIDTH_OR_WORD, "rule": NAME}
+SPEC = {"lanes": [_LANE], "params": {"stop": [TEXT]}, "audit": FLAG, "solo": FLAG}
+RECORDING = {
+    "model": {"name": NAME, "revision": Maybe(NAME), "digest": Maybe(NAME), "dtype": NAME, "licence": Maybe(NAME)},
+    "device": {"type": NAME, "name": NAME, "threads": Maybe(COUNT)},
+    "versions": NAMES,
+    "commit": Maybe(NAME),
+    "created": NAME,
+    "widths": {"width": WIDTH, "widths_class": [WIDTH], "plain_width": Maybe(WIDTH), "exact": FLAG, "cache_length": COUNT, "note": NAME},
+    "spec": SPEC,
+    "prompt": {"text": TEXT, "token_ids": TOKENS},
+    "events": [OBJECT],
+    "verdict": Maybe(_VERDICT),
+    "plain_verdict": Maybe(_VERDICT),
+}
+
+
+@dataclass
+class _Lane:
+    """What one lane's events have said so far."""
+
+    spec: LaneSpec
+    started: bool = False
+    ended: bool = False
+    clock_s: float = 0.0
+    num_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.token_ids: list[int] = []
+        self.checksums: list[int] = []
+
+    def take(self, e: LaneEvent, num_prompt_tokens: int, spec: RaceSpec) -> None:
+        event, who = e.event, f"lane {short(self.spec.name)}"
+        if self.ended:
+            raise UsageError(f"{who} goes on after its end")
+        if not self.started and isinstance(event, (Step, Finished)):
+            raise UsageError(f"{who} does not begin with a started event")
+        if isinstance(event, Started):
+            if self.started:
+                raise UsageError(f"{who} starts twice")
+            if event.num_prompt_tokens != num_prompt_tokens:
+                raise UsageError(f"{who} started on {event.num_prompt_tokens} prompt tokens, but the prompt has {num_prompt_tokens}")
+            _seconds(event.prefill_s, who)
+            self.started = True
+        elif isinstance(event, Step):
+            self._step(event, who, spec)
+        elif isinstance(event, Finished):
+            if event.num_tokens != len(self.token_ids):
+                raise UsageError(f"{who} finished with {event.num_tokens} tokens, but its steps committed {len(self.token_ids)}")
+            self._same_time(event.decode_s, who, "decode_s")
+            self.ended = True
+        else:
+            self.ended = True
+        self._same_time(e.clock_s, who, "clock_s")
+
+    def _step(self, step: Step, who: str, spec: RaceSpec) -> None:
+        which = f"step {step.index} of {who}"
+        if step.index != self.num_steps or step.position != len(self.token_ids):
+            raise UsageError(f"{which} at position {step.position} comes where step {self.num_steps} at position {len(self.token_ids)} should")
+        if not step.token_ids or len(self.token_ids) + len(step.token_ids) > spec.params.max_new_tokens:
+            raise UsageError(f"{which} commits {len(step.token_ids)} tokens to {len(self.token_ids)}; a step commits at least 1, a lane at most {spec.params.max_new_tokens}")
+        if not _are_tokens([*step.token_ids, *step.drafted]):
+            raise UsageError(f"{which} has a token id beyond {MAX_TOKEN_ID}")
+        if len(step.drafted) > self.spec.max_drafts:
+            raise UsageError(f"{which} drafted {len(step.drafted)} tokens, but the lane's k is {self.spec.k}" + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else ""))
+        if not len(step.drafted) < step.width <= MAX_WIDTH:
+            raise UsageError(f"{which} ran at width {step.width}, which must be from {len(step.drafted) + 1} to {MAX_WIDTH}")
+        if bool(step.checksums) != spec.audit:
+            raise UsageError(f"{which} has {len(step.checksums)} checksums, but audit is {str(spec.audit).lower()}")
+        _seconds(step.draft_s, who)
+        _seconds(step.verify_s, who)
+        self.num_steps += 1
+        self.clock_s += step.seconds
+        self.token_ids += step.token_ids
+        self.checksums += step.checksums
+
+    def _same_time(self, seconds: float, who: str, what: str) -> None:
+        if not math.isclose(seconds, self.clock_s, rel_tol=CLOCK_TOLERANCE, abs_tol=CLOCK_TOLERANCE):
+            raise UsageError(f"{who} says {what} {seconds!r} where its steps took {self.clock_s!r} seconds")
+
+
+def _check_events(events: list[LaneEvent], spec: RaceSpec, num_prompt_tokens: int, recording: Mapping[str, Any]) -> None:
+    if len(spec.lanes) > MAX_LANES:
+        raise UsageError(f"it has {len(spec.lanes)} lanes; at most {MAX_LANES} are read")
+    lanes = {lane.name: _Lane(lane) for lane in spec.lanes}
+    for event in events:
+        if event.lane not in lanes:
+            raise UsageError(f"an event belongs to lane {short(event.lane)}, which the spec does not have; it has: {', '.join(lanes)}")
+        lanes[event.lane].take(event, num_prompt_tokens, spec)
+    unfinished = [name for name, lane in lanes.items() if not lane.ended]
+    if unfinished and not recording.get("stopped", False):
+        raise UsageError(f"lane {short(unfinished[0])} never ends: the recording is incomplete")
+    for key, second in (("verdict", "speculative"), ("plain_verdict", "plain")):
+        if recording[key] is not None and {"baseline", second} <= lanes.keys():
+            _check_verdict(key, recording[key], lanes["baseline"], lanes[second])
+
+
+def _check_verdict(key: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
+    """A verdict may not claim more than the events that stand beside it."""
+    common = min(len(a.token_ids), len(b.token_ids))
+    same_tokens = a.token_ids[:common] == b.token_ids[:common]
+    same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
+    if (verdict["kind"] in IDENTICAL and not same_tokens) or (verdict["kind"] == "identical_bits" and not same_bits):
+        raise UsageError(f"{key} says {verdict['kind']}, but its events differ")
+
+
+def _seconds(value: float, who: str) -> None:
+    if value > MAX_SECONDS:
+        raise UsageError(f"{who} has a time of {value!r} seconds; at most {MAX_SECONDS:.0f} are read")

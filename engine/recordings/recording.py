@@ -1,0 +1,180 @@
+"""A race as one JSON file: everything to judge it by, to replay it and to run it again. Standard library only.
+
+    {"schema": 1, "format": "photofinish-race", **header, "events": [...], "verdict": {...} | null, "plain_verdict": {...} | null}
+
+`header` and `result` are those of a backend's race. `read` trusts nothing: a recording may come from a stranger (see `recording_check.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import RaceError, UsageError
+from ..events import Failed, LaneEvent, from_json, steps, to_json
+from ..metrics import lane_metrics, race_speedup
+from ..spec import RaceSpec
+from ..strict_json import parse
+from ..text import visible_text
+from .check import FORMAT, SCHEMA, check, read_spec
+
+MAX_BYTES = 64 * 1024 * 1024
+VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference")
+METRIC_KEYS = (
+    "num_tokens",
+    "prefill_s",
+    "decode_s",
+    "tokens_per_s",
+    "ttft_s",
+    "tpot_s",
+    "itl_p50_s",
+    "itl_p95_s",
+    "num_steps",
+    "per_step_drafted",
+    "per_step_accepted",
+    "acceptance_rate",
+    "mean_acceptance_length",
+)
+
+
+def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The recording of a finished race, in the very form in which it is read back (JSON knows no tuples)."""
+    recording = {"schema": SCHEMA, "format": FORMAT, **header, "events": [to_json(event) for event in events], **result}
+    return json.loads(json.dumps(recording, allow_nan=False))
+
+
+def loads(data: bytes, source: str = "the recording") -> dict[str, Any]:
+    """A checked recording from the bytes of its file; `source` names it in errors. Raises UsageError for anything a broken or hostile file can hold."""
+    try:
+        return check(parse(data, MAX_BYTES))
+    except UsageError as error:
+        raise UsageError(f"{source} cannot be used: {error}") from error
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A checked recording from a file. Raises UsageError if it is missing, unreadable, too large, or no recording."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the recording {os.fspath(path)!r}: {_reason(error)}") from error
+    return loads(data, f"the recording {os.fspath(path)!r}")
+
+
+def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
+    """Write a recording whole or not at all: an old file at `path` stays until the new one is complete. Raises RaceError if it cannot be written."""
+    data = json.dumps(recording, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    if len(data) > MAX_BYTES:
+        raise RaceError(f"the recording has {len(data)} bytes; more than {MAX_BYTES} could not be read again, so it was not saved")
+    try:
+        _replace(Path(os.path.realpath(path)), data)
+    except OSError as error:
+        raise RaceError(f"cannot write the recording {os.fspath(path)!r}: {_reason(error)}") from error
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Find out before a race whether `write` will be able to write here. Leaves nothing behind. Raises UsageError."""
+    try:
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(None, "the file there may not be changed")
+        if not target.exists() or target.is_file():
+            trial = _beside(target)
+            _write_new(trial, b"")
+            trial.unlink()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot save to {os.fspath(path)!r}: {_reason(error)}") from error
+
+
+def spec_of(recording: Mapping[str, Any]) -> RaceSpec:
+    """The spec that a checked recording was made from."""
+    return read_spec(recording["spec"])
+
+
+def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
+    """The events of a checked recording, in the order in which they happened."""
+    return [from_json(event) for event in recording["events"]]
+
+
+def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
+    """What `race --json` prints: the circumstances, the verdicts, each lane's tokens, text and numbers, and the speed-up of the lane
+    called `speculative` over the fastest plain decoding (None without either)."""
+    events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
+    return {
+        "schema": SCHEMA,
+        "device": recording["device"]["type"],
+        "dtype": recording["model"]["dtype"],
+        "runs": recording.get("runs", {}).get("sentence"),
+        "width": widths["width"],
+        "widths_class": widths["widths_class"],
+        "seed": spec.params.seed,
+        "temperature": spec.params.temperature,
+        "audit": spec.audit,
+        "verdict": _verdict(recording["verdict"]),
+        "plain_verdict": _verdict(recording["plain_verdict"]),
+        "lanes": {lane.name: _lane(events, lane.name, spec.params.stop) for lane in spec.lanes},
+        "speedup": race_speedup(events),
+    }
+
+
+def failures(recording: Mapping[str, Any]) -> dict[str, str]:
+    """The messages of the lanes that failed, by lane."""
+    return {e["lane"]: e["message"] for e in recording["events"] if e["type"] == "failed"}
+
+
+def token_ids(events: Iterable[LaneEvent], lane: str) -> list[int]:
+    """All tokens that a lane committed."""
+    return [token for step in steps(events, lane) for token in step.token_ids]
+
+
+def text(events: Iterable[LaneEvent], lane: str, stop: tuple[str, ...] = ()) -> str:
+    """What a lane wrote, as a reader sees it: without the end token and without the stop string that ended it."""
+    return visible_text("".join(piece for step in steps(events, lane) for piece in step.pieces), stop)
+
+
+def _lane(events: list[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str, Any]:
+    numbers = asdict(lane_metrics(events, name))
+    lane = {"token_ids": token_ids(events, name), "text": text(events, name, stop), **{key: numbers[key] for key in METRIC_KEYS}}
+    failed = next((e.event for e in events if e.lane == name and isinstance(e.event, Failed)), None)
+    return lane if failed is None else {**lane, "error": failed.message}
+
+
+def _verdict(verdict: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if verdict is None else {key: verdict[key] for key in VERDICT_KEYS}
+
+
+def _replace(target: Path, data: bytes) -> None:
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+        return
+    new = _beside(target)
+    try:
+        _write_new(new, data)
+        os.replace(new, target)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".photofinish-{secrets.token_hex(8)}.part")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
