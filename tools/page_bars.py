@@ -33,9 +33,9 @@ from engine.cache import cache_dir  # noqa: E402
 from engine.kernels.choose import choose  # noqa: E402
 from engine.measure import environment  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
-from tests.pageserver import Server, served  # noqa: E402
-from tests.race_browser import ARGUMENTS, CHROMIUM  # noqa: E402
-from tests.race_pages import TOKENS, expected  # noqa: E402
+from tests.helpers.pageserver import Server, served  # noqa: E402
+from tests.helpers.race_browser import ARGUMENTS, CHROMIUM  # noqa: E402
+from tests.helpers.race_pages import TOKENS, expected  # noqa: E402
 
 LANES = ("baseline", "speculative")
 WAIT_MS = 240_000
