@@ -29,9 +29,9 @@ from engine.progress import silent
 from engine.session import TorchRace
 from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
-from tests.drafters.test_drafters import PROMPTS, trained
 from tests.helpers import ROOT
 from tests.helpers.tiny import fresh
+from tests.helpers.trained import PROMPTS, trained
 
 TRAINED = ROOT / "tests/fixtures/trained"
 DRAFT = f"draft_model:{TRAINED / 'draft'}"

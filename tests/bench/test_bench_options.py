@@ -14,8 +14,8 @@ from engine.cli import main as cli
 from engine.errors import UsageError
 from engine.spec import SamplingParams
 from engine.text import encode_prompt
-from tests.drafters.test_drafters import trained
 from tests.helpers import ROOT
+from tests.helpers.trained import trained
 
 
 def test_own_prompts_are_of_every_kind_and_none_is_known():

@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.pageserver import Server, served
+from tests.helpers.page_browser import RACE_MS, open_tab, run_race, set_number
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 ARTEFACTS = ROOT / "artefacts"
 LOOKS = {"light": (1440, 1000, "light"), "dark": (1440, 1000, "dark"), "narrow": (360, 760, "light"), "narrow-dark": (360, 760, "dark"), "wide": (3840, 2160, "light")}
-RACE_MS = 90_000
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("cache")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield chromium
-        chromium.close()
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
@@ -43,34 +23,10 @@ def page(browser, server) -> Iterator[Any]:
     tab = browser.new_page(viewport={"width": 1440, "height": 1000})
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
-    _open(tab, server)
+    open_tab(tab, server)
     yield tab
     tab.close()
     assert errors == []
-
-
-def _open(tab: Any, server: Server) -> None:
-    tab.goto(server.url)
-    tab.wait_for_selector("#page-race-button")
-    tab.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
-
-
-def _set(tab: Any, label: str, value: str) -> None:
-    """Fill the number beside a slider of the side panel."""
-    if not tab.locator(".sidebar.open").count():
-        tab.click("#page-settings-button")
-        tab.wait_for_selector(".sidebar.open")
-    field = tab.get_by_label(f"number input for {label}", exact=True)
-    field.fill(value)
-    field.press("Tab")
-
-
-def _race(tab: Any, state: str = "finished") -> None:
-    """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in `state`."""
-    before = tab.evaluate("window.photofinish.state.race")
-    tab.click("#page-race-button")
-    tab.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)
-    tab.wait_for_selector(f'.pf[data-state="{state}"]', timeout=RACE_MS)
 
 
 def test_first_paint_needs_no_model_and_no_network(browser, server) -> None:
@@ -88,7 +44,7 @@ def test_first_paint_needs_no_model_and_no_network(browser, server) -> None:
 def test_a_live_race_to_its_verdict(page) -> None:
     """Race, and what belongs to it when it is over: verdict, cost, three charts with their sentences."""
     page.click("text=CSV to JSON")
-    _race(page)
+    run_race(page)
     page.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=10_000)
     page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
     page.wait_for_function("document.querySelectorAll('#page-charts .js-plotly-plot').length === 3", timeout=30_000)
@@ -99,8 +55,8 @@ def test_a_live_race_to_its_verdict(page) -> None:
 def test_nothing_of_another_race_stands_under_a_live_one(page) -> None:
     """Charts and costs of the recorded race would be taken for those of the race above them."""
     page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
-    _set(page, "Length", "1000")
-    _race(page, "running")
+    set_number(page, "Length", "1000")
+    run_race(page, "running")
     page.wait_for_selector("#page-charts", state="hidden", timeout=10_000)
     assert page.locator(".page-cost b").count() == 0
     page.click("#page-stop-button")
@@ -110,7 +66,7 @@ def test_nothing_of_another_race_stands_under_a_live_one(page) -> None:
 
 def test_the_price_changes_the_cost(page) -> None:
     """Cost is a line of its own: it must follow the price without another race."""
-    _race(page)
+    run_race(page)
     page.wait_for_selector(".page-cost b")
     before = page.locator(".page-cost b").first.inner_text()
     page.locator("#page-dollars input").fill("250")
@@ -120,19 +76,19 @@ def test_the_price_changes_the_cost(page) -> None:
 
 def test_stop(page) -> None:
     """Stop is Stop, and the next race runs."""
-    _set(page, "Length", "1000")
-    _race(page, "running")
+    set_number(page, "Length", "1000")
+    run_race(page, "running")
     page.click("#page-stop-button")
     page.wait_for_selector('.pf[data-state="stopped"]', timeout=3_000)
-    _set(page, "Length", "32")
-    _race(page)
+    set_number(page, "Length", "32")
+    run_race(page)
 
 
 def test_reload_in_the_middle_of_a_race_frees_the_device(page, server) -> None:
     """A reload is a visitor who left and another who came."""
-    _set(page, "Length", "1000")
-    _race(page, "running")
-    _open(page, server)
+    set_number(page, "Length", "1000")
+    run_race(page, "running")
+    open_tab(page, server)
     frames = server.visitor("after-reload").race()
     assert frames[-1]["state"] == "finished"
     assert not [frame for frame in frames if frame["state"] == "waiting"][10:]
@@ -144,7 +100,7 @@ def test_a_mistake_is_answered_in_a_sentence(page) -> None:
     page.click("#page-race-button")
     page.wait_for_selector("text=the prompt is empty", timeout=10_000)
     page.locator("#page-prompt textarea").fill("def f(x):")
-    _race(page)
+    run_race(page)
 
 
 def test_hostile_prompts_run_nothing(page) -> None:
@@ -152,7 +108,7 @@ def test_hostile_prompts_run_nothing(page) -> None:
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
     hostile = "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b 👩\u200d💻 " + "w" * 10_000
     page.locator("#page-prompt textarea").fill(hostile)
-    _set(page, "Length", "32")
+    set_number(page, "Length", "32")
     page.click("#page-race-button")
     page.wait_for_selector('.pf[data-state="finished"], .pf[data-state="failed"]', timeout=RACE_MS)
     assert page.evaluate("document.querySelectorAll('img[src=\"x\"]').length") == 0
@@ -163,8 +119,8 @@ def test_every_look(browser, server, look) -> None:
     """Screenshots to be looked at; and nothing may stick out of the window at any width."""
     width, height, scheme = LOOKS[look]
     tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-    _open(tab, server)
-    _race(tab)
+    open_tab(tab, server)
+    run_race(tab)
     tab.wait_for_timeout(1500)
     ARTEFACTS.mkdir(exist_ok=True)
     tab.screenshot(path=ARTEFACTS / f"page-{look}.png", full_page=True)

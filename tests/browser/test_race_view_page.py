@@ -14,8 +14,6 @@ import pytest
 from app.race_view import RACE_VIEW_CSS, frame_json, race_view
 from tests.helpers.race_pages import ARTEFACTS, HOSTILE, SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
 
-pytest_plugins = ["tests.helpers.race_browser"]
-
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
 

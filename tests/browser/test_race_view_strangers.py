@@ -16,8 +16,6 @@ from engine.errors import UsageError
 from engine.recordings.recording import loads
 from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
 
-pytest_plugins = ["tests.helpers.race_browser"]
-
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
 

@@ -11,8 +11,8 @@ from engine.choice.nucleus import kept_by_top_k, nucleus_rows
 from engine.choice.sampler import Sampler
 from engine.errors import RaceError
 from engine.spec import SamplingParams
+from tests.helpers.dispatch import Watch
 from tests.helpers.tiny import PACKED
-from tests.target.test_target import Watch
 
 TOLERANCE = 1e-5
 """Of a row's mass: float32 rounds the distance to the largest score, the exponential, and the host's sums."""

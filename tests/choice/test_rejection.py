@@ -24,9 +24,9 @@ from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.target.target import StaticTarget
 from engine.text import encode_prompt
-from tests.drafters.test_drafters import DRAFT
 from tests.helpers.fakes import Ends, FakeTarget
 from tests.helpers.tiny import PACKED, TRAINED
+from tests.helpers.trained import DRAFT
 
 VOCAB = 5
 NUM_RACES = 800

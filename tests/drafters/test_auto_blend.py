@@ -19,8 +19,7 @@ from engine.drafters.none import NoDrafter
 from engine.events import Step
 from engine.interfaces import Draft, MarginDrafter
 from engine.spec import MAX_AUTO_K
-from tests.drafters.test_auto_k import COSTS, decode_s, recorded, text
-from tests.drafters.test_ngram import TEXTS
+from tests.helpers.auto_races import COSTS, TEXTS, decode_s, recorded, text
 from tests.helpers.fakes import FakeClock, FakeTarget, run, sample_with, tokens_of
 
 TOKEN_S = 0.0012

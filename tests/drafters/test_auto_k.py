@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 from typing import Any
@@ -28,17 +27,12 @@ from engine.session import TorchRace
 from engine.spec import MAX_AUTO_K, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.target.target import StaticTarget
 from engine.text import encode_prompt
-from tests.drafters.test_drafters import ARGUMENTS, PROMPTS, context, text_of, trained
-from tests.helpers import ROOT
+from tests.helpers.auto_races import COSTS, decode_s, recorded, text
 from tests.helpers.fakes import Fake, FakeClock, FakeTarget, Random, run, sample_with, tokens_of
 from tests.helpers.tiny import LENGTH, TRAINED, lane
+from tests.helpers.trained import ARGUMENTS, PROMPTS, context, text_of, trained
 
-RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
-STEP_S = {1: 0.025, 2: 0.02625, 4: 0.0275, 8: 0.03125, 16: 0.03625}
-"""Seconds of a step by its width, on two cores."""
-COSTS = [next(s for w, s in STEP_S.items() if w > m) for m in range(MAX_AUTO_K + 1)]
 FIXED = (0, 1, 2, 3, 5, 7, 15)
-NUM_TOKENS = 256
 
 
 class Costly(Drafter):
@@ -57,21 +51,6 @@ class Costly(Drafter):
         return draft
 
 
-def decode_s(drafter: Any, clock: FakeClock, prompt: Sequence[int], truth: Sequence[int], k: int) -> tuple[float, list[int]]:
-    """(seconds that writing `truth` takes, how many tokens each step drafted)."""
-    if isinstance(drafter, AutoDrafter):
-        drafter.calibrate(prompt, None)
-    drafter.prefill(prompt, None)
-    started, verify_s, done, drafted = clock(), 0.0, 0, []
-    while done < len(truth):
-        ids = drafter.propose((*prompt, *truth[:done]), None, min(k, len(truth) - done - 1)).token_ids
-        num_accepted = next((i for i, token in enumerate(ids) if token != truth[done + i]), len(ids))
-        done += num_accepted + 1
-        verify_s += COSTS[len(ids)]
-        drafted.append(len(ids))
-    return clock() - started + verify_s, drafted
-
-
 def compared(make: Callable[[FakeClock], Any], prompt: Sequence[int], truth: Sequence[int]) -> tuple[float, float]:
     """Time of (the best fixed k, no drafts), each over the time of `auto`."""
     fixed = {}
@@ -83,27 +62,12 @@ def compared(make: Callable[[FakeClock], Any], prompt: Sequence[int], truth: Seq
     return min(fixed.values()) / auto, fixed[0] / auto
 
 
-def recorded() -> list[tuple[list[int], list[int]]]:
-    """(prompt, completion) of the races that ship."""
-    out = []
-    for path in RACES:
-        race = json.loads(path.read_text(encoding="utf-8"))
-        steps = [e for e in race["events"] if e["lane"] == "baseline" and e["type"] == "step"]
-        out.append((race["prompt"]["token_ids"], [t for step in steps for t in step["token_ids"]]))
-    return out
-
-
 def guesser(acceptance: float, fixed_s: float, token_s: float, seed: int, truth: Sequence[int]) -> Callable[[FakeClock], Any]:
     return lambda clock: Costly(SyntheticDrafter(truth, acceptance, seed, 1000), clock, fixed_s, token_s)
 
 
 def copier(clock: FakeClock, min_match: int = 1) -> Any:
     return Costly(NgramDrafter(min_match), clock, 5e-5, 0)
-
-
-def text(seed: int) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(1000) for _ in range(NUM_TOKENS)]
 
 
 # --- against the best fixed k

@@ -13,10 +13,10 @@ from engine.interfaces import Draft, MarginDrafter
 from engine.session import TorchRace
 from engine.spec import MAX_AUTO_K, RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
-from tests.drafters.test_auto_k import COSTS, decode_s, text
-from tests.drafters.test_drafters import PROMPTS, trained
+from tests.helpers.auto_races import COSTS, decode_s, text
 from tests.helpers.fakes import FakeClock
 from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import PROMPTS, trained
 
 
 class Sure(MarginDrafter):

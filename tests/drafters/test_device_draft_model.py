@@ -23,7 +23,6 @@ from engine.spec import SamplingParams
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
 from engine.target.target import StaticTarget
-from tests.drafters.test_drafters import DRAFT
 from tests.helpers import (
     gpu_kernels,  # noqa: F401  it switches the interpreter on
     linear_models,
@@ -33,6 +32,7 @@ from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 from tests.helpers.head_fixtures import FIXTURES, context, raced, trained_target
 from tests.helpers.tapes import record_fixed_calls
 from tests.helpers.tiny import PACKED, random_ids
+from tests.helpers.trained import DRAFT
 
 K = 7
 LENGTH = 256

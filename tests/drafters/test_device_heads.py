@@ -18,10 +18,10 @@ from engine.errors import RaceError
 from engine.heads.loading import load_head
 from engine.heads.names import parse_name
 from engine.progress import silent
+from tests.helpers.dispatch import Watch
 from tests.helpers.head_fixtures import FIXTURES, FORMATS, HEADS, context, formats_target, hidden_rows, published, raced, trained_target
 from tests.helpers.tapes import record_fixed_calls
 from tests.helpers.tiny import PACKED
-from tests.target.test_target import Watch
 
 K = 5
 MAKERS = {"eagle3": (eagle3_drafter, DeviceEagle3Drafter), "dflash": (dflash_drafter, DeviceDFlashDrafter)}

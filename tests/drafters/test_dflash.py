@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from tests.helpers.dense_heads import Dense, dflash
 from tests.helpers.head_fixtures import (
     DFLASH,
+    DFLASH_FORMS,
     FIXTURES,
     HEADS,
     LAYERS,
     VOCAB,
+    ZLAB_CONFIG,
     config_of,
     dflash_tensors,
     features,
@@ -51,40 +53,15 @@ def test_the_accepted_lists(option, name):
     assert [step.num_accepted for step in steps][: len(accepted)] == accepted
 
 
-SLIDING = {"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "use_sliding_window": True}
-ZLAB = {"architectures": ["DFlashDraftModel"], "block_size": 8, "dflash_config": {"mask_token_id": 511, "target_layer_ids": [1, 2, 3]}}
-FORMS = {
-    "speculators": {},
-    "three layers": {"layers": {"num_hidden_layers": 3}},
-    "sliding": {"layers": SLIDING, "causal": (True, False)},
-    "sliding, bidirectional": {"layers": SLIDING, "config": {"sliding_window_non_causal": True}},
-    "from the anchor": {"config": {"sample_from_anchor": True}},
-    "from the anchor, sliding": {"layers": SLIDING, "config": {"sample_from_anchor": True}, "causal": (True, False)},
-    "all causal": {"option": "#causal", "causal": (True, True)},
-    "sliding, all bidirectional": {"layers": SLIDING, "option": "#bidirectional"},
-    "a reduced vocabulary": {"config": {"draft_vocab_size": 96}},
-    "its own embedding": {"own": VOCAB},
-    "another width": {"layers": {"hidden_size": 48}, "own": VOCAB, "config": {"draft_vocab_size": 96}},
-    "biases": {"layers": {"attention_bias": True}},
-    "z-lab": {"zlab": {}},
-    "z-lab, sliding": {"zlab": {}, "layers": SLIDING, "causal": (True, False)},
-    "z-lab, sliding, bidirectional": {"zlab": {"is_causal": False}, "layers": SLIDING},
-    "z-lab, causal": {"zlab": {"is_causal": True}, "causal": (True, True)},
-    "z-lab, causal inside": {"zlab": {"dflash_config": {**ZLAB["dflash_config"], "causal": True}}, "causal": (True, True)},
-    "z-lab, by default layers": {"zlab": {"dflash_config": {"mask_token_id": 511}}, "layers": {"num_hidden_layers": 3}, "aux": [2, 3, 4]},
-    "z-lab, scaled and capped": {"zlab": {"input_embedding_scale": 8.0, "output_multiplier": 0.5, "final_logit_softcapping": 2.0}},
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DFLASH_FORMS)
 @given(race=RACES)
 @few
 def test_every_form_drafts_what_the_long_way_does(tmp_path_factory, form, race):
     """A mask or flag misread, or a context row left behind, would only cost speed, and never be seen."""
-    case = FORMS[form]
+    case = DFLASH_FORMS[form]
     zlab = case.get("zlab")
     layers = {**LAYERS, "model_type": "qwen3", **case.get("layers", {})}
-    config = {**ZLAB, **zlab} if zlab is not None else {**DFLASH, **case.get("config", {})}
+    config = {**ZLAB_CONFIG, **zlab} if zlab is not None else {**DFLASH, **case.get("config", {})}
     tensors = dflash_tensors(layers, {"aux_hidden_state_layer_ids": [2, 3, 4], **config}, own=case.get("own", 0))
     folder = tmp_path_factory.getbasetemp() / f"dflash-{form.replace(' ', '-')}"
     if not folder.exists():

@@ -16,44 +16,22 @@ from hypothesis import strategies as st
 
 from engine import drafters
 from engine.choice.sampler import Sampler
-from engine.drafters import DRAFTERS, DrafterContext
+from engine.drafters import DRAFTERS
 from engine.drafters.draft_model import DraftModelDrafter
 from engine.drafters.none import NoDrafter
 from engine.errors import UsageError
-from engine.events import Prompt, Step
-from engine.models.loading import LoadedModel, load
-from engine.progress import silent
+from engine.events import Step
 from engine.spec import SamplingParams
 from engine.target.target import StaticTarget
 from tests.helpers import ROOT
 from tests.helpers.head_fixtures import hidden_rows, spoil
 from tests.helpers.tiny import LENGTH, PACKED, TRAINED, lane
+from tests.helpers.trained import ARGUMENTS, DRAFT, NUM_NEW, PROMPTS, context, text_of, trained
 
-DRAFT = TRAINED.parent / "draft"
-ARGUMENTS = {"none": "", "ngram": ":2", "draft_model": f":{DRAFT}", "synthetic": ":0.7", "hybrid": f":ngram:2+draft_model:{DRAFT}"} | {n: f":{TRAINED.parent / n}" for n in ("eagle3", "dflash")}
-"""What each drafter is tested with. A new one needs a line here."""
 NAMES = sorted(DRAFTERS)
 WIDTHS = (8,)
-NUM_NEW = 48
 SIZE = 128
-PROMPTS = ("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ", "import os\n\n")
 few = settings(max_examples=12)
-
-
-def text_of(name: str) -> str:
-    return name + ARGUMENTS[name]
-
-
-@cache
-def trained() -> LoadedModel:
-    return load(str(TRAINED), "float32", "cpu")
-
-
-def context(prompt_ids=(1, 2, 3), reference=(), temperature=0.0, max_new_tokens=NUM_NEW, loaded=None) -> DrafterContext:
-    """A race's context, whose target is the trained fixture."""
-    loaded, params = loaded or trained(), SamplingParams(temperature=temperature, seed=5, max_new_tokens=max_new_tokens)
-    sample = Sampler(params, loaded.prepared.vocab_size, PACKED)
-    return DrafterContext(loaded, params, 7, 256, sample, Prompt("", tuple(prompt_ids)), lambda: reference, silent)
 
 
 @cache

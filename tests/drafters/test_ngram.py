@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from engine.drafters.ngram import LONG_MATCH, MAX_CANDIDATES, MAX_MATCH, NEIGHBOURHOOD, TRUST, NgramDrafter, min_match_of
 from engine.errors import UsageError
+from tests.helpers.auto_races import TEXTS
 
-TEXTS = st.integers(1, 6).flatmap(lambda size: st.lists(st.integers(0, size), min_size=1, max_size=400))
-"""Small alphabets, so that there are many matches, of every length, and more candidates than are looked at."""
 STEP_COST = {0: 1.0, 1: 1.0, 2: 1.1, 3: 1.1}
 """A step's measured cost by its draft's length, relative to a step of width 2; 4 to 7 drafted tokens, width 8: 1.3."""
 

@@ -18,11 +18,11 @@ from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.target.target import StaticTarget
 from engine.text import encode_prompt
-from tests.drafters.test_drafters import DRAFT, PROMPTS
-from tests.exactness.test_planted_faults import Real, caught
 from tests.helpers.fakes import Empty, tokens_of
 from tests.helpers.linear_models import NAMES, VOCAB, fresh, prepared
+from tests.helpers.planted import Real, caught
 from tests.helpers.tiny import DTYPES, TRAINED
+from tests.helpers.trained import DRAFT, PROMPTS
 
 DRAFTERS = ("ngram", f"draft_model:{DRAFT}", "synthetic:0.6")
 NEW_TOKENS = 24

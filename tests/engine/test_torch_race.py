@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.target.target import StaticTarget
-from engine.text import encode_prompt
-from tests.drafters.test_drafters import PROMPTS, trained
-
-
-def race(drafter: str = "ngram", max_new_tokens: int = 16) -> TorchRace:
-    loaded = trained()
-    return TorchRace(loaded, RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens)), encode_prompt(loaded.tokenizer, PROMPTS[0], False))
+from tests.helpers.trained import race, trained
 
 
 def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, product
 from typing import Any
@@ -14,58 +14,21 @@ from transformers import AttentionInterface
 from engine.choice import accept
 from engine.choice.sampler import Sampler
 from engine.errors import UnsupportedModel
-from engine.events import Event, Finished, Step
 from engine.exactness.probe import probe
-from engine.exactness.verdict import Verdict, compare
+from engine.exactness.verdict import Verdict
 from engine.interfaces import Acceptance, Choice, Draft
 from engine.model import attention
-from engine.spec import SamplingParams
 from engine.target import forward as buffers
 from engine.target.prepare import prepare
-from engine.target.prepared import Prepared
 from engine.target.target import StaticTarget
 from tests.helpers.fakes import Adversarial, Empty, FakeTarget, Random, checksums_of, run, tokens_of
-from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, fresh, lane, prepared, random_ids
+from tests.helpers.planted import NEW_TOKENS, WIDE, Real, caught, judge
+from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, fresh, prepared
 
 MODELS = [("gemma3", torch.bfloat16), ("trained", torch.float32)]
-NEW_TOKENS = 32
-WIDE = 8
 Configuration = tuple[str, torch.dtype, bool | None]
 CONFIGURATIONS: list[Configuration] = list(product(("trained", *NAMES), reversed(DTYPES), (None, False)))
 on_every_model = pytest.mark.parametrize(("name", "dtype"), MODELS, ids=lambda x: str(x))
-
-
-def judge(baseline: Sequence[Event], speculative: Sequence[Event], dtype: str = "float32") -> Verdict:
-    """The race's verdict on two audited lanes of one class."""
-    assert isinstance(baseline[-1], Finished)
-    a, b = ([e for e in lane_ if isinstance(e, Step)] for lane_ in (baseline, speculative))
-    assert sum(len(s.checksums) for s in a) == NEW_TOKENS
-    return compare(a, b, names=("baseline", "speculative"), same_class=True, dtype=dtype, finished=isinstance(speculative[-1], Finished))
-
-
-class Real:
-    """A race on a real tiny model: a baseline and a lane whose drafts are right about as often as wrong."""
-
-    def __init__(self, model: Prepared, temperature: float = 0.0) -> None:
-        self.model = model
-        self.params = SamplingParams(temperature=temperature, seed=3, max_new_tokens=NEW_TOKENS)
-        self.prompt = random_ids(30, model.vocab_size, 5)
-        self.baseline = self.lane(Empty(), (WIDE,))
-        self.truth = tokens_of(self.baseline)
-
-    def lane(self, drafter: Any, widths: Sequence[int], **more: Any) -> list[Event]:
-        return lane(self.model, drafter, self.prompt, widths, self.params, k=WIDE - 1, length=LENGTH, **more)
-
-    def drafter(self) -> Random:
-        return Random(1, self.truth, self.model.vocab_size)
-
-    def verdict(self, widths: Sequence[int] = (WIDE,), baseline_widths: Sequence[int] = (WIDE,), make: Callable[[], dict[str, Any]] = dict) -> Verdict:
-        """`make()`: what both lanes are built with in place of the real parts."""
-        return judge(self.lane(Empty(), baseline_widths, **make()), self.lane(self.drafter(), widths, **make()))
-
-
-def caught(verdict: Verdict) -> bool:
-    return verdict.kind == "different" and (bool(verdict.rows_different) or verdict.first_difference is not None)
 
 
 @pytest.mark.parametrize("off", [-1, 1], ids=["one too few kept", "one too many kept"])

@@ -14,11 +14,11 @@ from engine.heads import dflash, eagle3
 from engine.heads.compact import OUTPUT, restored, shrunk, with_output
 from engine.heads.formats import read_spec, read_tensors
 from engine.training.heads import save_head
-from tests.training.test_training import features, made, stock  # noqa: F401  (a fixture)
+from tests.helpers.training_heads import made, stock
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_a_compact_head_is_the_head(kind, features, tmp_path):  # noqa: F811
+def test_a_compact_head_is_the_head(kind, features, tmp_path):
     """What ships would draft otherwise than what was trained: rows of other words, or weights off by more than their 8 bits."""
     head, _ = made(kind, features)
     save_head(head, tmp_path / "whole", "t", 3)
@@ -38,7 +38,7 @@ def test_a_compact_head_is_the_head(kind, features, tmp_path):  # noqa: F811
         assert bool(((dict(again.named_parameters())[name].float() - value).abs() <= 0.51 * step + 0.008 * value.abs()).all()), name
 
 
-def test_output_rows_that_were_trained_are_kept(features, tmp_path):  # noqa: F811
+def test_output_rows_that_were_trained_are_kept(features, tmp_path):
     """A trained output layer would be replaced by the target's."""
     head, _ = made("eagle3", features)
     head.lm_head.weight.data += 0.1
@@ -47,7 +47,7 @@ def test_output_rows_that_were_trained_are_kept(features, tmp_path):  # noqa: F8
     assert not spec.tied_output and OUTPUT in with_output(tensors, spec, stock().model.get_input_embeddings().weight)
 
 
-def test_a_head_that_is_not_tied_borrows_nothing(features, tmp_path):  # noqa: F811
+def test_a_head_that_is_not_tied_borrows_nothing(features, tmp_path):
     """A head whose output rows are missing would draft with rows that nobody said are its."""
     head, _ = made("eagle3", features)
     save_head(head, tmp_path, "t", 3, compact=True)
@@ -56,7 +56,7 @@ def test_a_head_that_is_not_tied_borrows_nothing(features, tmp_path):  # noqa: F
         eagle3.build(spec, with_output(tensors, spec, stock().model.get_input_embeddings().weight), 128, 2048)
 
 
-def test_eight_bits_without_a_scale_a_row_are_refused(features, tmp_path):  # noqa: F811
+def test_eight_bits_without_a_scale_a_row_are_refused(features, tmp_path):
     """Whole numbers up to 127 would be taken for weights."""
     head, _ = made("eagle3", features)
     save_head(head, tmp_path, "t", 3, compact=True)
@@ -71,7 +71,7 @@ def test_eight_bits_without_a_scale_a_row_are_refused(features, tmp_path):  # no
         read_tensors(tmp_path)
 
 
-def test_other_quantisations_are_refused(features, tmp_path):  # noqa: F811
+def test_other_quantisations_are_refused(features, tmp_path):
     """Weights of four bits, or in groups, would be read by the rules of eight and rows."""
     head, _ = made("eagle3", features)
     save_head(head, tmp_path, "t", 3, compact=True)
@@ -83,7 +83,7 @@ def test_other_quantisations_are_refused(features, tmp_path):  # noqa: F811
         read_spec(tmp_path, "eagle3", 6)
 
 
-def test_words_outside_the_target_are_refused(features, tmp_path):  # noqa: F811
+def test_words_outside_the_target_are_refused(features, tmp_path):
     """A head for another target would read past its embedding, or end in a traceback."""
     head, _ = made("eagle3", features)
     save_head(head, tmp_path, "t", 3, compact=True)

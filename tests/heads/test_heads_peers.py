@@ -12,13 +12,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from tests.drafters.test_dflash import SLIDING, ZLAB
 from tests.helpers.head_fixtures import (
     DFLASH,
     EAGLE3,
     HEADS,
     LAYERS,
+    SLIDING,
     VOCAB,
+    ZLAB_CONFIG,
     config_of,
     dflash_tensors,
     eagle3_tensors,
@@ -117,7 +118,7 @@ def test_zlabs_dflash_agrees(form, tmp_path):
     from transformers import Qwen3Config
 
     layers = {**LAYERS, "model_type": "qwen3", **(SLIDING if form.get("sliding") else {})}
-    config = {**ZLAB, "num_target_layers": 6, **{key: value for key, value in form.items() if key != "sliding"}}
+    config = {**ZLAB_CONFIG, "num_target_layers": 6, **{key: value for key, value in form.items() if key != "sliding"}}
     tensors = dflash_tensors(layers, config)
     folder = save(tmp_path / "head", {**layers, **config}, tensors)
     theirs = module.DFlashDraftModel(Qwen3Config(**{**layers, **config})).eval()

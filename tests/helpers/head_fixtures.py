@@ -206,3 +206,28 @@ def spoil(rows: Tensor | None) -> None:
     """What the target's next step may do to the rows that it handed out."""
     if rows is not None:
         rows.fill_(torch.nan)
+
+
+SLIDING = {"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "use_sliding_window": True}
+ZLAB_CONFIG = {"architectures": ["DFlashDraftModel"], "block_size": 8, "dflash_config": {"mask_token_id": 511, "target_layer_ids": [1, 2, 3]}}
+DFLASH_FORMS = {
+    "speculators": {},
+    "three layers": {"layers": {"num_hidden_layers": 3}},
+    "sliding": {"layers": SLIDING, "causal": (True, False)},
+    "sliding, bidirectional": {"layers": SLIDING, "config": {"sliding_window_non_causal": True}},
+    "from the anchor": {"config": {"sample_from_anchor": True}},
+    "from the anchor, sliding": {"layers": SLIDING, "config": {"sample_from_anchor": True}, "causal": (True, False)},
+    "all causal": {"option": "#causal", "causal": (True, True)},
+    "sliding, all bidirectional": {"layers": SLIDING, "option": "#bidirectional"},
+    "a reduced vocabulary": {"config": {"draft_vocab_size": 96}},
+    "its own embedding": {"own": VOCAB},
+    "another width": {"layers": {"hidden_size": 48}, "own": VOCAB, "config": {"draft_vocab_size": 96}},
+    "biases": {"layers": {"attention_bias": True}},
+    "z-lab": {"zlab": {}},
+    "z-lab, sliding": {"zlab": {}, "layers": SLIDING, "causal": (True, False)},
+    "z-lab, sliding, bidirectional": {"zlab": {"is_causal": False}, "layers": SLIDING},
+    "z-lab, causal": {"zlab": {"is_causal": True}, "causal": (True, True)},
+    "z-lab, causal inside": {"zlab": {"dflash_config": {**ZLAB_CONFIG["dflash_config"], "causal": True}}, "causal": (True, True)},
+    "z-lab, by default layers": {"zlab": {"dflash_config": {"mask_token_id": 511}}, "layers": {"num_hidden_layers": 3}, "aux": [2, 3, 4]},
+    "z-lab, scaled and capped": {"zlab": {"input_embedding_scale": 8.0, "output_multiplier": 0.5, "final_logit_softcapping": 2.0}},
+}

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
 from engine.target.target import PREFILL_CHUNK, StaticTarget
+from tests.helpers.dispatch import bits
 from tests.helpers.tiny import BASE, DTYPES, LENGTH, build, random_ids
-from tests.target.test_target import bits
 
 WIDTHS = (1, 2, 4, 8)
 VOCAB = 2048

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import (
     Gemma3ForCausalLM,
@@ -126,3 +128,17 @@ def assert_rows_have_their_own_bits(linear: Callable[[Tensor], Tensor], x: Tenso
             rows = torch.full((num, k), other, dtype=x.dtype)
             rows[num // 2] = x[0]
             assert same_bits(linear(rows)[num // 2], alone[0])
+
+
+ACTS = {0: F.silu, 1: lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))}
+"""gelu's tanh form as a sigmoid: 1 + tanh is no longer exact where it is nearly 0."""
+HALF_A_BIT = 1.001 * 2.0**-8
+"""What rounding to bfloat16 changes."""
+
+
+def linear_of(num: int, k: int, bias: bool = False, seed: int = 0, spread: float = 1.0) -> nn.Linear:
+    made = nn.Linear(k, num, bias, dtype=torch.bfloat16).requires_grad_(False)
+    made.weight.copy_(random(num, k, seed=seed, spread=spread))
+    if made.bias is not None:
+        made.bias.copy_(random(num, seed=seed + 1, spread=spread))
+    return made

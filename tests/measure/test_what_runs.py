@@ -23,13 +23,13 @@ from engine.recordings.recording import build as record
 from engine.recordings.recording import summary
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
-from tests.engine.test_torch_race import race
 from tests.helpers import races
 from tests.helpers.gpu_kernels import TRITON
+from tests.helpers.gpu_models import config_of
 from tests.helpers.linear_models import fresh as fresh_hybrid
 from tests.helpers.native_kernels import needs_kernels
 from tests.helpers.tiny import PACKED, TORCH, build, fresh
-from tests.kernels.cuda.test_gpu_decoder import config_of
+from tests.helpers.trained import race
 
 CUDA = torch.device("cuda", 0)
 

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen2Config, Qwen2ForCausalLM
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
@@ -19,17 +18,8 @@ from engine.model.decoder import FusedDecoder
 from engine.model.layers import FusedMLP, FusedNorm, fuse_layers, fused_mlp, fused_norm
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
+from tests.helpers.dispatch import Counted
 from tests.helpers.tiny import BASE, DTYPES, LENGTH, NAMES, build, fresh, prepared, random_ids, stock
-
-
-class Counted(TorchDispatchMode):
-    """Counts operations."""
-
-    num = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.num += 1
-        return func(*args, **(kwargs or {}))
 
 
 def norm_of(kind: Any, dim: int, seed: int, dtype: torch.dtype, eps: float = 1e-6, mean: float = 0.0) -> Any:

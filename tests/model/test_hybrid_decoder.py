@@ -13,9 +13,9 @@ from engine.model.decoder import HybridDecoder
 from engine.model.layers import GatedAttention
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
+from tests.helpers.dispatch import Counted
 from tests.helpers.linear_models import VOCAB, fresh
 from tests.helpers.tiny import DTYPES, LENGTH, random_ids
-from tests.model.test_fused import Counted
 
 
 def steps_of(model: Any, ids: list[int], width: int = 8) -> Tensor:

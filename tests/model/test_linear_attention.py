@@ -23,9 +23,9 @@ from engine.model import delta_rule as linear_attention
 from engine.model.delta_rule import DeltaLayer, Places, delta_rule_in_chunks, linear_attention_at_widths
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
+from tests.helpers.dispatch import Watch
 from tests.helpers.linear_models import HYBRID, LINEAR, NAMES, VOCAB, WIDTHS, equal, fresh, memory, names, prepared, stock_rows, target_of
 from tests.helpers.tiny import BASE, DTYPES, LENGTH, build, random_ids
-from tests.target.test_target import Watch
 
 
 @settings(max_examples=12)

@@ -26,13 +26,13 @@ from engine.target.prepared import Prepared
 from engine.target.target import StaticTarget
 from engine.target.whole_step import DeviceStep, StepInput
 from engine.text import encode_prompt
-from tests.drafters.test_drafters import PROMPTS, text_of, trained
+from tests.helpers.dispatch import Watch, bits
 from tests.helpers.fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
 from tests.helpers.linear_models import NAMES as HYBRIDS
 from tests.helpers.linear_models import prepared as hybrid
 from tests.helpers.tapes import record_fixed_calls
 from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, TORCH, prepared, random_ids
-from tests.target.test_target import Watch, bits
+from tests.helpers.trained import PROMPTS, text_of, trained
 
 CPU = torch.device("cpu")
 WIDTHS = (2, 4, 8)

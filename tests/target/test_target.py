@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.errors import UsageError
 from engine.kernels.cpu.build import has_kernels
 from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.packing import PackedLinear, onednn_packs
 from engine.target.target import LENGTH_BUCKET, PREFILL_CHUNK, StaticTarget, cache_length
+from tests.helpers.dispatch import Watch, bits
 from tests.helpers.tiny import DTYPES, NAMES, prepared, random_ids, stock
 
 WIDTHS = (1, 2, 4, 8)
@@ -35,10 +35,6 @@ def stock_rows(name: str, num: int, seed: int, dtype: torch.dtype = torch.float3
 
 def target_of(name: str, dtype: torch.dtype = torch.float32, packed: bool = True, **more: Any) -> StaticTarget:
     return StaticTarget(prepared(name, dtype, packed), LENGTH, WIDTHS, **more)
-
-
-def bits(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
 
 
 # The stock model's logits
@@ -152,22 +148,6 @@ def test_two_targets_share_weights_and_nothing_else(name):
 
 
 # One fixed shape, as a CUDA graph needs it
-
-
-class Watch(TorchDispatchMode):
-    """Records every operation with the shapes it sees; refuses what would make a device wait for the host."""
-
-    HOST = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "unique")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, tuple]] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func._schema.name.split("::")[1]
-        assert name not in self.HOST, f"{name} asks the host in the middle of a step"
-        self.seen.append((str(func), tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))))
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

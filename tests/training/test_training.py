@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,50 +17,18 @@ from engine.errors import UsageError
 from engine.heads import dflash, eagle3
 from engine.heads.formats import read_spec, read_tensors
 from engine.heads.layers import rope_table
-from engine.models.loading import LoadedModel, load
 from engine.progress import silent
-from engine.training.features import Features, extract
-from engine.training.heads import Design, TargetWeights, begin_from, default_layers, likely_words, new_head, new_spec, save_head
+from engine.training.features import Features
+from engine.training.heads import TargetWeights, begin_from, likely_words, save_head
 from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, dflash_loss, eagle3_loss, mean_length
 from engine.training.openings import openings
 from engine.training.prompts import MAKERS, prompts
 from engine.training.texts import texts_of
 from engine.training.trainer import Schedule, Trainer
-from engine.training.windows import cut
 from engine.training.written import Writer, Writing, write_features
-from tests.drafters.test_drafters import context, trained
 from tests.helpers import ROOT, tiny
-
-TEXT = (ROOT / "engine" / "decode.py").read_text()
-LAYERS = default_layers("eagle3", 6)
-WORDS = 600
-
-
-@cache
-def stock() -> LoadedModel:
-    """The trained fixture as transformers runs it: never prepared for fixed steps."""
-    return load(str(trained().info.name), "float32", "cpu")
-
-
-def windows(length: int = 48) -> list[list[int]]:
-    return list(cut(stock().tokenizer, [TEXT], length, random.Random(1)))
-
-
-@pytest.fixture(scope="module")
-def features(tmp_path_factory) -> Features:
-    folder = tmp_path_factory.mktemp("features")
-    extract(stock().model, windows(), LAYERS, folder, silent)
-    return Features(folder)
-
-
-def made(kind: str, features: Features, num_layers: int = 1, chain: int = 3, block: int = 5):
-    """(head, design) with random first weights."""
-    torch.manual_seed(0)
-    design = Design(kind, num_layers, 64, WORDS, block, chain)
-    target = TargetWeights.of(stock().model)
-    spec = new_spec(design, target, LAYERS, 3)
-    words = likely_words(features, target.output, WORDS)
-    return new_head(spec, target, words, torch.ones(len(LAYERS) * target.output.shape[1])), design
+from tests.helpers.trained import context
+from tests.helpers.training_heads import LAYERS, TEXT, WORDS, made, stock, windows
 
 
 def trainer(kind: str, features: Features, folder: Path, num_steps: int) -> Trainer:

@@ -16,9 +16,9 @@ from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.eagle3_rows import Eagle3Rows
 from engine.spec import SamplingParams
 from tests.helpers.head_fixtures import DFLASH, LAYERS, context, dflash_tensors, formats_target, made, save
+from tests.helpers.native_heads import PROMPT, drafter, head_of, rows_of
 from tests.helpers.native_kernels import needs_kernels, on, prepared, random
 from tests.helpers.tiny import PACKED
-from tests.kernels.cpu.test_native_eagle3 import PROMPT, drafter, head_of, rows_of
 
 pytestmark = needs_kernels
 ONLY_AVX512 = ("photofinish_choose", "photofinish_picks", "photofinish_head", "photofinish_block", "photofinish_pack_bytes")

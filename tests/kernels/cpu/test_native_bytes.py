@@ -20,9 +20,8 @@ from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.packing import pack
 from engine.measure.bandwidth import weight_bytes
 from engine.target.target import StaticTarget
-from tests.helpers.native_kernels import BYTE_VARIANTS, NAMES, assert_rows_have_their_own_bits, compiled, needs_byte_kernels, prepared, random, same_bits
+from tests.helpers.native_kernels import ACTS, BYTE_VARIANTS, HALF_A_BIT, NAMES, assert_rows_have_their_own_bits, compiled, linear_of, needs_byte_kernels, prepared, random, same_bits
 from tests.helpers.tiny import random_ids, threads
-from tests.kernels.cpu.test_native_linear import ACTS, HALF_A_BIT, linear_of
 
 pytestmark = needs_byte_kernels
 MOST = {1: 127, 2: 32639}

@@ -18,8 +18,7 @@ from engine.drafters.none import NoDrafter
 from engine.errors import RaceError
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.dflash import reason_against_block
-from tests.drafters.test_dflash import FORMS, ZLAB
-from tests.helpers.head_fixtures import DFLASH, HEADS, LAYERS, VOCAB, config_of, context, dflash_tensors, formats_target, made, raced, save, trained_target, written
+from tests.helpers.head_fixtures import DFLASH, DFLASH_FORMS, HEADS, LAYERS, VOCAB, ZLAB_CONFIG, config_of, context, dflash_tensors, formats_target, made, raced, save, trained_target, written
 from tests.helpers.tiny import threads
 
 pytestmark = pytest.mark.skipif(not has("photofinish_block"), reason="there is no compiled kernel for it here")
@@ -42,9 +41,9 @@ def head_of(tmp_path_factory):
 
     @cache
     def head(form: str) -> Any:
-        case = {**FORMS, **MORE}[form]
+        case = {**DFLASH_FORMS, **MORE}[form]
         layers = {**LAYERS, "model_type": "qwen3", **WIDE, **case.get("layers", {})}
-        config = {**ZLAB, **case["zlab"]} if "zlab" in case else {**DFLASH, **case.get("config", {})}
+        config = {**ZLAB_CONFIG, **case["zlab"]} if "zlab" in case else {**DFLASH, **case.get("config", {})}
         tensors = dflash_tensors(layers, {"aux_hidden_state_layer_ids": [2, 3, 4], **config}, own=case.get("own", 0))
         folder = save(tmp_path_factory.mktemp("head"), {**config, **layers} if "zlab" in case else {**config, "transformer_layer_config": layers}, tensors)
         return made(f"dflash:{folder}{case.get('option', '')}", formats_target("bfloat16"), K).head
@@ -74,7 +73,7 @@ def logits_of(draft: Any) -> Tensor:
     return draft.logits[:, draft.logits[0].isfinite()].float()
 
 
-@pytest.mark.parametrize("form", [*FORMS, *MORE])
+@pytest.mark.parametrize("form", [*DFLASH_FORMS, *MORE])
 def test_rows_are_those_of_torch(head_of, form):
     """A mask or flag misread in C would only cost acceptance, and never be seen."""
     head = head_of(form)

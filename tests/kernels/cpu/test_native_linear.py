@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import math
 
 import pytest
 import torch
@@ -15,24 +14,12 @@ from torch import Tensor, nn
 
 from engine.kernels.cpu.linear import NativeLinear, reason_against
 from engine.kernels.cpu.packing import PackedLinear, onednn_packs, pack
-from tests.helpers.native_kernels import VARIANTS, assert_rows_have_their_own_bits, compiled, needs_kernels, random, same_bits
+from tests.helpers.native_kernels import ACTS, HALF_A_BIT, VARIANTS, assert_rows_have_their_own_bits, compiled, linear_of, needs_kernels, random, same_bits
 
 pytestmark = needs_kernels
-ACTS = {0: F.silu, 1: lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))}
-"""gelu's tanh form as a sigmoid: 1 + tanh is no longer exact where it is nearly 0."""
 EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
-HALF_A_BIT = 1.001 * 2.0**-8
-"""What rounding to bfloat16 changes."""
 TINY = 2.0**-126
 """Products of AVX512_BF16 are 0 where they are smaller than a normal float32."""
-
-
-def linear_of(num: int, k: int, bias: bool = False, seed: int = 0, spread: float = 1.0) -> nn.Linear:
-    made = nn.Linear(k, num, bias, dtype=torch.bfloat16).requires_grad_(False)
-    made.weight.copy_(random(num, k, seed=seed, spread=spread))
-    if made.bias is not None:
-        made.bias.copy_(random(num, seed=seed + 1, spread=spread))
-    return made
 
 
 def native(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[0]) -> NativeLinear:

@@ -20,10 +20,10 @@ from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
 from engine.text import encode_prompt
-from tests.drafters.test_drafters import PROMPTS
 from tests.helpers.fakes import Empty, Random, checksums_of, tokens_of
 from tests.helpers.native_kernels import CONFIGS, NAMES, VARIANTS, compiled, made, needs_byte_kernels, needs_kernels, prepared
 from tests.helpers.tiny import TORCH, TRAINED, build, lane, random_ids, threads
+from tests.helpers.trained import PROMPTS
 
 pytestmark = needs_kernels
 WIDTHS = (1, 2, 3, 8, 13)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -30,7 +28,7 @@ from engine.kernels.choose import choose
 from engine.kernels.cuda.available import SWITCH, kernels_for, reason_against
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.measure import bandwidth
-from engine.models.loading import LoadedModel, load
+from engine.models.loading import LoadedModel
 from engine.progress import silent
 from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
@@ -43,9 +41,9 @@ from tests.helpers import (
     linear_models,
     tiny,
 )
+from tests.helpers.cuda_races import LANES, PROMPT, trained
 from tests.helpers.fake_cuda import CUDA, CudaTensor, fake_cuda, on_cuda
 from tests.helpers.fakes import Empty, Ends, Oracle, Random, tokens_of
-from tests.helpers.head_fixtures import FIXTURES, HEADS
 from tests.helpers.tiny import LENGTH, TRAINED, random_ids
 
 WIDTHS = (1, 4)
@@ -206,21 +204,7 @@ def test_an_older_chip_is_told_why(monkeypatch):
 # Drafters, races, measurements
 
 
-@cache
-def read(folder: str) -> LoadedModel:
-    """A model on the CPU; copies of it go to the device."""
-    return load(folder, "bfloat16", "cpu")
-
-
-def trained(folder: Any = TRAINED) -> LoadedModel:
-    """A trained fixture on the device; the target, if no other is named."""
-    found = read(str(folder))
-    return replace(found, model=on_cuda(copy.deepcopy(found.model)), info=replace(found.info, device="cuda:0"))
-
-
 ON_DEVICE = DeviceEagle3Drafter | DeviceDFlashDrafter | DeviceDraftModelDrafter
-PROMPT = tuple(json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"])
-LANES = {"eagle3": f"eagle3:{HEADS['eagle3']}", "dflash": f"dflash:{HEADS['dflash']}", "draft_model": f"draft_model:{TRAINED.parent / 'draft'}", "ngram": "ngram"}
 
 
 @pytest.mark.parametrize("kind", LANES)

@@ -19,10 +19,10 @@ from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.models.loading import LoadedModel
 from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
+from tests.helpers.cuda_races import LANES, PROMPT, trained
 from tests.helpers.fake_cuda import CUDA, fake_cuda
 from tests.helpers.head_fixtures import HEADS
 from tests.helpers.tiny import TRAINED
-from tests.kernels.cuda.test_fake_cuda import LANES, PROMPT, trained
 
 EXACT = {"plain": LaneSpec("plain", width="fastest"), "baseline": LaneSpec("baseline")}
 SPECULATIVE = {

@@ -22,8 +22,8 @@ from engine.target.prepare import FAITHFUL_TOKENS, _check_faithful, prepare
 from engine.target.prepared import Prepared
 from engine.target.target import StaticTarget
 from tests.helpers.gpu_kernels import TRITON
+from tests.helpers.gpu_models import config_of, prepared
 from tests.helpers.tiny import TORCH, build, random_ids
-from tests.kernels.cuda.test_gpu_decoder import config_of, prepared
 
 pytestmark = pytest.mark.slow
 DEPTH = 300

@@ -33,7 +33,7 @@ def steps() -> dict[str, Any]:
     from engine.kernels.torch import TorchKernels
     from engine.target.prepare import prepare
     from engine.target.target import StaticTarget
-    from tests.kernels.cuda.test_gpu_compile_attention import NoDevice, facts
+    from tests.helpers.apart import NoDevice, facts
 
     base = {"num_hidden_layers": NUM_LAYERS, "vocab_size": 4000, "max_position_embeddings": 4096, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     qwen3 = {"hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": False}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.apart import run_apart
+from tests.helpers.apart import NoDevice, compiled_attention, facts, run_apart
 
 SHARED_BYTES = 99 << 10
 CHIPS = {86: 82, 89: 128, 120: 170}
@@ -35,7 +35,7 @@ def test_what_does_not_fit_is_left_out(n, k, gated, chip):
 
 
 def compiled() -> dict[str, Any]:
-    """By chip, kernel and configuration what the compiler says (`test_gpu_compile_attention.facts`), and how much shared memory was expected."""
+    """By chip, kernel and configuration what the compiler says (`facts`), and how much shared memory was expected."""
     import torch
     from torch import nn
     from triton.runtime.driver import driver
@@ -43,7 +43,6 @@ def compiled() -> dict[str, Any]:
 
     from engine.kernels.cuda.linear import GpuLinear
     from engine.kernels.cuda.tiles import Chip, candidates
-    from tests.kernels.cuda import test_gpu_compile_attention as attention
 
     run, made, found = JITFunction.run, [], {}
 
@@ -52,7 +51,7 @@ def compiled() -> dict[str, Any]:
 
     JITFunction.run = compile_only
     for capability, shape in COMPILED.items():
-        driver.set_active(attention.NoDevice(capability))
+        driver.set_active(NoDevice(capability))
         here, (n, k, act) = Chip("", divmod(capability, 10), CHIPS[capability], SHARED_BYTES), SHAPES[shape]
         whole = nn.Linear(k, n, bias=False, device="meta")
         whole.weight = nn.Parameter(torch.empty(2 * n if act else n, k, dtype=torch.bfloat16), requires_grad=False)  # never written: it takes no memory
@@ -62,10 +61,9 @@ def compiled() -> dict[str, Any]:
                 linear.config = config
                 made.clear()
                 linear(torch.empty(5, k, dtype=torch.bfloat16))
-                found[f"sm_{capability} {shape} {config}"] = attention.facts(made) | {"expected": expected}
+                found[f"sm_{capability} {shape} {config}"] = facts(made) | {"expected": expected}
     JITFunction.run = run
-    attention.ON, attention.ROWS = ATTENTION, (5,)
-    return found | attention.compiled()
+    return found | compiled_attention(ATTENTION, (5,))
 
 
 @pytest.fixture(scope="module")

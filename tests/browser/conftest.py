@@ -1,29 +1,35 @@
-"""A real Chromium for the tests of the race view, one a test module. A pytest plugin: its fixtures are used by name."""
+"""A real Chromium, the page that it visits, and pages with the race view alone."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from app.race_view import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
+from tests.helpers.page_browser import CHROMIUM, FLAGS
+from tests.helpers.pageserver import Server, served
 from tests.helpers.race_pages import page_html
 
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
+    """One for all tests of a process."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not os.path.exists(CHROMIUM):
-        pytest.skip(f"no Chromium at {CHROMIUM}")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The page on the trained fixture, for all tests of a process."""
+    with served(tmp_path_factory.mktemp("cache")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
