@@ -17,6 +17,8 @@ from engine.recordings.recording import loads
 from tests.helpers import ROOT
 from tests.helpers.pageserver import LONG, ORDER, Refused, Server, Watched, served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:

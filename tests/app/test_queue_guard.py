@@ -52,6 +52,7 @@ def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
     return asyncio.run(send())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bodies",
     [
@@ -74,6 +75,7 @@ def test_an_unusable_session_stops_nobody(server, bodies) -> None:
     assert server.visitor("ordinary").race()[-1]["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
     """The other way into the queue takes a session name too; a call without one gets a name of its own, and works."""
     call = f"{server.url}/gradio_api/call/race"

@@ -214,6 +214,7 @@ def test_a_draft_ends_where_it_is_told_to(temperature):
         committed += draft.token_ids[: stop // 2 + 1]
 
 
+@pytest.mark.slow
 def test_coupled_noise_keeps_acceptance():
     """A draft model that picked its likeliest tokens would be rejected more often as soon as the target samples."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
