@@ -29,7 +29,7 @@ from engine.drafters.ngram import NgramDrafter
 from engine.interfaces import Acceptance
 from engine.models.loading import load
 from engine.progress import silent
-from engine.session import TorchRace
+from engine.session import TorchRace, set_up
 from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
 
@@ -172,10 +172,10 @@ def one_race(drafter="ngram", text=PROMPTS[0], max_new_tokens=12):
 
 def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
     """A rule that commits a wrong token would be shown as identical, and the command end with status 0."""
-    rule_of = TorchRace._rule
+    rule_of = set_up.rule_of
 
-    def wrong(race: TorchRace, lane: LaneSpec):
-        rule = rule_of(race, lane)
+    def wrong(order: set_up.Order, lane: LaneSpec):
+        rule = rule_of(order, lane)
         if lane.name != "ngram":
             return rule
 
@@ -189,7 +189,7 @@ def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
         return accept
 
     assert [s.identical for s in one_race().samples] == [None, True, True]
-    monkeypatch.setattr(TorchRace, "_rule", wrong)
+    monkeypatch.setattr(set_up, "rule_of", wrong)
     raced = one_race()
     assert [s.identical for s in raced.samples] == [None, True, False] and "baseline and ngram part at token" in raced.faults[0]
     assert cli.main([*BENCH, "--kinds", "json", "--repeats", "1", "--json"]) == 1
@@ -211,10 +211,10 @@ def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
     """Slow sampling would pass as a slow forward."""
     loaded, lanes = trained(), lane_specs(["ngram"], 3, False)
     prompt = encode_prompt(loaded.tokenizer, PROMPTS[0])
-    rule_of, slept = TorchRace._rule, 0.03
+    rule_of, slept = set_up.rule_of, 0.03
 
-    def slow(race: TorchRace, lane: LaneSpec):
-        rule = rule_of(race, lane)
+    def slow(order: set_up.Order, lane: LaneSpec):
+        rule = rule_of(order, lane)
 
         def accept(draft, logits, position):
             time.sleep(slept)
@@ -223,7 +223,7 @@ def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
         accept.guarantee = rule.guarantee
         return accept
 
-    monkeypatch.setattr(TorchRace, "_rule", slow)
+    monkeypatch.setattr(set_up, "rule_of", slow)
     gap = host_gap(loaded, lanes, PARAMS, prompt)
     assert gap is not None and slept / 2 <= gap["gap_s"] <= gap["step_s"] and gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"]) and gap["num_steps"] == 12
 

@@ -18,7 +18,6 @@ from test_drafters import PROMPTS, text_of, trained
 from test_target import Watch, bits
 from tiny import DTYPES, LENGTH, NAMES, PACKED, TORCH, prepared, random_ids
 
-from engine import session as backend
 from engine.choice.accept import Coupled, Rejection
 from engine.choice.noise import gumbel, gumbel_rows, keys_of
 from engine.choice.sampler import Sampler
@@ -27,6 +26,7 @@ from engine.errors import RaceError
 from engine.events import Failed, Step
 from engine.interfaces import Draft
 from engine.session import TorchRace
+from engine.session import set_up as backend
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.target.forward import Buffers
 from engine.target.prepared import Prepared

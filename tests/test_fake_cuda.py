@@ -22,7 +22,6 @@ from fakes import Empty, Ends, Oracle, Random, tokens_of
 from head_fixtures import FIXTURES, HEADS
 from tiny import LENGTH, TRAINED, random_ids
 
-from engine import session as backend
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.choice.accept import Coupled
 from engine.choice.sampler import Sampler
@@ -41,6 +40,7 @@ from engine.measure import bandwidth
 from engine.models.loading import LoadedModel, load
 from engine.progress import silent
 from engine.session import TorchRace
+from engine.session import set_up as backend
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared

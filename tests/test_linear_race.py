@@ -67,7 +67,7 @@ def written(race: TorchRace, name: str) -> tuple[list[int], list[int]]:
 def test_every_drafter_writes_the_baselines_tokens_from_its_bits(folder, few_rows, dtype, k, temperature):
     """The headline's model, and the claim "identical, bit for bit" would not hold for it."""
     race = raced(loaded(folder, dtype), DRAFTERS, k, temperature)
-    assert race.plan.exact and len(written(race, "baseline")[1]) == NEW_TOKENS
+    assert race.widths.plan.exact and len(written(race, "baseline")[1]) == NEW_TOKENS
     for text in DRAFTERS:
         name = text.partition(":")[0]
         assert written(race, name) == written(race, "baseline"), name

@@ -45,7 +45,7 @@ def test_prefills_are_warmed_once(monkeypatch):
     made = race()
     size = len(made.prompt.token_ids) - 1
     assert size in made.prepared.kernels.warmed
-    target = StaticTarget(made.prepared, made.length, (4,))
+    target = StaticTarget(made.prepared, made.widths.length, (4,))
     sizes = []
     prefill = StaticTarget._prefill
     monkeypatch.setattr(StaticTarget, "_prefill", lambda target, ids: sizes.append(len(ids)) or prefill(target, ids))
@@ -59,8 +59,8 @@ def test_prefills_are_warmed_once(monkeypatch):
 def test_a_new_sequence_begins_with_zeros(fill):
     """Memory that is not cleared can hold NaN, and NaN times a masked weight of 0 is NaN."""
     made = race()
-    size = (1, made.prepared.shape.num_kv_heads, made.length, made.prepared.shape.head_dim)
+    size = (1, made.prepared.shape.num_kv_heads, made.widths.length, made.prepared.shape.head_dim)
     junk = [torch.full(size, fill, dtype=made.prepared.dtype) for _ in range(64)]
     del junk
-    target = StaticTarget(made.prepared, made.length, (4,))
+    target = StaticTarget(made.prepared, made.widths.length, (4,))
     assert all(bool((side == 0).all()) for layer in target.kv for side in layer)
