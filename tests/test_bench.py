@@ -18,7 +18,7 @@ from rich.console import Console
 from test_drafters import PROMPTS, trained
 from tiny import fresh
 
-from engine.bench import command
+from engine.bench import measure as measure_module
 from engine.bench.lanes import CURVE, Sample, hold, host_gap, lane_specs, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
 from engine.bench.prompts import KINDS, BenchPrompt, prompts
@@ -90,7 +90,7 @@ def bench_rounds(kinds=("json",), repeats=3, drafters=("ngram",)):
     loaded, notes = trained(), []
     chosen = [(item, item.encode(loaded.tokenizer)) for item in prompts(kinds, 1)]
     peers = Peers(fresh("trained"), PARAMS, (EAGER, PROMPT_LOOKUP))
-    return *command.rounds(loaded, peers, chosen, drafters, 3, repeats, PARAMS, notes, silent), notes
+    return *measure_module.rounds(loaded, peers, chosen, drafters, 3, repeats, PARAMS, notes, silent), notes
 
 
 def test_the_order_alternates(monkeypatch):
@@ -239,7 +239,7 @@ def test_peers_run_on_a_stock_copy():
     loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
     stock = ready_with_stock(loaded)
     chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]
-    peers = command._peers(loaded, stock, ("ngram", DRAFT), replace(command.QUICK, tokens=8), PARAMS, chosen, notes, silent)
+    peers = measure_module._peers(loaded, stock, ("ngram", DRAFT), replace(measure_module.QUICK, tokens=8), PARAMS, chosen, notes, silent)
     assert peers.names == ("hf_eager", "hf_prompt_lookup", "hf_assisted") and not notes
     assert peers._model is stock is not loaded.model and stock.config._attn_implementation == "sdpa"
     assert {type(m) for m in stock.modules() if hasattr(m, "in_features")} == {torch.nn.Linear}

@@ -17,7 +17,7 @@ from test_drafters import DRAFT, PROMPTS
 from test_planted_faults import Real, caught
 from tiny import DTYPES, TRAINED
 
-from engine.model.delta_rule import Places
+from engine.model.delta_places import Places
 from engine.models.loading import LoadedModel, load
 from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes

@@ -16,7 +16,8 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from ..errors import UnsupportedModel
-from .delta_rule import LAYER_TYPE, WINDOW, LinearShape, Places, linear_shape_of
+from .delta_places import LAYER_TYPE, WINDOW, LinearShape, Places
+from .delta_rule import linear_shape_of
 
 if TYPE_CHECKING:
     from ..kernels import Attend

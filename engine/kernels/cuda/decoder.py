@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ...model.attention import StepState
 from ...model.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
-from ...model.delta_rule import WINDOW, DeltaLayer, of_one
+from ...model.delta_places import WINDOW
+from ...model.delta_rule import DeltaLayer, of_one
 from ...model.layers import FusedAttention, FusedMLP, GatedAttention
 from .attention import attend, num_arrivals
 from .linear import GpuLinear, reason_against

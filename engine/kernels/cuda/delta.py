@@ -22,7 +22,8 @@ from ...model.layers import is_stock
 from .runtime import MOST_ROWS, rounded, stored
 
 if TYPE_CHECKING:
-    from ...model.delta_rule import DeltaLayer, Places, Rows
+    from ...model.delta_places import Places, Rows
+from ...model.delta_rule import DeltaLayer
 
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
 """transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in float32, rounded."""
