@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton; for tests/gpu_kernels.py
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton; for tests/helpers/gpu_kernels.py
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: programs that tests interrupt would never notice
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,6 +23,14 @@ COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", derandomize=True, max_examples=40, **COMMON)
 settings.register_profile("explore", max_examples=500, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The trained fixture's hidden states over a text, to train heads on."""
+    from tests.helpers.training_heads import extracted
+
+    return extracted(tmp_path_factory.mktemp("features"))
 
 
 @pytest.fixture

@@ -157,3 +157,13 @@ def test_the_view_has_no_torch_and_the_engine_no_view():
 
     assert not [path for path in (ROOT / "engine").rglob("*.py") if named(path) & {"gradio", "plotly", "app"}]
     assert not [path for path in (ROOT / "app").rglob("*.py") if named(path) & {"torch", "transformers"}]
+
+
+def test_no_test_imports_another():
+    """Whoever changes a test would change tests that are not theirs; what two share belongs to tests/helpers."""
+    trees = {path: ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("*.py")}
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    named = [(path, node.module or "") for path, node in nodes if isinstance(node, ast.ImportFrom)]
+    named += [(path, alias.name) for path, node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+    wrong = [f"{path.name}: {name}" for path, name in named if any(part.startswith("test_") for part in name.split("."))]
+    assert not wrong

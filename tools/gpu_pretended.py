@@ -1,4 +1,4 @@
-"""For gpu_session.py --pretend: a part on the stand-in for CUDA of tests/fake_cuda.py, on any machine.
+"""For gpu_session.py --pretend: a part on the stand-in for CUDA of tests/helpers/fake_cuda.py, on any machine.
 
 What a GPU refuses in a capture or between devices fails here; times mean nothing. Parts that judge numbers run torch's
 kernels. In the others launches of our own are recorded and write nothing."""
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 LAUNCHING = {"widths", "widths_tuned", "tuning", "profile", "variants"}
 """Parts that measure launches of our kernels."""
 
@@ -40,11 +40,11 @@ def pretended(function: str) -> Iterator[None]:
     """While entered, this machine has a pretended GPU, for that part. TRITON_INTERPRET must not be 0."""
     os.environ.setdefault("TRITON_INTERPRET", "1")
     import torch.profiler
-    from fake_cuda import fake_cuda, on_cuda
 
     from engine.kernels.cuda import tuning
     from engine.models import loading
     from engine.target import prepare
+    from tests.helpers.fake_cuda import fake_cuda, on_cuda
 
     name, read = function.partition(":")[2], loading._model
 

@@ -20,7 +20,7 @@ Call 2:
 Each part is a process of its own, with a time-out: a fault on CUDA stays with its process for good. What a part has
 found is on the disk after every measurement, and gathered in DIR/gpu_session_CALL.json; DIR/gpu_session_CALL.log has
 what the parts printed. Weights are random, and drafts synthetic where a row says so. Needs torch and transformers, no
-network. --small: tiny shapes. --pretend: on the stand-in for CUDA of tests/fake_cuda.py."""
+network. --small: tiny shapes. --pretend: on the stand-in for CUDA of tests/helpers/fake_cuda.py."""
 
 from __future__ import annotations
 

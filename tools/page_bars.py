@@ -33,9 +33,9 @@ from engine.cache import cache_dir  # noqa: E402
 from engine.kernels.choose import choose  # noqa: E402
 from engine.measure import environment  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
-from tests.pageserver import Server, served  # noqa: E402
-from tests.race_browser import ARGUMENTS, CHROMIUM  # noqa: E402
-from tests.race_pages import TOKENS, expected  # noqa: E402
+from tests.helpers.page_browser import CHROMIUM, FLAGS  # noqa: E402
+from tests.helpers.pageserver import Server, served  # noqa: E402
+from tests.helpers.race_pages import TOKENS, expected  # noqa: E402
 
 LANES = ("baseline", "speculative")
 WAIT_MS = 240_000
@@ -269,7 +269,7 @@ def session(arguments: list[str]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "races.jsonl")
         with served(cache_dir(), *arguments, script=("tools/timed_page.py", str(log)), log=Path(folder, "output")) as server, sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+            browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             yield Session(server, log, browser)
             browser.close()
 

@@ -1,4 +1,4 @@
-// The component: frames in, the board out. `element`, `props` and `watch` are gr.HTML's; a plain page can give the same (see tests/test_race_view.py).
+// The component: frames in, the board out. `element`, `props` and `watch` are gr.HTML's; a plain page can give the same (see tests/browser/test_race_view.py).
 
 const root = element.querySelector(".pf") ?? element;
 const board = new Board(root);

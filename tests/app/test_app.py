@@ -1,0 +1,212 @@
+"""The page as a whole, over HTTP: it is up before a model is, races end right, visitors share one device, and nothing they send breaks it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.turns import PER_ADDRESS
+from engine.events import from_json
+from engine.recordings.recording import loads
+from tests.helpers import ROOT
+from tests.helpers.pageserver import LONG, ORDER, Refused, Server, Watched, served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    with served(tmp_path_factory.mktemp("cache")) as running:
+        yield running
+
+
+def test_the_page_is_up_before_any_model(server) -> None:
+    """A visitor who waits for torch leaves. The bar is 6 s on a machine with nothing else to do."""
+    assert server.up_s < 12
+
+
+def test_a_race_through_the_server(server) -> None:
+    """All the way: order, frames, verdict, and a recording that the engine itself accepts."""
+    frames = server.visitor("race").race()
+    states = [frame["state"] for frame in frames]
+    assert states[-1] == "finished" and "running" in states
+    last = frames[-1]
+    recording = loads(json.dumps(last["recording"]).encode())
+    assert [event for frame in frames for event in frame["events"]] == recording["events"]
+    assert last["recording"]["verdict"]["kind"] == "identical_bits"
+    assert last["recording"]["spec"]["params"]["max_new_tokens"] == ORDER["max_new_tokens"]
+    assert set(last["metrics"]) == {"plain", "baseline", "speculative"} and last["speedup"] > 0
+    assert all(from_json(event) for event in last["recording"]["events"])
+
+
+def test_stop_ends_the_race_and_the_next_works(server) -> None:
+    """Stop that comes back after the race has ended is no stop."""
+    visitor = server.visitor("stopper")
+    watched = Watched(visitor, **LONG)
+    watched.until("running")
+    time.sleep(0.2)
+    asked = time.monotonic()
+    visitor.stop()
+    assert watched.until("stopped") - asked < 0.5
+    assert server.visitor("after-stop").race()[-1]["state"] == "finished"
+
+
+def test_two_visitors_take_turns(server) -> None:
+    """The second sees its place in the queue, and starts when the first is done."""
+    first = Watched(server.visitor("first"), **{**LONG, "max_new_tokens": 300})
+    first.until("running")
+    second = Watched(server.visitor("second"))
+    assert "1 race is before yours" in _at(second, "waiting")["status"]["text"]
+    second.until("finished")
+    assert first.until("finished") <= second.until("preparing") + 0.5  # its last frame holds the whole race, and is made when the device is free again
+    assert second.until("preparing") - first.until("finished") < 1.5
+
+
+def test_made_up_names_do_not_fill_the_line(server) -> None:
+    """A session's name is whatever the client says; the address is not. A proxy on this machine is believed."""
+    crowd = [server.visitor(f"made-up-{i}") for i in range(20)]
+    watched = [Watched(visitor, **LONG) for visitor in crowd[:PER_ADDRESS]]
+    for each in watched[1:]:
+        each.until("waiting")
+    for visitor in crowd[PER_ADDRESS:]:
+        with pytest.raises(Refused, match="from your address"):
+            visitor.race()
+    elsewhere = server.visitor("elsewhere")
+    elsewhere.client.headers["X-Forwarded-For"] = "203.0.113.7"
+    other = Watched(elsewhere)
+    other.until("waiting")
+    for visitor in crowd:
+        visitor.stop()
+    other.until("finished")
+
+
+def test_a_closed_tab_frees_the_device(server) -> None:
+    """A race for a visitor who has left is a race that everybody else waits for."""
+    leaver = server.visitor("leaver")
+    leaver.order(**LONG)
+    frames = leaver.frames()
+    while next(frames)["state"] != "running":
+        pass
+    waiting = Watched(server.visitor("heir"))
+    waiting.until("waiting")
+    left = time.monotonic()
+    frames.close()  # type: ignore[attr-defined]
+    leaver.client.close()
+    assert waiting.until("preparing") - left < 1.0
+    waiting.until("finished")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"prompt": None}, "prompt must be text"),
+        ({"prompt": ["a"]}, "prompt must be text"),
+        ({"prompt": "a\0b"}, "NUL"),
+        ({"prompt": "x" * 20_001}, "20000"),
+        ({"prompt": "word " * 3_990, "max_new_tokens": 1000}, "positions"),
+        ({"pair": "/etc"}, "unknown pair"),
+        ({"pair": None}, "unknown pair"),
+        ({"pair": "gpt-oss-120b-eagle3"}, "cannot run here"),
+        ({"drafter": "draft_model:/etc"}, "unknown drafter"),
+        ({"drafter": "draft_model:owner/name"}, "unknown drafter"),
+        ({"drafter": "synthetic:0.5+draft_model:/etc"}, "unknown drafter"),
+        ({"drafter": "synthetic:0.5+draft_model:random:Qwen/Qwen3-0.6B"}, "unknown drafter"),
+        ({"drafter": 7}, "drafter"),
+        ({"drafter": "synthetic:7"}, "synthetic"),
+        ({"k": 0}, "k"),
+        ({"k": 64}, "63"),
+        ({"k": 2.5}, "2.5"),
+        ({"k": True}, "True"),
+        ({"k": "many"}, "many"),
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": 1e308}, "temperature"),
+        ({"temperature": "hot"}, "hot"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": None}, "top_p"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**70}, "seed"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"max_new_tokens": 1001}, "1000"),
+        ({"width": 3}, "at least 5"),
+        ({"width": "<b>wide</b>"}, "auto"),
+        ({"width": {}}, "width"),
+        ({"audit": "yes"}, "audit"),
+        ({"chat": 1}, "chat"),
+    ],
+    ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
+)
+def test_every_value_is_checked_on_the_server(server, changes, words) -> None:
+    """Whoever calls the API reads one sentence that names the value or the limit, and never a traceback."""
+    text = _refusal(server, changes)
+    assert words in text and "Traceback" not in text and "<" not in text
+
+
+def test_the_page_still_works_after_all_that(server) -> None:
+    """Nothing that was refused may have kept the device."""
+    assert server.visitor("last").race()[-1]["state"] == "finished"
+
+
+def _refusal(server: Server, changes: dict[str, Any]) -> str:
+    try:
+        frames = server.visitor("hostile").race(**changes)
+    except Refused as refused:
+        return str(refused)
+    assert frames[-1]["state"] == "failed"
+    return frames[-1]["status"]["text"]
+
+
+def _at(watched: Watched, state: str) -> dict[str, Any]:
+    watched.until(state)
+    return next(frame for frame in watched.frames if frame["state"] == state)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_the_view_needs_no_torch() -> None:
+    """Six seconds to the page leave no room for torch."""
+    assert run("-c", "import sys, app.ui, app.backend; print([m for m in ('torch', 'transformers', 'plotly') if m in sys.modules])").stdout.strip() == "[]"
+
+
+def test_gradio_can_take_the_name_app() -> None:
+    """`gradio app.py` puts app.py where the package `app` was; whatever is imported later from the package is gone then."""
+    code = "import runpy, sys, types; space = runpy.run_path('app.py'); sys.modules['app'] = types.ModuleType('app'); c = space['load'](space['machine'].probe()); space['build'](c, space['TorchBackend']()); print('ok')"
+    done = run("-c", code)
+    assert done.stdout.strip().endswith("ok"), done.stderr
+
+
+def test_help_names_every_option() -> None:
+    """An option without its default in the help is an option nobody dares to use."""
+    text = " ".join(run("app.py", "--help").stdout.split())
+    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--pairs"):
+        assert name in text
+    assert text.count("(default") == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--drafter", "nonsense"], "unknown drafter 'nonsense'"),
+        (["--port", "99999"], "from 1 to 65535"),
+        (["--dtype", "int3"], "bfloat16"),
+        (["--pairs", "every"], "unknown pair 'every'"),
+        (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
+    ],
+)
+def test_unusable_arguments_are_one_line(arguments, words) -> None:
+    """A typing error on the command line is answered before anything is served."""
+    done = run("app.py", *arguments)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_one_line(server) -> None:
+    """The second page on one port is refused in words."""
+    port = server.url.rpartition(":")[2]
+    done = run("app.py", "--port", port)
+    assert done.returncode == 2 and port in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,147 @@
+"""What ships with the page: presets that can be raced, pairs that name what exists, recordings that can be read, and a header that Spaces understands."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+
+import pytest
+
+from app.catalogue import ASSETS, DEFAULT_TARGET, KINDS, Pair, Preset, load, load_pairs, load_presets
+from app.machine import Machine
+from app.order import read_order
+from app.recorded import RACES, recorded_view
+from app.stream import first_frame
+from app.words import safe
+from engine.drafters import DRAFTERS
+from engine.errors import UsageError
+from engine.recordings.recording import read, write
+from engine.spec import LaneSpec
+from tests.helpers import ROOT
+from tests.helpers.races import fixed_race
+
+SMALL, LARGE = Machine(0.0, 8.0, False), Machine(141.0, 500.0, True)
+RECORDED_RACES = sorted(RACES.glob("*.json"))
+
+
+@pytest.mark.parametrize("preset", load_presets(), ids=lambda preset: preset.id)
+def test_a_preset_can_be_raced_as_it_is(preset) -> None:
+    """A button that answers with an error."""
+    catalogue = load(SMALL)
+    read_order(catalogue, preset.prompt, catalogue.default.id, preset.drafter, preset.k, preset.temperature, 1.0, preset.seed, preset.max_new_tokens, "auto", True, False)
+    assert preset.kind in KINDS and preset.name and preset.expect.endswith(".")
+    assert preset.expect.startswith("Speculation pays" if preset.pays else "Speculation does not pay")
+
+
+def test_a_preset_suits_every_target() -> None:
+    """With the bundled model's head as its drafter, a preset would be refused for every other target."""
+    catalogue = load(SMALL, target="./elsewhere")
+    for preset in catalogue.presets:
+        drafter, k = catalogue.drafting(preset, catalogue.default)
+        assert drafter in catalogue.drafters(catalogue.default) and (drafter, k) in ((preset.drafter, preset.k), (catalogue.default.drafter, catalogue.default.k))
+        bundled = load(SMALL)
+        assert bundled.drafting(preset, bundled.default) == (preset.drafter, preset.k), "the target that ships has the heads that ship"
+
+
+def test_presets_show_both_sides() -> None:
+    """A page that only shows prompts where it wins is an advertisement. And greedy prose of a small model loops, which flatters any n-gram drafter."""
+    presets = load_presets()
+    assert {preset.kind for preset in presets} == set(KINDS)
+    assert any(not preset.pays for preset in presets)
+    assert all(preset.temperature > 0 for preset in presets if preset.kind in ("summary", "chat", "creative"))
+    assert len({preset.id for preset in presets}) == len(presets)
+    assert presets[0].prompt == (ASSETS / "prompts" / "csv_to_json.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["pairs", "presets"])
+def test_no_field_is_left_out_or_made_up(name) -> None:
+    """A misspelt field would be ignored, or break the page at its start."""
+    known = {field.name for field in fields(Pair if name == "pairs" else Preset)}
+    assert all(set(entry) == known for entry in json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def test_the_fields_pairs_are_there() -> None:
+    """The pairs that the field races, each a valid lane."""
+    pairs = load_pairs()
+    assert {pair.target for pair in pairs} >= {DEFAULT_TARGET, "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "RedHatAI/gemma-4-31B-it-FP8-Dynamic", "openai/gpt-oss-120b"}
+    for pair in pairs:
+        LaneSpec("speculative", pair.drafter, pair.k)
+        assert pair.needs_gpu == pair.needs_hub == (pair.target != DEFAULT_TARGET)
+
+
+def test_a_small_machine_gets_the_bundled_model_and_reasons() -> None:
+    """Everything else is greyed, with the reason; asking for it all the same is refused with that reason."""
+    catalogue = load(SMALL)
+    assert catalogue.default.target == DEFAULT_TARGET
+    assert {pair.target for pair in catalogue.runnable} == {DEFAULT_TARGET} and catalogue.runnable[0] == catalogue.default
+    assert all("GPU" in offer.reason or "drafter" in offer.reason for offer in catalogue.offers if offer.reason)
+    with pytest.raises(UsageError, match="needs a GPU"):
+        catalogue.pair("qwen3-8b-draft")
+
+
+def test_a_large_machine_races_the_fields_pair() -> None:
+    """With a GPU and a hub the default is Qwen3-8B's pair; without the hub, or with little memory, it is not."""
+    assert load(LARGE).default.target == "Qwen/Qwen3-8B"
+    assert load(Machine(141.0, 500.0, False)).default.target == DEFAULT_TARGET
+    catalogue = load(Machine(8.0, 500.0, True))
+    assert catalogue.default.target == DEFAULT_TARGET
+    assert "GPU memory" in next(offer.reason for offer in catalogue.offers if offer.pair.id == "qwen3-8b-draft")
+
+
+def test_a_drafter_of_the_future_is_greyed_until_it_is_there() -> None:
+    """A pair must not be on offer before its drafter is in the table."""
+    for offer in load(LARGE).offers:
+        name = offer.pair.drafter.partition(":")[0]
+        assert (name in DRAFTERS) == (not offer.reason), offer
+
+
+def test_the_command_line_decides() -> None:
+    """A target of the command line is the only one that a visitor may race beside the catalogue's."""
+    catalogue = load(SMALL, "some/folder", "draft_model:other/folder")
+    assert (catalogue.default.target, catalogue.default.drafter) == ("some/folder", "draft_model:other/folder")
+    assert catalogue.drafter(catalogue.default, "draft_model:other/folder") == "draft_model:other/folder"
+    with pytest.raises(UsageError, match="unknown drafter"):
+        catalogue.drafter(catalogue.default, "draft_model:third/folder")
+    with pytest.raises(UsageError, match="unknown drafter"):
+        load(SMALL, None, "nonsense")
+
+
+@pytest.mark.parametrize("path", RECORDED_RACES, ids=lambda path: path.stem)
+def test_a_recorded_race_is_readable_and_wears_its_ribbon(path) -> None:
+    """What plays when the page opens was run by this program, and says that it is not live."""
+    assert read(path)["verdict"]["kind"] == "identical_bits"
+    view = recorded_view(path.stem)
+    assert view is not None and view.ribbon == "RECORDED" and view.ended
+
+
+def test_a_recording_is_a_race_that_is_over(tmp_path) -> None:
+    """What is shown before any model is there has every event, its ribbon, and the header that frames carry."""
+    write(tmp_path / "a.json", fixed_race())
+    view = recorded_view("a", tmp_path)
+    assert view is not None and (view.state, view.ribbon, view.recording) == ("finished", "RECORDED", fixed_race())
+    first = json.loads(first_frame(view))
+    assert first["events"] == fixed_race()["events"] and first["recording"] == fixed_race() and set(first["metrics"]) == {"plain", "baseline", "speculative"}
+    assert recorded_view("b", tmp_path) is None
+    (tmp_path / "c.json").write_text("{}")
+    with pytest.raises(UsageError):
+        recorded_view("c", tmp_path)
+
+
+def test_hostile_text_is_text() -> None:
+    """gr.HTML runs two template languages over what it is given; nothing of ours may be either."""
+    shown = safe("<img onerror=x> ${alert(1)} {{x}} `y` \\ \"q\" 'q' &amp;")
+    assert not set("<>${}`\\\"'") & set(shown)
+
+
+def test_the_repository_is_a_space() -> None:
+    """Spaces installs the gradio that README's header names: another one than the pinned is another page."""
+    header = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert header, "README.md has no front matter"
+    values = dict(re.findall(r"^(\w+): *(.+?) *$", header[1], re.MULTILINE))
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE))
+    assert values["sdk"] == "gradio"
+    assert values["sdk_version"].strip("'\"") == pinned["gradio"]
+    assert values["app_file"] == "app.py" and (ROOT / values["app_file"]).is_file()
+    assert values["python_version"].strip("'\"") == "3.11"
+    assert values["suggested_hardware"] and re.fullmatch(r"\d+[mh]", values["startup_duration_timeout"])

@@ -1,0 +1,164 @@
+"""What a visitor may name: what the catalogue offers, in every part of a drafter's name, and what the operator allows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.catalogue import Pair, load
+from app.machine import Machine
+from app.order import read_order
+from engine.drafters import DRAFTERS, check
+from engine.errors import UsageError
+from engine.models.sources import DEFAULT_TARGET
+from tests.helpers.pageserver import TARGET, Refused, served
+
+SMALL = Machine(memory_gib=24.0)
+LARGE = Machine(gpu_gib=141.0, memory_gib=500.0, hub=True)
+CATALOGUES = {machine: load(machine) for machine in (SMALL, LARGE)}
+LOOKED: list[str] = []
+"""What touched a file, a folder or the network."""
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in ("open", "os.listdir", "os.scandir", "socket.connect", "socket.getaddrinfo", "import"):
+        LOOKED.append(f"{event} {arguments[:1]}")
+
+
+for name in ("none", "ngram", "draft_model:a/b", "eagle3", "hybrid:ngram+eagle3", "synthetic:1"):
+    check(name)  # imports what reads these names
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def looking() -> Iterator[list[str]]:
+    """What this block looks up on disk or in the network."""
+    stat, lstat = os.stat, os.lstat
+
+    def seen(look: Any) -> Any:
+        return lambda *arguments, **options: (LOOKED.append(f"stat {arguments[:1]}"), look(*arguments, **options))[1]
+
+    with patch("os.stat", seen(stat)), patch("os.lstat", seen(lstat)):
+        LOOKED.clear()
+        found: list[str] = []
+        yield found
+        found.extend(LOOKED)
+
+
+RANDOM = "random:Qwen/Qwen3-0.6B"
+SOURCES = ["owner/name", "/etc", "./assets", "~", RANDOM, "random:/tmp/config.json", DEFAULT_TARGET, "", "0.5", "3"]
+sources = st.sampled_from(SOURCES)
+leaves = st.one_of(
+    st.sampled_from([*DRAFTERS, "ngram:3", "ngram:/etc", RANDOM, "", "+", ":"]),
+    st.builds("{}:{}".format, st.sampled_from([*DRAFTERS, "random"]), sources),
+    st.sampled_from([pair.drafter for pair in CATALOGUES[LARGE].runnable]),
+    st.text(max_size=5),
+)
+rates = st.sampled_from(["0.5", "1", "0", "7", "nan", "", " 0.5", "0.5+"])
+
+
+@st.composite
+def nested(draw: st.DrawFn, depth: int = 2) -> tuple[str, list[str]]:
+    """A drafter's name, and the names of all drafters that it is made of."""
+    kind = draw(st.sampled_from(["leaf", "synthetic", "hybrid"])) if depth else "leaf"
+    if kind == "leaf":
+        return (text := draw(leaves)), [text]
+    inner, parts = draw(nested(depth - 1))
+    if kind == "synthetic":
+        return f"synthetic:{draw(rates)}+{inner}", parts
+    first, more = draw(nested(depth - 1))
+    return f"hybrid:{first}+{inner}", [*more, *parts]
+
+
+@given(nested(), st.sampled_from(CATALOGUES[LARGE].runnable))
+@example(("synthetic:0.5+draft_model:owner/name", ["draft_model:owner/name"]), CATALOGUES[SMALL].default)
+@example(("synthetic:0.5+draft_model:/etc", ["draft_model:/etc"]), CATALOGUES[SMALL].default)
+@example(("synthetic:0.5+hybrid:ngram+eagle3:/etc", ["ngram", "eagle3:/etc"]), CATALOGUES[SMALL].default)
+def test_only_what_is_offered_may_be_named(named: tuple[str, list[str]], pair: Pair) -> None:
+    """With `synthetic:0.5+draft_model:X` a visitor made the server fetch, build or look for whatever X named."""
+    text, parts = named
+    catalogue = CATALOGUES[LARGE]
+    offered = catalogue.drafters(pair)
+    with looking() as looked:
+        try:
+            accepted = catalogue.drafter(pair, text) == text
+        except UsageError:
+            accepted = False
+    assert not looked
+    if accepted:
+        check(text)
+        free = ("ngram", "none", "synthetic")
+        assert text in offered or all(part in offered or part.split(":")[0] in free for part in parts)
+        assert "/etc" not in text and "owner" not in text and "random" not in text
+
+
+SPEED_OF_OTHERS = ["synthetic:0.8+eagle3", "synthetic:1+hybrid:ngram+eagle3"]
+
+
+@pytest.mark.parametrize("text", ["none", "ngram:3", "eagle3", "hybrid:ngram+eagle3", "synthetic:0.8", *SPEED_OF_OTHERS])
+def test_what_is_offered_may_be_named(text: str) -> None:
+    """The page tells visitors to type synthetic:0.8, and the cost of a drafter on offer is on offer too."""
+    catalogue = CATALOGUES[SMALL]
+    assert catalogue.drafter(catalogue.default, text) == text
+
+
+def test_an_order_names_nothing_that_is_not_offered() -> None:
+    """The check has to stand between the visitor and the race, not beside it."""
+    catalogue = CATALOGUES[SMALL]
+    with pytest.raises(UsageError, match="unknown drafter"):
+        drafter = "synthetic:0.5+draft_model:/etc"
+        read_order(catalogue, "a", catalogue.default.id, drafter, 4, 0, 1, 0, 16, "auto", True, False)
+
+
+def ids(machine: Machine, pairs: str, *arguments: str) -> set[str]:
+    return {pair.id for pair in load(machine, *arguments, pairs=pairs).runnable}
+
+
+def test_loaded_is_what_the_default_pair_has() -> None:
+    """One visitor who chose another pair took the model from everybody, or began to fetch tens of GB."""
+    bundled = {"gemma3-270m-ngram", "gemma3-270m-eagle3", "gemma3-270m-dflash", "gemma3-270m-hybrid"}
+    assert ids(SMALL, "loaded") == ids(SMALL, "all") == bundled
+    assert ids(LARGE, "loaded") == {"qwen3-8b-draft", "qwen3-8b-ngram"}
+    assert ids(SMALL, "loaded", "some/folder", "ngram") == {"command-line"}
+    catalogue = load(LARGE, pairs="loaded")
+    for offer in catalogue.offers:
+        if offer.reason:
+            with pytest.raises(UsageError, match="has not allowed"):
+                catalogue.pair(offer.pair.id)
+    with pytest.raises(UsageError, match="unknown drafter"):
+        catalogue.drafter(catalogue.default, "eagle3:RedHatAI/Qwen3-8B-speculator.eagle3")
+
+
+@given(st.sets(st.sampled_from([pair.id for pair in CATALOGUES[LARGE].runnable])))
+def test_named_pairs_and_the_default_one_are_all(named: set[str]) -> None:
+    """Whoever runs the page says what may be loaded; what this machine cannot run stays refused with its own reason."""
+    assert ids(LARGE, ",".join(named) or "loaded") >= {load(LARGE).default.id}
+    if named:
+        assert ids(LARGE, ",".join(named)) == {load(LARGE).default.id, *named}
+        assert ids(SMALL, ",".join(named)) <= ids(SMALL, "all")
+
+
+@pytest.mark.parametrize("pairs", ["", "gemma3-270m-ngram,", "every", "ALL", "loaded,all", "command-line"])
+def test_an_unknown_pair_is_refused_with_the_choices(pairs: str) -> None:
+    """A misspelt pair must not be left out in silence."""
+    with pytest.raises(UsageError, match=r"unknown pair .*all, .*gemma3-270m-ngram.*loaded"):
+        load(SMALL, pairs=pairs)
+
+
+def test_a_page_for_others_keeps_its_model(tmp_path) -> None:
+    """On an address that others can reach no visitor switches the model, and the page says why in a sentence."""
+    with served(tmp_path, "--host", "0.0.0.0", "--target", TARGET, "--dtype", "float32") as server:
+        visitor = server.visitor("chooser")
+        with pytest.raises(Refused, match="has not allowed"):
+            visitor.race(pair="gemma3-270m-ngram")
+        assert visitor.race()[-1]["recording"]["model"]["name"] == TARGET
+        assert "which whoever runs this page has not allowed" in httpx.get(f"{server.url}/config").text

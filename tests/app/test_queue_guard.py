@@ -1,0 +1,104 @@
+"""Gradio's queue under hostile callers: whatever one of them sends, everybody else can still race."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from gradio.queueing import Event
+from gradio.server_messages import EstimationMessage
+
+from app.backend import TorchBackend
+from app.catalogue import load
+from app.machine import Machine
+from app.ui import build
+from tests.helpers.pageserver import LONG, ORDER, TARGET, Server, Watched, served
+
+LOADED, RACE, MODEL = 3, 1, 15
+"""Numbers of functions that go through the queue: the loaded model's line, a race, the default model's line."""
+ODD_NAMES = (" ", "a b", "a\n", "\0", "é", "x" * 101, "x" * 100_000, 7, None, [], {}, True)
+FAULTY = """
+import runpy
+from gradio.queueing import Queue
+real = Queue.get_events
+def get_events(queue):
+    found = real(queue)
+    if found and found[0][0].session_hash == "poison":
+        raise ZeroDivisionError("planted")
+    return found
+Queue.get_events = get_events
+runpy.run_path("app.py", run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    with served(tmp_path_factory.mktemp("cache")) as running:
+        yield running
+
+
+def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
+    """The statuses of POSTs that are under way at the same time."""
+
+    async def send() -> list[int]:
+        async with httpx.AsyncClient(timeout=60) as client:
+            answers = await asyncio.gather(*(client.post(url, json=body) for body in bodies))
+            return [answer.status_code for answer in answers]
+
+    return asyncio.run(send())
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [{"fn_index": LOADED, "session_hash": ""}],
+        [{"fn_index": number, "session_hash": ""} for number in (RACE, MODEL)],
+        [{"fn_index": LOADED, "session_hash": name} for name in ODD_NAMES],
+        [
+            {"fn_index": LOADED},
+            {"session_hash": "a"},
+            *({"fn_index": number, "session_hash": "a"} for number in (-1, 18, 99, 2**70, "race", None)),
+        ],
+    ],
+    ids=["empty", "empty, others", "odd", "numbers"],
+)
+def test_an_unusable_session_stops_nobody(server, bodies) -> None:
+    """Six joins with an empty session name ended Gradio's worker task, and with it all races until a restart."""
+    for body in bodies:
+        statuses = at_once(f"{server.url}/gradio_api/queue/join", [{"data": [], **body}] * 6)
+        assert all(400 <= status < 500 for status in statuses), (str(body)[:60], statuses)
+    assert server.visitor("ordinary").race()[-1]["state"] == "finished"
+
+
+def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
+    """The other way into the queue takes a session name too; a call without one gets a name of its own, and works."""
+    call = f"{server.url}/gradio_api/call/race"
+    assert set(at_once(call, [{"data": list(ORDER.values()), "session_hash": ""}] * 6)) == {400}
+    event_id = httpx.post(call, json={"data": list(ORDER.values())}).json()["event_id"]
+    with httpx.stream("GET", f"{call}/{event_id}", timeout=60) as stream:
+        assert "event: complete" in list(stream.iter_lines())
+
+
+def test_who_cannot_be_told_anything_ends_only_himself() -> None:
+    """Gradio keeps the messages of 2,000 sessions. A message to a forgotten one raised in the task that serves all."""
+    page = build(load(Machine()), TorchBackend())
+    event = Event("forgotten", page.fns[LOADED], None, None)
+    page._queue.send_message(event, EstimationMessage(queue_size=1))
+    assert not event.alive
+
+
+@pytest.mark.slow
+def test_the_queue_serves_on_after_a_fault_of_its_own(tmp_path) -> None:
+    """An exception that nobody foresaw may cost one call, but neither the race that runs nor those to come."""
+    log = tmp_path / "output"
+    with served(tmp_path, "--target", TARGET, "--dtype", "float32", script=("-c", FAULTY), log=log) as server:
+        before = Watched(server.visitor("before"), **{**LONG, "max_new_tokens": 300})
+        before.until("running")
+        server.visitor("poison").join("model_now")
+        time.sleep(0.5)
+        assert Watched(server.visitor("after")).until("finished") > before.until("finished")
+    assert log.read_text().count("ZeroDivisionError: planted") == 1

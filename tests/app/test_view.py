@@ -1,0 +1,114 @@
+"""The page's state: what a browser has after all frames is what happened, whatever the frames' cuts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.view import RUNNING_TEXT, Ended, News, Prepared, Preparing, RaceView, Waiting, fold, fold_all, frame, waiting_text
+from engine.events import LaneEvent, from_json
+from engine.metrics import lane_metrics, race_speedup
+from engine.recordings.recording import events_of
+from tests.helpers.races import fixed_race, recordings
+
+KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"}
+
+
+def header_of(recording: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in recording.items() if key not in ("schema", "format", "events", "verdict", "plain_verdict")}
+
+
+def history(recording: dict[str, Any]) -> list[News]:
+    """All that happens in a race that waits, is prepared and runs to its end."""
+    before: list[News] = [Waiting(2, None), Waiting(1, 12.0), Preparing("reading the weights", 0.5), Prepared(header_of(recording))]
+    return [*before, *events_of(recording), Ended("finished", "Finished.", recording)]
+
+
+@given(recordings(failing=True), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
+def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None:
+    """A frame that drops or repeats an event, or a fold that depends on how many arrive at once, shows a race that did not happen."""
+    news = history(recording)
+    view, sent, frames = RaceView("r"), None, []
+    for count, with_metrics in [*cuts, (len(news), False)]:
+        batch, news = news[:count], news[count:]
+        view = fold_all(view, batch)
+        frames.append(json.loads(json.dumps(frame(sent, view, len(frames), with_metrics), allow_nan=False)))
+        sent = view
+    assert [from_json(event) for each in frames for event in each["events"]] == events_of(recording)
+    assert [each["seq"] for each in frames] == list(range(len(frames)))
+    assert all(set(each) == KEYS for each in frames)
+    headers = [each["header"] for each in frames if each["header"] is not None]
+    assert headers == [header_of(recording)]
+    assert frames[-1]["recording"] == recording
+    assert all(each["recording"] is None for each in frames[:-1] if each["state"] != "finished")
+
+
+@given(recordings())
+def test_fold_all_is_fold_one_by_one(recording) -> None:
+    """The shortcut for many events at once must not change what is folded."""
+    view = RaceView("r")
+    for news in history(recording):
+        view = fold(view, news)
+    assert view == fold_all(RaceView("r"), history(recording))
+
+
+@given(recordings(), st.integers(0, 200))
+def test_numbers_are_those_of_the_engine(recording, count) -> None:
+    """A number of its own on the page is a number nobody has defined."""
+    events = tuple(events_of(recording)[:count])
+    sent = frame(None, RaceView("r", "running", events=events), 0, with_metrics=True)
+    if not events:
+        assert sent["metrics"] is None and sent["speedup"] is None
+        return
+    for lane, numbers in sent["metrics"].items():
+        made = lane_metrics(events, lane)
+        assert {name: getattr(made, name) for name in numbers} == numbers
+    assert sent["speedup"] == race_speedup(events)
+
+
+@given(recordings(), st.sampled_from(["finished", "stopped", "failed"]))
+def test_nothing_changes_a_race_that_is_over(recording, state) -> None:
+    """A step that arrives after Stop would write into a verdict that has been given."""
+    view = fold(RaceView("r"), Ended(state, "over"))
+    assert fold_all(view, history(recording)) == view
+    assert fold_all(view, events_of(recording)) == view
+
+
+def test_states_follow_each_other() -> None:
+    """Queue, preparation and race each have their state and sentence; the bar goes when nothing is left to wait for."""
+    news = history(fixed_race())
+    seen = []
+    view = RaceView("r")
+    for item in news:
+        view = fold(view, item)
+        if not seen or seen[-1][0] != view.state or not isinstance(item, LaneEvent):
+            seen.append((view.state, view.text, view.share))
+    assert [state for state, _, _ in seen] == ["waiting", "waiting", "preparing", "running", "finished"]
+    assert seen[2][1:] == ("Reading the weights.", 0.5)
+    assert seen[3][1:] == (RUNNING_TEXT, None)
+
+
+def test_a_synthetic_race_wears_its_ribbon() -> None:
+    """Drafts that were taken from the answer must never pass for real ones."""
+    header = {**header_of(fixed_race()), "synthetic": ["speculative"]}
+    assert fold(RaceView("r"), Prepared(header)).ribbon == "SYNTHETIC"
+    assert fold(RaceView("r"), Prepared(header_of(fixed_race()))).ribbon == ""
+
+
+def test_the_queue_in_words() -> None:
+    """A waiting visitor reads place and time, and no time where nobody knows it."""
+    assert waiting_text(Waiting(1, None)) == "Waiting for the device: 1 race is before yours."
+    assert waiting_text(Waiting(3, 61.7)) == "Waiting for the device: 3 races are before yours. Yours should start in about 62 s."
+    assert "4 min" in waiting_text(Waiting(3, 240.0))
+
+
+def test_the_view_imports_nothing_heavy() -> None:
+    """State and frames must be there before torch, plotly or Gradio are."""
+    import subprocess
+
+    code = "import sys, app.view, app.stream, app.order, app.recorded, app.cost; print([m for m in ('torch', 'transformers', 'gradio', 'plotly', 'numpy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -1,0 +1,247 @@
+"""The bench: what its object promises, the order of its rounds, its medians, and that it finds a lane that writes other tokens."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from engine.bench import measure as measure_module
+from engine.bench.lanes import CURVE, Sample, hold, host_gap, lane_specs, step_curve
+from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
+from engine.bench.prompts import KINDS, BenchPrompt, prompts
+from engine.bench.stock import ready_with_stock
+from engine.bench.table import against_peers, print_report, rows
+from engine.cli import main as cli
+from engine.drafters.ngram import NgramDrafter
+from engine.interfaces import Acceptance
+from engine.models.loading import load
+from engine.progress import silent
+from engine.session import TorchRace, set_up
+from engine.spec import AUTO, LaneSpec, SamplingParams
+from engine.text import encode_prompt
+from tests.helpers import ROOT
+from tests.helpers.tiny import fresh
+from tests.helpers.trained import PROMPTS, trained
+
+TRAINED = ROOT / "tests/fixtures/trained"
+DRAFT = f"draft_model:{TRAINED / 'draft'}"
+BENCH = ["bench", "--quick", "--target", str(TRAINED / "target"), "--dtype", "float32", "--threads", "1", "--max-new-tokens", "12"]
+CONTRACT = {"schema", "device", "dtype", "rows", "widths", "bandwidth_share"}
+ROW = {"name", "kind", "tokens_per_s", "p25", "p75", "speedup_vs_plain", "identical", "synthetic"}
+PARAMS = SamplingParams(max_new_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> dict:
+    """A whole bench of two kinds, as another program reads it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "engine", *BENCH, "--json", "--drafter", "ngram", DRAFT, "synthetic:0.7", "--kinds", "chat", "json"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_object_is_the_contract(report):
+    """A script that reads the result would miss a key, a row or a kind; or find a number that is none."""
+    assert report.keys() >= CONTRACT and report["dtype"] == "float32" and report["device"]["type"] == "cpu" and report["device"]["threads"] == 1
+    names = ["plain", "baseline", "ngram", DRAFT, "synthetic:0.7", "hf_eager", "hf_prompt_lookup", "hf_assisted"]
+    assert [(row["kind"], row["name"]) for row in report["rows"]] == [(kind, name) for kind in ("json", "chat") for name in names]
+    for row in report["rows"]:
+        assert row.keys() >= ROW and 0 < row["p25"] <= row["tokens_per_s"] <= row["p75"] and row["speedup_vs_plain"] > 0 and row["num_runs"] == 2
+        assert row["identical"] is (None if row["name"] == "plain" or row["name"].startswith("hf_") else True)
+        assert row["synthetic"] is (row["name"] == "synthetic:0.7")
+        assert row["speedup_vs_plain"] == 1 or row["name"] != "plain"
+    assert list(report["widths"]) == list(map(str, CURVE)) and min(report["widths"].values()) > 0
+    assert report["bandwidth_share"] is None or 0 < report["bandwidth_share"] <= 1
+    assert report["host_gap"]["num_steps"] > 0 and report["versions"]["torch"] == torch.__version__ and report["settings"]["num_prompts"] == 2
+    assert report["settings"]["k"] == {"ngram": 7, DRAFT: "auto", "synthetic:0.7": 7}
+    assert report["stock_widths"].keys() == {"1", "8", "16"} and report["num_tokens"] == sum(row["num_tokens"] for row in report["rows"])
+
+
+def test_what_is_held_against_what(report):
+    """The ratio to the best peer without drafts would be lost, or a drafting lane be held against the wrong peer."""
+    pairs = {(entry["name"], entry["peer"]) for entry in report["against_peers"]}
+    assert pairs == {("plain", "hf_eager"), ("ngram", "hf_prompt_lookup"), (DRAFT, "hf_assisted")}
+
+
+def test_the_table_shows_every_row(report):
+    """A row, a synthetic label, or the machine it ran on would be left out; or a name be taken for markup."""
+    shown = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    marked = {**report, "rows": [{**row, "identical": False, "name": "[bold]x[/]"} for row in report["rows"][:1]] + report["rows"][1:]}
+    print_report(shown, marked)
+    text = shown.export_text()
+    assert "[bold]x[/]" in text and "NO" in text and "SYNTHETIC drafts" in text and "best peer without drafts" in text and "threads: 1" in text
+    assert all(row["name"] in text for row in report["rows"][1:])
+
+
+def bench_rounds(kinds=("json",), repeats=3, drafters=("ngram",)):
+    """The rounds of a bench on the small trained target, with two peers: (samples, races, notes)."""
+    loaded, notes = trained(), []
+    chosen = [(item, item.encode(loaded.tokenizer)) for item in prompts(kinds, 1)]
+    peers = Peers(fresh("trained"), PARAMS, (EAGER, PROMPT_LOOKUP))
+    return *measure_module.rounds(loaded, peers, chosen, drafters, 3, repeats, PARAMS, notes, silent), notes
+
+
+def test_the_order_alternates(monkeypatch):
+    """Whoever always ran first would have the cooler machine, and whoever ran second the warmer caches."""
+    seen = []
+    run, events = Peers.run, TorchRace.events
+    monkeypatch.setattr(Peers, "run", lambda self, name, *more: seen.append(name) or run(self, name, *more))
+    monkeypatch.setattr(TorchRace, "events", lambda self: seen.append(tuple(self.lanes)) or events(self))
+    samples, raced, notes = bench_rounds()
+    forwards = [("plain", "baseline", "ngram"), EAGER, PROMPT_LOOKUP]
+    backwards = [PROMPT_LOOKUP, EAGER, ("ngram", "plain", "baseline")]
+    assert seen == [*forwards, *backwards, *forwards] and not notes
+    assert len(raced) == 3 and len(samples) == 3 * 5
+    assert all(s.num_tokens == race.num_tokens for race in raced for s in samples if (s.prompt, s.repeat) == (race.samples[0].prompt, race.samples[0].repeat))
+
+
+@given(st.lists(st.sampled_from(["ngram", "synthetic:0.5", "eagle3:x", "draft_model:y"]), unique=True, min_size=1), st.none() | st.integers(1, 9) | st.just(AUTO), st.booleans())
+def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backwards):
+    """A lane would be missing in every second race, or draft another number than was asked for; or `synthetic` draft what the plain lane's width writes."""
+    lanes = lane_specs(drafters, k, backwards)
+    assert {lane.name for lane in lanes} == {"plain", "baseline", *drafters} and len(lanes) == 2 + len(drafters)
+    assert all(lane.k == (k or (AUTO if lane.name == "draft_model:y" else 7)) for lane in lanes if lane.drafter != "none")
+    assert lanes[-1].width == "auto" and next(lane for lane in lanes if lane.name == "plain").width == "fastest"
+
+
+RATES = st.floats(0.1, 1e4)
+SAMPLES = st.lists(
+    st.builds(
+        Sample,
+        st.sampled_from(["plain", "ngram", EAGER]),
+        st.sampled_from(KINDS[:3]),
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 3),
+        st.integers(1, 64),
+        st.none() | RATES,
+        st.none() | RATES,
+        st.none() | st.booleans(),
+        st.booleans(),
+    ),
+    max_size=30,
+)
+
+
+@given(SAMPLES, st.randoms())
+def test_medians_are_medians(samples, random):
+    """A mean, or the best run, would be quoted; a run be lost, or one that differs from the baseline be outvoted."""
+    found = rows(samples)
+    shuffled = random.sample(samples, len(samples))
+    by_name = {(row["kind"], row["name"]): row for row in rows(shuffled)}
+    assert by_name == {(row["kind"], row["name"]): row for row in found}
+    assert by_name.keys() == {(s.kind, s.name) for s in samples if s.tokens_per_s is not None}
+    for (kind, name), row in by_name.items():
+        group = [s for s in samples if (s.kind, s.name) == (kind, name)]
+        rates = [s.tokens_per_s for s in group if s.tokens_per_s is not None]
+        gains = [s.speedup_vs_plain for s in group if s.speedup_vs_plain is not None]
+        quartiles = statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
+        assert [row["p25"], row["tokens_per_s"], row["p75"]] == pytest.approx(quartiles)
+        assert row["speedup_vs_plain"] == (pytest.approx(statistics.median(gains)) if gains else None)
+        judged = {s.identical for s in group} - {None}
+        assert row["identical"] is (None if not judged else False not in judged)
+
+
+@given(SAMPLES)
+def test_ratios_pair_what_ran_together(samples):
+    """A fast prompt of one side would be held against a slow one of the other; or the slower of two peers be chosen."""
+    samples = [replace(s, prompt=f"{s.prompt}{i}") for i, s in enumerate(samples) if s.tokens_per_s is not None and s.name != EAGER]
+    twice = [replace(s, name=EAGER, tokens_per_s=s.tokens_per_s / 2) for s in samples if s.name == "plain"]
+    slow = [replace(s, name=PROMPT_LOOKUP, tokens_per_s=s.tokens_per_s / 4) for s in samples if s.name == "plain"]
+    for entry in (found := against_peers([*samples, *slow, *twice], [("plain", (PROMPT_LOOKUP, EAGER)), ("ngram", ("hf_assisted",))])):
+        assert (entry["name"], entry["peer"], entry["ratio"], entry["p75"]) == ("plain", EAGER, 2.0, 2.0)
+    assert {entry["kind"] for entry in found} == {s.kind for s in twice}
+
+
+def one_race(drafter="ngram", text=PROMPTS[0], max_new_tokens=12):
+    loaded = trained()
+    params = replace(PARAMS, max_new_tokens=max_new_tokens)
+    return hold(loaded, lane_specs([drafter], 3, False), params, encode_prompt(loaded.tokenizer, text), ("json", "a", 0))
+
+
+def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
+    """A rule that commits a wrong token would be shown as identical, and the command end with status 0."""
+    rule_of = set_up.rule_of
+
+    def wrong(order: set_up.Order, lane: LaneSpec):
+        rule = rule_of(order, lane)
+        if lane.name != "ngram":
+            return rule
+
+        def accept(draft, logits, position):
+            right = rule(draft, logits, position)
+            if position < 5 <= position + len(right.token_ids):
+                return Acceptance(right.num_accepted, (*right.token_ids[:-1], (right.token_ids[-1] + 1) % 2048))
+            return right
+
+        accept.guarantee = rule.guarantee
+        return accept
+
+    assert [s.identical for s in one_race().samples] == [None, True, True]
+    monkeypatch.setattr(set_up, "rule_of", wrong)
+    raced = one_race()
+    assert [s.identical for s in raced.samples] == [None, True, False] and "baseline and ngram part at token" in raced.faults[0]
+    assert cli.main([*BENCH, "--kinds", "json", "--repeats", "1", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [row["identical"] for row in json.loads(out)["rows"] if row["name"] == "ngram"] == [False]
+    assert "part at token" in err and err.count("\n") == 1
+
+
+def test_a_lane_that_fails_is_no_identical_one(monkeypatch):
+    """A drafter that raises in the middle leaves a prefix that agrees: that is no proof of anything."""
+    propose = NgramDrafter.propose
+    monkeypatch.setattr(NgramDrafter, "propose", lambda self, ids, hidden, k: 1 / 0 if len(ids) > 40 else propose(self, ids, hidden, k))
+    raced = one_race(max_new_tokens=40)
+    assert [s.identical for s in raced.samples] == [None, True, False]
+    assert "lane ngram failed" in raced.faults[0]
+
+
+def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
+    """Slow sampling would pass as a slow forward."""
+    loaded, lanes = trained(), lane_specs(["ngram"], 3, False)
+    prompt = encode_prompt(loaded.tokenizer, PROMPTS[0])
+    rule_of, slept = set_up.rule_of, 0.03
+
+    def slow(order: set_up.Order, lane: LaneSpec):
+        rule = rule_of(order, lane)
+
+        def accept(draft, logits, position):
+            time.sleep(slept)
+            return rule(draft, logits, position)
+
+        accept.guarantee = rule.guarantee
+        return accept
+
+    monkeypatch.setattr(set_up, "rule_of", slow)
+    gap = host_gap(loaded, lanes, PARAMS, prompt)
+    assert gap is not None and slept / 2 <= gap["gap_s"] <= gap["step_s"] and gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"]) and gap["num_steps"] == 12
+
+
+def test_the_curve_fits_a_small_cache():
+    """The widest step would write beyond the cache of a short race."""
+    curve = step_curve(trained().prepared, 256, 250, 1)
+    assert tuple(curve) == CURVE and min(curve.values()) > 0
+
+
+def test_peers_run_on_a_stock_copy():
+    """transformers would be timed on our attention and our packed linears, and our lanes be called no faster than it is."""
+    loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
+    stock = ready_with_stock(loaded)
+    chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]
+    peers = measure_module._peers(loaded, stock, ("ngram", DRAFT), replace(measure_module.QUICK, tokens=8), PARAMS, chosen, notes, silent)
+    assert peers.names == ("hf_eager", "hf_prompt_lookup", "hf_assisted") and not notes
+    assert peers._model is stock is not loaded.model and stock.config._attn_implementation == "sdpa"
+    assert {type(m) for m in stock.modules() if hasattr(m, "in_features")} == {torch.nn.Linear}
+    untouched = fresh("trained")
+    assert all(torch.equal(a, b) for a, b in zip(stock.parameters(), untouched.parameters(), strict=True))
+    assert torch.equal(stock(torch.tensor([[5, 6, 7]])).logits, untouched(torch.tensor([[5, 6, 7]])).logits)

@@ -1,0 +1,153 @@
+"""The peers of a bench: transformers' own `generate`, whose tokens must be the stock model's and whose time must be decoding's alone."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from engine.bench.peers import ASSISTED, COMPILED, EAGER, NAMES, PROMPT_LOOKUP, WIDTHS, Generated, Peers
+from engine.errors import RaceError
+from engine.spec import SamplingParams
+from tests.helpers.tiny import TORCH, fresh, random_ids, stock
+
+NUM_NEW = 20
+WAYS = (EAGER, PROMPT_LOOKUP, ASSISTED)
+MODELS = ("trained", "gemma3")
+
+
+def assistant(name: str):
+    from tests.helpers.tiny import TRAINED
+
+    return AutoModelForCausalLM.from_pretrained(TRAINED.parent / "draft").eval() if name == "trained" else fresh(name)
+
+
+@cache
+def peers(name: str, temperature: float = 0.0) -> Peers:
+    return Peers(fresh(name), SamplingParams(temperature=temperature, seed=3), WAYS, assistant(name))
+
+
+def prompt_of(name: str) -> list[int]:
+    vocab_size = stock(name).get_output_embeddings().weight.shape[0]
+    return random_ids(12, vocab_size, 4) * 2  # repeated, so that prompt lookup has something to find
+
+
+@cache
+def greedy(name: str) -> tuple[int, ...]:
+    """The stock model's own choice, token by token, everything computed anew each time."""
+    ids = prompt_of(name)
+    start = len(ids)
+    with torch.inference_mode():
+        for _ in range(NUM_NEW):
+            ids.append(int(stock(name)(torch.tensor([ids])).logits[0, -1].argmax()))
+    return tuple(ids[start:])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_peer_writes_the_stock_models_own_tokens(name, way):
+    """A peer would be timed on another text, or on another model, than the lanes that it is held against."""
+    written = peers(name).run(way, prompt_of(name), NUM_NEW)
+    assert written.token_ids == greedy(name)
+    assert 0 < written.num_timed < NUM_NEW and written.decode_s > 0 and written.prefill_s > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(TORCH.reason_against_compiling()), reason="no C++ compiler")
+def test_the_compiled_peer_writes_them_too():
+    """Compiled with a static cache it would leave out what the model does beyond its window, or be timed while it compiles."""
+    compiled = Peers(fresh("qwen3"), SamplingParams(), (COMPILED,))
+    assert compiled.warm([prompt_of("qwen3")], NUM_NEW) == []
+    written = compiled.run(COMPILED, prompt_of("qwen3"), NUM_NEW)
+    assert written.token_ids == greedy("qwen3") and written.decode_s < 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_end_token_does_not_end_it(way):
+    """A peer that stops early would be timed over fewer tokens than our lanes, its start weighing more."""
+    model = fresh("trained")
+    model.generation_config.eos_token_id = model.config.eos_token_id = greedy("trained")[0]
+    ended = Peers(model, SamplingParams(), (way,), assistant("trained") if way == ASSISTED else None)
+    assert ended.run(way, prompt_of("trained"), NUM_NEW).token_ids == greedy("trained")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sampling_has_its_seed(way):
+    """Two repeats would time different texts; or the run change the random numbers of whoever comes after."""
+    sampled = peers("trained", 0.9)
+    before = torch.random.get_rng_state()
+    first = sampled.run(way, prompt_of("trained"), NUM_NEW)
+    assert sampled.run(way, prompt_of("trained"), NUM_NEW).token_ids == first.token_ids
+    assert first.token_ids != greedy("trained") and torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("way", (EAGER, PROMPT_LOOKUP))
+def test_prefill_is_not_decoding(way):
+    """A slow prefill would make a peer look slow, and our lanes, whose prefill is apart, fast."""
+    model, slow = fresh("trained"), 1.0
+    timed = Peers(model, SamplingParams(), (way,))
+    timed.run(way, prompt_of("trained"), 2)
+
+    def sleep(module, args, kwargs):
+        if kwargs["input_ids"].shape[1] >= len(prompt_of("trained")):
+            time.sleep(slow)
+
+    model.register_forward_pre_hook(sleep, with_kwargs=True)
+    started = time.perf_counter()
+    written = timed.run(way, prompt_of("trained"), NUM_NEW)
+    wall = time.perf_counter() - started
+    assert written.prefill_s >= slow and written.prefill_s + written.decode_s <= wall and written.decode_s <= wall - slow
+    assert written.tokens_per_s == pytest.approx(written.num_timed / written.decode_s)
+
+
+def test_nothing_timed_is_no_rate():
+    """All tokens came with the first step: a rate would be infinite, or zero."""
+    assert Generated((1, 2), 0.1, 0, 0.0).tokens_per_s is None
+    assert peers("trained").run(EAGER, prompt_of("trained"), 1).tokens_per_s is None
+
+
+def test_a_way_that_does_not_work_is_left_out(monkeypatch):
+    """One peer that transformers refuses would end the whole bench."""
+    model = fresh("trained")
+    generate = model.generate
+
+    def refuse(*args, **options):
+        if "prompt_lookup_num_tokens" in options:
+            raise NotImplementedError("not for this\nmodel")
+        return generate(*args, **options)
+
+    monkeypatch.setattr(model, "generate", refuse)
+    some = Peers(model, SamplingParams(), (EAGER, PROMPT_LOOKUP))
+    notes = some.warm([prompt_of("trained")], NUM_NEW)
+    assert some.names == (EAGER,)
+    assert notes == ["hf_prompt_lookup was left out: transformers' generate failed: NotImplementedError: not for this"]
+    with pytest.raises(RaceError, match="generate failed"):
+        peers("trained").run(EAGER, [10**6], 2)
+
+
+def test_only_the_ways_asked_for_run_in_one_order():
+    """`--quick` would compile; or a peer be asked for that has no assistant."""
+    assert Peers(fresh("trained"), SamplingParams(), [PROMPT_LOOKUP, EAGER]).names == (EAGER, PROMPT_LOOKUP)
+    assert Peers(fresh("trained"), SamplingParams(), NAMES).names == (EAGER, COMPILED, PROMPT_LOOKUP)
+
+
+def test_without_a_compiler_it_is_said(monkeypatch):
+    """The bench would fail after a minute of tracing, in words of the compiler's."""
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
+    assert "no C++ compiler" in TORCH.reason_against_compiling()
+
+
+@pytest.mark.parametrize("name", ("trained", "gemma3"))
+def test_every_stock_step_has_the_same_past(name):
+    """Each round would attend over more than the one before: a curve that grows with its own rounds."""
+    model = fresh(name)
+    seen: list[int] = []
+    model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs["past_key_values"].get_seq_length()), with_kwargs=True)
+    curve = Peers(model, SamplingParams(), (EAGER,)).step_curve(10, 2)
+    assert tuple(curve) == WIDTHS and min(curve.values()) > 0
+    assert seen == [0] + [10] * (3 * len(WIDTHS))

@@ -1,0 +1,60 @@
+"""A real Chromium, the page that it visits, and pages with the race view alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from app.race_view import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
+from tests.helpers.page_browser import CHROMIUM, FLAGS
+from tests.helpers.pageserver import Server, served
+from tests.helpers.race_pages import page_html
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One for all tests of a process."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The page on the trained fixture, for all tests of a process."""
+    with served(tmp_path_factory.mktemp("cache")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    pages: list[Any] = []
+
+    def make(width: int = 1280, height: int = 1000, dark: bool = False, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": height}, **options)
+        page.problems = []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
+        page.on("dialog", lambda dialog: (page.problems.append("a dialog"), dialog.dismiss()))
+        page.set_content(page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS, dark))
+        pages.append(page)
+        return page
+
+    yield make
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Any]) -> Iterator[Any]:
+    """A page that plays nothing by itself."""
+    page = open_page(reduced_motion="reduce")
+    yield page
+    assert page.problems == []
+    assert page.evaluate("window.ran") is None

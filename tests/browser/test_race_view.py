@@ -1,0 +1,186 @@
+"""The live component in a real Chromium: the tokens, numbers and times on the page are what the events say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from engine.events import Step
+from engine.metrics import lane_metrics, race_speedup
+from engine.recordings.recording import events_of
+from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
+from tests.helpers.races import recordings
+
+RACE = race_over(words_of(TEXT, 3), hit=0.82)
+SHORT = race_over(words_of(TEXT)[:60], seed=5)
+
+
+def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
+    """engine.metrics over the steps that were over at lane time t."""
+    events = [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9]
+    return {"metrics": {lane: json.loads(json.dumps(asdict(lane_metrics(events, lane)))) for lane in ("plain", "baseline", "speculative")}, "speedup": race_speedup(events)}
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.9g}") if isinstance(value, (int, float)) else value
+
+
+@pytest.mark.browser
+@settings(max_examples=25)
+@given(recorded=recordings(), failing=recordings(failing=True))
+def test_the_dom_is_the_event_stream(open_page: Any, recorded: dict[str, Any], failing: dict[str, Any]) -> None:
+    """A highlight found any other way than by its event would mark the wrong token."""
+    page = getattr(open_page, "shared", None) or open_page(reduced_motion="reduce")
+    open_page.shared = page  # type: ignore[attr-defined]
+    for one in (recorded, failing):
+        open_page.count = getattr(open_page, "count", 0) + 1  # type: ignore[attr-defined]
+        feed(page, one, race_id=f"race {open_page.count}", every=2)  # type: ignore[attr-defined]
+        assert page.evaluate(TOKENS) == expected(one)
+        assert page.problems == []
+
+
+@pytest.mark.browser
+def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
+    """Live, scrubbed back and forth: the same race, and both lanes at the same lane time."""
+    feed(page, RACE)
+    assert len(RACE["events"]) > 800
+    assert page.evaluate(TOKENS) == expected(RACE)
+    end = page.evaluate(STATE)["duration"]
+    for share in (0.0, 0.71, 0.2, 0.5, 0.05, 1.0):
+        page.evaluate("t => { const scrub = document.querySelector('[data-ref=scrub]'); scrub.value = t; scrub.dispatchEvent(new Event('input')); }", round(1000 * end * share))
+        page.evaluate(SETTLED)
+        t = page.evaluate(STATE)["t"]
+        assert page.evaluate(TOKENS) == expected(RACE, t)
+
+
+@pytest.mark.browser
+def test_the_numbers_of_a_replay_are_those_of_the_engine(page: Any) -> None:
+    """In replay no server counts; the page's own formulas must be engine.metrics, not something like them."""
+    feed(page, SHORT)
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("Home")
+    for _ in range(30):
+        page.keyboard.press("ArrowRight")
+        page.evaluate(SETTLED)
+        state = page.evaluate(STATE)
+        wanted = numbers_at(SHORT, state["t"])
+        assert rounded({"metrics": state["metrics"], "speedup": state["speedup"]}) == rounded(wanted)
+
+
+@pytest.mark.browser
+def test_live_numbers_are_the_servers(page: Any) -> None:
+    """While a race runs the page computes nothing that the server counts."""
+    sent = frames(SHORT)
+    sent[6]["metrics"]["speculative"]["tokens_per_s"] = 123.45
+    sent[6]["speedup"] = 0.5
+    show(page, sent[:7])
+    assert words(page, "rightFigure") == "123.5"
+    assert words(page, "ratio") == "0.50×"
+    assert words(page, "ratioWords") == "slower than the fastest plain decoding"
+
+
+@pytest.mark.browser
+def test_holes_are_repaired_by_the_last_frame(page: Any) -> None:
+    """Frames get lost (a hidden tab, two in one tick); frames come twice. The end must be right."""
+    sent = frames(RACE)
+    kept = [f for i, f in enumerate(sent[:-1]) if i % 7]
+    show(page, kept)
+    assert page.evaluate(STATE)["holes"] > 0
+    show(page, [sent[3], sent[-1], sent[5]])
+    assert page.evaluate(TOKENS) == expected(RACE)
+    assert page.evaluate(STATE)["holes"] == 0
+
+
+@pytest.mark.browser
+def test_a_new_race_clears_the_old(page: Any) -> None:
+    """Tokens of the last race under the next one's verdict would be a lie."""
+    feed(page, RACE, race_id="first")
+    show(page, frames(SHORT, race_id="second")[:1])
+    assert page.evaluate(TOKENS) == []
+    assert words(page, "verdictWord") == ""
+    assert words(page, "rightFigure") == "–"
+
+
+# ---- replay
+
+
+@pytest.mark.browser
+def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
+    """Arrow keys go from step to step, Home and End to the ends, space plays and pauses."""
+    feed(page, SHORT)
+    page.focus("[data-ref=scrub]")
+    times = sorted({e["clock_s"] for e in SHORT["events"] if e["type"] == "step" and e["lane"] != "plain"})
+    page.keyboard.press("Home")
+    page.evaluate(SETTLED)
+    assert page.evaluate(STATE)["t"] == 0
+    assert page.evaluate(TOKENS) == []
+    for wanted in times[:5]:
+        page.keyboard.press("ArrowRight")
+        page.evaluate(SETTLED)
+        assert page.evaluate(STATE)["t"] == pytest.approx(wanted, abs=1e-9)
+        assert page.evaluate(TOKENS) == expected(SHORT, wanted)
+    page.keyboard.press("ArrowLeft")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(SHORT, times[3])
+    page.keyboard.press("Space")
+    page.wait_for_timeout(80)
+    assert page.evaluate(STATE)["playing"]
+    page.keyboard.press("Space")
+    assert not page.evaluate(STATE)["playing"]
+    page.keyboard.press("End")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(SHORT)
+
+
+@pytest.mark.browser
+def test_a_replay_takes_the_time_that_the_race_took(page: Any) -> None:
+    """Real speed is measured, not counted in ticks: within 1 % at real speed, slow motion four times that."""
+    longer = race_over(words_of(TEXT)[:140], seed=8)
+    feed(page, longer)
+    page.click("[data-ref=play]")
+    page.wait_for_function("window.photofinish.state.lasted", timeout=20_000)
+    lasted = page.evaluate(STATE)["lasted"]
+    assert lasted["lane_s"] == pytest.approx(max(e["clock_s"] for e in longer["events"]), rel=1e-9)
+    assert lasted["wall_s"] == pytest.approx(lasted["lane_s"], rel=0.01)
+    page.click("[data-speed='0.25']")
+    page.click("[data-ref=play]")
+    page.wait_for_timeout(800)
+    page.click("[data-ref=play]")
+    assert 0.15 < page.evaluate(STATE)["t"] < 0.3
+
+
+@pytest.mark.browser
+def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
+    """The promise of the page: when it is over it is replayed at real speed, once; a visitor who takes the controls ends that."""
+    short = race_over(words_of(TEXT)[:20], seed=2)
+    page = open_page()
+    feed(page, short, race_id="a")
+    page.wait_for_function("window.photofinish.state.playing", timeout=5000)
+    page.wait_for_function("window.photofinish.state.lasted && !window.photofinish.state.playing", timeout=10_000)
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(short)
+    page.wait_for_timeout(1800)
+    assert not page.evaluate(STATE)["playing"]
+    feed(page, short, race_id="b")
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("Home")
+    page.wait_for_timeout(1900)
+    assert page.evaluate(STATE)["t"] == 0
+    assert page.problems == []
+
+
+@pytest.mark.browser
+def test_a_recorded_race_plays_at_once(open_page: Any) -> None:
+    """A race that comes whole, in one frame, stands ready and plays."""
+    page = open_page()
+    show(page, [{**frames(SHORT, ribbon="RECORDED")[-1], "seq": 0}])
+    page.wait_for_function("window.photofinish.state.playing", timeout=1500)
+    assert "RECORDED" in words(page, "ribbon")

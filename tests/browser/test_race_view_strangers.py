@@ -1,0 +1,183 @@
+"""The live component against strangers: text that wants to run, files that are not what they say, and what gradio does to a page."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.race_view import FOLDER, RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE, SCRIPTS, frame_json
+from engine.errors import UsageError
+from engine.recordings.recording import loads
+from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
+
+RACE = race_over(words_of(TEXT, 3), hit=0.82)
+SHORT = race_over(words_of(TEXT)[:60], seed=5)
+
+
+# ---- what gr.HTML would evaluate, and what gradio would drop
+
+
+def test_the_template_holds_nothing_that_gradio_evaluates() -> None:
+    """gr.HTML runs the template through Handlebars and a template literal: any of these would execute or break it."""
+    assert [mark for mark in ("${", "{{", "`", "\\") if mark in RACE_VIEW_TEMPLATE] == []
+
+
+def test_the_program_writes_text_only_as_text() -> None:
+    """innerHTML and its kin would run what a model writes."""
+    assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", RACE_VIEW_JS) == []
+    assert {path.name for path in FOLDER.glob("*.js")} == set(SCRIPTS)
+
+
+def test_the_style_survives_gradio() -> None:
+    """gradio drops @container, @supports and @layer rules of launch(css=...) and splits selectors at every comma, also inside :is()."""
+    assert re.findall(r"@(?:container|supports|layer|import)|url\(", RACE_VIEW_CSS) == []
+    assert re.findall(r":(?:is|not|where|has)\([^)]*,", RACE_VIEW_CSS) == []
+
+
+@pytest.mark.browser
+def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> None:
+    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would be gone."""
+    lost = page.evaluate(
+        """css => {
+            const sheet = new CSSStyleSheet();
+            sheet.replaceSync(css);
+            const texts = rule => rule.cssRules && !rule.selectorText ? [...rule.cssRules].flatMap(texts) : [rule.cssText];
+            return [...sheet.cssRules].flatMap(texts).filter(text => /:\\s*;/.test(text));
+        }""",
+        RACE_VIEW_CSS,
+    )
+    assert lost == []
+
+
+def test_a_frame_has_no_script_tag_and_no_nan() -> None:
+    """gr.HTML warns at script tags in a value; NaN is no JSON and would stop the page."""
+    assert "<" not in frame_json({"text": "<script>"})
+    assert json.loads(frame_json({"text": "<script>\u2028"})) == {"text": "<script>\u2028"}
+    with pytest.raises(ValueError):
+        frame_json({"speedup": float("nan")})
+
+
+# ---- hostile text
+
+
+@pytest.mark.browser
+def test_hostile_text_is_exact_and_runs_nothing(page: Any) -> None:
+    """A model may write anything; all of it is shown as it is."""
+    recorded = race_over(HOSTILE * 3, seed=3, hit=0.6)
+    feed(page, recorded)
+    assert page.evaluate(TOKENS) == expected(recorded)
+    for view in ("rows", "plain", "reading"):
+        page.click(f"button[data-view={view}]")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for node in page.query_selector_all("[data-ref=rightText] .pf-step")[:12]:
+        node.focus()
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.querySelectorAll('.pf script, .pf img').length") == 0
+    marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
+    assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
+
+
+@pytest.mark.browser
+def test_hostile_labels_run_nothing(page: Any) -> None:
+    """Names, sentences and status texts come from strangers' files too."""
+    recorded = json.loads(json.dumps(SHORT))
+    for where, key in ((recorded["model"], "name"), (recorded["device"], "name"), (recorded["verdict"], "sentence"), (recorded["plain_verdict"], "sentence")):
+        where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
+    sent = frames(recorded, ribbon="<b>RECORDED", status="</p><script>window.ran=1</script>")
+    show(page, sent)
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.querySelectorAll('.pf img, .pf script, .pf b').length") == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+# ---- files
+
+
+@pytest.mark.browser
+def test_save_and_open_give_the_same_file(page: Any, tmp_path: Path) -> None:
+    """Checksums have 64 bits: a file that went through JavaScript's numbers would no longer verify."""
+    feed(page, SHORT)
+    with page.expect_download() as download:
+        page.click("[data-ref=save]")
+    saved = tmp_path / download.value.suggested_filename
+    download.value.save_as(saved)
+    assert loads(saved.read_bytes()) == SHORT
+    feed(page, RACE, race_id="another")
+    page.set_input_files("[data-ref=file]", saved)
+    page.wait_for_function("window.photofinish.state.fromFile")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(SHORT)
+    assert "RECORDED" in words(page, "ribbon")
+    with page.expect_download() as download:
+        page.click("[data-ref=save]")
+    assert Path(download.value.path()).read_bytes() == saved.read_bytes()
+
+
+def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def apply(recorded: dict[str, Any]) -> None:
+        *way, last = [int(part) if part.lstrip("-").isdigit() else part for part in path.split("/")]
+        for part in way:
+            recorded = recorded[part]
+        if value is change:
+            del recorded[last]  # type: ignore[arg-type]
+        else:
+            recorded[last] = value  # type: ignore[index]
+
+    return apply
+
+
+CHANGES = [
+    change("format", "x"), change("schema", 2), change("schema", True), change("model", []), change("model/name", "n" * 10_001), change("spec/lanes", []), change("spec/lanes/2/k", -1), change("spec/audit", 1),
+    change("events", {}), change("events/0", "x"), change("events/0/type", "__proto__"), change("events/0/type", "constructor"), change("events/3/lane", "toString"), change("events/3/extra", 1), change("events/3", {}),
+    change("events/4/token_ids/0", 1.5), change("events/4/token_ids/0", -1), change("events/4/token_ids/0", 2**31), change("events/4/pieces", "abc"), change("events/4/pieces", [1]), change("events/4/verify_s", -1),
+    change("events/4/verify_s", 1e9), change("events/4/clock_s", 5.0), change("events/4/num_accepted", 2), change("events/4/index", 7), change("events/4/width", 0), change("events/4/checksums", []), change("events/4/pieces", change),
+    change("events/-1", change), change("events/0/num_prompt_tokens", 9), change("events/0/prefill_s", "0.1"), change("verdict/kind", "perfect"), change("verdict/rows_compared", None), change("verdict/sentence", {}),
+    change("widths/exact", "yes"), change("widths", None), change("prompt/token_ids", ["1"]), change("versions", {"a": 1}), change("synthetic", "x"), change("plain_verdict", change),
+]  # fmt: skip
+
+
+@pytest.mark.browser
+def test_a_broken_file_gives_one_sentence_and_changes_nothing(page: Any) -> None:
+    """Whatever the engine's own reader refuses, the page refuses, in words; what stood on the screen stays."""
+    feed(page, SHORT)
+    before = page.evaluate(TOKENS)
+    for apply in CHANGES:
+        broken = copy.deepcopy(SHORT)
+        apply(broken)
+        with pytest.raises(UsageError):
+            loads(json.dumps(broken).encode())
+        assert page.evaluate("text => window.photofinish.open(text, 'bad.json')", json.dumps(broken)) is False, broken
+        sentence = words(page, "alert")
+        assert sentence.startswith("bad.json cannot be opened: ") and sentence.endswith(".") and len(sentence) < 500
+    for text in ("", "null", "[]", '{"a":', "1" * 1000, "[" * 200_000, '{"__proto__":{"x":1}}', "<script>window.ran=1</script>"):
+        assert page.evaluate("text => window.photofinish.open(text)", text) is False
+    assert page.evaluate(TOKENS) == before
+    assert page.evaluate("({}).x") is None
+
+
+@pytest.mark.browser
+def test_every_good_recording_opens(page: Any) -> None:
+    """A check that is stricter than the engine's would lock people out of their own races."""
+    for recorded in (RACE, SHORT, race_over(HOSTILE, seed=9), race_over(words_of(TEXT)[:9], audit=False)):
+        assert page.evaluate("text => window.photofinish.open(text)", json.dumps(recorded, ensure_ascii=False)) is True
+        page.evaluate(SETTLED)
+        assert page.evaluate(TOKENS) == expected(recorded)
+
+
+@pytest.mark.browser
+def test_a_file_on_screen_stays_until_the_next_race(page: Any) -> None:
+    """Late frames of the race before must not write into an opened file."""
+    sent = frames(RACE, race_id="served")
+    show(page, sent[:-1])
+    assert page.is_disabled("[data-ref=open]")
+    page.evaluate("text => window.photofinish.open(text)", json.dumps(SHORT))
+    show(page, sent[-1:])
+    assert page.evaluate(TOKENS) == expected(SHORT)
+    show(page, frames(RACE, race_id="next")[:3])
+    assert page.evaluate(STATE)["race"] == "next"

@@ -1,0 +1,218 @@
+"""Real races from the command line, on the small trained target: what is printed, saved, verified and replayed, and how a race fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from engine import drafters
+from engine.cli import main as cli
+from engine.cli.commands import check_outcome
+from engine.cli.terminal import Screen
+from engine.errors import RaceError
+from engine.interfaces import Draft, Drafter
+from engine.recordings import recording as recordings
+from tests.helpers import ROOT, races
+
+TARGET = str(ROOT / "tests/fixtures/trained/target")
+RACE = ["race", "--prompt", "def f(x):\n", "--target", TARGET, "--max-new-tokens", "24", "--dtype", "float32", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> str:
+    """An audited, sampled race, run once, on disk."""
+    path = str(tmp_path_factory.mktemp("races") / "race.json")
+    assert cli.main([*RACE, "--audit", "--temperature", "0.9", "--seed", "5", "--save", path, "--json"]) == 0
+    return path
+
+
+def printed(capsys, *arguments: str, status: int = 0) -> dict:
+    assert cli.main(list(arguments)) == status
+    out, err = capsys.readouterr()
+    assert (err == "") == (status == 0) and err.count("\n") <= 1
+    return json.loads(out)
+
+
+def test_json_is_the_result_and_nothing_else(saved, capsys):
+    """One object on stdout, silence on stderr; the lanes wrote the same tokens, bit for bit; the same race saved and replayed prints the same."""
+    summary = printed(capsys, "replay", saved, "--json")
+    assert summary["verdict"]["kind"] == "identical_bits" and summary["verdict"]["rows_different"] == 0
+    assert (summary["seed"], summary["temperature"], summary["audit"], summary["dtype"], summary["device"]) == (5, 0.9, True, "float32", "cpu")
+    baseline, speculative = summary["lanes"]["baseline"], summary["lanes"]["speculative"]
+    assert baseline["token_ids"] == speculative["token_ids"] and baseline["text"] == speculative["text"]
+    assert 1 <= baseline["num_tokens"] <= 24 and summary["speedup"] > 0
+    again = printed(capsys, *RACE, "--audit", "--temperature", "0.9", "--seed", "5", "--json")
+    assert again["lanes"]["speculative"]["token_ids"] == speculative["token_ids"], "the seed decides the tokens"
+
+
+def test_a_saved_race_can_be_read_and_says_what_it_ran_on(saved):
+    """The strict reader takes what a race wrote, with everything to judge it by."""
+    recording = recordings.read(saved)
+    assert recording["prompt"]["text"] == "def f(x):\n"
+    assert recording["model"]["name"] == TARGET and len(recording["model"]["digest"]) == 64
+    assert recording["device"]["threads"] == 1 and "torch" in recording["versions"]
+    assert all(step["checksums"] for step in recording["events"] if step["type"] == "step")
+
+
+def test_verify_gets_the_same_tokens_and_bits(saved, capsys):
+    """This machine agrees with itself, in words and as JSON."""
+    result = printed(capsys, "verify", saved, "--json")
+    assert result["same_tokens"] and result["digest"]["same"]
+    lanes = [result["lanes"][name] for name in ("baseline", "speculative")]
+    assert all(lane["rows_different"] == 0 and lane["rows_compared"] == lane["num_tokens"] for lane in lanes)
+    assert cli.main(["verify", saved]) == 0
+    assert "same tokens: this machine gets the recorded tokens" in capsys.readouterr().out
+
+
+def test_verify_finds_a_forged_token(saved, capsys, tmp_path):
+    """A recording whose tokens this model never wrote: status 1, and lane and position are named."""
+    recording = recordings.read(saved)
+    del recording["spec"]["lanes"][1:], recording["synthetic"][:]
+    recording.update(verdict=None, plain_verdict=None, events=[e for e in recording["events"] if e["lane"] == "plain"])
+    recording["spec"]["lanes"][0]["width"] = recording["widths"]["plain_width"]
+    step = next(e for e in recording["events"] if e["type"] == "step" and e["position"] == 3)
+    step["token_ids"] = [step["token_ids"][0] ^ 1]
+    path = tmp_path / "forged.json"
+    recordings.write(path, recording)
+    result = printed(capsys, "verify", str(path), "--json", status=1)
+    assert not result["same_tokens"] and result["lanes"]["plain"]["first_difference"]["position"] == 3
+    assert cli.main(["verify", str(path)]) == 1
+    assert capsys.readouterr().err.startswith("error: different: lane 'plain' parts from the recording at position 3: token ")
+
+
+@pytest.mark.parametrize("change, words", [({"token_ids": [2**31 - 1]}, "outside the model's vocabulary"), ({"text": ""}, "the prompt is empty"), ({"text": "a\0"}, "NUL")])
+def test_a_hostile_prompt_in_a_recording_is_refused(saved, capsys, tmp_path, change, words):
+    """Token ids that the model does not have, and text that is no prompt, are named before they reach the model."""
+    recording = recordings.read(saved)
+    recording["prompt"].update(change)
+    for event in recording["events"]:
+        if event["type"] == "started":
+            event["num_prompt_tokens"] = len(recording["prompt"]["token_ids"])
+    recordings.write(tmp_path / "hostile.json", recording)
+    assert cli.main(["verify", str(tmp_path / "hostile.json")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and words in err and err.count("\n") == 1
+
+
+def test_without_json_the_text_and_all_numbers_are_printed(capsys):
+    """A pipe gets the text once (both lanes wrote it), the table, the verdict and the widths."""
+    assert cli.main(RACE) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and "\x1b" not in out
+    for words in ("--- plain, baseline, speculative", "tokens/s", "identical tokens: baseline and speculative", "widths: ", "against the fastest plain decoding"):
+        assert words in out
+
+
+def test_every_option_reaches_the_race(capsys, tmp_path):
+    """Width, k, drafter, stop string, sampling and solo as asked for, in the recording."""
+    path = tmp_path / "race.json"
+    asked = ["--drafter", "none", "--k", "3", "--width", "8", "--top-k", "50", "--top-p", "0.9", "--stop", "return", "--stop", "zzz", "--solo", "--chat"]
+    summary = printed(capsys, *RACE, *asked, "--save", str(path), "--json")
+    spec = recordings.spec_of(recordings.read(path))
+    assert spec.solo and not spec.audit
+    assert (spec.params.top_k, spec.params.top_p, spec.params.stop) == (50, 0.9, ("return", "zzz"))
+    assert [lane.width for lane in spec.lanes] == ["fastest", 8, 8] and [lane.drafter for lane in spec.lanes] == ["none"] * 3
+    assert summary["width"] == 8 and "return" not in summary["lanes"]["baseline"]["text"]
+    assert summary["lanes"]["speculative"]["acceptance_rate"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--target", "missing/folder"], "missing/folder"),
+        (["--target", str(ROOT / "engine")], "is no model"),
+        (["--max-new-tokens", "100000"], "positions"),
+        (["--drafter", "synthetic:2"], "2"),
+        (["--device", "cuda:99"], "cuda:99"),
+    ],
+)
+def test_what_only_the_model_can_refuse_is_refused_in_one_line(capsys, arguments, words):
+    """Found out after loading began: still status 2 and one line, and the next race works."""
+    assert cli.main([*RACE, *arguments, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
+
+
+class Broken(Drafter):
+    """A drafter that works twice and then raises."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def prefill(self, prompt_ids, hidden) -> None:
+        pass
+
+    def propose(self, token_ids, hidden, k) -> Draft:
+        self.calls += 1
+        if self.calls > 2:
+            raise ZeroDivisionError("oh\nno")
+        return Draft()
+
+
+BROKEN = drafters.Kind(parse=str, make=lambda argument, context: Broken())
+
+
+def test_a_drafter_that_raises_fails_its_lane_only(monkeypatch, capsys, tmp_path):
+    """Status 1 and one line, but the result is printed: the other lanes finished, the failed one has its tokens so far and its message; what was
+    saved can be read, shown and verified."""
+    monkeypatch.setitem(drafters.DRAFTERS, "broken", "tests.cli.test_cli_race:BROKEN")
+    path = str(tmp_path / "race.json")
+    summary = printed(capsys, *RACE, "--drafter", "broken", "--json", "--save", path, status=1)
+    assert summary["lanes"]["speculative"]["num_tokens"] == 2 and "ZeroDivisionError" in summary["lanes"]["speculative"]["error"]
+    assert summary["lanes"]["baseline"]["num_tokens"] > 2 and "error" not in summary["lanes"]["baseline"]
+    assert summary["lanes"]["baseline"]["token_ids"][:2] == summary["lanes"]["speculative"]["token_ids"]
+    assert cli.main(["replay", path, "--speed", "0"]) == 0
+    assert "lane speculative failed" in capsys.readouterr().out
+    assert cli.main(["verify", path, "--json"]) == 0
+
+
+def test_synthetic_drafts_wear_their_label(capsys):
+    """Drafts made of the target's own run must never pass for a drafter's."""
+    assert cli.main([*RACE, "--drafter", "synthetic:0.7"]) == 0
+    assert "SYNTHETIC" in capsys.readouterr().out
+
+
+def test_a_fault_is_a_failure():
+    """A verdict `different` is an error with its sentence, not a result among others."""
+    recording = races.fixed_race()
+    check_outcome(recording)
+    recording["verdict"].update(kind="different", sentence="a fault: they part")
+    with pytest.raises(RaceError, match="a fault: they part"):
+        check_outcome(recording)
+
+
+def test_a_full_disk_loses_the_file_and_not_the_result(capsys, tmp_path):
+    """The recording cannot be written after the race: status 1 and a clear line, and the result is printed all the same."""
+    summary = printed(capsys, *RACE, "--json", "--save", "/dev/full", status=1)
+    assert summary["lanes"]["speculative"]["num_tokens"] > 0
+
+
+def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
+    """SIGINT between two steps: status 130, one line, and the next race works."""
+    monkeypatch.setattr(Screen, "__call__", lambda screen, event: os.kill(os.getpid(), signal.SIGINT) if event.clock_s > 0 else None)
+    assert cli.main(RACE) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+    assert printed(capsys, *RACE, "--json")["lanes"]["baseline"]["num_tokens"] > 0
+
+
+def test_ctrl_c_while_it_loads_ends_it_cleanly():
+    """SIGINT while torch and the model are still being read: status 130 and one line."""
+    with subprocess.Popen([sys.executable, "-m", "engine", *RACE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
+
+
+def test_load_says_what_is_ready(capsys):
+    """The model is named with its digest, as recordings name it."""
+    ready = printed(capsys, "load", "--target", TARGET, "--dtype", "float32", "--json")
+    assert ready["name"] == TARGET and len(ready["digest"]) == 64 and ready["dtype"] == "float32"
+    assert cli.main(["load", "--target", TARGET, "--dtype", "float32"]) == 0
+    assert ready["digest"] in capsys.readouterr().out

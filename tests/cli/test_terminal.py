@@ -1,0 +1,145 @@
+"""The terminal shows what happened, obeys nothing that a model writes, and costs the race nothing."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from engine.cli.report import print_report
+from engine.cli.terminal import ProgressLine, Screen, clean, marked
+from engine.events import Failed, LaneEvent, Started, Step
+from engine.recordings.recording import events_of
+from tests.helpers import races
+
+OWN_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+HOSTILE = "\x1b[2J\x1b]0;title\x07[red]x[/red] :smile: \u202eabc\u2066 \x9b31m \r\x08\0"
+
+
+def console(terminal: bool, width: int = 80, height: int = 24) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=terminal, width=width, height=height, highlight=False, markup=False, emoji=False, color_system="truecolor" if terminal else None, _environ={"TERM": "xterm"}
+    )
+
+
+def output(on: Console) -> str:
+    return on.file.getvalue()  # type: ignore[attr-defined]
+
+
+def step(drafted: tuple[int, ...], accepted: int, committed: tuple[int, ...], pieces: tuple[str, ...], drafted_pieces: tuple[str, ...]) -> Step:
+    return Step(0, 0, drafted, accepted, committed, 0.1, 0.1, 8, pieces, drafted_pieces)
+
+
+@given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp", "Zs", "Co", "Cn"])))
+def test_cleaned_text_holds_nothing_that_a_terminal_obeys(text):
+    """Control, direction and private characters are escaped; what is printable, and newlines, stay as they are."""
+    cleaned = clean(text)
+    assert all(c.isprintable() or c == "\n" or c in "\u200c\u200d" for c in cleaned)
+    assert clean("naïve 猫\nx") == "naïve 猫\nx"
+    assert clean("\x1b[31m") == "\\x1b[31m" and clean("\u202e") == "\\u202e"
+
+
+def test_each_token_has_its_mark():
+    """Accepted, rejected in their place, then correction or bonus; a step without a draft is the target's own."""
+    assert marked(step((1, 2, 3), 1, (1, 9), ("a", "i"), ("a", "b\n", "c"))) == [("a", "accepted"), ("b⏎", "rejected"), ("c", "rejected"), ("i", "correction")]
+    assert marked(step((1, 2), 2, (1, 2, 3), ("a", "b", "c"), ("a", "b"))) == [("a", "accepted"), ("b", "accepted"), ("c", "bonus")]
+    assert marked(step((), 0, (5,), ("e",), ())) == [("e", "own")]
+    assert marked(step((1, 2), 1, (1,), ("end",), ("end", "more"))) == [("end", "accepted")], "drafts beyond the end were not rejected"
+    assert marked(step((1, 2), 0, (3,), (), ())) == [("<1>", "rejected"), ("<2>", "rejected"), ("<3>", "correction")], "without pieces ids are shown, not nothing"
+
+
+@given(races.recordings() | races.recordings(failing=True), st.booleans(), st.sampled_from([40, 80, 200]))
+def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, terminal, width):
+    """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes itself."""
+    on = console(terminal, width)
+    with Screen(recording, on) as show:
+        for event in events_of(recording):
+            show(event)
+    print_report(on, recording, recorded=True)
+    text = OWN_CODES.sub("", output(on))
+    assert "\x1b" not in text.replace("\\x1b", "")
+    assert ("\x1b" in output(on)) == terminal
+    assert "RECORDED" in text and "what each lane did" in text
+    if terminal:
+        assert on.file.getvalue().count("\x1b[31m") == 0
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_hostile_text_is_shown_and_not_obeyed(terminal):
+    """Markup, emoji codes, escape sequences, window titles and direction marks in pieces and messages appear as characters."""
+    recording = {"spec": {"lanes": [{"name": "speculative", "drafter": "ngram"}]}, "synthetic": []}
+    on = console(terminal)
+    with Screen(recording, on) as show:
+        show(LaneEvent("speculative", 0.0, Started(1, 0.1)))
+        show(LaneEvent("speculative", 0.2, step((1,), 0, (2,), (HOSTILE,), (HOSTILE,))))
+        show(LaneEvent("speculative", 0.2, Failed(HOSTILE)))
+    text = OWN_CODES.sub("", output(on))
+    assert not any(c in text for c in "\x07\u202e\u2066\x9b\x08\0")
+    assert "]0;" not in output(on).replace("\\x1b]0;", "")
+    if terminal:
+        assert "[red]x[/red]" in text and ":smile:" in text
+    else:
+        assert text == "", "no live part where there is no terminal"
+
+
+@pytest.mark.parametrize("word", ["x" * 300, "猫" * 150, "a b" * 100])
+def test_no_character_of_a_text_is_cut_off(word):
+    """Words longer than a lane is wide are folded, live and at the end, not shortened."""
+    on = console(True)
+    screen = Screen(races.fixed_race(), on)
+    lane = screen.lanes["baseline"]
+    lane.take(LaneEvent("baseline", 0.1, step((), 0, (1,), (word,), ())))
+    for picture in (screen.frame(), screen.whole()):
+        with on.capture() as captured:
+            on.print(picture)
+        plain = OWN_CODES.sub("", captured.get())
+        assert "…" not in plain
+        assert plain.count(word[0]) >= word.count(word[0]), "the labels may add some"
+
+
+def test_a_report_at_80_columns_names_everything():
+    """Without a terminal the text, all numbers, the speed-up, both verdicts, the widths and the circumstances stand there, unbroken by ellipses."""
+    recording = races.fixed_race()
+    on = console(False)
+    print_report(on, recording)
+    text = output(on)
+    for words in ("--- plain, baseline, speculative\nabcd\n", "tokens/s", "TTFT", "step interval p95", "acceptance rate", "1.11x", "identical, bit for bit", "plain lane: ", "widths: ", "licence"):
+        assert words in text
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert "RECORDED" not in text
+
+
+def test_drawing_is_rare_and_cheap():
+    """A long race is drawn at most ten times a second of wall time, and a frame late in it costs what an early one costs."""
+    now, drawn = [0.0], []
+    recording = races.fixed_race()
+    screen = Screen(recording, console(True), clock=lambda: now[0])
+    whole_frame = screen.frame
+    screen.frame = lambda: drawn.append(now[0]) or whole_frame()  # type: ignore[func-returns-value, method-assign]
+    with screen as show:
+        started = time.perf_counter()
+        for i in range(5_000):
+            now[0] += 0.002
+            show(LaneEvent("speculative", i / 500, Step(i, i, (1, 2), 0, (3,), 0.001, 0.001, 8, ("word ",), ("no ", "not "))))
+        seconds = time.perf_counter() - started
+        assert 85 <= len(drawn) <= 101
+        assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(drawn))
+        assert seconds / len(drawn) < 0.05
+
+
+def test_progress_is_silent_without_a_terminal():
+    """Logs stay clean: a bar is drawn on a terminal only, never more than ten times a second for one stage, and stages are never missed."""
+    on, off = console(True), console(False)
+    for where in (on, off):
+        with ProgressLine(where, clock=lambda: 5.0) as progress:
+            for share in (None, 0.0, 0.5, 1.0, 7.0):
+                progress("converting [x]", share)
+            progress("probing", 0.25)
+    assert output(off) == ""
+    assert output(on).count("converting [x]") == 1 and "probing" in output(on)

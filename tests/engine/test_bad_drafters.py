@@ -1,0 +1,112 @@
+"""What becomes of drafters (and models) that break their contract: their lane fails in words, and the tokens never change."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import RaceError
+from engine.events import Failed, Started, Step
+from engine.interfaces import Draft
+from tests.helpers.fake_races import races
+from tests.helpers.fakes import VOCAB, Empty, FakeTarget, Garbage, Meddles, NoDraft, Raises, TooLong, run, tokens_of
+
+GARBAGE = [-1, VOCAB, 10**30, 1.0, float("nan"), True, None, "1", (1,)]
+
+
+@given(races().filter(lambda race: race[0]["k"] > 0), st.sampled_from(GARBAGE), st.integers(0, 3))
+def test_garbage_fails_its_lane_in_words_and_the_tokens_before_stand(race, value, good):
+    """A drafter's garbage would reach the embedding (an index error, or another token), or be taken for a draft."""
+    lane, table, truth = race
+    _, *steps, last = run(FakeTarget(table), Garbage(tokens_of(truth), value, good), **lane)
+    tokens = tokens_of(truth)
+    if isinstance(last, Failed):
+        assert repr(value) in last.message and str(VOCAB - 1) in last.message and "drafter" in last.message
+        assert len(steps) >= good and tokens_of(steps) == tokens[: len(tokens_of(steps))]
+    else:
+        assert tokens_of(steps) == tokens
+
+
+def test_numpy_and_torch_integers_are_garbage_too():
+    """A recording of them would not be JSON."""
+    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    for value in (numpy.int64(3), torch.tensor(3)):
+        events = list(run(FakeTarget(), Garbage([1] * 9, value, 0), [1, 2], 8, 3))
+        assert isinstance(events[-1], Failed) and repr(value) in events[-1].message
+
+
+@given(races().filter(lambda race: race[0]["k"] > 0))
+def test_a_draft_beyond_what_was_asked_for_fails_the_lane(race):
+    """It would not fit the step's width, or run past the length limit."""
+    lane, table, truth = race
+    tokens = tokens_of(truth)
+    _, *steps, last = run(FakeTarget(table), TooLong(tokens), **lane)
+    assert steps == [] and isinstance(last, Failed)
+    k = min(lane["k"], lane["max_new_tokens"] - 1)
+    assert str(k + 1) in last.message and f"at most {k}" in last.message
+
+
+@given(races(), st.sampled_from([ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]), st.integers(0, 4))
+def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
+    """One drafter's bug would end the whole race with a traceback, or leave its lane waiting for ever."""
+    lane, table, truth = race
+    drafter = Raises(tokens_of(truth), at, error)
+    *events, last = run(FakeTarget(table), drafter, **lane)
+    steps = [e for e in events if isinstance(e, Step)]
+    if isinstance(last, Failed):
+        assert type(error).__name__ in last.message and str(error) in last.message and "drafter" in last.message
+        assert len(steps) == max(0, at - 1) and isinstance(events[0] if events else Started(0, 0), Started) and bool(events) == (at > 0)
+    assert tokens_of(events) == tokens_of(truth)[: len(tokens_of(events))]
+    assert isinstance(last, Failed) or tokens_of(events) == tokens_of(truth)
+
+
+MEDDLING = {
+    "append": lambda ids: ids.append(1),
+    "pop": lambda ids: ids.pop(),
+    "clear": lambda ids: ids.clear(),
+    "overwrite": lambda ids: ids.__setitem__(-1, 1),
+    "reverse": lambda ids: ids.reverse(),
+}
+
+
+@pytest.mark.parametrize("how", sorted(MEDDLING))
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_drafter_that_changes_what_it_was_shown_changes_no_token(how, k):
+    """A drafter that pads or pops the list in place, as many do with their own, would rewrite the lane's context."""
+    truth = tokens_of(list(run(FakeTarget(), Empty(), [1, 2, 3], 24, k)))
+    events = list(run(FakeTarget(), Meddles(truth, MEDDLING[how]), [1, 2, 3], 24, k))
+    assert tokens_of(events) == truth[: len(tokens_of(events))]
+    assert isinstance(events[-1], Failed) or tokens_of(events) == truth
+
+
+@pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)
+def test_what_is_no_draft_fails_the_lane(value):
+    """A drafter that returns a list, or nothing, would end the race with a traceback, or write a list into a frozen event."""
+    _, *steps, last = run(FakeTarget(), NoDraft([1] * 9, value, 0), [1, 2], 8, 3)
+    assert steps == [] and isinstance(last, Failed) and "drafter" in last.message
+
+
+def test_a_lane_that_fails_keeps_its_cause_for_the_engineer(caplog):
+    """`--debug` could not show where a drafter raised."""
+    error = ValueError("no such thing")
+    with caplog.at_level(logging.DEBUG, "engine.decode"):
+        list(run(FakeTarget(), Raises([], 1, error), [1, 2], 8, 3))
+    assert any(record.exc_info and record.exc_info[1].__cause__ is error for record in caplog.records)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), RaceError("NaN")], ids=repr)
+def test_a_model_that_fails_fails_its_lane_only(error):
+    """Memory that runs out in one lane would end the race with a traceback, though `decode` promises Failed."""
+
+    class Breaks(FakeTarget):
+        def extend(self, token_ids, num_logits):
+            if self.calls.count("extend") == 3:
+                raise error
+            return super().extend(token_ids, num_logits)
+
+    *steps, last = run(Breaks(), Empty(), [1, 2], 8, 0)
+    assert isinstance(last, Failed) and str(error) in last.message
+    assert tokens_of(steps) == tokens_of(list(run(FakeTarget(), Empty(), [1, 2], 8, 0)))[:2]

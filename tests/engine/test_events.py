@@ -1,0 +1,131 @@
+"""Events: frozen, one JSON form, and a reader that trusts nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import UsageError
+from engine.events import FINISH_REASONS, MAX_INT, Failed, Finished, LaneEvent, Started, Step, from_json, steps, to_json
+from tests.helpers import ROOT
+
+LIGHT = "events spec errors interfaces decode accept race widths verdict"
+
+counts = st.integers(0, MAX_INT)
+seconds = st.floats(0, allow_nan=False, allow_infinity=False)
+ids = st.lists(counts, max_size=5).map(tuple)
+texts = st.text(st.characters(), max_size=5)
+
+
+@st.composite
+def a_step(draw):
+    """A step as `decode` could have made it: cut or not, with or without text and checksums."""
+    drafted = draw(ids)
+    num_accepted = draw(st.integers(0, len(drafted)))
+    token_ids = drafted[:num_accepted] + ((draw(counts),) if draw(st.booleans()) else ())
+    pieces, drafted_pieces = (draw(st.just(()) | st.lists(texts, min_size=len(x), max_size=len(x)).map(tuple)) for x in (token_ids, drafted))
+    checksums = draw(st.just(()) | st.lists(st.integers(0, 2**64 - 1), min_size=len(token_ids), max_size=len(token_ids)).map(tuple))
+    return Step(draw(counts), draw(counts), drafted, num_accepted, token_ids, draw(seconds), draw(seconds), draw(counts), pieces, drafted_pieces, checksums)
+
+
+events = st.builds(Started, counts, seconds) | a_step() | st.builds(Finished, st.sampled_from(FINISH_REASONS), counts, seconds) | st.builds(Failed, texts)
+lane_events = st.builds(LaneEvent, texts, seconds, events)
+leaves = st.none() | st.booleans() | st.integers() | st.integers(10**300, 10**420) | st.floats() | texts | st.sampled_from(["started", "step", "finished", "failed", "stop"])
+anything = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=8)
+
+
+@given(lane_events)
+def test_events_survive_json(event):
+    """Live page, recordings and replay would show different races."""
+    assert from_json(json.loads(json.dumps(to_json(event), allow_nan=False))) == event
+
+
+@given(lane_events)
+def test_events_are_frozen_values(event):
+    """A consumer could change what another one sees; equal events would not be equal."""
+    assert hash(event) == hash(dataclasses.replace(event))
+    for value in (event, event.event):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, dataclasses.fields(value)[0].name, 0)
+
+
+@given(anything)
+def test_anything_but_an_event_is_refused_in_words(value):
+    """A hostile recording would end in a traceback."""
+    with pytest.raises(UsageError):
+        from_json(value)
+
+
+@given(lane_events, anything, st.data())
+def test_a_damaged_event_is_refused_or_harmless(event, junk, data):
+    """A recording with one field replaced, dropped or added would crash the reader, or be read as what it is not."""
+    value = to_json(event)
+    name = data.draw(st.sampled_from(sorted(value)))
+    how = data.draw(st.sampled_from(["replace", "drop", "add"]))
+    if how == "replace":
+        value[name] = junk
+    elif how == "drop":
+        del value[name]
+    else:
+        value["extra"] = junk
+    try:
+        read = from_json(value)
+    except UsageError as error:
+        assert str(error)
+    else:
+        assert how == "replace"
+        assert from_json(to_json(read)) == read
+
+
+@pytest.mark.parametrize("huge", [10**400, -(10**400), float("inf"), float("-inf"), float("nan"), -1.0], ids=["10**400", "-10**400", "inf", "-inf", "nan", "-1"])
+@pytest.mark.parametrize("field", ["clock_s", "prefill_s"])
+def test_seconds_that_no_clock_shows_are_refused(field, huge):
+    """JSON allows integers that no float holds; the reader would raise OverflowError."""
+    with pytest.raises(UsageError, match=field):
+        from_json({**to_json(LaneEvent("a", 0.0, Started(3, 0.5))), field: huge})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_accepted": 3},
+        {"num_accepted": 2, "token_ids": [7, 9]},
+        {"token_ids": [7, 1, 2]},
+        {"token_ids": []},
+        {"token_ids": [8, 9]},
+        {"pieces": ["a"]},
+        {"drafted_pieces": ["a", "b", "c"]},
+        {"checksums": [1, 2, 3]},
+        {"checksums": [1, 2**64]},
+        {"token_ids": [7, -1]},
+        {"token_ids": [7, True]},
+        {"token_ids": [7, 1.0]},
+        {"width": None},
+        {"draft_s": "0"},
+    ],
+)
+def test_a_step_that_contradicts_itself_is_refused(change):
+    """A forged recording could claim accepted tokens that were never drafted."""
+    good = to_json(LaneEvent("a", 0.0, Step(0, 0, (7, 8), 1, (7, 9), 0.1, 0.2, 4, ("x", "y"), ("x", "z"), (5, 6))))
+    from_json(good)
+    with pytest.raises(UsageError):
+        from_json({**good, **change})
+
+
+@given(st.lists(lane_events, max_size=8), texts)
+def test_steps_are_one_lanes_steps_in_order(lane_events, lane):
+    """Figures of one lane would take in another's."""
+    assert steps(lane_events, lane) == [e.event for e in lane_events if e.lane == lane and type(e.event) is Step]
+
+
+def test_the_light_modules_import_nothing_heavy():
+    """`replay` and `import engine` would need torch, and seconds."""
+    code = f"import sys, engine, {', '.join(f'engine.{name}' for name in LIGHT.split())}; print([m for m in ('torch', 'transformers', 'numpy', 'rich', 'gradio') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

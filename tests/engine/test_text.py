@@ -1,0 +1,274 @@
+"""Prompts, pieces and endings, over real tokenizers of the three kinds there are: byte-level, sentencepiece with byte tokens, and the default model's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from engine.errors import UsageError
+from engine.events import Prompt
+from engine.spec import SamplingParams
+from engine.text import MAX_PROMPT_CHARS, Pieces, StopAt, check_prompt_text, encode_prompt, end_token_ids, visible_text
+from tests.helpers.tiny import TRAINED
+
+KINDS = ("byte level", "sentencepiece", "sentencepiece, leading space stripped")
+EVERY_KIND = pytest.mark.parametrize("kind", [*KINDS, pytest.param("default model", marks=pytest.mark.slow)])
+TEXT = st.text(st.sampled_from("aabe nt ,\n\t\"'<>é€😀🏳\u200d\ufe0f한▁\ufffd\x01") | st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+def sentencepiece(strip: bool):
+    """A small vocabulary as sentencepiece models have it: byte tokens for whatever is not in it, BOS in front, spaces written as U+2581."""
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdent,.\n", "▁▁", "▁a", "an", "▁and", "▁an", "de", "€"]
+    merges = [("▁", "▁"), ("▁", "a"), ("a", "n"), ("▁a", "n"), ("▁an", "d"), ("d", "e")]
+    inner = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    inner.normalizer = normalizers.Replace(" ", "▁")
+    inner.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
+    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *([decoders.Strip(" ", 1, 0)] if strip else [])])
+    inner.add_tokens([AddedToken("<tool é>", normalized=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")
+
+
+@cache
+def tokenizer_of(kind: str):
+    if kind == "byte level":
+        return AutoTokenizer.from_pretrained(TRAINED)
+    if kind == "default model":
+        from engine.models.default_model import converted, load_tokenizer
+
+        return load_tokenizer(converted())
+    return sentencepiece(strip="strip" in kind)
+
+
+def encode(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def completion_text(tokenizer, prompt_ids, token_ids) -> str:
+    """What the tokenizer itself says that `token_ids` add to the prompt."""
+    before = tokenizer.decode(prompt_ids)
+    both = tokenizer.decode([*prompt_ids, *token_ids])
+    assert both.startswith(before)
+    return both[len(before) :]
+
+
+def cut_up(data, items) -> list[list]:
+    """The same items in consecutive groups, some of them empty."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(items)), max_size=6)))
+    return [list(items[a:b]) for a, b in zip([0, *cuts], [*cuts, len(items)], strict=True)]
+
+
+def completion(data, tokenizer) -> tuple[list[int], list[int]]:
+    """A prompt, and token ids after it: of a text, or any at all where the decoder takes nothing back."""
+    prompt_ids = tokenizer(data.draw(st.sampled_from(["a", "and 😀", "an <eos>", "▁", "x\n"])))["input_ids"]
+    if data.draw(st.booleans()):
+        return prompt_ids, encode(tokenizer, data.draw(TEXT))
+    if tokenizer is tokenizer_of("byte level"):
+        return prompt_ids, data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=20))
+    first_byte, whole = tokenizer.convert_tokens_to_ids("<0x00>"), encode(tokenizer, "a")[-1:]
+    ids: list[int] = [*whole]
+    for chunk in data.draw(st.lists(st.integers(0, len(tokenizer) - 1) | st.sampled_from("é€😀\U000e0001") | st.binary(min_size=1, max_size=3), max_size=8)):
+        if isinstance(chunk, int):
+            ids += [] if first_byte <= chunk < first_byte + 256 else [chunk]
+        elif isinstance(chunk, str):
+            ids += [first_byte + byte for byte in chunk.encode()]
+        elif not _has_whole_characters(chunk):  # broken bytes, apart from whole characters: decode would take those back
+            ids += [*whole, *(first_byte + byte for byte in chunk), *whole]
+    return prompt_ids, ids
+
+
+def _has_whole_characters(data: bytes) -> bool:
+    return data.decode(errors="ignore") != ""
+
+
+@EVERY_KIND
+@given(data=st.data())
+def test_pieces_join_to_what_the_tokenizer_decodes(kind, data):
+    """Shown text would lose spaces, split emoji into U+FFFD, or depend on how many tokens a step committed."""
+    tokenizer = tokenizer_of(kind)
+    prompt_ids, ids = completion(data, tokenizer)
+    pieces = Pieces(tokenizer, prompt_ids)
+    got = [pieces.push(group) for group in cut_up(data, ids)]
+    flat = [piece for group in got for piece in group]
+    assert "".join(flat) + pieces.flush() == completion_text(tokenizer, prompt_ids, ids)
+    assert tuple(flat) == Pieces(tokenizer, prompt_ids).push(ids)
+
+
+@EVERY_KIND
+@given(data=st.data())
+def test_peeking_changes_nothing_and_tells_the_truth(kind, data):
+    """A rejected draft would leave bytes behind, and committed text would differ from the drafted text of the same tokens."""
+    tokenizer = tokenizer_of(kind)
+    prompt_ids, ids = completion(data, tokenizer)
+    _, draft = completion(data, tokenizer)
+    plain, peeking = Pieces(tokenizer, prompt_ids), Pieces(tokenizer, prompt_ids)
+    for group in cut_up(data, ids):
+        peeking.peek(draft)
+        assert peeking.peek(group) == plain.push(group) == peeking.push(group)
+    assert plain.flush() == peeking.flush()
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("character", ["é", "한", "😀"])
+def test_a_split_character_appears_with_its_last_token(kind, character):
+    """Half an emoji would flash as U+FFFD, or a whole one would wait for the next word."""
+    tokenizer = tokenizer_of(kind)
+    ids = encode(tokenizer, character)
+    pieces = Pieces(tokenizer, tokenizer("an")["input_ids"]).push(ids)
+    assert "".join(pieces).strip() == pieces[-1].strip() == character and not any(p.strip() for p in pieces[:-1])
+
+
+@EVERY_KIND
+def test_what_is_left_incomplete_comes_out_in_the_end(kind):
+    """The text of a completion cut by its length limit inside a character would be shorter than its tokens; hidden tokens would show."""
+    tokenizer = tokenizer_of(kind)
+    prompt_ids = tokenizer("an")["input_ids"]
+    split = next(ids for c in "\U000e0001\U0001f9ff😀" if len(ids := encode(tokenizer, f"a{c}")) > 2)[:-1]
+    end = frozenset({tokenizer.eos_token_id})
+    pieces = Pieces(tokenizer, prompt_ids, end)
+    shown = pieces.push([*split, tokenizer.eos_token_id])
+    assert shown[-1] == "" and "\ufffd" not in "".join(shown)
+    assert "".join(shown) + pieces.flush() == completion_text(tokenizer, prompt_ids, split)
+    assert pieces.flush() == ""
+
+
+def test_a_long_completion_costs_no_more_per_token_than_a_short_one(monkeypatch):
+    """Decoding everything again at each token would make 10,000 tokens take minutes."""
+    tokenizer = tokenizer_of("sentencepiece")
+    ids = encode(tokenizer, "and an 😀, " * 2000)
+    decoded = []
+    decode = type(tokenizer).decode
+    monkeypatch.setattr(type(tokenizer), "decode", lambda self, ids, **options: decoded.append(len(ids)) or decode(self, ids, **options))
+    Pieces(tokenizer, [2]).push(ids)
+    assert len(ids) > 10_000 and sum(decoded) <= 2 * len(set(ids)) + 1
+
+
+def test_ids_beyond_the_vocabulary_give_no_text():
+    """A model whose matrix is padded beyond its tokenizer would crash the display when it samples such a row."""
+    tokenizer = tokenizer_of("byte level")
+    assert Pieces(tokenizer, [5]).push([len(tokenizer) + 7]) == ("",)
+
+
+@EVERY_KIND
+@given(data=st.data())
+def test_a_completion_ends_at_the_same_token_however_steps_are_cut(kind, data):
+    """Lanes with different drafts would end at different tokens; a stop string over two tokens or steps would be missed."""
+    tokenizer = tokenizer_of(kind)
+    prompt_ids, ids = completion(data, tokenizer)
+    full = "".join(Pieces(tokenizer, prompt_ids).push(ids))
+    spans = st.builds(lambda a, n: full[a : a + n], st.integers(0, max(len(full) - 1, 0)), st.integers(1, 5)).filter(bool) if full else st.nothing()
+    stop = tuple(data.draw(st.lists(spans | st.sampled_from(["zz", " a", "😀"]), max_size=2)))
+    end_ids = frozenset(data.draw(st.lists(st.sampled_from(ids), max_size=1)) if ids else ())
+    params = SamplingParams(stop=stop, max_new_tokens=data.draw(st.integers(1, len(ids) + 1)))
+
+    expected = None, len(ids)
+    reference, text = Pieces(tokenizer, prompt_ids, end_ids), ""
+    for count, token in enumerate(ids, 1):
+        text += "".join(reference.push([token]))
+        reason = "stop" if token in end_ids else "stop_string" if any(s in text for s in stop) else "length" if count == params.max_new_tokens else None
+        if reason:
+            expected = reason, count
+            break
+
+    ending = StopAt(params, end_ids, Pieces(tokenizer, prompt_ids, end_ids) if stop else None)
+    kept, reason = 0, None
+    for group in cut_up(data, ids):
+        was_over = ending.reason is not None
+        num_kept, reason = ending.cut(group)
+        assert num_kept <= len(group) and (not was_over or num_kept == 0) and reason == ending.reason
+        kept += num_kept
+    assert (reason, kept) == expected
+
+
+def test_an_end_token_comes_before_a_stop_string_and_both_before_the_limit():
+    """The reason shown for an ending would be the wrong one."""
+    tokenizer = tokenizer_of("byte level")
+    (token,) = encode(tokenizer, "a")
+
+    def reason(end_ids, stop):
+        params = SamplingParams(stop=stop, max_new_tokens=1)
+        return StopAt(params, frozenset(end_ids), Pieces(tokenizer, [5]) if stop else None).cut([token, token])
+
+    assert reason([token], ("a",)) == (1, "stop")
+    assert reason([], ("a",)) == (1, "stop_string")
+    assert reason([], ()) == (1, "length")
+
+
+@given(TEXT, st.lists(st.text("ab, ", min_size=1, max_size=3), max_size=3))
+def test_visible_text_is_what_stands_before_every_stop_string(text, stop):
+    """The stop string, or text after it, would be shown."""
+    shown = visible_text(text, tuple(stop))
+    assert text.startswith(shown) and not any(s in shown for s in stop)
+    assert shown == text or any(text.startswith(s, len(shown)) for s in stop)
+
+
+@EVERY_KIND
+@given(text=st.text(st.sampled_from("ab \n\t,<>{}%é😀\r\x01"), min_size=1))
+@settings(max_examples=40)
+def test_a_prompt_reaches_the_model_byte_for_byte(kind, text):
+    """A stripped newline or a doubled BOS changes what the model is asked."""
+    tokenizer = tokenizer_of(kind)
+    prompt = encode_prompt(tokenizer, text)
+    assert prompt == Prompt(text, tuple(tokenizer(text)["input_ids"]))
+    bos = [] if tokenizer(text)["input_ids"] == encode(tokenizer, text) else [tokenizer.bos_token_id]
+    assert list(prompt.token_ids) == bos + encode(tokenizer, text)
+    if "strip" not in kind:
+        assert tokenizer.decode(prompt.token_ids[len(bos) :]) == text
+
+
+def test_chat_is_the_template_and_nothing_else():
+    """The prompt would be seen as plain text, or the special tokens twice."""
+    tokenizer = tokenizer_of("byte level")
+    wanted = tokenizer.apply_chat_template([{"role": "user", "content": " hi\n"}], add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert encode_prompt(tokenizer, " hi\n", chat=True) == Prompt(" hi\n", tuple(wanted))
+    assert len(wanted) > len(encode_prompt(tokenizer, " hi\n").token_ids)
+    with_bos = sentencepiece(strip=False)
+    with_bos.chat_template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    assert encode_prompt(with_bos, "and", chat=True).token_ids.count(with_bos.bos_token_id) == 1
+
+
+@pytest.mark.parametrize("template", [None, "{{ raise_exception('system only') }}", "{% if %}"])
+def test_chat_without_a_usable_template_is_refused(template):
+    """A base model would be shown an empty or broken template, or a traceback."""
+    tokenizer = sentencepiece(strip=False)
+    tokenizer.chat_template = template
+    with pytest.raises(UsageError, match="chat template"):
+        encode_prompt(tokenizer, "hi", chat=True)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_any_text_is_a_prompt(text):
+    """A visitor's language or control characters would be refused."""
+    check_prompt_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "empty"), ("a\0b", "NUL character at position 1"), ("ab\ud83d", r"U\+D83D, at position 2"), ("x" * (MAX_PROMPT_CHARS + 1), str(MAX_PROMPT_CHARS)), (b"x", "bytes"), (None, "NoneType")],
+)
+def test_an_unusable_prompt_is_named(text, says):
+    """Instead of one clear line the tokenizer would crash."""
+    with pytest.raises(UsageError, match=says):
+        check_prompt_text(text)
+    with pytest.raises(UsageError, match=says):
+        encode_prompt(tokenizer_of("byte level"), text)
+
+
+def test_every_end_token_is_known():
+    """A model with several end tokens would write on after one of them."""
+    config = SimpleNamespace(eos_token_id=1, text_config=SimpleNamespace(eos_token_id=[4]))
+    assert end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3)) == {1, 2, 3, 4, 106}
+    assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
+
+
+def test_text_needs_no_torch():
+    """Replay, which needs this module, would take seconds to start."""
+    code = "import sys, engine.text, engine.cache, engine.progress; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,126 @@
+"""What the probe found is remembered, and only believed where nothing has changed; and how close a choice was at which two lanes part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.cache import ENVIRONMENT_VARIABLE, cache_dir
+from engine.choice.sampler import Sampler
+from engine.exactness import probe as exactness
+from engine.exactness.probe import explain, fingerprint, probe, probe_cached
+from engine.exactness.widths import WidthClasses
+from engine.spec import SamplingParams
+from tests.helpers.tiny import LENGTH, PACKED, prepared, threads
+
+probed_llama = cache(lambda length, widths: probe(prepared("llama"), length, widths))
+
+
+@pytest.fixture
+def probes(monkeypatch, tmp_path, few_rows) -> list[int]:
+    """An empty cache, and a list that grows by one with every probe (whose result is worked out once for all tests here)."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    done: list[int] = []
+
+    def counted(model, length, widths, **more):
+        done.append(1)
+        return probed_llama(length, widths)
+
+    monkeypatch.setattr(exactness, "probe", counted)
+    return done
+
+
+def test_a_probe_is_remembered_as_it_was(probes):
+    """Every start would probe again, or read back other classes than were found."""
+    first = probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4))
+    assert first == probed_llama(LENGTH, (1, 2, 4)) == probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4)) and len(probes) == 1
+    assert probe_cached(prepared("llama"), "another", LENGTH, (1, 2, 4)) == first and len(probes) == 2
+
+
+@given(st.lists(st.sets(st.integers(1, 64), min_size=1).map(sorted).map(tuple), max_size=3), st.sets(st.integers(1, 64)).map(sorted).map(tuple))
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_classes_are_read_back_as_they_were_written(monkeypatch, tmp_path, classes, unstable):
+    """Unstable widths would come back as exact ones."""
+    taken: set[int] = set()
+    apart = tuple(c for c in (tuple(w for w in c if w not in taken and not taken.add(w)) for c in classes) if c)
+    found = WidthClasses(apart, tuple(w for w in unstable if w not in taken))
+    widths = sorted([*[w for c in found.classes for w in c], *found.unstable])
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / str(hash(found))))
+    monkeypatch.setattr(exactness, "probe", lambda *arguments, **more: found)
+    assert probe_cached(prepared("llama"), "digest", LENGTH, widths) == found
+    monkeypatch.setattr(exactness, "probe", None)
+    assert probe_cached(prepared("llama"), "digest", LENGTH, widths) == found
+
+
+DAMAGE = {
+    "cut short": lambda text, value: text[: len(text) // 2],
+    "empty": lambda text, value: "",
+    "a list": lambda text, value: "[]",
+    "another object": lambda text, value: "{}",
+    "no classes": lambda text, value: json.dumps({k: v for k, v in value.items() if k != "classes"}),
+    "classes of null": lambda text, value: json.dumps({**value, "classes": None}),
+    "classes of words": lambda text, value: json.dumps({**value, "classes": [["one"]]}),
+    "classes of text": lambda text, value: json.dumps({**value, "classes": "124"}),
+    "classes of fractions": lambda text, value: json.dumps({**value, "classes": [[1.5, 2, 4]]}),
+    "a width missing": lambda text, value: json.dumps({**value, "classes": [[1, 2]], "unstable": []}),
+    "a width too many": lambda text, value: json.dumps({**value, "classes": [[1, 2, 4, 8]], "unstable": []}),
+    "a width twice": lambda text, value: json.dumps({**value, "classes": [[1, 2, 4]], "unstable": [4]}),
+    "another machine's": lambda text, value: json.dumps({**value, "fingerprint": {**value["fingerprint"], "threads": 77}}),
+}
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGE))
+def test_a_damaged_memory_is_probed_anew_and_mended(probes, damage):
+    """A broken file in the cache would end every race, or promise widths that were never judged."""
+    first = probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4))
+    (path,) = cache_dir().glob("widths-*.json")
+    path.write_text(DAMAGE[damage](path.read_text(), json.loads(path.read_text())))
+    assert [probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4)) for _ in range(2)] == [first, first]
+    assert len(probes) == 2
+
+
+def test_whatever_may_change_bits_is_in_the_fingerprint(monkeypatch):
+    """Classes found with one thread would be believed with two."""
+    model = prepared("llama", torch.float32, False)
+    kinds = [
+        fingerprint(model, "a", 256, (1, 4)),
+        fingerprint(model, "b", 256, (1, 4)),
+        fingerprint(model, "a", 512, (1, 4)),
+        fingerprint(model, "a", 256, (1, 8)),
+        fingerprint(prepared("llama", torch.bfloat16, False), "a", 256, (1, 4)),
+        fingerprint(replace(model, kernels=PACKED), "a", 256, (1, 4)),
+    ]
+    with threads(torch.get_num_threads() + 1):
+        kinds.append(fingerprint(model, "a", 256, (1, 4)))
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    kinds.append(fingerprint(model, "a", 256, (1, 4)))
+    texts = [json.dumps(kind, sort_keys=True) for kind in kinds]
+    assert len(set(texts)) == len(texts) and kinds[-1] == fingerprint(model, "a", 256, (1, 4))
+
+
+# How close a choice was
+
+
+@given(st.integers(0, 2**31), st.sampled_from([0.0, 0.7, 2.0]), st.sampled_from([0, 5]), st.sampled_from([1.0, 0.8]), st.floats(1e-4, 1.0))
+def test_the_margin_is_what_separates_the_two_choices(seed, temperature, top_k, top_p, noise):
+    """A clear difference would be excused as a near tie, or the other way about."""
+    generator = torch.Generator().manual_seed(seed)
+    row_a = torch.randn(64, generator=generator)
+    row_b = row_a + noise * torch.randn(64, generator=generator)
+    sampler = Sampler(SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed), 64, PACKED)
+    tokens = (sampler(row_a, 3), sampler(row_b, 3))
+    margin, rounding, share = explain(sampler, row_a, row_b, 3, tokens)
+    scale = temperature or 1.0
+    difference = float((row_a - row_b).square().mean().sqrt())
+    assert rounding == pytest.approx(difference / scale, rel=1e-4) and share == pytest.approx(difference / float(row_a.std()), rel=1e-4)
+    assert margin >= 0
+    if tokens[0] != tokens[1] and top_k == 0 and top_p == 1.0:
+        # What is no more than rounding apart can have been moved by no more than the rows differ at the two candidates.
+        moved = (row_a - row_b)[list(tokens)].abs().sum() / scale
+        assert 0 < margin <= float(moved) + 1e-4

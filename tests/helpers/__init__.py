@@ -1,0 +1,7 @@
+"""What tests share: tiny models, fakes, recorded races, a served page, a pretended GPU. Imports the engine and the page, never a test."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The repository."""
+FIXTURES = ROOT / "tests" / "fixtures"

@@ -1,0 +1,55 @@
+"""Races simulated on a fake clock, at the costs of this project's machine."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from engine.drafters.auto import AutoDrafter
+from engine.spec import MAX_AUTO_K
+from tests.helpers import ROOT
+from tests.helpers.fakes import FakeClock
+
+RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
+STEP_S = {1: 0.025, 2: 0.02625, 4: 0.0275, 8: 0.03125, 16: 0.03625}
+"""Seconds of a step by its width, on two cores."""
+COSTS = [next(s for w, s in STEP_S.items() if w > m) for m in range(MAX_AUTO_K + 1)]
+NUM_TOKENS = 256
+
+
+def decode_s(drafter: Any, clock: FakeClock, prompt: Sequence[int], truth: Sequence[int], k: int) -> tuple[float, list[int]]:
+    """(seconds that writing `truth` takes, how many tokens each step drafted)."""
+    if isinstance(drafter, AutoDrafter):
+        drafter.calibrate(prompt, None)
+    drafter.prefill(prompt, None)
+    started, verify_s, done, drafted = clock(), 0.0, 0, []
+    while done < len(truth):
+        ids = drafter.propose((*prompt, *truth[:done]), None, min(k, len(truth) - done - 1)).token_ids
+        num_accepted = next((i for i, token in enumerate(ids) if token != truth[done + i]), len(ids))
+        done += num_accepted + 1
+        verify_s += COSTS[len(ids)]
+        drafted.append(len(ids))
+    return clock() - started + verify_s, drafted
+
+
+def recorded() -> list[tuple[list[int], list[int]]]:
+    """(prompt, completion) of the races that ship."""
+    out = []
+    for path in RACES:
+        race = json.loads(path.read_text(encoding="utf-8"))
+        steps = [e for e in race["events"] if e["lane"] == "baseline" and e["type"] == "step"]
+        out.append((race["prompt"]["token_ids"], [t for step in steps for t in step["token_ids"]]))
+    return out
+
+
+def text(seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(1000) for _ in range(NUM_TOKENS)]
+
+
+TEXTS = st.integers(1, 6).flatmap(lambda size: st.lists(st.integers(0, size), min_size=1, max_size=400))
+"""Small alphabets, so that there are many matches, of every length, and more candidates than are looked at."""

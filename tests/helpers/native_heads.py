@@ -1,0 +1,85 @@
+"""Random EAGLE-3 heads for the compiled rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.drafters.eagle3 import HostEagle3Drafter
+from engine.heads import eagle3 as heads
+from engine.heads.compact import with_output
+from engine.heads.formats import read_spec
+from engine.heads.fused import join_projections
+from engine.kernels.cpu.eagle3 import NativeEagle3Rows, pack_head
+from engine.kernels.eagle3_rows import Eagle3Rows
+from engine.model.layers import fuse_layers
+from tests.helpers.head_fixtures import EAGLE3, LAYERS, VOCAB, context, eagle3_tensors, formats_target, hidden_rows, made, save
+
+K = 4
+PROMPT = list(range(7, 60))
+WIDE = {"head_dim": 32}
+SLIDING = {"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5, "use_sliding_window": True}
+FORMS: dict[str, Any] = {
+    "speculators": {},
+    "residual after the norm": {"config": {"norm_before_residual": False}},
+    "one norm before fc": {"config": {"norm_before_fc": True}},
+    "a norm for each state": {"config": {"fc_norm": True}},
+    "both norms": {"config": {"fc_norm": True, "norm_before_fc": True}},
+    "fed back after the norm": {"config": {"norm_output": True}},
+    "two states": {"config": {"eagle_aux_hidden_state_layer_ids": [1, 5]}},
+    "two layers": {"layers": {"num_hidden_layers": 2}},
+    "normed queries": {"qk_norm": True},
+    "biases": {"layers": {"attention_bias": True}},
+    "a head of keys for each of queries": {"layers": {"num_key_value_heads": 4}},
+    "one head of keys": {"layers": {"num_key_value_heads": 1, "head_dim": 64}},
+    "another theta": {"layers": {"rope_theta": 500.0}},
+    "yarn, whose angles are scaled": {"layers": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}},
+    "sliding layers": {"layers": SLIDING, "qk_norm": True},
+    "its own embedding": {"own": VOCAB},
+    "another width, six heads over two": {"layers": {"hidden_size": 48, "num_attention_heads": 6}, "own": VOCAB},
+    "words that fill no block": {"config": {"draft_vocab_size": 77}},
+    "the target's output layer": {"config": {"draft_vocab_size": VOCAB}, "without": ["lm_head.weight"]},
+}  # fmt: skip
+
+
+def head_of(folder: Any, form: str, rounded: bool) -> Any:
+    """A packed random bfloat16 head of that form for formats/target."""
+    case = FORMS[form]
+    layers, config = {**LAYERS, **WIDE, **case.get("layers", {})}, {**EAGLE3, **case.get("config", {})}
+    tensors = eagle3_tensors(layers, config, qk_norm=case.get("qk_norm", False), own=case.get("own", 0))
+    source = save(folder / "head", {**config, "transformer_layer_config": layers}, {name: value for name, value in tensors.items() if name not in case.get("without", ())})
+    if not rounded:
+        target, spec = formats_target("bfloat16"), read_spec(source, "eagle3", 6)
+        head: Any = heads.build(spec, with_output({n: t for n, t in tensors.items() if n not in case.get("without", ())}, spec, target.model.get_input_embeddings().weight), 64, VOCAB)
+        head.lend(target.model.get_input_embeddings().weight, target.prepared.model.get_output_embeddings())
+        head.to(torch.bfloat16)
+        fuse_layers(head, True)
+        join_projections(head)
+        pack_head(head, rounded=False)
+        return head
+    return made(f"eagle3:{source}", formats_target("bfloat16"), K).head
+
+
+def drafter(head: Any, natively: bool, k: int = K) -> Any:
+    found = HostEagle3Drafter(head, context(formats_target("bfloat16"), k, PROMPT, keep_logits=True), NativeEagle3Rows if natively else Eagle3Rows)
+    assert isinstance(found._rows, NativeEagle3Rows) == natively
+    return found
+
+
+def states(head_drafter: Any) -> Tensor:
+    rows = hidden_rows(head_drafter, PROMPT, 64)
+    assert rows is not None
+    return rows.bfloat16()
+
+
+def rows_of(one: Any, cuts: list[int], chain: list[int]) -> list[Tensor]:
+    """Rows of logits: of the last of the prompt, which is taken in parts that end at `cuts`, and of a chain that is given those tokens."""
+    one.prefill(PROMPT[: cuts[0]], states(one)[: cuts[0] - 1])
+    for before, end in zip(cuts, [*cuts[1:], len(PROMPT)], strict=True):
+        one._keep(PROMPT[:end], states(one)[before - 1 : end - 1])
+    end = len(PROMPT) - 1
+    with torch.inference_mode():
+        rows = [one._first_row(one._num_rows, end).clone()]
+        return rows + [one._next_row(token, end + i).clone() for i, token in enumerate(chain)]

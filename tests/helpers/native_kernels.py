@@ -1,0 +1,144 @@
+"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 and VNNI or without AVX-512 would: for tests that must hold of all; and small models that they fit."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from engine.cache import cache_dir
+from engine.exactness.operators import same_bits
+from engine.kernels.cpu import attention, decoder, linear
+from engine.kernels.cpu import build as build_module
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from tests.helpers.tiny import BASE, MIXED, PACKED, ROPE, TORCH, WINDOW, build, threads
+
+needs_byte_kernels = pytest.mark.skipif(not build_module.has("photofinish_pack_bytes"), reason="there are no compiled kernels for weights of 8 bits here")
+needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there are no compiled kernels here")
+WITHOUT = {"without AVX512_BF16 and VNNI": (("-mno-avx512bf16", "-mno-avx512vnni"), ("step.c", "bytes.c")), "AVX2": (("-mno-avx512f",), ("*.c",))}
+"""Other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds."""
+VARIANTS = ("this machine's", *WITHOUT)
+BYTE_VARIANTS = VARIANTS[:2]
+"""That multiply by weights of 8 bits."""
+SIZES: dict[str, Any] = {**BASE, "intermediate_size": 112, "head_dim": 32, "vocab_size": 250}
+GEMMA: dict[str, Any] = {"layer_types": MIXED, "sliding_window": WINDOW, "num_hidden_layers": 4, "query_pre_attn_scalar": 24}
+ROPES = {"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}}
+CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
+    "gemma3": (Gemma3ForCausalLM, Gemma3TextConfig(**{**SIZES, **GEMMA, "num_key_value_heads": 1, "head_dim": 64}, rope_parameters=ROPES)),
+    "llama": (LlamaForCausalLM, LlamaConfig(**{**SIZES, "num_key_value_heads": 4, "num_attention_heads": 4}, tie_word_embeddings=False)),
+    "mistral": (MistralForCausalLM, MistralConfig(**{**SIZES, "head_dim": 64, "hidden_size": 80}, sliding_window=WINDOW)),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 128})),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**{**SIZES, "head_dim": 96}, tie_word_embeddings=True)),
+}
+NAMES = tuple(CONFIGS)
+
+
+@cache
+def _of(variant: str) -> ctypes.CDLL:
+    if variant == VARIANTS[0]:
+        return build_module.library()
+    flags, wanted = WITHOUT[variant]
+    sources = Path(tempfile.mkdtemp())  # what is compiled of them is kept
+    for path in (path for pattern in ("*.h", *wanted) for path in build_module.FOLDER.glob(pattern)):
+        shutil.copy(path, sources)
+    command = [shutil.which("cc") or "gcc", *flags]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_module, "FOLDER", sources)
+        path = cache_dir() / "native" / f"kernels-{build_module._key(command)[0][:24]}.so"
+        if not path.exists():
+            build_module._compile(command, path)
+    shutil.rmtree(sources)
+    return ctypes.CDLL(str(path))
+
+
+@contextmanager
+def on(variant: str) -> Iterator[None]:
+    """All that is made inside finds the functions of that variant, and no others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_module, "library", lambda: _of(variant))
+        with compiled(variant):
+            yield
+
+
+@contextmanager
+def compiled(variant: str) -> Iterator[None]:
+    """Linears, attention and decoders made inside use that variant, for ever."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (linear, attention, decoder):
+            patch.setattr(module, "library", lambda: _of(variant))
+        yield
+
+
+def random(*size: int, seed: int = 0, spread: float = 1.0) -> Tensor:
+    """Normal bfloat16 numbers, always the same for a seed."""
+    return (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).bfloat16()
+
+
+def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
+    """Weights that are bfloat16 numbers, biases too, in any dtype."""
+    model: Any = build(*CONFIGS[name], torch.bfloat16)
+    for i, module in enumerate(m for m in model.modules() if isinstance(m, nn.Linear) and m.bias is not None):
+        nn.init.normal_(module.bias.data, generator=torch.Generator().manual_seed(i))
+    return model.to(dtype)
+
+
+@cache
+def prepared(name: str, variant: str = VARIANTS[0], packed: bool = True, int8: bool = False) -> Prepared:
+    with compiled(variant):
+        return prepare(made(name), PACKED if packed else TORCH, int8)
+
+
+def assert_rows_have_their_own_bits(linear: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """At any number of the rows x [n, k], at any place, on any number of threads, whatever the others hold."""
+    most, k = x.shape
+    alone = torch.cat([linear(x[i : i + 1]) for i in range(most)])
+    for num_threads in (1, 2, 3):
+        with threads(num_threads):
+            for num in (*range(1, most + 1), 256):
+                repeats = -(-num // most)
+                assert same_bits(linear(x.repeat(repeats, 1)[:num]), alone.repeat(repeats, 1)[:num]), f"{num} rows on {num_threads} threads"
+            assert same_bits(linear(x.flip(0)), alone.flip(0))
+    for other in (torch.nan, torch.inf, 3e38, 1e-40):
+        for num in (2, 8, 12, 13):
+            rows = torch.full((num, k), other, dtype=x.dtype)
+            rows[num // 2] = x[0]
+            assert same_bits(linear(rows)[num // 2], alone[0])
+
+
+ACTS = {0: F.silu, 1: lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))}
+"""gelu's tanh form as a sigmoid: 1 + tanh is no longer exact where it is nearly 0."""
+HALF_A_BIT = 1.001 * 2.0**-8
+"""What rounding to bfloat16 changes."""
+
+
+def linear_of(num: int, k: int, bias: bool = False, seed: int = 0, spread: float = 1.0) -> nn.Linear:
+    made = nn.Linear(k, num, bias, dtype=torch.bfloat16).requires_grad_(False)
+    made.weight.copy_(random(num, k, seed=seed, spread=spread))
+    if made.bias is not None:
+        made.bias.copy_(random(num, seed=seed + 1, spread=spread))
+    return made

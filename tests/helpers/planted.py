@@ -1,0 +1,49 @@
+"""A race on a real tiny model in which a fault can be planted, and whether the verdict found it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.events import Event, Finished, Step
+from engine.exactness.verdict import Verdict, compare
+from engine.spec import SamplingParams
+from engine.target.prepared import Prepared
+from tests.helpers.fakes import Empty, Random, tokens_of
+from tests.helpers.tiny import LENGTH, lane, random_ids
+
+NEW_TOKENS = 32
+WIDE = 8
+
+
+def judge(baseline: Sequence[Event], speculative: Sequence[Event], dtype: str = "float32") -> Verdict:
+    """The race's verdict on two audited lanes of one class."""
+    assert isinstance(baseline[-1], Finished)
+    a, b = ([e for e in lane_ if isinstance(e, Step)] for lane_ in (baseline, speculative))
+    assert sum(len(s.checksums) for s in a) == NEW_TOKENS
+    return compare(a, b, names=("baseline", "speculative"), same_class=True, dtype=dtype, finished=isinstance(speculative[-1], Finished))
+
+
+class Real:
+    """A race on a real tiny model: a baseline and a lane whose drafts are right about as often as wrong."""
+
+    def __init__(self, model: Prepared, temperature: float = 0.0) -> None:
+        self.model = model
+        self.params = SamplingParams(temperature=temperature, seed=3, max_new_tokens=NEW_TOKENS)
+        self.prompt = random_ids(30, model.vocab_size, 5)
+        self.baseline = self.lane(Empty(), (WIDE,))
+        self.truth = tokens_of(self.baseline)
+
+    def lane(self, drafter: Any, widths: Sequence[int], **more: Any) -> list[Event]:
+        return lane(self.model, drafter, self.prompt, widths, self.params, k=WIDE - 1, length=LENGTH, **more)
+
+    def drafter(self) -> Random:
+        return Random(1, self.truth, self.model.vocab_size)
+
+    def verdict(self, widths: Sequence[int] = (WIDE,), baseline_widths: Sequence[int] = (WIDE,), make: Callable[[], dict[str, Any]] = dict) -> Verdict:
+        """`make()`: what both lanes are built with in place of the real parts."""
+        return judge(self.lane(Empty(), baseline_widths, **make()), self.lane(self.drafter(), widths, **make()))
+
+
+def caught(verdict: Verdict) -> bool:
+    return verdict.kind == "different" and (bool(verdict.rows_different) or verdict.first_difference is not None)

@@ -1,0 +1,157 @@
+"""Races to look at, pages that show them without a server, and what to ask such a page: for the browser tests of the race view."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import asdict
+from typing import Any
+
+from app.race_view import frame_json
+from engine.events import Event, Started, Step
+from engine.metrics import lane_metrics, race_speedup
+from engine.race import race
+from engine.recordings.recording import events_of
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from tests.helpers import ROOT
+from tests.helpers.races import finished, recording
+
+TEXT = """[
+  {"name": "Ada Lovelace", "born": 1815, "city": "London", "field": "mathematics"},
+  {"name": "Grace Hopper", "born": 1906, "city": "New York", "field": "compilers"},
+  {"name": "Alan Turing", "born": 1912, "city": "London", "field": "computability"},
+  {"name": "Barbara Liskov", "born": 1939, "city": "Los Angeles", "field": "languages"},
+  {"name": "Edsger Dijkstra", "born": 1930, "city": "Rotterdam", "field": "algorithms"}
+]
+"""
+HOSTILE = [
+    "${window.ran=1}",
+    "{{constructor}}",
+    "`+(window.ran=1)+`",
+    "</script><script>window.ran=1</script>",
+    "<img src=x onerror=window.ran=1>",
+    "\u202eevil\u202c",
+    "a\u200bb",
+    "\ufeff",
+    "👩\u200d",
+    "\U0001f680",
+    "👩\u200d💻",
+    "W" * 10_000,
+    "\x00\x07\x1b[31m",
+    "\r\n",
+    "\t\n\n",
+    "é\u0301\u0301\u0301",
+    "\u2028",
+    "مرحبا",
+    "\\u003cb>",
+    "",
+    "'\"&amp;",
+    "javascript:alert(1)",
+    "__proto__",
+    "\U000e0041",
+]
+
+ARTEFACTS = ROOT / "artefacts"
+TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step => [step.dataset.lane, +step.dataset.step,
+    [...step.querySelectorAll('[data-token-id]')].map(token => [token.dataset.kind, +token.dataset.tokenId, token.textContent])])"""
+STATE = "() => JSON.parse(JSON.stringify(window.photofinish.state))"
+SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def steps_over(rng: random.Random, words: list[str], k: int, hit: float, draft_s: float, verify_s: float, width: int, audit: bool = True) -> list[Step]:
+    """Steps that commit exactly `words`, one token each, with drafts right as often as `hit`."""
+    done: list[Step] = []
+    ids = [sum(map(ord, word)) % 200_000 + 1 for word in words]
+    position = 0
+    while position < len(words):
+        size = k if k and rng.random() < 0.85 else 0
+        kept = 0
+        while kept < min(size, len(words) - position) and rng.random() < hit:
+            kept += 1
+        own = words[position : position + kept + 1]
+        wrong = [rng.choice(words) for _ in range(size - kept)]
+        wrong_ids = [sum(map(ord, word)) % 200_000 + 1 for word in wrong]
+        if wrong and position + kept < len(words) and wrong_ids[0] == ids[position + kept]:
+            wrong[0], wrong_ids[0] = " maybe", 210_000
+        committed = tuple(ids[position : position + kept + 1])
+        sums = tuple(2**63 + 3 * (position + i) for i in range(len(committed))) if audit else ()
+        drafted = (*ids[position : position + kept], *wrong_ids)
+        pieces = (*words[position : position + kept], *wrong)
+        done.append(Step(len(done), position, drafted, kept, committed, draft_s * (1 + rng.random()), verify_s * (0.9 + 0.3 * rng.random()), width, tuple(own), pieces, sums))
+        position += len(committed)
+    return done
+
+
+def race_over(words: list[str], seed: int = 1, hit: float = 0.8, k: int = 7, scale: float = 1.0, audit: bool = True, drafter: str = "ngram") -> dict[str, Any]:
+    """A recording of the three standard lanes over `words`, at about 25 ms a step times `scale`."""
+    rng = random.Random(seed)
+    spec = RaceSpec(standard_lanes(drafter, k), SamplingParams(max_new_tokens=len(words)), audit=audit)
+    lanes: dict[str, list[Event]] = {}
+    for name, size, verify_s, width in (("plain", 0, 0.022, 1), ("baseline", 0, 0.026, 8), ("speculative", k, 0.0275, 8)):
+        done = steps_over(rng, words, size, hit, 0.0004 * scale if size else 0.0, verify_s * scale, width, audit)
+        lanes[name] = [Started(3, 0.21 + 0.004 * size), *finished("length", done)]
+    return recording(spec, [2, 3, 4], list(race({name: iter(events) for name, events in lanes.items()})))
+
+
+def words_of(text: str, repeat: int = 1) -> list[str]:
+    """Something like tokens: a word with its space, a sign, a newline."""
+    return re.findall(r" ?\w{1,6}|\n|[^\w\n]{1,2}", text * repeat)
+
+
+def frames(recorded: dict[str, Any], race_id: str = "r1", every: int = 3, ribbon: str = "", state: str = "finished", status: str = "The race is over.") -> list[dict[str, Any]]:
+    """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
+    events, out = recorded["events"], []
+    header = {key: value for key, value in recorded.items() if key not in ("events", "verdict", "plain_verdict", "schema", "format")}
+    base = {"race": race_id, "ribbon": ribbon, "header": None, "events": [], "metrics": None, "speedup": None, "recording": None}
+    out.append({**base, "seq": 0, "state": "preparing", "status": {"text": "Measuring what each width costs.", "share": 0.4}, "header": header})
+    for start in range(0, len(events), every):
+        seq = len(out)
+        so_far = numbers(recorded, start + every) if seq % 5 == 1 else {}
+        out.append({**base, "seq": seq, "state": "running", "status": {"text": "The race is on.", "share": None}, "events": events[start : start + every], **so_far})
+    out.append({**base, "seq": len(out), "state": state, "status": {"text": status, "share": None}, "recording": recorded, **numbers(recorded, len(events))})
+    return out
+
+
+def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
+    events = events_of({**recorded, "events": recorded["events"][:count]})
+    metrics = {lane: asdict(lane_metrics(events, lane)) for lane in ("plain", "baseline", "speculative")}
+    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events)}
+
+
+def page_html(template: str, style: str, script: str, dark: bool = False) -> str:
+    """A page that runs the component as gr.HTML does, without gradio: element, trigger, props, server, upload and watch are arguments of its program."""
+    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>race view</title>
+<style>body{{margin:0;padding:16px;background:{"#0b0e12" if dark else "#fbfaf7"}}}</style><style>{style}</style>
+<body class="{"dark" if dark else ""}"><div id="host">{template}</div><script type="application/json" id="program">{json.dumps(script).replace("<", chr(92) + "u003c")}</script>
+<script>const props = {{value: null}}; new Function("element", "trigger", "props", "server", "upload", "watch", JSON.parse(document.getElementById("program").textContent))(document.getElementById("host"), () => 0, props, {{}}, null, () => 0);</script>"""
+
+
+def feed(page: Any, recorded: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    sent = frames(recorded, **options)
+    show(page, sent)
+    return sent
+
+
+def show(page: Any, sent: list[dict[str, Any]]) -> None:
+    page.evaluate("all => all.forEach(frame => window.photofinish.frame(frame))", [frame_json(frame) for frame in sent])
+    page.evaluate(SETTLED)
+
+
+def expected(recorded: dict[str, Any], until: float = float("inf"), lanes: tuple[str, ...] = ("baseline", "speculative")) -> list[list[Any]]:
+    """What the DOM must hold, worked out from the events alone."""
+    out = []
+    for lane in lanes:
+        for e in recorded["events"]:
+            if e["lane"] == lane and e["type"] == "step" and e["clock_s"] <= until + 1e-9:
+                n, size = e["num_accepted"], len(e["drafted"])
+                own = "plain" if not size else "bonus" if n == size else "correction"
+                kept = [["accepted", t, p] for t, p in zip(e["token_ids"][:n], e["pieces"][:n], strict=True)]
+                lost = [["rejected", t, p] for t, p in zip(e["drafted"][n:], e["drafted_pieces"][n:], strict=True)]
+                target = [[own, t, p] for t, p in zip(e["token_ids"][n:], e["pieces"][n:], strict=True)]
+                out.append([lane, e["index"], kept + lost + target])
+    return out
+
+
+def words(page: Any, ref: str) -> str:
+    return page.text_content(f"[data-ref={ref}]")

@@ -1,0 +1,135 @@
+"""Tiny random checkpoints made in memory, one of each architecture that the engine promises, and the trained fixture.
+
+`stock(name, dtype)` is the untouched transformers model, `prepared(name, dtype)` the same weights ready for fixed steps; both are made once a run.
+Weights are drawn large enough that logits spread and greedy text does not settle.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from engine.choice.accept import Coupled
+from engine.choice.sampler import Sampler
+from engine.decode import decode
+from engine.events import Event
+from engine.kernels.cpu.kernels import CpuKernels
+from engine.kernels.torch import TorchKernels
+from engine.spec import SamplingParams
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
+from tests.helpers import FIXTURES
+from tests.helpers.fakes import Ends
+
+TRAINED = FIXTURES / "trained" / "target"
+WINDOW = 16
+LENGTH = 256
+DTYPES = (torch.float32, torch.bfloat16)
+ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
+BASE: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.15,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+MIXED = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
+    "gemma3": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig(
+            **{**BASE, "num_hidden_layers": 4, "num_key_value_heads": 1},
+            vocab_size=320,
+            sliding_window=WINDOW,
+            layer_types=MIXED,
+            query_pre_attn_scalar=16,
+            tie_word_embeddings=True,
+            rope_parameters={"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}},
+        ),
+    ),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**BASE, vocab_size=256, tie_word_embeddings=False)),
+    "llama": (LlamaForCausalLM, LlamaConfig(**BASE, vocab_size=200, tie_word_embeddings=False)),
+    "mistral": (MistralForCausalLM, MistralConfig(**BASE, vocab_size=288, sliding_window=WINDOW, tie_word_embeddings=False)),
+}
+NAMES = tuple(CONFIGS)
+
+
+def build(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
+    """A random model from a copy of `config` (two models of one config object would share its attention setting)."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        model: Any = model_class(copy.deepcopy(config))
+        for name, weight in model.named_parameters():
+            if weight.ndim == 1:  # norms: random too, and layers that outweigh the embedding, which a tied head would only repeat
+                weight += 0.2 * torch.randn_like(weight) + (2 if "post_" in name else 0)
+    return model.to(dtype).eval()
+
+
+def fresh(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """A new copy of the named model, always with the same weights; `trained` is the fixture."""
+    if name == "trained":
+        return AutoModelForCausalLM.from_pretrained(TRAINED, dtype=dtype).eval()
+    return build(*CONFIGS[name], dtype)
+
+
+@cache
+def stock(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The model as transformers runs it."""
+    return fresh(name, dtype)
+
+
+CPU = torch.device("cpu")
+TORCH, PACKED = TorchKernels(CPU), CpuKernels(CPU)
+
+
+@cache
+def prepared(name: str, dtype: torch.dtype = torch.float32, packed: bool = True) -> Prepared:
+    """The same weights under the engine's attention; packed: by the CPU's kernels, else by torch's own."""
+    return prepare(fresh(name, dtype), PACKED if packed else TORCH)
+
+
+def random_ids(num: int, vocab_size: int, seed: int = 0) -> list[int]:
+    """`num` token ids, always the same for a seed."""
+    return torch.randint(0, vocab_size, (num,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def lane(model: Prepared, drafter: Any, prompt: Sequence[int], widths: Sequence[int], params: SamplingParams, k: int = 0, length: int = LENGTH, target: Any = None, sample: Any = None) -> list[Event]:
+    """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by faulty ones."""
+    target = target or StaticTarget(model, length, widths)
+    rule = Coupled(sample or Sampler(params, model.vocab_size, model.kernels))
+    return list(decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, k, audit=True))
+
+
+@contextmanager
+def threads(num: int) -> Iterator[None]:
+    """Run with `num` threads: other classes than with one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,42 @@
+"""The trained fixture as a race's target, and what each drafter is tested with on it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.choice.sampler import Sampler
+from engine.drafters import DrafterContext
+from engine.events import Prompt
+from engine.models.loading import LoadedModel, load
+from engine.progress import silent
+from engine.session import TorchRace
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.text import encode_prompt
+from tests.helpers.tiny import PACKED, TRAINED
+
+DRAFT = TRAINED.parent / "draft"
+ARGUMENTS = {"none": "", "ngram": ":2", "draft_model": f":{DRAFT}", "synthetic": ":0.7", "hybrid": f":ngram:2+draft_model:{DRAFT}"} | {n: f":{TRAINED.parent / n}" for n in ("eagle3", "dflash")}
+"""What each drafter is tested with. A new one needs a line here."""
+NUM_NEW = 48
+PROMPTS = ("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ", "import os\n\n")
+
+
+def text_of(name: str) -> str:
+    return name + ARGUMENTS[name]
+
+
+@cache
+def trained() -> LoadedModel:
+    return load(str(TRAINED), "float32", "cpu")
+
+
+def context(prompt_ids=(1, 2, 3), reference=(), temperature=0.0, max_new_tokens=NUM_NEW, loaded=None) -> DrafterContext:
+    """A race's context, whose target is the trained fixture."""
+    loaded, params = loaded or trained(), SamplingParams(temperature=temperature, seed=5, max_new_tokens=max_new_tokens)
+    sample = Sampler(params, loaded.prepared.vocab_size, PACKED)
+    return DrafterContext(loaded, params, 7, 256, sample, Prompt("", tuple(prompt_ids)), lambda: reference, silent)
+
+
+def race(drafter: str = "ngram", max_new_tokens: int = 16) -> TorchRace:
+    loaded = trained()
+    return TorchRace(loaded, RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens)), encode_prompt(loaded.tokenizer, PROMPTS[0], False))

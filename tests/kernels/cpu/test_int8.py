@@ -1,0 +1,118 @@
+"""Int8 weights as an option of the target: rows are theirs alone, and a race of them is as exact as any other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from engine.errors import UnsupportedModel, UsageError
+from engine.exactness.probe import fingerprint, probe
+from engine.kernels.cpu import build
+from engine.kernels.cpu.bytes import ByteLinear
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cpu.packing import PackedLinear
+from engine.kernels.cuda.kernels import CudaKernels
+from engine.models.loading import load
+from engine.spec import SamplingParams
+from engine.target import prepare as preparing
+from engine.target.prepare import INT8_LIMIT, prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
+from tests.helpers.fakes import Adversarial, Empty, Oracle, checksums_of, tokens_of
+from tests.helpers.native_kernels import needs_byte_kernels
+from tests.helpers.tiny import LENGTH, NAMES, TRAINED, fresh, lane, random_ids, stock
+
+WIDTHS = (1, 2, 4, 8)
+
+
+@cache
+def prepared(name: str) -> Prepared:
+    """Every linear in int8."""
+    return prepare(fresh(name, torch.bfloat16), int8=True)
+
+
+@needs_byte_kernels
+@pytest.mark.parametrize("name", (*NAMES, "trained"))
+def test_a_probe_finds_classes_and_their_lanes_are_equal(name, few_rows):
+    """A race in int8 would be promised exact, and not be it."""
+    model = prepared(name)
+    found = probe(model, LENGTH, WIDTHS)
+    assert not found.unstable and {2, 4, 8} <= set(max(found.classes, key=len))
+    widths = max(found.classes, key=len)
+    for temperature in (0.0, 0.8):
+        params, prompt = SamplingParams(temperature=temperature, seed=3, max_new_tokens=40), random_ids(30, model.vocab_size, 1)
+        baseline = lane(model, Empty(), prompt, widths[-1:], params)
+        truth = tokens_of(baseline)
+        for drafter in (Oracle(truth), Adversarial(truth, model.vocab_size)):
+            other = lane(model, drafter, prompt, widths, params, k=widths[-1] - 1)
+            assert tokens_of(other) == truth and checksums_of(other) == checksums_of(baseline)
+
+
+@needs_byte_kernels
+def test_an_operator_of_other_bits_is_found(few_rows):
+    """The probe would look at every linear but these."""
+    model = prepare(fresh("llama", torch.bfloat16), int8=True)
+    layer = model.model.model.layers[0].mlp.down_proj
+    inner = layer.forward
+    assert isinstance(layer, ByteLinear)
+    before = probe(model, LENGTH, (4, 8)).classes
+    layer.forward = lambda x: inner(x) * (1.25 if x.shape[-2] == 8 else 1)
+    assert before == ((4, 8),) and probe(model, LENGTH, (4, 8)).classes == ((4,), (8,))
+
+
+@needs_byte_kernels
+@pytest.mark.parametrize("name", (*NAMES, "trained"))
+def test_int8_changes_no_more_than_its_rounding(name):
+    """Weights in another place, or scales of another row, would pass for the model's."""
+    model = prepared(name)
+    ids = random_ids(24, model.vocab_size, 2)
+    expected = stock(name, torch.bfloat16)(input_ids=torch.tensor([ids])).logits[0].detach().float()
+    found = StaticTarget(model, LENGTH, (24,)).extend(ids, 24)[0].float()
+    assert 0 < float((found - expected).abs().mean() / expected.std()) < INT8_LIMIT / 6
+
+
+@needs_byte_kernels
+def test_kernels_round_every_linear_and_never_the_embedding():
+    """Half of the model would be read at twice the bytes; a tied embedding lend its rows to drafters from rounded weights."""
+    ready = prepared("gemma3")
+    assert {type(module) for module in ready.model.modules() if isinstance(module, nn.Linear | PackedLinear | NativeLinear)} == {ByteLinear}
+    assert torch.equal(ready.model.get_input_embeddings().weight, stock("gemma3", torch.bfloat16).get_input_embeddings().weight)
+    assert ready.int8
+
+
+@needs_byte_kernels
+def test_a_model_that_kernels_ruin_is_refused(monkeypatch):
+    """The page would call a model by its name that it is no longer."""
+    monkeypatch.setattr(preparing, "INT8_LIMIT", 1e-3)
+    with pytest.raises(UnsupportedModel, match="int8 weights cost it too much"):
+        prepare(fresh("llama", torch.bfloat16), int8=True)
+
+
+@needs_byte_kernels
+def test_what_is_loaded_as_int8():
+    """The option would be recorded and not done, or a drafter rounded too, whose error costs acceptance and saves little."""
+    loaded = load(str(TRAINED), "int8", "cpu")
+    assert loaded.info.dtype == "int8" and loaded.prepared.int8 and loaded.model.dtype == loaded.prepared.dtype == torch.bfloat16
+    assert isinstance(loaded.model.get_output_embeddings(), ByteLinear)
+    draft = loaded.companion(str(TRAINED.parent / "draft"))
+    assert draft.info.dtype == "bfloat16" and not draft.prepared.int8
+
+
+def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
+    """A GPU would run a step of the CPU, or a CPU without the kernels call bfloat16 int8."""
+    assert "for the CPU, not for 'cuda:0'" in CudaKernels(torch.device("cuda", 0), None).reason_against_int8()
+    monkeypatch.setattr(build, "has", lambda name: False)
+    with pytest.raises(UsageError, match=r"'int8' needs a processor with AVX-512 and a C compiler.*or one of: auto, bfloat16"):
+        load(str(TRAINED), "int8", "cpu")
+
+
+@needs_byte_kernels
+def test_classes_of_other_weights_are_not_believed():
+    """What was found with bfloat16 weights would be promised of int8."""
+    model = prepared("llama")
+    one, other = (fingerprint(replace(model, int8=int8), "a", 256, (1, 4)) for int8 in (False, True))
+    assert one != other

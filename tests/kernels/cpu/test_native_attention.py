@@ -1,0 +1,155 @@
+"""Compiled attention: softmax as it is defined, over the columns that a row may look at and no others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.kernels.cpu.attention import attend_natively
+from tests.helpers.native_kernels import VARIANTS, compiled, needs_kernels, random, same_bits
+from tests.helpers.tiny import threads
+
+pytestmark = needs_kernels
+EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
+HEADS = ((1, 1), (4, 1), (4, 2), (3, 3), (6, 2))
+DIMS = (32, 64, 96, 128, 256)
+
+
+def seen_by(row: int, at: int, window: int | None) -> slice:
+    """The columns that a row of a step may look at."""
+    return slice(0 if window is None else max(0, at + row + 1 - window), at + row + 1)
+
+
+def inputs(num: int, heads: int, kv: int, dim: int, length: int, seed: int, spread: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    return random(num, heads, dim, seed=seed, spread=spread), *(random(1, kv, length, dim, seed=seed + i) for i in (1, 2))
+
+
+def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
+    """Compare with softmax in float64, and return what was found."""
+    found = attend_natively(query, keys, values, at, window, scale)
+    groups = query.shape[1] // keys.shape[1]
+    for row in range(len(query)):
+        seen = seen_by(row, at, window)
+        its_keys, its_values = (side[0, :, seen].double().repeat_interleave(groups, 0) for side in (keys, values))
+        its_query = query[row].double()[:, :, None]
+        scores, sizes = (its_keys @ its_query)[..., 0] * scale, (its_keys.abs() @ its_query.abs())[..., 0] * scale
+        weights = torch.softmax(scores, -1)
+        expected, size = ((weights[:, None] @ part)[:, 0] for part in (its_values, its_values.abs()))
+        off = query.shape[-1] * 2.0**-24 * sizes.amax(-1, keepdim=True) + scores.abs().amax(-1, keepdim=True) * 2.0**-23 + len(scores[0]) * 2.0**-23
+        error = torch.expm1(2 * off) * size + 1.001 * 2.0**-8 * expected.abs() + 1e-37
+        assert bool(((found[row].double() - expected).abs() <= error).all()), f"row {row}"
+    return found
+
+
+@EACH_VARIANT
+@settings(max_examples=60)
+@given(
+    st.sampled_from(HEADS),
+    st.sampled_from(DIMS),
+    st.one_of(st.integers(1, 9), st.just(33)),
+    st.integers(0, 90),
+    st.integers(0, 20),
+    st.sampled_from([None, 1, 5, 16, 40]),
+    st.sampled_from([0.1, 1.0, 30.0, 1000.0]),
+    st.integers(0, 99),
+)
+def test_it_is_softmax_over_what_a_row_sees(variant, heads, dim, num, at, behind, window, spread, seed):
+    """Heads that share keys, windows, first positions, caches of any length, scores of thousands: another column's value, or none."""
+    query, keys, values = inputs(num, *heads, dim, at + num + behind, seed, spread)
+    with compiled(variant):
+        check(query, keys, values, at, window, dim**-0.5)
+
+
+@EACH_VARIANT
+@pytest.mark.parametrize(("window", "length"), [(None, 2500), (512, 2500), (None, 4101)])
+def test_a_long_cache_is_seen_to_its_ends(variant, window, length):
+    """Sums over thousands of columns; the last ones of a cache whose length fills no block of 16."""
+    query, keys, values = inputs(8, 4, 2, 64, length, 7)
+    with compiled(variant):
+        check(query, keys, values, length - 8, window, 0.125)
+        flat = check(query * 0, keys, values, length - 8, window, 0.125)  # all columns alike: their mean
+    assert flat.isfinite().all()
+
+
+@EACH_VARIANT
+@pytest.mark.parametrize("window", [None, 3, 20])
+@pytest.mark.parametrize(("heads", "dim"), [((4, 1), 64), ((4, 2), 96), ((2, 2), 32)])
+def test_a_rows_bits_are_its_own(variant, window, heads, dim):
+    """Width 1 would be no longer in the class of all others; or a race's length be felt in its text."""
+    total, first = 40, 21
+    query, keys, values = inputs(total, *heads, dim, first + total, 3)
+
+    def at_width(width: int, room: int = 0) -> Tensor:
+        longer = [torch.cat([side, random(1, heads[1], room, dim, seed=9)], 2) for side in (keys, values)] if room else (keys, values)
+        return torch.cat([attend_natively(query[i : i + width].contiguous(), *longer, first + i, window, 0.2) for i in range(0, total, width)])
+
+    with compiled(variant):
+        alone = at_width(1)
+        for num_threads in (1, 2, 3):
+            with threads(num_threads):
+                assert all(same_bits(at_width(width), alone) for width in (1, 2, 3, 4, 5, 7, 8, 16, 40))
+        assert all(same_bits(at_width(8, room), alone) for room in (1, 15, 16, 200))
+
+
+@EACH_VARIANT
+@pytest.mark.parametrize("garbage", [torch.nan, torch.inf, -torch.inf, 3e38])
+@pytest.mark.parametrize("window", [None, 3, 20])
+def test_what_a_row_may_not_see_is_not_there(variant, garbage, window):
+    """A draft that overflows, or memory behind the pointer, would be felt in the rows before it: 0 * NaN is NaN."""
+    num, at, length = 9, 37, 60
+    query, keys, values = inputs(num, 4, 2, 96, length, 4)
+    with compiled(variant):
+        clean = attend_natively(query, keys, values, at, window, 0.1)
+        assert clean.isfinite().all()
+        for row in range(num):
+            hidden = torch.ones(length, dtype=torch.bool)
+            hidden[seen_by(row, at, window)] = False
+            for sides in ((True, True), (True, False), (False, True)):
+                spoiled = [side.clone() for side in (keys, values)]
+                for side, spoil in zip(spoiled, sides, strict=True):
+                    if spoil:
+                        side[:, :, hidden] = garbage
+                others = query.clone()
+                others[torch.arange(num) != row] = garbage
+                assert same_bits(attend_natively(others, *spoiled, at, window, 0.1)[row], clean[row]), f"row {row}"
+
+
+@EACH_VARIANT
+def test_what_is_no_number_stays_none(variant):
+    """A model that has overflowed would go on writing text as if nothing had been."""
+    query, keys, values = inputs(6, 2, 1, 64, 40, 5)
+    with compiled(variant):
+        clean = attend_natively(query, keys, values, 30, None, 0.1)
+        spoiled = query.clone()
+        spoiled[2, 1] = torch.nan
+        found = attend_natively(spoiled, keys, values, 30, None, 0.1)
+        assert found[2, 1].isnan().all()
+        found[2, 1] = clean[2, 1]
+        assert same_bits(found, clean)
+        for column in (0, 13, 16, 33):
+            bad = keys.clone()
+            bad[0, 0, column, 5] = torch.nan
+            found = attend_natively(query, bad, values, 30, None, 0.1)
+            sees = torch.arange(30, 36) >= column
+            assert found[sees].isnan().all() and same_bits(found[~sees], clean[~sees])
+
+
+@EACH_VARIANT
+def test_one_column_far_above_the_others_is_all_that_counts(variant):
+    """Weights that are cut off where an exponential ends would add up, or multiply huge values."""
+    keys, values = torch.zeros(1, 1, 600, 32, dtype=torch.bfloat16), torch.full((1, 1, 600, 32), 3e38, dtype=torch.bfloat16)
+    keys[0, 0, 123], values[0, 0, 123] = 100, 1.5
+    with compiled(variant):
+        for size in (1.0, 1e4, 1e18):
+            assert (attend_natively(torch.full((1, 1, 32), size, dtype=torch.bfloat16), keys, values, 599, None, 1.0) == 1.5).all()
+
+
+@pytest.mark.parametrize(("dim", "at", "dtype"), [(48, 0, torch.bfloat16), (64, 13, torch.bfloat16), (64, 0, torch.float32)])
+def test_what_does_not_fit_is_refused(dim, at, dtype):
+    """Memory beyond the cache would be read."""
+    query, keys, values = (x.to(dtype) for x in inputs(4, 2, 1, dim, 16, 0))
+    with pytest.raises(AssertionError):
+        attend_natively(query, keys, values, at, None, 1.0)

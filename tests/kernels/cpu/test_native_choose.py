@@ -1,0 +1,184 @@
+"""The compiled choice of a token: the very token that torch's arithmetic chooses, for any row, noise and temperature."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.choice import sampler as sampling
+from engine.choice.accept import Coupled
+from engine.choice.noise import gumbel
+from engine.choice.sampler import Sampler
+from engine.errors import RaceError
+from engine.interfaces import Draft
+from engine.kernels.cpu import choose
+from engine.kernels.cpu.build import has
+from engine.kernels.cpu.kernels import CpuKernels
+from engine.spec import SamplingParams
+from tests.helpers.tiny import PACKED
+
+pytestmark = pytest.mark.skipif(not has("photofinish_choose"), reason="there is no compiled kernel for it here")
+TEMPERATURES = [0.0, 0.001, 0.05, 0.3, 0.8, 1.5, 20.0, 100.0]
+SIZES = [1, 2, 15, 16, 17, 31, 32, 33, 511, 512, 513, 1000, 4096, 5000]
+SEEDS = st.integers(0, 2**63 - 1)
+POSITIONS = st.integers(0, 2**40)
+
+
+def samplers(temperature: float, seed: int, size: int, tokens: Tensor | None = None, **params) -> tuple[Sampler, Sampler]:
+    """With the kernels and without."""
+    native = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuKernels, "chooser", lambda *_: None)
+        stock = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
+        if tokens is not None:
+            return native.among(tokens), stock.among(tokens)
+    return native, stock
+
+
+@st.composite
+def rows(draw, sizes=SIZES) -> Tensor:
+    """bfloat16 rows as models give them, and others: flat, of few values, of one, all negative, cut off, with infinities and zeros of either sign."""
+    size = draw(st.sampled_from(sizes))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    row = torch.randn(size, generator=generator) * draw(st.sampled_from([0.0, 1e-3, 0.3, 1.0, 4.0, 30.0, 1e3])) + draw(st.sampled_from([0.0, 0.0, -40.0, 15.0, -3e4]))
+    if draw(st.booleans()):
+        row = (row / 8).round() * 8
+    for value in draw(st.lists(st.sampled_from([-torch.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38]), max_size=3)):
+        row[torch.rand(size, generator=generator) < draw(st.sampled_from([0.01, 0.6]))] = value
+    return row.bfloat16()
+
+
+@settings(max_examples=400)
+@given(rows(), SEEDS, POSITIONS, st.sampled_from(TEMPERATURES))
+def test_it_chooses_what_torch_chooses(row, seed, position, temperature):
+    """A machine with a compiler would write other tokens than one without."""
+    native, stock = samplers(temperature, seed, len(row))
+    assert native(row, position) == stock(row, position)
+
+
+@pytest.mark.parametrize("spread", [0.05, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("temperature", [0.0, 0.8, 1.5])
+def test_over_a_real_vocabulary_it_decides_and_decides_alike(spread, temperature):
+    """It would leave every row to torch, and be worth nothing; or part from it where many thousands of words are in reach."""
+    size = 262_144
+    native, stock = samplers(temperature, 7, size)
+    row = (torch.randn(size, generator=torch.Generator().manual_seed(1)) * spread).bfloat16()
+    known = [native.at_once(row[None], (), position) for position in range(8)]
+    assert all(known), "this row is none that rounding could decide"
+    assert [token for (token,) in known] == [stock(row, position) for position in range(8)]
+
+
+@given(rows([300, 1000]), SEEDS, POSITIONS, st.sampled_from([0.3, 0.8, 1.5]), st.integers(0, 20), st.sampled_from([0.5, 0.9, 1.0]))
+def test_top_k_and_top_p_are_left_to_torch(row, seed, position, temperature, top_k, top_p):
+    """It would choose words that were cut away."""
+    assume(bool((row > -1e38).any()) and float(row.max()) < 1e38)
+    native, stock = samplers(temperature, seed, len(row), top_k=top_k, top_p=top_p)
+    assert native(row, position) == stock(row, position)
+    assert not native.is_filtered or native.at_once(row[None], (), position) == []
+
+
+@given(rows([400]), SEEDS, POSITIONS, st.sampled_from(TEMPERATURES), st.integers(0, 2**31))
+def test_columns_may_stand_for_other_tokens(row, seed, position, temperature, shuffled):
+    """A head over a part of the vocabulary would get the noise of other words."""
+    tokens = torch.randperm(250_000, generator=torch.Generator().manual_seed(shuffled))[: len(row)]
+    native, stock = samplers(temperature, seed, 0, tokens)
+    assert native(row, position) == stock(row, position)
+
+
+@given(SEEDS, POSITIONS, st.integers(0, 2**31), st.integers(2, 600))
+def test_where_two_scores_are_as_good_as_equal_torchs_bits_decide(seed, position, shuffled, size):
+    """Two logarithms that round differently would flip a token in a billion, and nobody would ever find out why."""
+    generator = torch.Generator().manual_seed(shuffled)
+    row = torch.randn(size, generator=generator).bfloat16()
+    noise = gumbel(torch.arange(size, dtype=torch.int32), seed, position)
+    first = int((row.float() + noise).argmax())
+    steps = (row[first].double() - row.double()) / (noise.double() - noise[first].double())  # at these temperatures another column has the very same score
+    temperature = float(steps[(steps > 1e-3) & (steps < 100)].min()) if bool(((steps > 1e-3) & (steps < 100)).any()) else 1.0
+    for factor in (1.0, 1 - 1e-7, 1 + 1e-7, 1 - 1e-6, 1 + 1e-6, 1 - 1e-4, 1 + 1e-4):
+        native, stock = samplers(min(100.0, temperature * factor), seed, size)
+        assert native(row, position) == stock(row, position)
+
+
+def test_a_choice_that_is_too_close_is_not_made():
+    """The test above could not fail: equal scores would be decided somehow."""
+    row = torch.zeros(64).bfloat16()
+    tokens = torch.zeros(64, dtype=torch.int32)
+    native, stock = samplers(0.8, 3, 0, tokens)
+    assert native.at_once(row[None], (), 5) == [] and native(row, 5) == stock(row, 5) == 0
+
+
+def test_a_smaller_bound_of_the_noise_would_be_noticed(monkeypatch):
+    """Words with a poor logit and great noise would be passed over, and no test would see it."""
+    row = torch.cat([torch.tensor([12.0]), torch.zeros(4000)]).bfloat16()
+    native, stock = samplers(1.0, 1, len(row))
+    whole = [stock(row, position) for position in range(300)]
+    assert [native(row, position) for position in range(300)] == whole and len(set(whole)) > 2
+    monkeypatch.setattr(sampling, "MAX_NOISE", 8.0)
+    assert [samplers(1.0, 1, len(row))[0](row, position) for position in range(300)] != whole
+
+
+@pytest.mark.parametrize("size", [1, 40, 5000])
+@pytest.mark.parametrize("nan", [0x7F81, 0x7FC0, 0x7FFF, -0x7F, -0x40, -1])  # of either sign
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_no_numbers_are_an_error_wherever_they_stand(size, nan, temperature):
+    """A model that overflows would write some token for ever; the scan sees integers, to which a NaN is a number like others."""
+    native, _ = samplers(temperature, 1, size)
+    for place in {0, size // 2, size - 1}:
+        row = torch.randn(size, generator=torch.Generator().manual_seed(0)).bfloat16()
+        row.view(torch.int16)[place] = nan
+        assert row.isnan().sum() == 1 and native.at_once(row[None], (), 0) == []
+        with pytest.raises(RaceError, match="NaN"):
+            native(row, 0)
+
+
+@given(st.lists(st.sampled_from([-torch.inf, -2.0, -0.0, 0.0, 1.0, torch.inf]), min_size=1, max_size=80), st.integers(1, 7))
+def test_greedy_is_the_first_of_equal_maxima(values, repeats):
+    """Equal logits, common in bfloat16, would be decided by a lane of a vector; so would zeros of two signs."""
+    row = torch.tensor(values * repeats, dtype=torch.bfloat16)
+    native, _ = samplers(0.0, 0, 0)
+    assert native.at_once(row[None], (), 0) == [values.index(max(values))]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@given(data=st.data())
+def test_many_rows_at_once_are_judged_as_one_after_the_other(temperature, data):
+    """More or fewer tokens of a draft would stand, or rows behind a rejection be looked at; also where a row in the middle is left to torch."""
+    size, num = 600, data.draw(st.integers(1, 9))
+    logits = (torch.randn(num, 2 * size, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))) * 2).bfloat16()[:, :size]  # rows lie apart
+    native, stock = samplers(temperature, 11, size)
+    position = data.draw(POSITIONS)
+    if data.draw(st.booleans()):
+        logits[data.draw(st.integers(0, num - 1))] = torch.inf  # its first column is chosen, by torch
+    own = [stock(row, position + i) for i, row in enumerate(logits)]
+    right = data.draw(st.integers(0, num - 1))
+    draft = (*own[:right], *[(token + 1) % size for token in own[right : num - 1]])
+    logits[right + 1 :] = torch.nan
+    for sampler in (native, stock):
+        acceptance = Coupled(sampler)(Draft(draft), logits, position)
+        assert acceptance.num_accepted == right and acceptance.token_ids == tuple(own[: right + 1])
+
+
+@given(rows([700]), SEEDS)
+def test_rows_are_not_changed(row, seed):
+    """The checksum is taken after the choice: it would be of other bits."""
+    before = row.clone()
+    samplers(0.8, seed, len(row))[0](row, 1)
+    assert torch.equal(row.view(torch.int16), before.view(torch.int16))
+
+
+@pytest.mark.parametrize("row", [torch.randn(50), torch.randn(50).half(), torch.randn(50, 2).bfloat16()[:, 0]], ids=["float32", "float16", "strided"])
+def test_other_rows_are_left_to_torch(row):
+    """Their bits would be read as something else."""
+    native, stock = samplers(0.8, 1, 50)
+    assert native.at_once(row[None], (), 3) == [] and native(row, 3) == stock(row, 3)
+
+
+def test_without_kernels_there_is_no_chooser(monkeypatch):
+    """A machine without a compiler could not sample at all."""
+    monkeypatch.setattr(choose, "has", lambda name: False)
+    sampler = Sampler(SamplingParams(0.8, seed=1), 100, PACKED)
+    row = torch.randn(100, generator=torch.Generator().manual_seed(0)).bfloat16()
+    assert sampler.at_once(row[None], (), 0) == [] and sampler(row, 0) == samplers(0.8, 1, 100)[1](row, 0)

@@ -1,0 +1,128 @@
+"""Races on compiled decoders: identical at any width, 1 included; and what stays as it was where a decoder cannot be compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from transformers import PreTrainedModel
+
+from engine.exactness.probe import probe
+from engine.kernels.cpu.decoder import NativeDecoder, reason_against_decoder
+from engine.model.decoder import FusedDecoder
+from engine.models.loading import load
+from engine.session import TorchRace
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.target.prepare import prepare
+from engine.target.target import StaticTarget
+from engine.text import encode_prompt
+from tests.helpers.fakes import Empty, Random, checksums_of, tokens_of
+from tests.helpers.native_kernels import CONFIGS, NAMES, VARIANTS, compiled, made, needs_byte_kernels, needs_kernels, prepared
+from tests.helpers.tiny import TORCH, TRAINED, build, lane, random_ids, threads
+from tests.helpers.trained import PROMPTS
+
+pytestmark = needs_kernels
+WIDTHS = (1, 2, 3, 8, 13)
+names = st.sampled_from(NAMES)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ["gemma3", "qwen2"])
+def test_all_widths_from_1_on_are_one_class(name, variant, few_rows):
+    """The plain lane would be another class than the exact ones, and exactness cost what a wider step does."""
+    for num_threads in (1, 2):
+        with compiled(variant), threads(num_threads):
+            assert probe(prepared(name, variant), 256, (1, 2, 3, 8, 16)).classes == ((1, 2, 3, 8, 16),)
+
+
+@settings(max_examples=15)
+@given(names, st.sampled_from([0.0, 0.8]), st.lists(st.sampled_from(WIDTHS), min_size=1, unique=True), st.sampled_from(WIDTHS), st.booleans(), st.integers(1, 40), st.integers(0, 99))
+def test_lanes_write_the_same_tokens_from_the_same_bits(name, temperature, mixed, width, often_right, num_prompt, seed):
+    """What the whole engine is for, at any width, 1 included."""
+    model = prepared(name)
+    params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=24)
+    prompt = random_ids(num_prompt, model.vocab_size, seed)
+    baseline = lane(model, Empty(), prompt, (width,), params)
+    drafter = Random(seed, tokens_of(baseline) if often_right else (), model.vocab_size)
+    speculative = lane(model, drafter, prompt, mixed, params, k=max(mixed) - 1, length=512)
+    assert tokens_of(speculative) == tokens_of(baseline) and len(tokens_of(baseline)) == 24
+    assert checksums_of(speculative) == checksums_of(baseline)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("int8", marks=needs_byte_kernels)])
+def test_a_real_race_is_identical_to_its_plain_lane_too(dtype):
+    """The whole of it, as the page runs it: probe, widths, lanes, verdict."""
+    loaded = load(str(TRAINED), dtype, "cpu")
+    assert isinstance(loaded.prepared.model.get_decoder(), NativeDecoder)
+    spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(temperature=0.8, max_new_tokens=40), audit=True)
+    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0], False))
+    assert race.widths.classes.classes == (tuple(sorted(race.widths.seconds)),) and 1 in race.widths.seconds
+    list(race.events())
+    result = race.result()
+    assert result["verdict"]["kind"] == result["plain_verdict"]["kind"] == "identical_bits"
+
+
+# What does not fit
+
+
+def unlike(name: str, **more: Any) -> PreTrainedModel:
+    kind, config = CONFIGS[name]
+    values = {**config.to_dict(), **more}
+    return build(kind, type(config)(**{key: value for key, value in values.items() if key not in ("model_type", "architectures")}), torch.bfloat16)
+
+
+UNFIT: dict[str, tuple[Any, str]] = {
+    "float32": (lambda: made("llama", torch.float32), "float32"),
+    "heads of 16": (lambda: unlike("llama", head_dim=16), "sizes"),
+    "an odd inner size": (lambda: unlike("qwen3", intermediate_size=109), "odd number of inputs, 109"),
+    "inner size": (lambda: unlike("qwen3", intermediate_size=104), "sizes"),
+    "hidden size": (lambda: unlike("mistral", hidden_size=72), "sizes"),
+    "another activation": (lambda: unlike("llama", hidden_act="relu"), "ReLU"),
+    "an exact gelu": (lambda: unlike("llama", hidden_act="gelu"), "GELU"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(UNFIT))
+def test_what_does_not_fit_stays_as_it_was(what):
+    """A model of another size would be read beyond its memory, one of another activation be another model; and all the others not run at all."""
+    make, said = UNFIT[what]
+    model, again = make(), make()
+    ready = prepare(model)
+    fused = ready.model.get_decoder()
+    assert isinstance(fused, FusedDecoder)
+    bare = prepare(again, TORCH).model.get_decoder()
+    assert said in str(reason_against_decoder(bare))
+    ids = random_ids(16, 250)
+    with torch.inference_mode():
+        expected = make().float()(input_ids=torch.tensor([ids]), use_cache=False).logits[0, 8:]
+    target = StaticTarget(ready, 256, (8,))
+    target.extend(ids[:8], 0)
+    rows = target.extend(ids[8:], 8)[0].float()
+    assert float((rows - expected).abs().mean()) < 0.05 * float(expected.std())
+
+
+def test_layers_that_differ_say_so():
+    """One layer's sizes stand for all."""
+
+    def bare(name: str = "qwen3") -> FusedDecoder:
+        found = prepare(made(name), TORCH).model.get_decoder()
+        assert isinstance(found, FusedDecoder) and reason_against_decoder(found) is None
+        return found
+
+    one = bare()
+    one.layers[1].norms[0].eps = 1e-3
+    assert reason_against_decoder(one) == "its norms differ in eps"
+    two = bare()
+    two.layers[1].self_attn.norms[1].eps = 1e-3
+    assert reason_against_decoder(two) == "its norms differ in eps"
+    three = bare()
+    three.layers[2].mlp = bare("gemma3").layers[0].mlp
+    assert reason_against_decoder(three) == "its layers differ"
+    four = bare()
+    four.layers[0].self_attn.num_heads -= 1
+    assert reason_against_decoder(four) == "its layers differ"
+    assert "no decoder of the usual kind" in str(reason_against_decoder(nn.Linear(2, 2)))

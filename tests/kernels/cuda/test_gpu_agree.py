@@ -1,0 +1,162 @@
+"""Triton kernels against torch's deep in the cache: faults that an empty cache hides. Run by Triton's interpreter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from engine.errors import UnsupportedModel, UsageError
+from engine.exactness.operators import same_bits
+from engine.kernels.cuda import attention, decoder
+from engine.kernels.cuda.available import MOST_ROWS
+from engine.kernels.cuda.decoder import GpuDecoder
+from engine.kernels.cuda.linear import GpuLinear
+from engine.model import decoder as fused_decoder
+from engine.target import agreement as agree
+from engine.target.prepare import FAITHFUL_TOKENS, _check_faithful, prepare
+from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
+from tests.helpers.gpu_kernels import TRITON
+from tests.helpers.gpu_models import config_of, prepared
+from tests.helpers.tiny import TORCH, build, random_ids
+
+pytestmark = pytest.mark.slow
+DEPTH = 300
+"""Columns: five splits of 64, and more than a window and than 8 bits can count."""
+attend, combine = attention.attend, attention._combine
+
+
+class LosesSplits:
+    """In the place of _combine: whatever splits from the second on found is lost."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        def launched(outs: Any, peaks: Any, *others: Any, **more: Any) -> None:
+            peaks[..., 1:] = -torch.inf
+            combine[grid](outs, peaks, *others, **more)
+
+        return launched
+
+
+def sees(more: int) -> Callable[..., Any]:
+    """Attention whose window is wider by so many columns."""
+
+    def wider(query: Any, keys: Any, values: Any, at: Any, window: int | None, *others: Any) -> Any:
+        return attend(query, keys, values, at, window and window + more, *others)
+
+    return wider
+
+
+def of_eight_bits(query: Any, keys: Any, values: Any, at: Any, *others: Any) -> Any:
+    return attend(query, keys, values, at % 256, *others)
+
+
+FAULTS: dict[str, tuple[str, Any, str, Any]] = {
+    "the sums of later splits are lost": ("qwen3", attention, "_combine", LosesSplits()),
+    "a pointer of 8 bits": ("qwen3", decoder, "attend", of_eight_bits),
+    "a window that is a column too wide": ("gemma3", decoder, "attend", sees(1)),
+    "a window that is a column too narrow": ("gemma3", decoder, "attend", sees(-1)),
+}
+
+
+@pytest.fixture
+def deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agree, "DEPTHS", (DEPTH,))
+
+
+def shallow_check(made: Prepared) -> None:
+    """What a load compared before: rows in an empty cache, with the stock model's."""
+    name = "gemma3" if "Gemma" in type(made.model).__name__ else "qwen3"
+    model = build(*config_of(name), torch.bfloat16)
+    ids = (torch.arange(FAITHFUL_TOKENS) * 7919 % model.config.vocab_size)[None, :MOST_ROWS]
+    with torch.inference_mode():
+        _check_faithful(made, ids[0].tolist(), model(input_ids=ids, use_cache=False).logits[0].float())
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_kernels_that_are_right_agree_with_torch(name: str, deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right kernels would be thrown out; or the check leave a model behind that is another one."""
+    monkeypatch.setattr(agree, "WIDTHS", (1, 5, MOST_ROWS))
+    modules = list(prepared(name).model.named_modules())
+    found = agree.agreement(prepared(name))
+    assert found == json.loads(json.dumps(found, allow_nan=False)) and found["judge"] == "float64" and found["agrees"]
+    assert [(step["columns"], step["width"]) for step in found["steps"]] == [(DEPTH, width) for width in agree.WIDTHS]
+    for step in found["steps"]:
+        assert 0 < step["mean_error"] < 2 * step["torch_mean_error"] < 0.03 and step["worst"] < 0.6, step
+    after = list(prepared(name).model.named_modules())
+    assert len(after) == len(modules) and all(a == b and x is y for (a, x), (b, y) in zip(modules, after, strict=True))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_shows_only_deep_down_is_found(fault: str, deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every width has it, so widths agree with one another: a race would prove another model's tokens equal."""
+    name, where, what, wrong = FAULTS[fault]
+    made = prepared(name)
+    monkeypatch.setattr(where, what, wrong)
+    shallow_check(made)  # which sees nothing of it
+    found = agree.agreement(made)
+    assert not found["agrees"] and all(step["worst"] > 2 for step in found["steps"]), found
+    with pytest.raises(UnsupportedModel, match=f"over {DEPTH} columns"):
+        agree.check_agreement(made)
+
+
+def test_kernels_that_are_wrong_deep_in_the_cache_are_not_used(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load would go on with them."""
+    monkeypatch.setattr(attention, "_combine", LosesSplits())
+    made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
+    assert not made.kernels.triton and type(made.model.get_decoder()).__name__ == "FusedDecoder"
+
+
+def test_transformers_own_decoder_is_compared_with_torchs_kernels(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its attention and linears are kernels too, and nobody would look at them deep in the cache."""
+    monkeypatch.setattr(fused_decoder, "DECODERS", set())
+    made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
+    assert made.kernels.triton and type(made.model.get_decoder()).__name__ == "Qwen3Model"
+    found = agree.agreement(made)
+    assert found["judge"] == "torch" and found["agrees"] and found["steps"][0]["torch_mean_error"] is None
+    monkeypatch.setattr(attention, "_combine", LosesSplits())
+    assert not agree.agreement(made)["agrees"]
+
+
+def test_numbers_that_are_none_are_a_fault(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN is greater than nothing, and would pass for right; and a report that holds it is no JSON."""
+    monkeypatch.setattr(decoder, "attend", lambda *call: attend(*call) * torch.nan)
+    found = agree.agreement(prepared("qwen3"))
+    assert not found["agrees"] and found["steps"][0]["worst"] is None
+    json.dumps(found, allow_nan=False)
+
+
+def test_every_window_is_crossed_and_no_model_goes_beyond_its_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window's edge would be looked at nowhere; or angles be asked for that the model does not have."""
+    monkeypatch.setattr(agree, "DEPTHS", (1017, 4089))
+    made = prepared("gemma3")
+
+    def depths(window: int, max_length: int) -> list[int]:
+        monkeypatch.setattr(agree, "windows_of", lambda model: {0: window, 1: None})
+        return agree._depths(replace(made, shape=replace(made.shape, max_length=max_length)))
+
+    assert depths(512, 32768) == depths(4000, 32768) == [1017, 4089]
+    assert depths(4096, 32768) == [1017, 4089, 4096 + agree.PAST_WINDOW]
+    assert depths(4096, 4100) == [1017, 4084] and depths(2**20, 2**21) == [1017, 4089]
+    assert depths(16, 512) == [496]
+
+
+def test_without_kernels_is_torch_and_they_come_back() -> None:
+    """The yardstick would be the kernels themselves; or the race run without them."""
+    made, ids = prepared("gemma3"), random_ids(4, 320)
+    target = StaticTarget(made, 256, (4,))
+    before = target.forward(torch.tensor([ids]), {})[0]
+    with made.kernels.removed(made.model):
+        assert not any(isinstance(module, GpuDecoder | GpuLinear) for module in made.model.modules())
+        by_torch = StaticTarget(replace(made, kernels=TORCH), 256, (4,)).forward(torch.tensor([ids]), {})[0]
+    assert same_bits(before, target.forward(torch.tensor([ids]), {})[0]) and not same_bits(before, by_torch)
+
+
+def test_a_model_without_kernels_is_refused() -> None:
+    """It would be compared with itself, and agree."""
+    with pytest.raises(UsageError, match="runs no Triton kernels"):
+        agree.agreement(replace(prepared("qwen3"), kernels=False))

@@ -1,0 +1,159 @@
+"""Triton's attention over the static cache, interpreted: softmax over what a row sees, and a row's bits its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.kernels.cuda import attention
+from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals
+from engine.kernels.cuda.qkv_rope_cache import place
+from engine.kernels.cuda.splits import Splits, splits_of
+from engine.model.attention import StepState
+from engine.model.layers import GatedAttention, fused_attention
+from tests.helpers import gpu_kernels  # noqa: F401
+from tests.helpers.linear_models import fresh as hybrid
+from tests.helpers.tiny import CONFIGS, build
+
+SHAPES = (  # heads, kv heads, dim, columns, first position, rows, window
+    (4, 1, 64, 300, 250, 5, None, torch.bfloat16),
+    (2, 2, 80, 150, 100, 3, 40, torch.bfloat16),
+    (3, 1, 96, 130, 0, 4, None, torch.float16),
+    (8, 2, 128, 200, 120, 2, None, torch.bfloat16),
+    (4, 1, 256, 128, 90, 5, 33, torch.bfloat16),
+    (16, 1, 64, 130, 128, 2, 1, torch.float16),
+    (5, 1, 16, 200, 100, 2, None, torch.bfloat16),
+)
+
+
+def random(*size: int, seed: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def hide(keys: Tensor, values: Tensor, at: Tensor, window: int | None) -> tuple[Tensor, Tensor]:
+    """The cache with NaN wherever no row looks."""
+    first, last = int(at[0]), int(at[-1])
+    hidden = [side.clone() for side in (keys, values)]
+    for side in hidden:
+        side[:, :, last + 1 :] = torch.nan
+        side[:, :, : 0 if window is None else max(0, first + 1 - window)] = torch.nan
+    return hidden[0], hidden[1]
+
+
+def expected(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float) -> Tensor:
+    columns = torch.arange(keys.shape[2])
+    seen = columns <= at[:, None]
+    if window is not None:
+        seen &= columns > at[:, None] - window
+    keys, values = (side.double().repeat_interleave(query.shape[1] // keys.shape[1], 1) for side in (keys, values))
+    out = F.scaled_dot_product_attention(query.double().transpose(0, 1)[None], keys, values, attn_mask=seen, scale=scaling)
+    return out[0].transpose(0, 1).flatten(1)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim", "length", "first", "rows", "window", "dtype"), SHAPES)
+def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first, rows, window, dtype):
+    """Heads that share keys, dimensions that are no power of two, windows of one column on, a step at the cache's start and end; NaN wherever no row looks."""
+    query, keys, values = random(rows, heads, dim, seed=1, dtype=dtype), *(random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3))
+    at = torch.arange(first, first + rows)
+    found = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5)
+    right = expected(query, keys, values, at, window, dim**-0.5)
+    assert found.shape == (rows, heads * dim)
+    assert (found.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
+    other_layout = attend_rows(query.transpose(0, 1)[None].contiguous(), keys, values, at, window, None)
+    assert torch.equal(other_layout[0].flatten(1), found)
+    arrivals = torch.zeros(num_arrivals(rows, heads, kv_heads), dtype=torch.int32)
+    merged = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5, arrivals)
+    assert (merged.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
+    assert not arrivals.any()
+
+
+@pytest.mark.parametrize(("window", "programs", "merged"), [(None, 128, False), (40, 128, False), (None, 2, True), (40, 128, True)])
+def test_a_rows_bits_are_its_own(window, programs, merged, monkeypatch):
+    """A position gives the same bits in a call of any number of rows, at any place of it, over any neighbours and any garbage behind them or before the window,
+    with splits of one block and of several, in two launches and in one."""
+    monkeypatch.setattr(attention, "PROGRAMS", programs)
+    heads, kv_heads, dim, length, start = 2, 1, 128, 200, 120
+    assert splits_of(length, kv_heads, dim, window).blocks == (1 if programs == 128 else 2)
+    queries, keys, values = random(16, heads, dim, seed=1), *(random(1, kv_heads, length, dim, seed=i) for i in (2, 3))
+    every = torch.arange(start, start + 16)
+    arrivals = torch.zeros(num_arrivals(16, heads, kv_heads), dtype=torch.int32) if merged else None
+    together = attend(queries, keys, values, every, window, 0.1, arrivals)
+    for rows, first in ((1, 9), (5, 6), (8, 8)):
+        at = every[first : first + rows]
+        found = attend(queries[first : first + rows], *hide(keys, values, at, window), at, window, 0.1, arrivals)
+        assert torch.equal(found, together[first : first + rows]), (rows, first)
+    others = random(16, heads, dim, seed=9)
+    others[3] = queries[3]
+    later_keys, later_values = keys.clone(), values.clone()
+    later_keys[:, :, start + 4 :], later_values[:, :, start + 4 :] = (random(1, kv_heads, length - start - 4, dim, seed=i) for i in (10, 11))
+    assert torch.equal(attend(others, later_keys, later_values, every, window, 0.1, arrivals)[3], together[3])
+
+
+@pytest.mark.parametrize("window", [None, 40])
+def test_the_caches_length_changes_nothing_while_its_splits_are_as_long(window):
+    """Two caches with the same columns and splits of the same length."""
+    query, keys, values = random(2, 4, 128, seed=1), *(random(1, 1, 300, 128, seed=i) for i in (2, 3))
+    at = torch.tensor([120, 121])
+    short = attend(query, keys[:, :, :130].contiguous(), values[:, :, :130].contiguous(), at, window, 0.1)
+    assert torch.equal(short, attend(query, keys, values, at, window, 0.1))
+
+
+def test_a_window_costs_the_window():
+    """Programs over a long cache: as many as splits that rows of a tile can see; splits of full attention grow with the cache."""
+    for window in (1, 2, 64, 512, 4096):
+        splits = splits_of(33024, 1, 256, window)
+        most = max((first + window + 14) // splits.split - first // splits.split + 1 for first in range(3 * splits.split))
+        assert most == splits.slots
+    assert splits_of(1280, 8, 128, None) == Splits(64, 1, 20)
+    assert splits_of(33024, 8, 128, None).slots == 33
+    for length in (256, 1000, 5000, 33024, 200_000):
+        splits = splits_of(length, 2, 128, None)
+        assert (splits.slots - 1) * splits.split < length <= splits.slots * splits.split
+
+
+@pytest.mark.parametrize(("name", "turned"), [("llama", 16), ("qwen3", 16), ("gemma3", 16), ("qwen3_5", 6), ("qwen3_5", 16)])
+def test_placing_is_what_the_fused_attention_does(name, turned):
+    """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with Gemma's, with gates, of heads that are turned in
+    part."""
+    model = hybrid(name, torch.bfloat16) if name == "qwen3_5" else build(*CONFIGS[name], dtype=torch.bfloat16)
+    fused = fused_attention(next(layer.self_attn for layer in model.model.layers if hasattr(layer, "self_attn")), True)
+    fused.layer_idx = 0
+    heads, dim, rows, length = fused.num_heads, fused.head_dim, 3, 40
+    kv_heads = fused.num_turned - heads
+    fused.o_proj = torch.nn.Identity()
+    x = random(1, rows, fused.qkv.in_features, seed=1)
+    angles = torch.rand(rows, turned, generator=torch.Generator().manual_seed(2)) * 6
+    cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+    at = torch.arange(17, 17 + rows)
+    caches = [[torch.full((1, kv_heads, length, dim), 7.0, dtype=torch.bfloat16) for _ in range(2)] for _ in range(2)]
+    hidden = torch.where(torch.arange(length) <= at[:, None], 0.0, -torch.inf).bfloat16()
+    if fused.sliding_window is not None:
+        hidden.masked_fill_(torch.arange(length) <= at[:, None] - fused.sliding_window, -torch.inf)
+    state = StepState(at, [tuple(caches[0])], {fused.sliding_window: hidden.repeat(heads // kv_heads, 1)})
+    with torch.inference_mode():
+        right = fused(x, cos[None, :, None], sin[None, :, None], state)[0]
+        qkv = fused.qkv(x)[0]
+    scales = None if fused.scales is None else fused.scales.float()
+    query = place(qkv, cos, sin, scales, fused.eps, *caches[1], at, heads)
+    assert torch.equal(caches[1][1], caches[0][1])
+    if scales is None:
+        assert torch.equal(caches[1][0], caches[0][0])
+    else:  # sums of another order: some values of the norm are rounded to the other side, by as much as their last place or that of a term
+        assert (caches[1][0].float() - caches[0][0].float()).abs().max() <= 2**-6 * caches[0][0][:, :, at].float().abs().max()
+        assert (caches[1][0] != caches[0][0]).float().mean() < 0.02
+    gated = qkv if isinstance(fused, GatedAttention) else None
+    arrivals = torch.zeros(num_arrivals(rows, heads, kv_heads), dtype=torch.int32)
+    found = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, None, gated)
+    merged = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, arrivals, gated)
+    for out in (found, merged):
+        assert (out.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()
+    for row in range(rows):
+        alone = [side.clone() for side in caches[1]]
+        for side in alone:
+            side[:, :, at[row]] = torch.nan
+        assert torch.equal(place(qkv[row : row + 1], cos[row : row + 1], sin[row : row + 1], scales, fused.eps, *alone, at[row : row + 1], heads)[0], query[row])
+        assert all(torch.equal(mine, every) for mine, every in zip(alone, caches[1], strict=True))
+        mine = gated if gated is None else gated[row : row + 1]
+        assert torch.equal(attend(query[row : row + 1], *caches[1], at[row : row + 1], fused.sliding_window, fused.scaling, None, mine)[0], found[row])

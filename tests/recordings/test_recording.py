@@ -1,0 +1,225 @@
+"""A recording says everything and is believed nothing: it survives its file, and no file breaks its reader."""
+
+from __future__ import annotations
+
+import copy
+import json
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import RaceError, UsageError
+from engine.events import Failed, Finished, LaneEvent, to_json
+from engine.recordings import recording as recordings
+from engine.recordings.check import check
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from tests.helpers import races
+
+SUMMARY_KEYS = ["schema", "device", "dtype", "runs", "width", "widths_class", "seed", "temperature", "audit", "verdict", "plain_verdict", "lanes", "speedup"]
+LANE_KEYS = ["token_ids", "text", *recordings.METRIC_KEYS]
+leaves = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+json_values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=5)
+
+
+@given(races.recordings() | races.recordings(failing=True))
+def test_a_recording_survives_its_bytes(recording):
+    """What a race wrote is read back whole: events, spec and all, and building it again from its parts gives the same."""
+    data = json.dumps(recording).encode()
+    assert recordings.loads(data) == recording
+    events = recordings.events_of(recording)
+    assert [to_json(event) for event in events] == recording["events"]
+    assert races.recording(recordings.spec_of(recording), recording["prompt"]["token_ids"], events) == recording
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path):
+    """A disk that fills up in the middle leaves the old file as it was, no remains beside it, and a clear error."""
+    path, recording = tmp_path / "race.json", races.fixed_race()
+    recordings.write(path, recording)
+    assert recordings.read(path) == recording
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(RaceError, match="cannot write the recording"):
+            recordings.write(path, recording)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_and_a_device_are_written_through(tmp_path):
+    """Saving to a link changes the file it points to, and saving to /dev/null does not replace /dev/null."""
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    link.symlink_to(real)
+    recordings.write(link, races.fixed_race())
+    assert link.is_symlink() and recordings.read(real) == races.fixed_race()
+    recordings.check_writable("/dev/null")
+    recordings.write("/dev/null", races.fixed_race())
+    with open("/dev/null", "rb") as null:
+        assert null.read() == b""
+
+
+def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
+    """A missing folder, a folder in the file's place, a name with NUL: refused at once; a good place is left untouched."""
+    for bad in (tmp_path / "no" / "race.json", tmp_path, tmp_path / "a\0b", tmp_path / ("x" * 300) / "y", "/proc/race.json"):
+        with pytest.raises(UsageError, match="cannot save to"):
+            recordings.check_writable(bad)
+    recordings.check_writable(tmp_path / "race.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe{}", "not UTF-8"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b'{"schema": NaN}', "NaN"),
+        (b'{"schema": -Infinity}', "Infinity"),
+        (b'{"schema": 1e999}', "beyond"),
+        (b'{"schema": ' + b"9" * 5000 + b"}", "digits"),
+        (b'{"schema": 1, "schema": 1}', "twice"),
+        (b"[" * 100_000, "nested"),
+        (b'{"a":' * 100_000, "nested"),
+        (b'"\\ud800"', "half a character"),
+        (b"[]", "must be a JSON object, not a list"),
+        (b"null", "not null"),
+        (b"{}", "no Photofinish recording"),
+        (b'{"format": "photofinish-race"}', "its schema is None; this version reads schema 1"),
+        (b'{"format": "photofinish-race", "schema": 2}', "its schema is 2; this version reads schema 1; a newer version"),
+        (b'{"format": "photofinish-race", "schema": 0}', "its schema is 0; this version reads schema 1$"),
+        (b'{"format": "photofinish-race", "schema": true}', "its schema is True"),
+        (b'{"format": "photofinish-race", "schema": 1}', "lacks 'model'"),
+    ],
+)
+def test_what_is_no_recording_is_named(data, words):
+    """Each kind of broken or hostile file gets its own sentence, never another exception."""
+    with pytest.raises(UsageError, match=words):
+        recordings.loads(data)
+
+
+def test_too_large_a_file_is_not_read_to_its_end(tmp_path):
+    """A file beyond the limit (here an endless one) is refused after the limit."""
+    with pytest.raises(UsageError, match="larger than 64 MB"):
+        recordings.read("/dev/zero")
+    for bad in (tmp_path / "none.json", tmp_path, "a\0b"):
+        with pytest.raises(UsageError, match="cannot read the recording"):
+            recordings.read(bad)
+
+
+@given(st.data())
+def test_every_truncation_is_refused(data):
+    """A download that broke off anywhere is no recording."""
+    whole = json.dumps(races.fixed_race()).encode()
+    with pytest.raises(UsageError):
+        recordings.loads(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@given(races.recordings(), st.data())
+def test_no_change_of_a_value_breaks_the_reader(recording, data):
+    """Any value anywhere replaced or removed: the reader refuses with a UsageError, or all that it returns can be used."""
+    at: Any = recording
+    while True:
+        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))), label="key")
+        if not at[key] or not isinstance(at[key], (dict, list)) or data.draw(st.integers(0, 3)) == 0:
+            break
+        at = at[key]
+    if data.draw(st.booleans()):
+        at[key] = data.draw(json_values)
+    else:
+        del at[key]
+    try:
+        accepted = recordings.loads(json.dumps(recording).encode())
+    except UsageError as error:
+        assert len(str(error)) < 400
+    else:
+        json.dumps(recordings.summary(accepted), allow_nan=False)
+
+
+CONTRADICTIONS: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], object]] = {
+    "which the spec does not have": lambda r, s: s[0].update(lane="elsewhere"),
+    "goes on after its end": lambda r, s: r["events"].append(s[-1]),
+    "does not begin with a started": lambda r, s: r["events"].remove(next(e for e in r["events"] if e["type"] == "started" and e["lane"] == "speculative")),
+    "starts twice": lambda r, s: r["events"].insert(0, next(e for e in r["events"] if e["type"] == "started")),
+    "prompt tokens": lambda r, s: r["prompt"].update(token_ids=[1]),
+    "comes where step": lambda r, s: s[1].update(position=2),
+    "comes where step 0": lambda r, s: s[0].update(index=1),
+    "at least 1": lambda r, s: s[1].update(token_ids=[], pieces=[], checksums=[]),
+    "a lane at most 4": lambda r, s: r["spec"]["params"].update(max_new_tokens=4),
+    "token id beyond": lambda r, s: s[1].update(token_ids=[2**31]),
+    "the lane's k is 2": lambda r, s: r["spec"]["lanes"][2].update(k=2),
+    "ran at width 3": lambda r, s: s[0].update(width=3),
+    "ran at width 65": lambda r, s: s[0].update(width=65),
+    "0 checksums, but audit is true": lambda r, s: s[0].update(checksums=[]),
+    "2 checksums for 3 tokens": lambda r, s: s[0]["checksums"].pop(),
+    "contradicts itself": lambda r, s: s[0].update(num_accepted=3),
+    "finished with 4 tokens": lambda r, s: next(e for e in r["events"] if e["type"] == "finished").update(num_tokens=4),
+    "says decode_s": lambda r, s: next(e for e in r["events"] if e["type"] == "finished").update(decode_s=0.7),
+    "says clock_s": lambda r, s: s[1].update(clock_s=0.1),
+    "at most 10000000 are read": lambda r, s: s[0].update(draft_s=1e8),
+    "never ends": lambda r, s: r["events"].pop(),
+    "says identical_bits, but its events differ": lambda r, s: s[1].update(token_ids=[99]),
+    "verdict says identical_bits": lambda r, s: s[1].update(checksums=[1]),
+    "unknown rule": lambda r, s: r["spec"]["lanes"][0].update(rule="nonsense"),
+    "unknown field 'extra'": lambda r, s: r["spec"]["lanes"][0].update(extra=1),
+    "params lacks 'seed'": lambda r, s: r["spec"]["params"].pop("seed"),
+    "different names": lambda r, s: r["spec"].update(lanes=[]),
+    "temperature must be": lambda r, s: r["spec"]["params"].update(temperature=-1),
+    "widths_class\\[\\] must be an integer from 1 to 64, not 0": lambda r, s: r["widths"].update(widths_class=[0]),
+    "verdict.kind must be one of": lambda r, s: r["verdict"].update(kind="perfect"),
+}
+
+
+@pytest.mark.parametrize("words", CONTRADICTIONS)
+def test_a_recording_that_contradicts_itself_is_refused(words):
+    """Every way in which events, spec, prompt and verdict can disagree is noticed and named."""
+    recording = races.fixed_race()
+    assert check(copy.deepcopy(recording)) == recording
+    CONTRADICTIONS[words](recording, [e for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step"])
+    with pytest.raises(UsageError, match=words):
+        recordings.loads(json.dumps(recording).encode())
+
+
+@given(races.recordings())
+def test_the_summary_has_exactly_the_promised_keys(recording):
+    """Scripts read `--json`: no key missing, none added, nothing that is no JSON."""
+    summary = recordings.summary(recording)
+    assert list(summary) == SUMMARY_KEYS
+    assert list(summary["verdict"]) == ["kind", "rows_compared", "rows_different", "first_difference"] == list(summary["plain_verdict"])
+    assert {name: list(lane) for name, lane in summary["lanes"].items()} == dict.fromkeys(["plain", "baseline", "speculative"], LANE_KEYS)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == json.loads(json.dumps(recordings.summary(json.loads(json.dumps(recording)))))
+    assert summary["verdict"]["kind"] == ("identical_bits" if summary["audit"] else "identical_tokens")
+    assert summary["lanes"]["plain"]["token_ids"] == summary["lanes"]["speculative"]["token_ids"]
+
+
+def test_the_summary_tells_what_a_reader_saw():
+    """The stop string is cut from the text, its token is counted; the speed-up is speculative against plain."""
+    summary = recordings.summary(races.fixed_race())
+    assert [lane["text"] for lane in summary["lanes"].values()] == ["abcd"] * 3
+    assert [lane["num_tokens"] for lane in summary["lanes"].values()] == [5] * 3
+    assert (summary["device"], summary["dtype"], summary["width"], summary["widths_class"]) == ("cpu", "float32", 8, [2, 4, 8])
+    assert summary["speedup"] == pytest.approx((5 * 0.2 / 5) / (3 * 0.3 / 5))
+
+
+@given(races.recordings(failing=True))
+def test_a_failed_lane_says_so_in_its_own_object(recording):
+    """The failing lane has its message under "error", the others have none, and without its tokens there is no speed-up."""
+    summary = recordings.summary(recording)
+    assert recordings.failures(recording) == {"speculative": summary["lanes"]["speculative"]["error"]}
+    assert "error" not in summary["lanes"]["plain"] and "error" not in summary["lanes"]["baseline"]
+    assert (summary["speedup"] is None) == (summary["lanes"]["speculative"]["num_tokens"] == 0)
+
+
+def test_a_lane_may_fail_before_it_starts():
+    """A drafter that breaks in its prefill leaves a recording that can be read."""
+    spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=1))
+    ends = [LaneEvent(name, 0.0, Failed("broken")) for name in ("plain", "baseline", "speculative")]
+    recording = races.recording(spec, [1], ends)
+    assert check(recording) is recording
+    with pytest.raises(UsageError, match="does not begin"):
+        check(races.recording(spec, [1], [*ends[:2], LaneEvent("speculative", 0.0, Finished("length", 0, 0.0))]))

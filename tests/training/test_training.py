@@ -1,0 +1,286 @@
+"""Training draft heads: that what is trained is what is drafted, that training learns, goes on where it stopped, and publishes what it made."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.cli.main import main
+from engine.drafters.dflash import DFlashDrafter
+from engine.drafters.eagle3 import Eagle3Drafter
+from engine.errors import UsageError
+from engine.heads import dflash, eagle3
+from engine.heads.formats import read_spec, read_tensors
+from engine.heads.layers import rope_table
+from engine.progress import silent
+from engine.training.features import Features
+from engine.training.heads import TargetWeights, begin_from, likely_words, save_head
+from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, dflash_loss, eagle3_loss, mean_length
+from engine.training.openings import openings
+from engine.training.prompts import MAKERS, prompts
+from engine.training.texts import texts_of
+from engine.training.trainer import Schedule, Trainer
+from engine.training.written import Writer, Writing, write_features
+from tests.helpers import ROOT, tiny
+from tests.helpers.trained import context
+from tests.helpers.training_heads import LAYERS, TEXT, WORDS, made, stock, windows
+
+
+def trainer(kind: str, features: Features, folder: Path, num_steps: int) -> Trainer:
+    head, design = made(kind, features)
+    schedule = Schedule(num_steps, batch_size=4, report_every=10, save_every_s=1e9)
+    return Trainer(head, design, features, TargetWeights.of(stock().model).output[head.target_ids].float(), schedule, folder, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
+    """A head would be trained on other rows, positions, masks or tokens than it drafts with: acceptance would stay low, with nothing to see."""
+    head, design = made(kind, features, num_layers)
+    head.eval().requires_grad_(False)
+    output = TargetWeights.of(stock().model).output[head.target_ids]
+    batch = features.batch([len(features.index) - 1]).to(torch.device("cpu"))
+    ids, num_tokens = batch.ids[0].tolist(), int(batch.lengths[0])
+    rope = rope_table(head.spec.layers, num_tokens + 8, torch.float32, "cpu")
+    k = design.num_steps if kind == "eagle3" else design.block_size - 1
+    places = list(range(2, num_tokens - k - 2, 3))
+    if kind == "eagle3":
+        alphas = eagle3_loss(head, batch, output, rope, k)[1][[p - 2 for p in places]]
+    else:
+        alphas = dflash_loss(head, batch, output, rope, torch.tensor([p - 1 for p in places]), 4.0)[1]
+
+    target_p = torch.softmax(batch.last[0] @ output.T / TEMPERATURE, -1)
+    column = {int(t): i for i, t in enumerate(head.target_ids)}
+    for place, alpha in zip(places, alphas, strict=True):
+        prompt = ids[:place]
+        truth = ids[place:]
+        here = replace(context(prompt), k=k, keep_logits=True, sample=None)
+        drafter = (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)(head, here)
+        drafter._choose = lambda row, offset, truth=truth: truth[offset]  # the true tokens, as training feeds them
+        drafter.prefill(prompt, batch.hidden[0, : place - 1])
+        logits = drafter.propose(prompt, None, k).logits[:, head.target_ids]
+        p = target_p[place - 1 : place - 1 + k]
+        torch.testing.assert_close(torch.minimum(p, (logits / TEMPERATURE).softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0)
+    assert len(column) == WORDS
+
+
+def test_the_words_are_those_the_target_says(features):
+    """A head would be made of words that its target hardly ever says, and every other token end its draft."""
+    output = TargetWeights.of(stock().model).output
+    rows = torch.cat([features.batch([i]).last[0, : features.index[i][2]] for i in range(len(features.index))])
+    mass = ((rows.float() @ output.float().T) / 0.8).softmax(-1).mean(0)
+    words = likely_words(features, output, WORDS)
+    assert words.tolist() == sorted(set(words.tolist())) and len(words) == WORDS
+    assert float(mass[words].sum()) >= 0.97 * float(mass.topk(WORDS).values.sum())
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_head_begins_where_another_ended(kind, features, tmp_path):
+    """Training that goes on from a published head would begin anew, or draft among the words of another."""
+    first, _ = made(kind, features)
+    for parameter in first.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(1))
+    save_head(first, tmp_path, "t", 3, torch.float32)
+    head, _ = made(kind, features)
+    rows = head.lm_head.weight.clone()
+    begin_from(head, tmp_path)
+    own = dict(head.named_parameters())
+    assert torch.equal(own.pop("lm_head.weight"), rows)
+    assert all(torch.equal(own[name], value) for name, value in first.named_parameters() if name in own)
+    with pytest.raises(UsageError, match="another shape"):
+        begin_from(made(kind, features, num_layers=2)[0], tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_training_learns(kind, features, tmp_path):
+    """The optimiser would run and the head stay as it was."""
+    reports = []
+    trainer(kind, features, tmp_path, 40).run(reports.append)
+    assert [r.share for r in reports] == sorted(r.share for r in reports) and reports[-1].share == 1
+    assert reports[-1].loss < 0.95 * reports[0].loss
+    assert reports[-1].held_out_length > 1.05 and len(reports[-1].held_out_alphas) == (3 if kind == "eagle3" else 4)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(kind, features, tmp_path):
+    """Hours of work would be lost, or the rest be another training."""
+    whole = trainer(kind, features, tmp_path / "a", 6)
+    whole.run(lambda report: None)
+    first = trainer(kind, features, tmp_path / "b", 6)
+    for _ in range(3):
+        first._train_step()
+        first.step += 1
+    first.save()
+    second = trainer(kind, features, tmp_path / "b", 6)
+    assert second.step == 3
+    second.run(lambda report: None)
+    for name, value in whole.head.state_dict().items():
+        torch.testing.assert_close(second.head.state_dict()[name], value, rtol=0, atol=0, msg=name)
+
+
+def test_a_checkpoint_of_another_head_is_refused(features, tmp_path):
+    """Weights would be loaded into another shape, or an old run be continued by mistake."""
+    trainer("eagle3", features, tmp_path, 1).save()
+    with pytest.raises(UsageError, match="another head"):
+        trainer("dflash", features, tmp_path, 1)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_published_head_is_the_one_that_was_trained(kind, features, tmp_path):
+    """It would lose a flag, an offset or a tensor on the way to disk."""
+    head, _ = made(kind, features, 2)
+    save_head(head, tmp_path, "some/target", 3, torch.float32)
+    spec = read_spec(tmp_path, kind, 6)
+    again = (eagle3 if kind == "eagle3" else dflash).build(spec, read_tensors(tmp_path), 128, 2048)
+    assert again.target_ids.tolist() == head.target_ids.tolist()
+    assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in head.named_parameters()}
+    for name in ("hidden_layers", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "block_size", "mask_token_id", "causal"):
+        assert getattr(spec, name) == getattr(head.spec, name), name
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 2
+
+
+@pytest.mark.parametrize("name", ["trained", *tiny.NAMES])
+def test_what_the_target_writes_is_its_own(name):
+    """A head would learn states that no step of the target ever has, or text that it does not write."""
+    model, stock_forward = tiny.fresh(name), tiny.stock(name)
+    output = TargetWeights.of(model).output
+    words = torch.arange(3, len(output))
+    writer = Writer(model, output, words, LAYERS, Writing(24, 8, (1e-4, 1.0)))
+    beginnings = [[5, 9, 11 + i] for i in range(8)]
+    found = writer.write(beginnings, 1)
+    assert found["ids"].shape == (8, 26) and found["hidden"].shape[:2] == found["last"].shape[:2] == (8, 26)
+    assert found["ids"][:, :3].tolist() == beginnings and int(found["ids"].min()) >= 3
+    again = writer.write(beginnings, 1)
+    assert torch.equal(found["ids"], again["ids"]) and not torch.equal(found["ids"], writer.write(beginnings, 2)["ids"])
+    with torch.inference_mode():
+        out = stock_forward.get_decoder()(input_ids=found["ids"], use_cache=False, output_hidden_states=True)
+    for ours, theirs in ((found["last"], out.last_hidden_state), (found["hidden"], torch.cat([out.hidden_states[i] for i in LAYERS], -1))):
+        torch.testing.assert_close(ours.float(), theirs.bfloat16().float(), atol=0.02, rtol=0.02)
+    cold = Writer(model, output, words, LAYERS, Writing(24, 8, (1e-4,), num_free=0)).write(beginnings, 1)["ids"]
+    with torch.inference_mode():
+        greedy = stock_forward(input_ids=cold, use_cache=False).logits[:, 2:-1, 3:].argmax(-1) + 3
+    assert float((greedy == cold[:, 3:]).float().mean()) > 0.99
+
+
+def test_samples_have_the_targets_distribution():
+    """Heads would learn another distribution than the one they are judged at."""
+    writer = object.__new__(Writer)
+    scores = torch.tensor([2.0, 0.0, -1.0, 1.0])
+    chosen = writer._sample(scores.repeat(20_000, 1), torch.Generator().manual_seed(5))
+    torch.testing.assert_close(torch.bincount(chosen[:, 0], minlength=4) / len(chosen), scores.softmax(-1), atol=0.01, rtol=0)
+
+
+def test_what_ends_early_counts_to_its_end():
+    """What the target says after the end of a text would be trained on."""
+    model = tiny.fresh("trained")
+    output = TargetWeights.of(model).output
+    writer = Writer(model, output, torch.arange(len(output)), LAYERS, Writing(40, 8, (1.0,)))
+    writer._ends = torch.tensor([7, 8, 9, 10])
+    found = writer.write([[5, 9]] * 8, 3)
+    for ids, length in zip(found["ids"].tolist(), found["lengths"].tolist(), strict=True):
+        first = next((i for i, token in enumerate(ids[2:], 2) if token in (7, 8, 9, 10)), len(ids) - 1)
+        assert length == first + 1
+
+
+def test_writing_goes_on_where_it_stopped(tmp_path):
+    """Hours of writing would be lost with a stopped run, or written twice."""
+    model = tiny.fresh("trained")
+    output = TargetWeights.of(model).output
+    writer = Writer(model, output, torch.arange(len(output)), LAYERS, Writing(40, 4))
+
+    def write(folder: Path) -> list[bytes]:
+        write_features(writer, openings(stock().tokenizer, 3), 10, folder, 3, silent)
+        return [path.read_bytes() for path in sorted(folder.glob("features-*"))]
+
+    whole = write(tmp_path / "a")
+    assert len(whole) == 3 and all(32 <= n <= 140 for _, _, n in Features(tmp_path / "a").index)
+    (tmp_path / "a" / "features-written-00001.safetensors").unlink()
+    assert write(tmp_path / "a") == whole == write(tmp_path / "b")
+
+
+def test_openings_are_many_and_repeatable():
+    """A head would see the same few beginnings again and again, or two runs learn from different ones."""
+    tokenizer = stock().tokenizer
+    some = list(itertools.islice(openings(tokenizer, 4), 400))
+    assert some == list(itertools.islice(openings(tokenizer, 4), 400)) != list(itertools.islice(openings(tokenizer, 5), 400))
+    assert len({tuple(ids) for ids in some}) > 250 and max(map(len, some)) <= 128 and min(map(len, some)) >= 1
+
+
+def test_windows_are_whole_pieces_of_the_text():
+    """A window would be longer than asked for, or skip text."""
+    pieces = windows(40)
+    assert all(32 <= len(p) <= 40 for p in pieces) and len(pieces) > 20
+    joined = list(itertools.chain.from_iterable(pieces))
+    assert joined == stock().tokenizer(TEXT, add_special_tokens=False)["input_ids"][: len(joined)]
+
+
+def test_prompts_are_many_and_repeatable():
+    """Two runs would train on different prompts, or one prompt fill a kind."""
+    some = list(itertools.islice(prompts(4), 400))
+    assert some == list(itertools.islice(prompts(4), 400)) != list(itertools.islice(prompts(5), 400))
+    for kind in MAKERS:
+        assert len({text for k, text in some if k == kind}) >= 0.8 * 50
+
+
+def test_held_out_prompts_are_held_out():
+    """A head would be judged on what it was trained on."""
+    held_out = json.loads((ROOT / "assets" / "prompts" / "held_out.json").read_text())
+    assert {p["kind"] for p in held_out} == {"code", "json", "sql", "prose"} and len({p["id"] for p in held_out}) == len(held_out) >= 24
+    trained_on = "".join(text for _, text in itertools.islice(prompts(0), 4000))
+    for prompt in held_out:
+        lines = [line for line in prompt["prompt"].splitlines() if len(line) > 20]
+        assert lines and not any(line in trained_on for line in lines)
+
+
+def test_the_standard_library_is_at_hand():
+    """The default --data would be empty on this machine."""
+    texts = list(itertools.islice(texts_of("builtin", 0), 40))
+    assert len(texts) == 40 and texts == list(itertools.islice(texts_of("builtin", 0), 40))
+    with pytest.raises(UsageError, match="builtin"):
+        next(texts_of("/nowhere/at/all", 0))
+
+
+def test_the_loss_is_what_it_says_and_so_is_its_slope():
+    """Training would run down another hill than the acceptance's."""
+    generator = torch.Generator().manual_seed(3)
+    logits, other = (3 * torch.randn(5, 40, generator=generator, dtype=torch.float64) for _ in range(2))
+    p, weights = (other / TEMPERATURE).softmax(-1), torch.rand(5, generator=generator, dtype=torch.float64)
+
+    def plainly(x):
+        log_q = (x / TEMPERATURE).log_softmax(-1)
+        return (weights * (CROSS_ENTROPY * -(p * log_q).sum(-1) - torch.minimum(p, log_q.exp()).sum(-1).log())).sum()
+
+    ours, theirs = logits.float().requires_grad_(), logits.clone().requires_grad_()
+    loss, wanted = _Distance.apply(ours, p.float(), weights.float()), plainly(theirs)
+    loss.backward()
+    wanted.backward()
+    torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_mean_length_counts_the_targets_own_token():
+    """Published figures would be off by one."""
+    assert mean_length(torch.tensor([[1.0, 1.0, 0.5]])) == pytest.approx(3.5)
+    assert mean_length(torch.tensor([[0.0, 1.0]])) == 1.0
+
+
+def test_the_command_trains_from_text_to_head(tmp_path, capsys):
+    """A step of the whole way would be missing; or a second run would not go on."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    out = tmp_path / "head"
+    small = ["--windows", "6", "--written", "4", "--new-tokens", "40", "--together", "2", "--length", "48", "--vocabulary", "300", "--intermediate", "32", "--batch", "2"]
+    command = ["train", "--kind", "eagle3", "--target", str(stock().info.name), "--dtype", "float32", "--data", str(tmp_path / "text.txt"), "--out", str(out), *small]
+    assert main(command) == 2
+    assert "--steps" in capsys.readouterr().err
+    assert main([*command, "--steps", "3"]) == 0
+    assert "tokens a step" in capsys.readouterr().out
+    assert read_spec(out, "eagle3", 6).hidden_layers == LAYERS
+    assert main([*command, "--steps", "5"]) == 0
+    steps = [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert steps == [3, 5]
