@@ -115,7 +115,7 @@ def shape_of(model: PreTrainedModel) -> Shape:
 
 
 def windows_of(model: PreTrainedModel) -> dict[int, int | None]:
-    """Per layer the window that the configuration gives it; None: full attention, WINDOW of linear_attention.py: a linear layer."""
+    """Per layer the window that the configuration gives it; None: full attention, WINDOW of delta_rule.py: a linear layer."""
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers

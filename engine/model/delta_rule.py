@@ -179,7 +179,7 @@ def of_four(layer: Any, x: Tensor) -> Rows:
 
 
 def of_one(layer: Any, x: Tensor) -> Rows:
-    """The same four out of one linear (`fused.join_projections`). x [1, n, hidden]."""
+    """The same four out of one linear (`layers.join_projections`). x [1, n, hidden]."""
     return layer.shape.parts_of(layer.in_proj(x)[0])
 
 

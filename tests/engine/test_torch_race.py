@@ -22,14 +22,14 @@ def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):
     monkeypatch.setattr(StaticTarget, "time_widths", slow)
     second = race()
     assert rounds == [1]
-    assert second.seconds == first.seconds  # each second longer: nothing was learned
+    assert second.widths.seconds == first.widths.seconds  # each second longer: nothing was learned
 
     def quick(target, num_rounds, position):
         return dict.fromkeys(measure(target, num_rounds, position), 1e-9)
 
     monkeypatch.setattr(StaticTarget, "time_widths", quick)
-    assert set(race().seconds.values()) == {1e-9}
-    trained().attached(("seconds", second.length, tuple(sorted(second.seconds)), torch.get_num_threads()), dict).clear()
+    assert set(race().widths.seconds.values()) == {1e-9}
+    trained().attached(("seconds", second.widths.length, tuple(sorted(second.widths.seconds)), torch.get_num_threads()), dict).clear()
 
 
 def test_prefills_are_warmed_once(monkeypatch):

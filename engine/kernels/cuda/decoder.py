@@ -1,4 +1,4 @@
-"""A fused decoder (`fused_decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows than with one.
+"""A fused decoder (`model/decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows than with one.
 
 Where norms come before attention and MLP alone, none is launched: a linear that adds to the residual leaves the sums of squares of its own columns behind, and
 the next linear multiplies its products by what they make of the row's norm.
