@@ -119,7 +119,7 @@ def speed(repeats: int) -> list[dict]:
             note(f"{name}: plain tok/s", metrics["plain"].tokens_per_s)
             note(f"{name}: ngram tok/s", metrics["speculative"].tokens_per_s)
             note(f"{name}: mean acceptance length", metrics["speculative"].mean_acceptance_length)
-            note("width 8 / plain step", race.seconds[8] / race.seconds[race.plan.plain_width])
+            note("width 8 / plain step", race.widths.seconds[8] / race.widths.seconds[race.widths.plan.plain_width])
             if name in ("csv", "code"):
                 ids = torch.tensor([encode_prompt(loaded.tokenizer, text).token_ids])
                 with torch.inference_mode():
@@ -130,9 +130,9 @@ def speed(repeats: int) -> list[dict]:
                     end = time.perf_counter()
                 rate = (out.shape[1] - ids.shape[1] - 1) / ((end - middle) - (middle - start))
                 note("plain lane / transformers generate (prefill taken off both)", metrics["plain"].tokens_per_s / rate)
-            lane = next(iter([race._build(race.spec.lanes[0])]))
+            lane = next(iter([race.build(race.spec.lanes[0])]))
             start = time.perf_counter()
-            steps = list(race._decode(lane))
+            steps = list(race.decode(lane))
             wall = time.perf_counter() - start
             note("sum of step times and prefill / wall time, alone", (sum(s.seconds for s in steps[1:-1]) + steps[0].prefill_s) / wall)
     rows = []

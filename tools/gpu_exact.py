@@ -90,9 +90,9 @@ def _compared(part: Part, loaded: Any, text: str, temperature: float) -> Iterato
             "num_tokens_different": num - sum(a == b for a, b in zip(written[name], written["baseline"], strict=False)),
             "num_rows_different": num - sum(a == b for a, b in zip(sums[name], sums["baseline"], strict=False)),
             "tokens_a_step": len(written[name]) / max(1, len(steps[name])),
-            "exact": race.plan.exact,
+            "exact": race.widths.plan.exact,
         }
-    yield {"lane": "all", "classes": race.classes.classes, "unstable": race.classes.unstable, "plan": race.plan.note, "seconds": race.seconds}
+    yield {"lane": "all", "classes": race.widths.classes.classes, "unstable": race.widths.classes.unstable, "plan": race.widths.plan.note, "seconds": race.widths.seconds}
 
 
 def turns(part: Part, loaded: Any) -> None:
@@ -120,8 +120,8 @@ def turns(part: Part, loaded: Any) -> None:
 @contextmanager
 def same_decisions() -> Iterator[None]:
     """While entered, what depends on time depends on pretended times: widths, and how much `auto` drafts."""
-    from engine import session as backend
     from engine.drafters.auto import AutoDrafter
+    from engine.session import set_up as backend
 
     class Ticking(AutoDrafter):
         def __init__(self, drafter: Any, step_s: Any, by_margin: bool = True) -> None:
@@ -129,7 +129,7 @@ def same_decisions() -> Iterator[None]:
             super().__init__(drafter, step_s, clock=lambda: 1e-4 * next(ticks), by_margin=by_margin)
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(backend.TorchRace, "_time_widths", lambda self, length, widths: {width: 0.01 + 1e-4 * width for width in widths}))
+        stack.enter_context(mock.patch.object(backend, "time_widths", lambda order, length, widths: {width: 0.01 + 1e-4 * width for width in widths}))
         stack.enter_context(mock.patch.object(backend, "AutoDrafter", Ticking))
         yield
 

@@ -61,7 +61,7 @@ def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) 
             steps.setdefault(event.lane, []).append(event.event)
         elif isinstance(event.event, Failed):
             failed[event.lane] = event.event.message
-    row: dict[str, Any] = {"k": k, "synthetic": "synthetic" in drafter, "widths": made.plan.note, "plain_width": made.plan.plain_width, "step_s": made.seconds, "failed_lanes": failed}
+    row: dict[str, Any] = {"k": k, "synthetic": "synthetic" in drafter, "widths": made.widths.plan.note, "plain_width": made.widths.plan.plain_width, "step_s": made.widths.seconds, "failed_lanes": failed}
     for name, lane in steps.items():
         num, seconds = sum(len(step.token_ids) for step in lane), sum(step.seconds for step in lane)
         row[name] = {

@@ -44,11 +44,11 @@ SMALL: dict[str, str | dict[str, Any]] = {TARGET: _DENSE, HYBRID: _DENSE | _LINE
 
 def shrink() -> None:
     """Measure and probe next to nothing: for dry runs."""
-    from engine import session as backend
     from engine.bench import lanes, peers
     from engine.exactness import operators
     from engine.exactness import probe as exactness
     from engine.measure import bandwidth
+    from engine.session import set_up as backend
 
     lanes.CURVE, peers.WIDTHS = (1, 4), (1,)
     exactness.MIN_ROWS = 2

@@ -182,7 +182,8 @@ def _deltas(device: Any) -> Iterator[tuple[str, Check]]:
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
     from engine.kernels.cuda.delta import mix_step
-    from engine.model.delta_rule import DeltaLayer, Places
+    from engine.model.delta_places import Places
+    from engine.model.delta_rule import DeltaLayer
 
     def check() -> tuple[Any, Any]:
         config: Any = SMALL[HYBRID]

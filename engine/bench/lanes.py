@@ -148,8 +148,8 @@ def host_gap(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingPar
     from ..target.target import StaticTarget
 
     race = TorchRace(loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt)
-    width = race.plan.plain_width
-    bare = StaticTarget(loaded.prepared, race.length, (width,))
+    width = race.widths.plan.plain_width
+    bare = StaticTarget(loaded.prepared, race.widths.length, (width,))
     pairs: list[tuple[float, float]] = []
     for event in race.events():
         if event.lane == PLAIN and isinstance(event.event, Step):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
@@ -18,13 +16,13 @@ from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from ..spec import AUTO, MAX_AUTO_K, MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RaceSpec, SamplingParams, standard_lanes
 from ..text import check_prompt_text, encode_prompt
 from .arguments import Command, integer, not_empty, number, one_of, option, shown, words
+from .options import DEVICE, DTYPE, FILE, JSON, TARGET, THREADS, set_threads
+from .output import console, print_json, progress_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
 RACE_RULES = ("coupled", "rejection")
-MAX_THREADS = 64
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 STDIN = "-"
 
@@ -54,14 +52,6 @@ def _read_file(path: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"the prompt in {shown(path)} is not UTF-8 text: byte {error.start} is {data[error.start : error.start + 1]!r}") from error
-
-
-def set_threads(num_threads: int | None) -> None:
-    """Fix the number of CPU threads before anything else uses torch."""
-    if num_threads is not None:
-        import torch
-
-        torch.set_num_threads(num_threads)
 
 
 def hold_race(
@@ -96,36 +86,6 @@ def hold_race(
                 if show is not None:
                     show(event)
         return recordings.build(header, events, race.result())
-
-
-def progress_line() -> Any:
-    """A context manager whose value is a `Progress`: drawn on stderr if that is a terminal, silent otherwise."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        from ..progress import silent
-
-        return nullcontext(silent)
-    from rich.console import Console
-
-    from .terminal import ProgressLine
-
-    return ProgressLine(Console(stderr=True, highlight=False, markup=False, emoji=False))
-
-
-def console() -> Console:
-    """Where results are printed. It interprets neither markup nor emoji codes."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
-
-
-def print_json(value: Mapping[str, Any]) -> None:
-    """The one JSON object of --json."""
-    try:
-        print(json.dumps(value, allow_nan=False), flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise RaceError(f"cannot write the result to stdout: {error.strerror or error}") from error
 
 
 def _race(options: Namespace) -> int:
@@ -209,12 +169,6 @@ def _load(options: Namespace) -> int:
     return 0
 
 
-def _device(text: str) -> str:
-    if re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]{1,3})?", text):
-        return text
-    raise ArgumentTypeError(f"must be one of auto, cpu, cuda, cuda:N, mps, not {shown(text)}")
-
-
 def _auto_or(low: int, high: int) -> Callable[[str], int | str]:
     def convert(text: str) -> int | str:
         try:
@@ -231,13 +185,6 @@ def _speed(text: str) -> float:
     except ValueError as error:
         raise ArgumentTypeError(f"must be a number from {MIN_SPEED} to {MAX_SPEED:.0f}, or 0 for as fast as possible, not {shown(text)}") from error
 
-
-FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
-JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
-TARGET = option("--target", metavar="T", type=words, help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: the bundled Gemma 3 270M)")
-DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)")
-DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
-THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)")
 
 RACE = Command(
     (

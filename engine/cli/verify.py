@@ -13,7 +13,9 @@ from ..recordings import recording as recordings
 from ..spec import AUTO, LaneSpec
 from ..text import check_prompt_text
 from .arguments import Command, option
-from .commands import DEVICE, FILE, JSON, TARGET, console, hold_race, print_json, set_threads
+from .commands import hold_race
+from .options import DEVICE, FILE, JSON, TARGET, set_threads
+from .output import console, print_json
 
 CIRCUMSTANCES = (("device", "type"), ("device", "name"), ("device", "threads"), ("model", "dtype"), ("model", "revision"))
 PACKAGES = ("torch", "transformers")

@@ -1,7 +1,7 @@
 """The choice of a draft's token from a row on the CPU: the race's own, and by how much it led the next best.
 
 The noise of a token is large only where its hash is small, so hashes tell which of thousands of tokens can be among the best two, and no logarithm
-is taken for the others. Integers are numpy's: it hashes 8,192 tokens in 19 us, where `sampling.uniform` takes 77 (one thread). From bfloat16 rows compiled
+is taken for the others. Integers are numpy's: it hashes 8,192 tokens in 19 us, where `noise.uniform` takes 77 (one thread). From bfloat16 rows compiled
 kernels choose in some ten microseconds, where they run.
 """
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..model.attention import additive_masks, attend_rows
-from ..model.delta_rule import linear_attention_at_widths
+from ..model.delta_places import Places
+from ..model.delta_rule import DeltaLayer
 from ..model.linear import StepLinear
 from ..target.prepared import Prepared
 
@@ -34,7 +35,7 @@ def operator_classes(prepared: Prepared, length: int, widths: Sequence[int], see
         groups = _split(groups, partial(_in_blocks, rows, call=linear))
     for at_width in _attention(prepared, length, generator):
         groups = _split(groups, at_width)
-    for at_width in linear_attention_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
+    for at_width in _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
         groups = _split(groups, at_width)
     return groups, unstable
 
@@ -113,3 +114,26 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
             return torch.cat([torch.cat(window) for window in zip(*parts, strict=True)])
 
         yield at_width
+
+
+def _delta_rule_at_widths(model: nn.Module, dtype: torch.dtype, num_rows: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:
+    """For the probe: one linear layer's own arithmetic on `num_rows` random tokens, as a function of the width: every output and every state, in
+    float32 [values]. The last step is filled up with the first token. Nothing for a model without linear layers."""
+    layer = next((module for module in model.modules() if isinstance(module, DeltaLayer)), None)
+    if layer is None:
+        return
+    s, device = layer.shape, layer.taps.device
+    rows = tuple(torch.randn(num_rows, size, generator=generator).to(device, dtype) for size in (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads))
+
+    def at_width(width: int) -> Tensor:
+        states, inputs = (torch.zeros(size, dtype=kind, device=device) for size, kind in zip(s.ring_sizes(width + 1), (torch.float32, dtype), strict=True))
+        found = []
+        for start in range(0, num_rows, width):
+            count = min(width, num_rows - start)
+            block = tuple(torch.cat([x[start : start + count], x[:1].expand(width - count, -1)]) for x in rows)
+            places = Places.of(torch.arange(start, start + width, device=device), s, width + 1, False)
+            found += [layer.mix(block, places, states, inputs)[:count].float().flatten(), states[places.next_states[:count]].flatten()]  # type: ignore[arg-type]
+        outs, kept = torch.cat(found[::2]), torch.cat(found[1::2])
+        return torch.cat([outs, kept])
+
+    yield at_width

@@ -16,7 +16,8 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from ..errors import UnsupportedModel
-from .delta_rule import LAYER_TYPE, WINDOW, LinearShape, Places, linear_shape_of
+from .delta_places import LAYER_TYPE, WINDOW, LinearShape, Places
+from .delta_rule import linear_shape_of
 
 if TYPE_CHECKING:
     from ..kernels import Attend
@@ -114,7 +115,7 @@ def shape_of(model: PreTrainedModel) -> Shape:
 
 
 def windows_of(model: PreTrainedModel) -> dict[int, int | None]:
-    """Per layer the window that the configuration gives it; None: full attention, WINDOW of linear_attention.py: a linear layer."""
+    """Per layer the window that the configuration gives it; None: full attention, WINDOW of delta_rule.py: a linear layer."""
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers

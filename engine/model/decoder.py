@@ -1,4 +1,4 @@
-"""transformers' decoders of the usual kind, and hybrids of one kind, as a plain loop over fused layers (`fused.py`): no decorators, masks and output objects a layer."""
+"""transformers' decoders of the usual kind, and hybrids of one kind, as a plain loop over fused layers (`layers.py`): no decorators, masks and output objects a layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .layers import FusedAttention, FusedMLP, FusedNorm, fuse_layers, fused_atte
 DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
 """transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm."""
 HYBRIDS = {"Qwen3_5TextModel"}
-"""Those that do the same with layers some of which are linear (`linear_attention.py`), and whose positions, three for every token, are one and the same for text."""
+"""Those that do the same with layers some of which are linear (`delta_rule.py`), and whose positions, three for every token, are one and the same for text."""
 ANGLES_BY_TYPE = {"Gemma3TextModel"}
 EVERY_LAYER = "layer"
 HEADS = {"Gemma3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3_5ForCausalLM"}

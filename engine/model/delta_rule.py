@@ -17,8 +17,7 @@ once: all lanes of a race prefill the same tokens in the same chunks, so they be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,83 +27,17 @@ from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
 from ..errors import UnsupportedModel
+from .delta_places import LAYER_TYPE, WINDOW, LinearShape, Places, Rows
 
 if TYPE_CHECKING:
     from .attention import StepState
 
-LAYER_TYPE = "linear_attention"
-WINDOW = 0
-"""Stands where an attention layer has its window: a linear layer looks at no column of the cache."""
 CHUNK = 64
 LANES = 64
 """Functions such as exp are applied to rows of a multiple of this many numbers: what does not fill the CPU's vectors goes through another exp, with
 other bits, and which numbers those are would depend on the width."""
-Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 MixStep = Callable[["DeltaLayer", Rows, "Places", Tensor, Tensor], Tensor]
 """mix_step(layer, rows, places, states, inputs): see `DeltaLayer.mix`."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinearShape:
-    """What a model's linear layers keep of a sequence. `layers`: their indices; `kernel`: inputs that a convolution sees, the newest included."""
-
-    layers: tuple[int, ...]
-    num_key_heads: int
-    num_value_heads: int
-    key_dim: int
-    value_dim: int
-    kernel: int
-
-    @property
-    def conv_dim(self) -> int:
-        """Channels of the convolution: queries, keys and values side by side."""
-        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
-
-    def parts_of(self, projected: Tensor) -> Rows:
-        """projected [n, conv_dim + (value_dim + 2) * value_heads] -> views of it: the convolution's inputs, z, b and a."""
-        heads = self.num_value_heads
-        mixed, z, b, a = projected.split([self.conv_dim, heads * self.value_dim, heads, heads], -1)
-        return mixed, z, b, a
-
-    def ring_sizes(self, num_states: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Sizes of one layer's rings: states [R, 1, 1, value_heads, key_dim, value_dim], inputs [R + kernel - 2, 1, 1, conv_dim].
-        The third dimension is where the buffers of other layers count positions."""
-        return (num_states, 1, 1, self.num_value_heads, self.key_dim, self.value_dim), (num_states + self.kernel - 2, 1, 1, self.conv_dim)
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where in the rings a forward reads and writes, the same for every layer; all device tensors. `chunked`: it is a prefill."""
-
-    begun: Tensor
-    state: Tensor
-    next_states: Tensor
-    past: Tensor
-    past_known: Tensor
-    inputs: Tensor
-    chunked: bool
-
-    @staticmethod
-    def of(at: Tensor, shape: LinearShape, num_states: int, chunked: bool) -> Places:
-        """For tokens at positions `at` [n], in rings of `num_states`. A step has fewer tokens than that; of a prefill's states only the last stays."""
-        assert chunked or len(at) < num_states, f"a step of {len(at)} tokens in a ring of {num_states} states"
-        num_inputs = num_states + shape.kernel - 2
-        past = at[:1] + torch.arange(1 - shape.kernel, 0, device=at.device)
-        following = at + 1
-        return Places(
-            begun=at[0] > 0,
-            state=at[:1] % num_states,
-            next_states=(following[-1:] if chunked else following) % num_states,
-            past=past % num_inputs,
-            past_known=(past >= 0)[:, None],
-            inputs=at[-num_inputs:] % num_inputs,
-            chunked=chunked,
-        )
-
-    def read(self, states: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """What a layer remembers where a forward begins, copied from its rings: [value_heads, key_dim, value_dim] and [kernel - 1, conv_dim]."""
-        state = torch.where(self.begun, states.index_select(0, self.state).view(states.shape[3:]), 0.0)
-        return state, torch.where(self.past_known, inputs.index_select(0, self.past).flatten(1), 0.0)
 
 
 def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
@@ -246,7 +179,7 @@ def of_four(layer: Any, x: Tensor) -> Rows:
 
 
 def of_one(layer: Any, x: Tensor) -> Rows:
-    """The same four out of one linear (`fused.join_projections`). x [1, n, hidden]."""
+    """The same four out of one linear (`layers.join_projections`). x [1, n, hidden]."""
     return layer.shape.parts_of(layer.in_proj(x)[0])
 
 
@@ -261,26 +194,3 @@ def _of_two(layer: Any, x: Tensor) -> Rows:
 
 KINDS: dict[str, Callable[[Any, Tensor], Rows]] = {"Qwen3NextGatedDeltaNet": _of_two, "Qwen3_5GatedDeltaNet": of_four, "Qwen3_5MoeGatedDeltaNet": of_four}
 """transformers' modules that a DeltaLayer replaces, by the way they project."""
-
-
-def linear_attention_at_widths(model: nn.Module, dtype: torch.dtype, num_rows: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:
-    """For the probe: one linear layer's own arithmetic on `num_rows` random tokens, as a function of the width: every output and every state, in
-    float32 [values]. The last step is filled up with the first token. Nothing for a model without linear layers."""
-    layer = next((module for module in model.modules() if isinstance(module, DeltaLayer)), None)
-    if layer is None:
-        return
-    s, device = layer.shape, layer.taps.device
-    rows = tuple(torch.randn(num_rows, size, generator=generator).to(device, dtype) for size in (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads))
-
-    def at_width(width: int) -> Tensor:
-        states, inputs = (torch.zeros(size, dtype=kind, device=device) for size, kind in zip(s.ring_sizes(width + 1), (torch.float32, dtype), strict=True))
-        found = []
-        for start in range(0, num_rows, width):
-            count = min(width, num_rows - start)
-            block = tuple(torch.cat([x[start : start + count], x[:1].expand(width - count, -1)]) for x in rows)
-            places = Places.of(torch.arange(start, start + width, device=device), s, width + 1, False)
-            found += [layer.mix(block, places, states, inputs)[:count].float().flatten(), states[places.next_states[:count]].flatten()]  # type: ignore[arg-type]
-        outs, kept = torch.cat(found[::2]), torch.cat(found[1::2])
-        return torch.cat([outs, kept])
-
-    yield at_width

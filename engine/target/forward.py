@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..kernels import Forward
 from ..model.attention import StepState, additive_masks
-from ..model.delta_rule import Places
+from ..model.delta_places import Places
 
 if TYPE_CHECKING:
     from .prepared import Prepared

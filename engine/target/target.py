@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import UsageError
 from ..interfaces import Acceptance, AcceptRule, Draft, Verify
 from ..model.attention import caches
-from ..model.delta_rule import Places
+from ..model.delta_places import Places
 from .checksums import Checksums
 from .delta_rollback import Past
 from .forward import Buffers

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..cli.arguments import Command, integer, not_empty, number, one_of, option, words
-from ..cli.commands import DEVICE, DTYPE, TARGET, progress_line, set_threads
+from ..cli.options import DEVICE, DTYPE, TARGET, set_threads
+from ..cli.output import progress_line
 from ..errors import UsageError
 from ..heads.formats import KINDS
 from .texts import BUILTIN, PROMPTS, all_texts

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from engine.bench import command
+from engine.bench import measure as measure_module
 from engine.bench.lanes import CURVE, Sample, hold, host_gap, lane_specs, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
 from engine.bench.prompts import KINDS, BenchPrompt, prompts
@@ -26,7 +26,7 @@ from engine.drafters.ngram import NgramDrafter
 from engine.interfaces import Acceptance
 from engine.models.loading import load
 from engine.progress import silent
-from engine.session import TorchRace
+from engine.session import TorchRace, set_up
 from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
 from tests.helpers import ROOT
@@ -90,7 +90,7 @@ def bench_rounds(kinds=("json",), repeats=3, drafters=("ngram",)):
     loaded, notes = trained(), []
     chosen = [(item, item.encode(loaded.tokenizer)) for item in prompts(kinds, 1)]
     peers = Peers(fresh("trained"), PARAMS, (EAGER, PROMPT_LOOKUP))
-    return *command.rounds(loaded, peers, chosen, drafters, 3, repeats, PARAMS, notes, silent), notes
+    return *measure_module.rounds(loaded, peers, chosen, drafters, 3, repeats, PARAMS, notes, silent), notes
 
 
 def test_the_order_alternates(monkeypatch):
@@ -173,10 +173,10 @@ def one_race(drafter="ngram", text=PROMPTS[0], max_new_tokens=12):
 @pytest.mark.slow
 def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
     """A rule that commits a wrong token would be shown as identical, and the command end with status 0."""
-    rule_of = TorchRace._rule
+    rule_of = set_up.rule_of
 
-    def wrong(race: TorchRace, lane: LaneSpec):
-        rule = rule_of(race, lane)
+    def wrong(order: set_up.Order, lane: LaneSpec):
+        rule = rule_of(order, lane)
         if lane.name != "ngram":
             return rule
 
@@ -190,7 +190,7 @@ def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
         return accept
 
     assert [s.identical for s in one_race().samples] == [None, True, True]
-    monkeypatch.setattr(TorchRace, "_rule", wrong)
+    monkeypatch.setattr(set_up, "rule_of", wrong)
     raced = one_race()
     assert [s.identical for s in raced.samples] == [None, True, False] and "baseline and ngram part at token" in raced.faults[0]
     assert cli.main([*BENCH, "--kinds", "json", "--repeats", "1", "--json"]) == 1
@@ -212,10 +212,10 @@ def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
     """Slow sampling would pass as a slow forward."""
     loaded, lanes = trained(), lane_specs(["ngram"], 3, False)
     prompt = encode_prompt(loaded.tokenizer, PROMPTS[0])
-    rule_of, slept = TorchRace._rule, 0.03
+    rule_of, slept = set_up.rule_of, 0.03
 
-    def slow(race: TorchRace, lane: LaneSpec):
-        rule = rule_of(race, lane)
+    def slow(order: set_up.Order, lane: LaneSpec):
+        rule = rule_of(order, lane)
 
         def accept(draft, logits, position):
             time.sleep(slept)
@@ -224,7 +224,7 @@ def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
         accept.guarantee = rule.guarantee
         return accept
 
-    monkeypatch.setattr(TorchRace, "_rule", slow)
+    monkeypatch.setattr(set_up, "rule_of", slow)
     gap = host_gap(loaded, lanes, PARAMS, prompt)
     assert gap is not None and slept / 2 <= gap["gap_s"] <= gap["step_s"] and gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"]) and gap["num_steps"] == 12
 
@@ -240,7 +240,7 @@ def test_peers_run_on_a_stock_copy():
     loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
     stock = ready_with_stock(loaded)
     chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]
-    peers = command._peers(loaded, stock, ("ngram", DRAFT), replace(command.QUICK, tokens=8), PARAMS, chosen, notes, silent)
+    peers = measure_module._peers(loaded, stock, ("ngram", DRAFT), replace(measure_module.QUICK, tokens=8), PARAMS, chosen, notes, silent)
     assert peers.names == ("hf_eager", "hf_prompt_lookup", "hf_assisted") and not notes
     assert peers._model is stock is not loaded.model and stock.config._attn_implementation == "sdpa"
     assert {type(m) for m in stock.modules() if hasattr(m, "in_features")} == {torch.nn.Linear}

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from engine.bench import command
+from engine.bench import measure as measure_module
 from engine.bench.prompts import CHAT, FILE, HUMANEVAL, KINDS, BenchPrompt, check_kinds, prompts
 from engine.cli import main as cli
 from engine.errors import UsageError
@@ -58,9 +59,9 @@ def test_a_prompt_that_does_not_fit_is_named(monkeypatch):
     """A long prompt would end the whole bench; or be left out in silence."""
     loaded, notes = trained(), []
     long, short = BenchPrompt("long", "json", "word " * 3000), BenchPrompt("short", "json", "word")
-    assert [item for item, _ in command._encoded(loaded, [long, short], 8, notes)] == [short] and "prompt long was left out" in notes[0]
+    assert [item for item, _ in measure_module._encoded(loaded, [long, short], 8, notes)] == [short] and "prompt long was left out" in notes[0]
     with pytest.raises(UsageError, match="no prompt fits the model's 2048 positions"):
-        command._encoded(loaded, [long], 8, [])
+        measure_module._encoded(loaded, [long], 8, [])
 
 
 @pytest.mark.parametrize(
@@ -93,5 +94,5 @@ def test_sizes_given_outdo_the_quick_ones(monkeypatch, capsys):
 
     monkeypatch.setattr(command, "measure", measure)
     assert cli.main(["bench", "--quick", "--repeats", "5", "--drafter", "ngram", "--drafter", "synthetic:0.5"]) == 2
-    assert seen[0].size == replace(command.QUICK, repeats=5) and seen[0].drafters == ("ngram", "synthetic:0.5")
-    assert seen[0].params == SamplingParams(max_new_tokens=64) and not seen[0].size.compiled and command.FULL.compiled
+    assert seen[0].size == replace(measure_module.QUICK, repeats=5) and seen[0].drafters == ("ngram", "synthetic:0.5")
+    assert seen[0].params == SamplingParams(max_new_tokens=64) and not seen[0].size.compiled and measure_module.FULL.compiled

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.choice.sampler import Sampler
-from engine.drafters import draft_model
+from engine.drafters import model_kinds
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_picks import sampler_for
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
@@ -94,7 +94,7 @@ def trained_drafter(prompt: list[int], params: SamplingParams, k: int, on_device
     here = replace(here, params=params, sample=Sampler(params, here.loaded.prepared.vocab_size, PACKED))
     with monkeypatch.context() as patch:
         patch.setattr("engine.drafters.device_picks.sampler_for", partial(sampler_for, on_device=on_device))
-        return draft_model.KIND.make(str(DRAFT), here)
+        return model_kinds.KIND.make(str(DRAFT), here)
 
 
 @pytest.mark.parametrize("which", SAMPLINGS)

@@ -15,7 +15,7 @@ from engine.errors import UsageError
 from engine.events import FINISH_REASONS, MAX_INT, Failed, Finished, LaneEvent, Started, Step, from_json, steps, to_json
 from tests.helpers import ROOT
 
-LIGHT = "events spec errors interfaces decode accept race widths verdict"
+LIGHT = "events spec errors interfaces decode choice.accept race exactness.widths exactness.verdict"
 
 counts = st.integers(0, MAX_INT)
 seconds = st.floats(0, allow_nan=False, allow_infinity=False)

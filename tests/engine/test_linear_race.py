@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.model.delta_rule import Places
+from engine.model.delta_places import Places
 from engine.models.loading import LoadedModel, load
 from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
@@ -68,7 +68,7 @@ def written(race: TorchRace, name: str) -> tuple[list[int], list[int]]:
 def test_every_drafter_writes_the_baselines_tokens_from_its_bits(folder, few_rows, dtype, k, temperature):
     """The headline's model, and the claim "identical, bit for bit" would not hold for it."""
     race = raced(loaded(folder, dtype), DRAFTERS, k, temperature)
-    assert race.plan.exact and len(written(race, "baseline")[1]) == NEW_TOKENS
+    assert race.widths.plan.exact and len(written(race, "baseline")[1]) == NEW_TOKENS
     for text in DRAFTERS:
         name = text.partition(":")[0]
         assert written(race, name) == written(race, "baseline"), name

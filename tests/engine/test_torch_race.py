@@ -22,14 +22,14 @@ def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):
     monkeypatch.setattr(StaticTarget, "time_widths", slow)
     second = race()
     assert rounds == [1]
-    assert second.seconds == first.seconds  # each second longer: nothing was learned
+    assert second.widths.seconds == first.widths.seconds  # each second longer: nothing was learned
 
     def quick(target, num_rounds, position):
         return dict.fromkeys(measure(target, num_rounds, position), 1e-9)
 
     monkeypatch.setattr(StaticTarget, "time_widths", quick)
-    assert set(race().seconds.values()) == {1e-9}
-    trained().attached(("seconds", second.length, tuple(sorted(second.seconds)), torch.get_num_threads()), dict).clear()
+    assert set(race().widths.seconds.values()) == {1e-9}
+    trained().attached(("seconds", second.widths.length, tuple(sorted(second.widths.seconds)), torch.get_num_threads()), dict).clear()
 
 
 def test_prefills_are_warmed_once(monkeypatch):
@@ -37,7 +37,7 @@ def test_prefills_are_warmed_once(monkeypatch):
     made = race()
     size = len(made.prompt.token_ids) - 1
     assert size in made.prepared.kernels.warmed
-    target = StaticTarget(made.prepared, made.length, (4,))
+    target = StaticTarget(made.prepared, made.widths.length, (4,))
     sizes = []
     prefill = StaticTarget._prefill
     monkeypatch.setattr(StaticTarget, "_prefill", lambda target, ids: sizes.append(len(ids)) or prefill(target, ids))
@@ -51,8 +51,8 @@ def test_prefills_are_warmed_once(monkeypatch):
 def test_a_new_sequence_begins_with_zeros(fill):
     """Memory that is not cleared can hold NaN, and NaN times a masked weight of 0 is NaN."""
     made = race()
-    size = (1, made.prepared.shape.num_kv_heads, made.length, made.prepared.shape.head_dim)
+    size = (1, made.prepared.shape.num_kv_heads, made.widths.length, made.prepared.shape.head_dim)
     junk = [torch.full(size, fill, dtype=made.prepared.dtype) for _ in range(64)]
     del junk
-    target = StaticTarget(made.prepared, made.length, (4,))
+    target = StaticTarget(made.prepared, made.widths.length, (4,))
     assert all(bool((side == 0).all()) for layer in target.kv for side in layer)

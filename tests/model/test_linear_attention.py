@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from engine.errors import UnsupportedModel
+from engine.exactness.operators import _delta_rule_at_widths as linear_attention_at_widths
 from engine.exactness.operators import same_bits
 from engine.exactness.probe import probe
 from engine.kernels.cpu import build as native_build
 from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.packing import PackedLinear, onednn_packs
 from engine.model import delta_rule as linear_attention
-from engine.model.delta_rule import DeltaLayer, Places, delta_rule_in_chunks, linear_attention_at_widths
+from engine.model.delta_places import Places
+from engine.model.delta_rule import DeltaLayer, delta_rule_in_chunks
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
 from tests.helpers.dispatch import Watch

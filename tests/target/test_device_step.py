@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import session as backend
 from engine.choice.accept import Coupled, Rejection
 from engine.choice.noise import gumbel, gumbel_rows, keys_of
 from engine.choice.sampler import Sampler
@@ -20,6 +19,7 @@ from engine.errors import RaceError
 from engine.events import Failed, Step
 from engine.interfaces import Draft
 from engine.session import TorchRace
+from engine.session import set_up as backend
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.target.forward import Buffers
 from engine.target.prepared import Prepared

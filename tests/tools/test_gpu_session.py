@@ -130,12 +130,12 @@ def shrunk(monkeypatch, tmp_path) -> Iterator[None]:
     """Tiny probes and measurements, for this test alone: what such a probe finds must not be remembered."""
     from gpu_shapes import shrink
 
-    from engine import session as backend
     from engine.bench import lanes, peers
     from engine.exactness import operators
     from engine.exactness import probe as exactness
     from engine.kernels.cpu.build import has_kernels
     from engine.measure import bandwidth
+    from engine.session import set_up as backend
 
     has_kernels()  # compiled once for all tests, not into this test's folder
     monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))

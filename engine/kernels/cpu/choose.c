@@ -1,5 +1,5 @@
-/* The choice of `sampling.py` from rows of bfloat16 logits: a scan at the speed of the caches, and noise for what is in reach of it. What is computed here decides
-   nothing that rounding could: where the two best scores are closer than any rounding, the row is left to `sampling.py`, whose bits are the ones that count. */
+/* The choice of `sampler.py` from rows of bfloat16 logits: a scan at the speed of the caches, and noise for what is in reach of it. What is computed here decides
+   nothing that rounding could: where the two best scores are closer than any rounding, the row is left to `sampler.py`, whose bits are the ones that count. */
 #include "vectors.h"
 #if HAS_AVX512
 #include "hash.h"
@@ -10,7 +10,7 @@
 #define AHEAD 4096    /* bytes: the rows have just been written, and pushed out of the caches by the weights */
 #define INFINITY_KEY 0x7f80
 
-/* tokens [num]: what the columns stand for; null: themselves. seed: through splitmix64. temperature 0: the first of the largest. max_noise, near: see sampling.py. */
+/* tokens [num]: what the columns stand for; null: themselves. seed: through splitmix64. temperature 0: the first of the largest. max_noise, near: see sampler.py. */
 typedef struct {
     const int32_t *tokens;
     int64_t num;
@@ -96,7 +96,7 @@ INLINE __m512 logarithm(__m512 x) {
     return _mm512_fmadd_ps(n, all(0.693147181f), _mm512_mul_ps(sum, s));
 }
 
-/* `uniform` of sampling.py, bit for bit. */
+/* `uniform` of sampler.py, bit for bit. */
 INLINE __m512 uniform(__m512i tokens, uint64_t key) {
     __m512i x = mixed(_mm512_add_epi32(mixed(_mm512_xor_si512(tokens, _mm512_set1_epi32((int)(uint32_t)key))), _mm512_set1_epi32((int)(key >> 32))));
     __m512 u = _mm512_cvtepi32_ps(x);
@@ -104,7 +104,7 @@ INLINE __m512 uniform(__m512i tokens, uint64_t key) {
     return _mm512_min_ps(_mm512_mul_ps(_mm512_add_ps(u, all(0.5f)), all(0x1p-32f)), all(1 - 0x1p-24f));
 }
 
-/* `gumbel` of sampling.py but for rounding: -log(-log1p(-u)). */
+/* `gumbel` of sampler.py but for rounding: -log(-log1p(-u)). */
 INLINE __m512 gumbel(__m512 u) {
     __m512 w = _mm512_sub_ps(all(1.0f), u), lost = _mm512_sub_ps(all(1.0f), w), none = _mm512_setzero_ps();
     __m512 l = _mm512_mask_div_ps(u, _mm512_cmp_ps_mask(lost, none, _CMP_NEQ_UQ), _mm512_mul_ps(_mm512_sub_ps(none, logarithm(w)), u), lost);

@@ -1,4 +1,4 @@
-"""The choice of `sampling.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the price of reading a row."""
+"""The choice of `sampler.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the price of reading a row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ChooserArguments(ctypes.Structure):
 class Chooser:
     """What a Sampler without top-k and top-p chooses, wherever rounding cannot matter; the rest is left to it.
 
-    tokens [vocab]: int32, on the CPU. seed: through splitmix64. max_noise, near: see `sampling.py`."""
+    tokens [vocab]: int32, on the CPU. seed: through splitmix64. max_noise, near: see `sampler.py`."""
 
     def __init__(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> None:
         self._tokens, self._constants = tokens.contiguous(), (seed, temperature, max_noise, near)

@@ -1,4 +1,4 @@
-"""A fused decoder (`fused_decoder.py`) whose layers are one compiled call (`step.c`): no operation starts but in C, and nothing is masked, since every row looks
+"""A fused decoder (`model/decoder.py`) whose layers are one compiled call (`step.c`): no operation starts but in C, and nothing is masked, since every row looks
 at its own columns only."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows of a DFlash head for one sequence by one compiled call (`block.c`), in place of the operations of fixed shapes of `drafters.dflash.DFlashDrafter`."""
+"""The rows of a DFlash head for one sequence by one compiled call (`dflash.c`), in place of the operations of fixed shapes of `drafters.dflash.DFlashDrafter`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POINTER, NUMBER, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
 class BlockLayerArguments(ctypes.Structure):
-    """`BlockLayer` of block.c."""
+    """`BlockLayer` of dflash.c."""
 
     _fields_ = (
         *((name, LinearArguments) for name in ("query", "key_value", "o", "gate_up", "down")),
@@ -27,7 +27,7 @@ class BlockLayerArguments(ctypes.Structure):
 
 
 class BlockArguments(ctypes.Structure):
-    """`Block` of block.c."""
+    """`Block` of dflash.c."""
 
     _fields_ = (
         ("layers", ctypes.POINTER(BlockLayerArguments)),

@@ -1,4 +1,4 @@
-"""The rows of an EAGLE-3 head for one sequence by one compiled call (`head.c`), in place of the forty operations a row of `heads.fused.Eagle3Rows`."""
+"""The rows of an EAGLE-3 head for one sequence by one compiled call (`eagle3.c`), in place of the forty operations a row of `heads.fused.Eagle3Rows`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POINTER, NUMBER, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
 class HeadLayerArguments(ctypes.Structure):
-    """`HeadLayer` of head.c."""
+    """`HeadLayer` of eagle3.c."""
 
     _fields_ = (
         *((name, LinearArguments) for name in ("qkv", "o", "gate_up", "down")),
@@ -27,7 +27,7 @@ class HeadLayerArguments(ctypes.Structure):
 
 
 class HeadArguments(ctypes.Structure):
-    """`Head` of head.c."""
+    """`Head` of eagle3.c."""
 
     _fields_ = (
         ("layers", ctypes.POINTER(HeadLayerArguments)),

@@ -1,4 +1,4 @@
-"""Attention of a step's rows over the static cache as Triton kernels, once `place.py` has filled it.
+"""Attention of a step's rows over the static cache as Triton kernels, once `qkv_rope_cache.py` has filled it.
 
 The columns are split at fixed places, whatever the pointer, and a split is read block by block: first come sums of every split that a row sees, then a
 second launch adds those of a row in their order. What a row does not see changes none of its sums (weights of exactly 0), and what no row of a tile sees is not
@@ -8,7 +8,6 @@ read; so a row's bits are its own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -16,15 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 from .runtime import MOST_ROWS, dot, rounded, stored
+from .splits import splits_of
 
 TILE = tl.constexpr(MOST_ROWS)
 """Rows of one tile: positions times the heads that share keys."""
-BLOCK = 8192
-"""Values of keys that a program reads at a time at most, and as many of values: 16 kB each."""
-MOST_COLUMNS = 64
-PROGRAMS = 128
-"""Splits are as long as leaves this many, if all columns are seen: about one for each of an H200's multiprocessors."""
-MOST_BLOCKS = 16
 CHUNK = tl.constexpr(64)
 """Splits that are added at a time."""
 STAGES = tl.constexpr(3)
@@ -159,33 +153,6 @@ def _combine(
     if qkv is not None:
         out = _gated(out, qkv + (pair // HEADS) * QKV_ROW + (2 * (pair % HEADS) + 1) * DIM + dims, inside, result)
     tl.store(result + pair * DIM + dims, stored(out, result), mask=inside)
-
-
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """How the columns of a cache are divided: by its shape and the window alone."""
-
-    columns: int
-    blocks: int
-    slots: int
-    """Splits that rows of one tile can see at most."""
-
-    @property
-    def split(self) -> int:
-        """Columns of a split."""
-        return self.columns * self.blocks
-
-
-def splits_of(length: int, kv_heads: int, dim: int, window: int | None) -> Splits:
-    """Splits of as many blocks, a power of two, as leave programs enough where all columns that can be seen are."""
-    columns = min(MOST_COLUMNS, BLOCK // triton.next_power_of_2(dim))
-    extent = length if window is None else min(length, window)
-    blocks = 1
-    while blocks < MOST_BLOCKS and kv_heads * math.ceil(extent / (2 * blocks * columns)) >= PROGRAMS:
-        blocks *= 2
-    num_splits = math.ceil(length / (columns * blocks))
-    most_seen = num_splits if window is None else (window + MOST_ROWS - 3) // (columns * blocks) + 2
-    return Splits(columns, blocks, min(num_splits, most_seen))
 
 
 def warps_of(padded: int) -> int:

@@ -1,4 +1,4 @@
-"""A fused decoder (`fused_decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows than with one.
+"""A fused decoder (`model/decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows than with one.
 
 Where norms come before attention and MLP alone, none is launched: a linear that adds to the residual leaves the sums of squares of its own columns behind, and
 the next linear multiplies its products by what they make of the row's norm.
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ...model.attention import StepState
 from ...model.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
-from ...model.delta_rule import WINDOW, DeltaLayer, of_one
+from ...model.delta_places import WINDOW
+from ...model.delta_rule import DeltaLayer, of_one
 from ...model.layers import FusedAttention, FusedMLP, GatedAttention
 from .attention import attend, num_arrivals
 from .linear import GpuLinear, reason_against

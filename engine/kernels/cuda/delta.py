@@ -1,4 +1,4 @@
-"""A step of a linear layer (gated delta rule, `engine/linear_attention.py`) in two launches, whatever its width.
+"""A step of a linear layer (gated delta rule, `engine/delta_rule.py`) in two launches, whatever its width.
 
 The first: a program takes one value head and a block of its values. What does not hang on the order of the tokens comes first, for all of them at once: the
 short convolution, the lengths of q and k, the gates. Then token by token, the state [key_dim, BLOCK] in registers: decay, recall, write, the state into its
@@ -22,7 +22,8 @@ from ...model.layers import is_stock
 from .runtime import MOST_ROWS, rounded, stored
 
 if TYPE_CHECKING:
-    from ...model.delta_rule import DeltaLayer, Places, Rows
+    from ...model.delta_places import Places, Rows
+from ...model.delta_rule import DeltaLayer
 
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
 """transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in float32, rounded."""

@@ -1,4 +1,4 @@
-"""The target's choice of a token in every row (`sampling.py`: argmax(logits / T + Gumbel noise of seed, position and token)) in two launches, where
+"""The target's choice of a token in every row (`sampler.py`: argmax(logits / T + Gumbel noise of seed, position and token)) in two launches, where
 torch takes some thirty passes over rows as wide as the vocabulary."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NOT_NUMBERS = tl.constexpr(-1)
 
 @triton.jit
 def _mixed(x):
-    """The 32-bit avalanche of sampling.py, on uint32."""
+    """The 32-bit avalanche of sampler.py, on uint32."""
     x = x ^ (x >> 16)
     x = x * tl.full([], 0x7FEB352D, tl.uint32)
     x = x ^ (x >> 15)
@@ -70,9 +70,9 @@ def _best_of_rows(values, seconds, places, chosen, margins, num_blocks, BLOCKS: 
 
 
 def pick_rows(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """rows [n, vocab] of any floating dtype; tokens [at least vocab] int32, the names of columns; keys [n, 2] int32 of `sampling.keys_of`; all contiguous
+    """rows [n, vocab] of any floating dtype; tokens [at least vocab] int32, the names of columns; keys [n, 2] int32 of `noise.keys_of`; all contiguous
     -> int64 [n]: of each row the column of the best score, the first of equals, -1 where the row is no numbers (NaN); and float32 [n]: by how much it
-    leads the next best. The noise is that of `sampling.gumbel_rows` but for the last bits of its logarithms."""
+    leads the next best. The noise is that of `noise.gumbel_rows` but for the last bits of its logarithms."""
     num_rows, vocab = rows.shape
     assert rows.is_contiguous() and tokens.is_contiguous() and keys.is_contiguous() and len(tokens) >= vocab and keys.shape == (num_rows, 2)
     num_blocks = triton.cdiv(vocab, BLOCK)

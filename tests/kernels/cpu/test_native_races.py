@@ -60,7 +60,7 @@ def test_a_real_race_is_identical_to_its_plain_lane_too(dtype):
     assert isinstance(loaded.prepared.model.get_decoder(), NativeDecoder)
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(temperature=0.8, max_new_tokens=40), audit=True)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0], False))
-    assert race.classes.classes == (tuple(sorted(race.seconds)),) and 1 in race.seconds
+    assert race.widths.classes.classes == (tuple(sorted(race.widths.seconds)),) and 1 in race.widths.seconds
     list(race.events())
     result = race.result()
     assert result["verdict"]["kind"] == result["plain_verdict"]["kind"] == "identical_bits"

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from engine import session as backend
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.choice.accept import Coupled
 from engine.choice.sampler import Sampler
@@ -31,6 +30,7 @@ from engine.measure import bandwidth
 from engine.models.loading import LoadedModel
 from engine.progress import silent
 from engine.session import TorchRace
+from engine.session import set_up as backend
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from engine import session as backend
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.drafters.auto import AutoDrafter
 from engine.events import Failed, Prompt, Step
@@ -17,7 +16,8 @@ from engine.exactness import probe as exactness
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.models.loading import LoadedModel
-from engine.session import TorchRace
+from engine.session import TorchRace, torch_race
+from engine.session import set_up as backend
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from tests.helpers.cuda_races import LANES, PROMPT, trained
 from tests.helpers.fake_cuda import CUDA, fake_cuda
@@ -49,8 +49,8 @@ def steady(monkeypatch, few_rows, tmp_path) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
     monkeypatch.setattr(exactness, "MIN_ROWS", 4)
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
-    monkeypatch.setattr(TorchRace, "_time_widths", lambda *unused: dict(STEP_S))
-    monkeypatch.setattr(TorchRace, "_roofline", lambda *unused: None)
+    monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))
+    monkeypatch.setattr(torch_race, "read_roofline", lambda *unused: None)
     monkeypatch.setattr(backend, "AutoDrafter", type("Steady", (AutoDrafter,), {"__init__": lambda self, *a, **k: AutoDrafter.__init__(self, *a, **k, clock=ticking())}))
     monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: trained(TRAINED.parent / "draft"))
 

@@ -159,4 +159,4 @@ def test_without_kernels_is_torch_and_they_come_back() -> None:
 def test_a_model_without_kernels_is_refused() -> None:
     """It would be compared with itself, and agree."""
     with pytest.raises(UsageError, match="runs no Triton kernels"):
-        agree.agreement(replace(prepared("qwen3"), kernels=False))
+        agree.agreement(replace(prepared("qwen3"), kernels=TORCH))

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.kernels.cuda import attention
-from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals, splits_of
+from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals
 from engine.kernels.cuda.qkv_rope_cache import place
+from engine.kernels.cuda.splits import Splits, splits_of
 from engine.model.attention import StepState
 from engine.model.layers import GatedAttention, fused_attention
 from tests.helpers import gpu_kernels  # noqa: F401
@@ -105,7 +106,7 @@ def test_a_window_costs_the_window():
         splits = splits_of(33024, 1, 256, window)
         most = max((first + window + 14) // splits.split - first // splits.split + 1 for first in range(3 * splits.split))
         assert most == splits.slots
-    assert splits_of(1280, 8, 128, None) == attention.Splits(64, 1, 20)
+    assert splits_of(1280, 8, 128, None) == Splits(64, 1, 20)
     assert splits_of(33024, 8, 128, None).slots == 33
     for length in (256, 1000, 5000, 33024, 200_000):
         splits = splits_of(length, 2, 128, None)

@@ -18,7 +18,8 @@ from engine.kernels.cuda.delta import fits, mix_step
 from engine.kernels.cuda.install import put_kernels, take_out_kernels
 from engine.kernels.cuda.linear import GpuLinear
 from engine.model.decoder import HybridDecoder
-from engine.model.delta_rule import DeltaLayer, Places, Rows, fix_linear_layers
+from engine.model.delta_places import Places, Rows
+from engine.model.delta_rule import DeltaLayer, fix_linear_layers
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
 from engine.target.target import StaticTarget

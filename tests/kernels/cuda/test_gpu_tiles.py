@@ -171,7 +171,7 @@ def test_a_table_that_cannot_be_read_gives_the_default(content: str, write: Call
     write(content)
     with fake_cuda():
         made = loaded()
-        assert configs(made) == defaults() and "(default)" in description(CUDA, made)
+        assert configs(made) == defaults() and "(default)" in CudaKernels(CUDA, torch.bfloat16, against="").describe(made)
     assert "cannot be read" in caplog.text
 
 
@@ -234,4 +234,4 @@ if __name__ == "__main__":
     put_kernels(made)
     with torch.inference_mode():
         rows = [linear(torch.linspace(-1, 1, 3 * 32).reshape(3, 32).bfloat16()).tolist() for linear in made.children()]
-    print(json.dumps([description(torch.device("cpu"), made), configurations(made), rows]))
+    print(json.dumps([CudaKernels(torch.device("cpu"), torch.bfloat16, against="").describe(made), configurations(made), rows]))

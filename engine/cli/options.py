@@ -1,0 +1,33 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+
+from .arguments import integer, not_empty, one_of, option, shown, words
+
+DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
+MAX_THREADS = 64
+
+
+def _device(text: str) -> str:
+    if re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]{1,3})?", text):
+        return text
+    raise ArgumentTypeError(f"must be one of auto, cpu, cuda, cuda:N, mps, not {shown(text)}")
+
+
+FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
+JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
+TARGET = option("--target", metavar="T", type=words, help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: the bundled Gemma 3 270M)")
+DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)")
+DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
+THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)")
+
+
+def set_threads(num_threads: int | None) -> None:
+    """Fix the number of CPU threads before anything else uses torch."""
+    if num_threads is not None:
+        import torch
+
+        torch.set_num_threads(num_threads)

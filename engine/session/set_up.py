@@ -1,0 +1,186 @@
+"""A race is set up in named steps, each of which takes values and returns some:
+
+    check_fits        the prompt, the model's positions
+    choose_widths     exact classes (probed, or remembered), what each width costs, the widths of every lane
+    read_roofline     the bytes of a plain step, and how fast this device reads
+    build_lane        a lane's rule, drafter and target
+    warm_up           everything that a lane will run, once, untimed
+
+Which forward a lane runs was decided before, when the model was made ready (`target/prepare.py`): `Prepared.kernels` is asked for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..choice.accept import drafters_sampler
+from ..choice.sampler import Sampler
+from ..drafters import DrafterContext, make
+from ..drafters.auto import AutoDrafter
+from ..errors import RaceError, UsageError
+from ..events import Prompt, Step
+from ..exactness.probe import probe_cached
+from ..exactness.widths import WidthClasses, WidthPlan, candidates, plan
+from ..interfaces import AcceptRule, Drafter
+from ..measure.bandwidth import measured_bandwidth, step_bytes
+from ..progress import Progress
+from ..spec import AUTO, RULES, LaneSpec, RaceSpec
+from ..target.prepared import Prepared
+from ..target.target import StaticTarget, cache_length
+
+if TYPE_CHECKING:
+    from ..models.loading import LoadedModel
+
+log = logging.getLogger(__name__)
+ROUNDS, ROUNDS_AGAIN = 7, 1
+"""In which widths are timed: for the first race of a cache length, and for each later one."""
+
+
+@dataclass
+class Lane:
+    """One lane's parts, and what it has said so far."""
+
+    spec: LaneSpec
+    target: StaticTarget
+    drafter: Drafter
+    accept: AcceptRule
+    steps: list[Step]
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a race is set up from. pool: memory that the lanes' graphs share."""
+
+    loaded: LoadedModel
+    spec: RaceSpec
+    prompt: Prompt
+    sampler: Sampler
+    pool: Any
+    progress: Progress
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.loaded.prepared
+
+
+@dataclass(frozen=True)
+class Widths:
+    """What was found and decided. asked: the width that the exact lanes share, or "auto". length: of the static cache. seconds: of a step, by width."""
+
+    asked: int | str
+    plan: WidthPlan
+    classes: WidthClasses
+    length: int
+    seconds: dict[int, float]
+
+
+def check_fits(prepared: Prepared, spec: RaceSpec, prompt: Prompt) -> None:
+    """Raises UsageError for a prompt that this model cannot go on with."""
+    num_prompt, num_new, limit = len(prompt.token_ids), spec.params.max_new_tokens, prepared.shape.max_length
+    if num_prompt == 0:
+        raise UsageError("the prompt is empty: it gives no token to start from")
+    if num_prompt + num_new > limit:
+        raise UsageError(
+            f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the model's {limit} positions; "
+            "shorten the prompt or lower max_new_tokens"
+        )
+    if bad := [t for t in prompt.token_ids if not 0 <= t < prepared.vocab_size]:
+        raise UsageError(f"prompt token {bad[0]} is outside the model's vocabulary of {prepared.vocab_size}")
+
+
+def choose_widths(order: Order) -> Widths:
+    """Raises UsageError where the exact lanes ask for different widths."""
+    lanes, num_prompt = order.spec.lanes, len(order.prompt.token_ids)
+    asked = {lane.width for lane in lanes if lane.width != "fastest"}
+    if len(asked) > 1:
+        raise UsageError(f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}")
+    width = asked.pop() if asked else "auto"
+    widths = candidates(max(lane.max_drafts for lane in lanes), width, fine=order.prepared.kernels.rows_cost)
+    length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
+    classes = probe_cached(order.prepared, order.loaded.info.digest, length, widths, order.progress)
+    order.progress("measuring what each width costs", None)
+    seconds = time_widths(order, length, widths)
+    k = max(lane.k if isinstance(lane.k, int) else 0 for lane in lanes)
+    chosen = plan(classes, seconds, k, width, auto_k=any(lane.k == AUTO for lane in lanes))
+    return Widths(width, chosen, classes, length, seconds)
+
+
+def time_widths(order: Order, length: int, widths: Sequence[int]) -> dict[int, float]:
+    """Seconds of a step at each width: measured whole for the first race of this length, then once more a race, the least counting, since a busy
+    machine can only add."""
+    known: dict[int, float] = order.loaded.attached(("seconds", length, tuple(widths), torch.get_num_threads()), dict)
+    target = StaticTarget(order.prepared, length, widths, pool=order.pool)
+    for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(order.prompt.token_ids)).items():
+        known[width] = min(value, known.get(width, value))
+    return dict(known)
+
+
+def read_roofline(order: Order) -> dict[str, Any] | None:
+    """What a plain step halfway through the race must read, and how fast this device reads; None where there is no room to measure it."""
+    order.progress("measuring the memory bandwidth", None)
+    try:
+        bandwidth = measured_bandwidth(order.prepared.device, torch.get_num_threads())
+    except RaceError:
+        log.warning("the memory bandwidth was not measured", exc_info=True)
+        return None
+    num_bytes = step_bytes(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)
+    return {"bytes_per_step": num_bytes, "bandwidth_bytes_per_s": bandwidth.bytes_per_s, "how": bandwidth.how}
+
+
+def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable[[], Sequence[int]]) -> Lane:
+    """reference: gives the target's own completion, from an untimed run, for drafters that ask for it."""
+    its = (widths.plan.plain_width,) if lane.width == "fastest" else widths.plan.step_widths
+    accept = rule_of(order, lane)
+    k = min(lane.max_drafts, max(its) - 1) if lane.k == AUTO else lane.max_drafts
+    context = DrafterContext(
+        loaded=order.loaded,
+        params=order.spec.params,
+        k=k,
+        length=widths.length,
+        sample=drafters_sampler(accept, order.sampler),
+        prompt=order.prompt,
+        reference=reference,
+        progress=order.progress,
+        keep_logits=accept.guarantee == "same distribution",
+        auto_k=lane.k == AUTO,
+        pool=order.pool,
+    )
+    drafter = make(lane.drafter, context)
+    target = StaticTarget(order.prepared, widths.length, its, drafter.hidden_layers, pool=order.pool)
+    if lane.k == AUTO:
+        step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
+        drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
+    return Lane(lane, target, drafter, accept, [])
+
+
+def rule_of(order: Order, lane: LaneSpec) -> AcceptRule:
+    """The lane's acceptance rule, with the race's sampler."""
+    module, _, attribute = RULES[lane.rule].partition(":")
+    return getattr(import_module(module), attribute)(order.spec.params, order.sampler)
+
+
+def warm_up(order: Order, lanes: Sequence[Lane]) -> None:
+    """Run once, untimed, whatever the lanes will run, and let `auto` drafters time their drafts."""
+    order.progress("warming up every lane", None)
+    for lane in lanes:
+        lane.target.warm(order.prompt.token_ids[:-1], lane.accept)
+        if isinstance(lane.drafter, AutoDrafter):
+            order.progress("measuring what drafts cost", None)
+            _calibrate(lane, lane.drafter, order.prompt.token_ids)
+
+
+def _calibrate(lane: Lane, drafter: AutoDrafter, prompt_ids: Sequence[int]) -> None:
+    """A drafter that fails at it will fail in its lane, where it is told."""
+    _, hidden = lane.target.extend(prompt_ids[:-1], 0)
+    try:
+        drafter.calibrate(prompt_ids, hidden)
+    except Exception:
+        log.warning("a drafter failed before its race", exc_info=True)
+    lane.target.rollback(0)
