@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("cache")) as running:
+def server(page_cache: Path) -> Iterator[Server]:
+    with served(page_cache) as running:
         yield running
 
 

@@ -100,10 +100,15 @@ def test_a_prompt_of_one_token(name, token, k):
 def test_a_race_writes_the_baselines_tokens(name, temperature, text):
     """A drafter would change what the target says, or a bit of its logits."""
     prompt = trained().tokenizer(text)["input_ids"]
-    baseline, steps = written(NoDrafter(), prompt, temperature, 0)
+    baseline, steps = baseline_of(text, temperature)
     here = context(prompt, baseline, temperature)
     assert written(drafters.make(text_of(name), here), prompt, temperature, 7)[0] == baseline
     assert len(baseline) == len(steps) == NUM_NEW
+
+
+@cache
+def baseline_of(text, temperature) -> tuple[list[int], list[Step]]:
+    return written(NoDrafter(), trained().tokenizer(text)["input_ids"], temperature, 0)
 
 
 def written(drafter, prompt, temperature, k) -> tuple[list[int], list[Step]]:
