@@ -79,11 +79,14 @@ def test_a_page_that_nobody_touches_is_still(visit) -> None:
 
 
 def test_reload_in_the_middle_shows_a_page_that_races(visit, server) -> None:
-    """A reload is a visitor who left and another who came: the old race ends, the new page is whole and can race at once."""
+    """A reload is a visitor who left and another who came: the old race ends, the device is free, the new page is whole and can race at once."""
     tab = visit()
     set_number(tab, "Length", "1000")
     run_race(tab, "running")
     open_tab(tab, server)
+    frames = server.visitor("after-reload").race()
+    assert frames[-1]["state"] == "finished"
+    assert not [frame for frame in frames if frame["state"] == "waiting"][10:]
     assert "RECORDED" in tab.text_content("[data-ref=ribbon]")
     set_number(tab, "Length", "32")
     run_race(tab)
@@ -93,7 +96,7 @@ def test_reload_in_the_middle_shows_a_page_that_races(visit, server) -> None:
 def test_two_visitors_see_their_own_races(visit) -> None:
     """The second one waits, is told so, and then sees the race it asked for; the first one's screen does not change."""
     first, second = visit(), visit()
-    set_number(first, "Length", "1000")
+    set_number(first, "Length", "500")
     set_number(second, "Length", "32")
     run_race(first, "running")
     second.click("#page-race-button")
@@ -133,7 +136,7 @@ def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> Non
 def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
     """A browser stops the scripts or the drawing of a tab that nobody looks at; what happened meanwhile must stand there afterwards."""
     tab = visit(reduced_motion="reduce")
-    set_number(tab, "Length", "1000")
+    set_number(tab, "Length", "500")
     run_race(tab, "running")
     if how == "stalled":
         tab.evaluate("() => { const ends = performance.now() + 1500; while (performance.now() < ends); }")
