@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from engine.recordings.recording import loads
 from tests.helpers import ROOT
 from tests.helpers.pageserver import LONG, ORDER, Refused, Server, Watched, served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("cache")) as running:
+def server(page_cache: Path) -> Iterator[Server]:
+    with served(page_cache) as running:
         yield running
 
 

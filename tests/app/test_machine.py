@@ -77,6 +77,7 @@ def test_who_can_see_what_is_served(host: str, own: bool) -> None:
     assert is_own_address(host) is own
 
 
+@pytest.mark.slow
 def test_a_core_is_left_to_the_browser() -> None:
     """With a thread on every core each step waits for the browser; with no thread left nothing runs."""
     code = "import torch; from engine.exactness.threads import leave_a_core; torch.set_num_threads(64); leave_a_core(); print(torch.get_num_threads())"

@@ -154,9 +154,10 @@ def test_an_unknown_pair_is_refused_with_the_choices(pairs: str) -> None:
         load(SMALL, pairs=pairs)
 
 
-def test_a_page_for_others_keeps_its_model(tmp_path) -> None:
+@pytest.mark.slow
+def test_a_page_for_others_keeps_its_model(page_cache) -> None:
     """On an address that others can reach no visitor switches the model, and the page says why in a sentence."""
-    with served(tmp_path, "--host", "0.0.0.0", "--target", TARGET, "--dtype", "float32") as server:
+    with served(page_cache, "--host", "0.0.0.0", "--target", TARGET, "--dtype", "float32") as server:
         visitor = server.visitor("chooser")
         with pytest.raises(Refused, match="has not allowed"):
             visitor.race(pair="gemma3-270m-ngram")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -36,8 +37,8 @@ runpy.run_path("app.py", run_name="__main__")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("cache")) as running:
+def server(page_cache: Path) -> Iterator[Server]:
+    with served(page_cache) as running:
         yield running
 
 
@@ -52,6 +53,7 @@ def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
     return asyncio.run(send())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bodies",
     [
@@ -74,6 +76,7 @@ def test_an_unusable_session_stops_nobody(server, bodies) -> None:
     assert server.visitor("ordinary").race()[-1]["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
     """The other way into the queue takes a session name too; a call without one gets a name of its own, and works."""
     call = f"{server.url}/gradio_api/call/race"
@@ -92,10 +95,10 @@ def test_who_cannot_be_told_anything_ends_only_himself() -> None:
 
 
 @pytest.mark.slow
-def test_the_queue_serves_on_after_a_fault_of_its_own(tmp_path) -> None:
+def test_the_queue_serves_on_after_a_fault_of_its_own(page_cache, tmp_path) -> None:
     """An exception that nobody foresaw may cost one call, but neither the race that runs nor those to come."""
     log = tmp_path / "output"
-    with served(tmp_path, "--target", TARGET, "--dtype", "float32", script=("-c", FAULTY), log=log) as server:
+    with served(page_cache, "--target", TARGET, "--dtype", "float32", script=("-c", FAULTY), log=log) as server:
         before = Watched(server.visitor("before"), **{**LONG, "max_new_tokens": 300})
         before.until("running")
         server.visitor("poison").join("model_now")

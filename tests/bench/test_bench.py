@@ -51,6 +51,7 @@ def report(tmp_path_factory) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_object_is_the_contract(report):
     """A script that reads the result would miss a key, a row or a kind; or find a number that is none."""
     assert report.keys() >= CONTRACT and report["dtype"] == "float32" and report["device"]["type"] == "cpu" and report["device"]["threads"] == 1
@@ -169,6 +170,7 @@ def one_race(drafter="ngram", text=PROMPTS[0], max_new_tokens=12):
     return hold(loaded, lane_specs([drafter], 3, False), params, encode_prompt(loaded.tokenizer, text), ("json", "a", 0))
 
 
+@pytest.mark.slow
 def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
     """A rule that commits a wrong token would be shown as identical, and the command end with status 0."""
     rule_of = set_up.rule_of

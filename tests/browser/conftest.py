@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +27,9 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(page_cache: Path) -> Iterator[Server]:
     """The page on the trained fixture, for all tests of a process."""
-    with served(tmp_path_factory.mktemp("cache")) as running:
+    with served(page_cache) as running:
         yield running
 
 

@@ -203,6 +203,7 @@ def test_rows_that_cannot_be_judged_fail_the_lane(draft, logits, error):
 # --- with real models
 
 
+@pytest.mark.slow
 def test_a_draft_model_keeps_the_targets_odds():
     """Its rows, its vocabulary or its sampler would not be what the rule takes them for."""
     loaded, draft = load(str(TRAINED), "float32", "cpu"), load(str(DRAFT), "float32", "cpu")

@@ -148,6 +148,7 @@ def test_the_trap_for_torch_works(no_torch, tmp_path):
     assert engine("race", "--prompt", "a", "--target", str(tmp_path), env=no_torch).returncode == 77
 
 
+@pytest.mark.slow
 def test_help_is_fast_and_complete():
     """The overview names every command within half a second; each command's own help works."""
     times = []

@@ -201,6 +201,7 @@ def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
     assert printed(capsys, *RACE, "--json")["lanes"]["baseline"]["num_tokens"] > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_loads_ends_it_cleanly():
     """SIGINT while torch and the model are still being read: status 130 and one line."""
     with subprocess.Popen([sys.executable, "-m", "engine", *RACE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:

@@ -44,6 +44,10 @@ SAMPLINGS = {
 NUM_IDS = 190
 up_to_k = st.integers(0, K)
 MODELS = {"llama": tiny, "gemma3": tiny, "qwen3_next": linear_models, "qwen3_5": linear_models}
+OTHERS = (("gemma3", "greedy"), ("qwen3_next", "temperature"), ("qwen3_5", "top-k and top-p"))
+PAIRS = [*(("llama", which) for which in SAMPLINGS), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHERS)]
+"""How tokens are picked knows nothing of the model that made the rows: each model with one rule, each rule on one."""
+each_pair = pytest.mark.parametrize(("name", "which"), PAIRS)
 
 
 def pair_over(prepared: Prepared, params: SamplingParams) -> tuple[DeviceDraftModelDrafter, DraftModelDrafter]:
@@ -58,8 +62,7 @@ def pair(name: str, dtype: torch.dtype, which: str) -> tuple[DeviceDraftModelDra
     return pair_over(MODELS[name].prepared(name, dtype), SAMPLINGS[which])
 
 
-@pytest.mark.parametrize("which", SAMPLINGS)
-@pytest.mark.parametrize("name", MODELS)
+@each_pair
 @settings(max_examples=10)
 @given(
     num_prompt=st.integers(1, 20),
@@ -115,8 +118,7 @@ def test_recorded_drafts_of_a_race_are_the_same(k, which, monkeypatch):
     assert len(tapes) == num_made + 1, "all but the target's were recorded before the race"
 
 
-@pytest.mark.parametrize("which", SAMPLINGS)
-@pytest.mark.parametrize("name", MODELS)
+@each_pair
 def test_a_draft_is_captured_and_waited_for_once(name, which, monkeypatch):
     """Each token of a draft would wait for the host. New tokens go to the device without a wait; the draft is read."""
     monkeypatch.setenv(SWITCH, "0")

@@ -100,10 +100,15 @@ def test_a_prompt_of_one_token(name, token, k):
 def test_a_race_writes_the_baselines_tokens(name, temperature, text):
     """A drafter would change what the target says, or a bit of its logits."""
     prompt = trained().tokenizer(text)["input_ids"]
-    baseline, steps = written(NoDrafter(), prompt, temperature, 0)
+    baseline, steps = baseline_of(text, temperature)
     here = context(prompt, baseline, temperature)
     assert written(drafters.make(text_of(name), here), prompt, temperature, 7)[0] == baseline
     assert len(baseline) == len(steps) == NUM_NEW
+
+
+@cache
+def baseline_of(text, temperature) -> tuple[list[int], list[Step]]:
+    return written(NoDrafter(), trained().tokenizer(text)["input_ids"], temperature, 0)
 
 
 def written(drafter, prompt, temperature, k) -> tuple[list[int], list[Step]]:
@@ -214,6 +219,7 @@ def test_a_draft_ends_where_it_is_told_to(temperature):
         committed += draft.token_ids[: stop // 2 + 1]
 
 
+@pytest.mark.slow
 def test_coupled_noise_keeps_acceptance():
     """A draft model that picked its likeliest tokens would be rejected more often as soon as the target samples."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]

@@ -81,6 +81,7 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @given(race=RACES)
 @few

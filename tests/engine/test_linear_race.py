@@ -61,6 +61,7 @@ def written(race: TorchRace, name: str) -> tuple[list[int], list[int]]:
     return [t for s in steps for t in s.token_ids], [c for s in steps for c in s.checksums]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("k", [3, 7])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -72,6 +72,7 @@ races = given(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 @settings(max_examples=6)
 @races
@@ -80,6 +81,7 @@ def test_lanes_of_one_class_write_the_same_tokens_from_the_same_bits(configurati
     check_a_race(configuration, 1, temperature, drafter, num_prompt, seed, data)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @races
 def test_lanes_of_one_class_are_equal_on_two_threads_too(temperature, drafter, num_prompt, seed, data):

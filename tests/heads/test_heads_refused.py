@@ -144,6 +144,7 @@ def test_a_broken_configuration_is_refused(text, kind, tmp_path):
     refused(save(tmp_path / "head", text, TENSORS[kind]), kind, "config.json|not supported|describes no")
 
 
+@pytest.mark.slow
 @given(
     st.recursive(st.none() | st.booleans() | st.integers(-2, 9) | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)), st.data()
 )

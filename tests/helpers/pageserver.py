@@ -65,12 +65,14 @@ def served(cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), lo
         kernels = Path(library()._name)
         (cache / "native").mkdir(exist_ok=True)
         if not (copy := cache / "native" / kernels.name).exists():
-            shutil.copy(kernels, copy)
+            partial = copy.with_suffix(f".{os.getpid()}")
+            shutil.copy(kernels, partial)
+            partial.replace(copy)  # whole or not at all: another process's page may look for it
     port = free_port()
     environment = {**os.environ, "PHOTOFINISH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
     command = [sys.executable, *script, "--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
     started = time.monotonic()
-    log_path = log or cache / "log"
+    log_path = log or cache / f"log-{port}"
     output = log_path.open("w")
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True)
     try:

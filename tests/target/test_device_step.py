@@ -99,6 +99,7 @@ DRAFTERS = {
 models = [partial(prepared, name) for name in NAMES] + [partial(hybrid, name) for name in HYBRIDS]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.sampled_from(models), st.sampled_from(DTYPES), temperatures, st.integers(0, 99), st.integers(0, 40))
 def test_whole_steps_write_what_rows_write(model, dtype, temperature, seed, num_prompt):
@@ -233,6 +234,7 @@ def test_recorded_steps_write_the_same(monkeypatch, model, temperature):
 # Races
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_race_of_whole_steps_is_the_same_race(monkeypatch, temperature):
     """Warming, calibrating, the draft heads' hidden states or the verdict would not go with whole steps."""

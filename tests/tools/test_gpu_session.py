@@ -98,6 +98,7 @@ def test_what_was_found_is_there_when_the_session_itself_is_ended(how, tmp_path)
         os.killpg(os.getpgid(child), 9)
 
 
+@pytest.mark.slow
 def test_a_real_part_in_its_process(tmp_path):
     """The parts run through below share a process with this test: paths or arguments of their own process could be
     wrong."""

@@ -188,6 +188,7 @@ def test_what_ends_early_counts_to_its_end():
         assert length == first + 1
 
 
+@pytest.mark.slow
 def test_writing_goes_on_where_it_stopped(tmp_path):
     """Hours of writing would be lost with a stopped run, or written twice."""
     model = tiny.fresh("trained")

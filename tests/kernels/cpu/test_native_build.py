@@ -185,6 +185,7 @@ print(json.dumps([type(prepared.model.get_decoder()).__name__, bool(logits.isfin
 """
 
 
+@pytest.mark.slow
 def test_the_engine_runs_with_a_compiler_that_fails(folder):
     """The whole engine, in a process of its own: the first thing that a visitor without a working compiler sees."""
     if not (build.has_kernels() or onednn_packs(torch.bfloat16)):

@@ -138,6 +138,7 @@ def test_a_graph_repeats_what_was_recorded():
 # Steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
     """The first step on a GPU would end in an error: a tensor left on the CPU, a question to the host in a capture,
@@ -207,6 +208,7 @@ def test_an_older_chip_is_told_why(monkeypatch):
 ON_DEVICE = DeviceEagle3Drafter | DeviceDFlashDrafter | DeviceDraftModelDrafter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LANES)
 def test_drafts_are_captured(kind, monkeypatch):
     """The first race with this drafter on a GPU would end in an error, or each of its tokens wait for the host."""
@@ -234,6 +236,7 @@ def test_drafts_are_captured(kind, monkeypatch):
                 drafter.propose_while((*PROMPT, *tokens_of(events[1:-1])), None, 3, lambda token, margin: margin > 0.5)
 
 
+@pytest.mark.slow
 def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
     """The probe, the times of widths, the bandwidth, the header or the verdict would fail on CUDA alone."""
     monkeypatch.setenv(SWITCH, "0")

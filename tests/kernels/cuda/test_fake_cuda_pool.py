@@ -83,6 +83,7 @@ def test_what_a_graph_returned_is_gone_once_another_of_its_pool_ran():
         assert first().tolist() == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("eagle3",), ("dflash", "eagle3", "draft_model"), ("auto", "dflash"), ("hybrid", "auto hybrid")], ids="-".join)
 def test_drafts_are_the_same_among_other_lanes_and_alone(names, steady):
     """A drafter would read hidden states that another lane's graph has overwritten: acceptance drops, and no audit sees it, since tokens stay exact."""

@@ -26,8 +26,11 @@ from tests.helpers.gpu_models import config_of, prepared
 from tests.helpers.tiny import TORCH, build, random_ids
 
 pytestmark = pytest.mark.slow
-DEPTH = 300
-"""Columns: five splits of 64, and more than a window and than 8 bits can count."""
+DEPTH = 200
+"""Columns: four splits of 64, and more than a window."""
+DEEPER = 300
+"""More than 8 bits can count, and of twice as many columns in all."""
+RIGHT = [("qwen3", DEEPER, (1, MOST_ROWS)), ("gemma3", DEPTH, (5,))]
 attend, combine = attention.attend, attention._combine
 
 
@@ -77,14 +80,15 @@ def shallow_check(made: Prepared) -> None:
         _check_faithful(made, ids[0].tolist(), model(input_ids=ids, use_cache=False).logits[0].float())
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
-def test_kernels_that_are_right_agree_with_torch(name: str, deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "depth", "widths"), RIGHT)
+def test_kernels_that_are_right_agree_with_torch(name: str, depth: int, widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Right kernels would be thrown out; or the check leave a model behind that is another one."""
-    monkeypatch.setattr(agree, "WIDTHS", (1, 5, MOST_ROWS))
+    monkeypatch.setattr(agree, "DEPTHS", (depth,))
+    monkeypatch.setattr(agree, "WIDTHS", widths)
     modules = list(prepared(name).model.named_modules())
     found = agree.agreement(prepared(name))
     assert found == json.loads(json.dumps(found, allow_nan=False)) and found["judge"] == "float64" and found["agrees"]
-    assert [(step["columns"], step["width"]) for step in found["steps"]] == [(DEPTH, width) for width in agree.WIDTHS]
+    assert [(step["columns"], step["width"]) for step in found["steps"]] == [(depth, width) for width in widths]
     for step in found["steps"]:
         assert 0 < step["mean_error"] < 2 * step["torch_mean_error"] < 0.03 and step["worst"] < 0.6, step
     after = list(prepared(name).model.named_modules())
@@ -92,15 +96,17 @@ def test_kernels_that_are_right_agree_with_torch(name: str, deep: None, monkeypa
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_shows_only_deep_down_is_found(fault: str, deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_shows_only_deep_down_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every width has it, so widths agree with one another: a race would prove another model's tokens equal."""
     name, where, what, wrong = FAULTS[fault]
+    depth = DEEPER if wrong is of_eight_bits else DEPTH
+    monkeypatch.setattr(agree, "DEPTHS", (depth,))
     made = prepared(name)
     monkeypatch.setattr(where, what, wrong)
     shallow_check(made)  # which sees nothing of it
     found = agree.agreement(made)
     assert not found["agrees"] and all(step["worst"] > 2 for step in found["steps"]), found
-    with pytest.raises(UnsupportedModel, match=f"over {DEPTH} columns"):
+    with pytest.raises(UnsupportedModel, match=f"over {depth} columns"):
         agree.check_agreement(made)
 
 

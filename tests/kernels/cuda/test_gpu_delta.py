@@ -76,6 +76,7 @@ def run(mix: Mix, layer: DeltaLayer, rows: Rows, widths: list[int], rings: tuple
     return torch.cat(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype", "key_heads"), [("qwen3_5", torch.float32, 1), ("qwen3_next", torch.bfloat16, 2), ("qwen3_5", torch.float16, 1)])
 def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
     """Another recurrence, a rounding left out or made too much, a neighbour's head, block or slot: rings that wrap, several blocks or several key heads."""
@@ -92,6 +93,7 @@ def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
     assert expected.std() > 0.1
 
 
+@pytest.mark.slow
 def test_a_tokens_bits_do_not_depend_on_the_width():
     """Lanes that draft and lanes that do not would part. More rows than a tile, as the comparison with the stock model has them, are parts of the same bits."""
     layer = layer_of(linear_num_value_heads=1)
@@ -200,6 +202,7 @@ def test_a_target_on_the_kernels_is_the_same_model():
     assert float((ours.float() - exact).abs().mean()) < 2 * float((rounded - exact).abs().mean())
 
 
+@pytest.mark.slow
 def test_kernels_can_be_taken_out_again():
     """Where a kernel fails at the last moment torch's have to go on, with the weights as they were."""
     ids = random_ids(20, VOCAB)

@@ -75,6 +75,7 @@ def stages(linear: GpuLinear, following: GpuLinear | None, x: Tensor, residual: 
     return found
 
 
+@pytest.mark.slow
 @each_shape
 def test_bits_of_a_row_are_its_own(shape: tuple) -> None:
     """One binary for every number of rows, and nothing of a neighbour in a row, NaN least of all: else speculation changes tokens."""
