@@ -52,7 +52,7 @@ class DFlashDrafter(HeadDrafter):
     def _take(self, at: Tensor) -> None:
         """Fill the cache's context at positions [n] from the buffers."""
         fused = self.head.fuse(self.buffers.hidden[at])[None]
-        for layer, (key, value) in enumerate(self.eagle3.context(fused, self.buffers.rope(at))):
+        for layer, (key, value) in enumerate(self.head.context(fused, self.buffers.rope(at))):
             self.buffers.write(layer, at, key, value)
 
     def _forward_step(self, num_rows: int) -> Tensor:

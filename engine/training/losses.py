@@ -77,7 +77,7 @@ def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anch
     num_tokens = ids.shape[1]
     places = anchors[:, None] + torch.arange(size, device=ids.device)
     context = head.fuse(batch.hidden)
-    cached = eagle3.context(context, tuple(part[None, :num_tokens] for part in rope))  # type: ignore[arg-type]
+    cached = head.context(context, tuple(part[None, :num_tokens] for part in rope))  # type: ignore[arg-type]
     rows, block = places.flatten(), torch.arange(len(anchors), device=ids.device).repeat_interleave(size)
     before = torch.arange(num_tokens, device=ids.device)[None] < anchors[block][:, None]
     together = block[:, None] == block[None]
