@@ -26,6 +26,19 @@ settings.register_profile("explore", max_examples=500, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+LONG = ("tools", "browser", "app", "kernels/cuda")
+"""Folders of files that take minutes. They go first: a process that begins one last would run on alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = [Path(__file__).parent / folder for folder in LONG]
+
+    def turn(item: pytest.Item) -> int:
+        return next((i for i, folder in enumerate(folders) if folder in item.path.parents), len(folders))
+
+    items.sort(key=turn)
+
+
 @pytest.fixture(scope="session")
 def page_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache of every served page of this run, in all its processes: what one page probed the next ones know."""

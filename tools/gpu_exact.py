@@ -101,7 +101,7 @@ def turns(part: Part, loaded: Any) -> None:
     steps."""
     from engine.spec import LaneSpec
 
-    for what, drafting in part.each(list(TURNS.items())[-2 if part.small else 0 :]):
+    for what, drafting in part.each(list(TURNS.items())[-1 if part.small else 0 :]):
         lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), *(LaneSpec(name, drafter=drafter, k=k) for name, drafter, k in drafting))
         with same_decisions():
             held = [_race(part, loaded, TEXTS[0], lanes, 0.8, solo) for solo in (False, True)]

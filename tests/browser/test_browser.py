@@ -51,7 +51,8 @@ def test_a_live_race_to_its_verdict(page) -> None:
     page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
     page.wait_for_function("document.querySelectorAll('#page-charts .js-plotly-plot').length === 3", timeout=30_000)
     assert all(text.strip() for text in page.locator(".page-chart-sentence").all_inner_texts())
-    assert page.locator(".page-cost b").count() == 3 and "$" in (before := page.locator(".page-cost b").first.inner_text())
+    before = page.locator(".page-cost b").first.inner_text()
+    assert page.locator(".page-cost b").count() == 3 and "$" in before
     page.locator("#page-dollars input").fill("250")
     page.locator("#page-dollars input").press("Tab")
     page.wait_for_function("before => document.querySelector('.page-cost b').innerText !== before", arg=before, timeout=10_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from statistics import geometric_mean
 from typing import Any
 
@@ -161,6 +162,13 @@ def test_tokens_stay_and_every_row_arrives(prompt, table, length, k, temperature
     assert inner.num_proposals == sum(isinstance(e, Step) for e in events)
 
 
+@cache
+def baseline_of(width, temperature):
+    prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
+    here = context(prompt, temperature=temperature)
+    return lane(here.loaded.prepared, NoDrafter(), prompt, (width,), here.params)
+
+
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_lane_writes_the_baselines_tokens(name, temperature):
@@ -168,7 +176,7 @@ def test_a_lane_writes_the_baselines_tokens(name, temperature):
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
     here = context(prompt, temperature=temperature)
     widths = (2, 4, 8, 16)
-    baseline = lane(here.loaded.prepared, NoDrafter(), prompt, widths[-1:], here.params)
+    baseline = baseline_of(widths[-1], temperature)
     here = context(prompt, tokens_of(baseline), temperature)
     drafter = drafters.make(text_of(name), here)
     costs = [next(0.001 * (1 + w / 40) for w in widths if w > m) for m in range(here.k + 1)]
@@ -178,8 +186,10 @@ def test_a_lane_writes_the_baselines_tokens(name, temperature):
     assert [c for s in events if isinstance(s, Step) for c in s.checksums] == [c for s in baseline if isinstance(s, Step) for c in s.checksums]
 
 
-@pytest.mark.parametrize("drafter", ["ngram", "synthetic:0.9", f"hybrid:ngram+eagle3:{TRAINED.parent / 'eagle3'}"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    ("drafter", "temperature"),
+    [("ngram", 0.0), ("synthetic:0.9", 0.8), (f"hybrid:ngram+eagle3:{TRAINED.parent / 'eagle3'}", 0.8)],
+)
 def test_a_whole_race(few_rows, tmp_path, drafter, temperature):
     """The race would not plan its widths for it, not say that it was synthetic, or leave a recording that cannot be read."""
     loaded = trained()
