@@ -14,9 +14,9 @@ from tests.helpers.pageserver import Server, served
 from tests.helpers.race_pages import page_html
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One for all tests of a process."""
+    """Of one file: while it is open its event loop runs, and no other test of the process could run one."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")
