@@ -45,9 +45,8 @@ def test_no_value_stands_twice_in_the_file_itself() -> None:
 
 def test_one_change_reaches_style_sheets_theme_and_figures() -> None:
     """The blue of accepted tokens, of buttons and of plotly's bars is one blue."""
-    done = subprocess.run(
-        [sys.executable, "-c", REPAINTED, "#0072b2"], cwd=APP.parent, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", REPAINTED, "#0072b2"]
+    done = subprocess.run(command, cwd=APP.parent, capture_output=True, text=True, check=True)
     for where, text in json.loads(done.stdout).items():
         assert "#abcdef" in text.lower() and "#0072b2" not in text.lower(), where
 
