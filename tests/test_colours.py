@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from pageserver import ROOT
 
-APP = Path(__file__).resolve().parent.parent / "app"
+APP = ROOT / "app"
 COLOURS = APP / "colours.py"
 LITERAL = re.compile(r"(?<!&)#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3,4})\b|\b(?:rgb|hsl)a?\((?=[\d.])")
 FILES = sorted(path for suffix in ("py", "css", "js", "html") for path in APP.rglob(f"*.{suffix}") if path != COLOURS)
@@ -46,7 +47,7 @@ def test_no_value_stands_twice_in_the_file_itself() -> None:
 def test_one_change_reaches_style_sheets_theme_and_figures() -> None:
     """The blue of accepted tokens, of buttons and of plotly's bars is one blue."""
     command = [sys.executable, "-c", REPAINTED, "#0072b2"]
-    done = subprocess.run(command, cwd=APP.parent, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for where, text in json.loads(done.stdout).items():
         assert "#abcdef" in text.lower() and "#0072b2" not in text.lower(), where
 

@@ -14,12 +14,12 @@ import httpx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pageserver import TARGET, Refused, served
+from pageserver import ORDER, TARGET, Refused, served
 
 from app.backend import TorchBackend
 from app.catalogue import Pair, load
 from app.machine import Machine
-from app.order import read_order
+from app.request import read_request
 from app.ui import build
 from engine.drafters import DRAFTERS, Kind, check, label
 from engine.errors import UsageError
@@ -142,8 +142,8 @@ def test_an_order_names_nothing_that_is_not_offered() -> None:
     """The check has to stand between the visitor and the race, not beside it."""
     catalogue = CATALOGUES[SMALL]
     with pytest.raises(UsageError, match="unknown drafter"):
-        drafter = "synthetic:0.5+draft_model:/etc"
-        read_order(catalogue, "a", catalogue.default.id, drafter, 4, 0, 1, 0, 16, "auto", True, False)
+        changes = {"pair": catalogue.default.id, "drafter": "synthetic:0.5+draft_model:/etc"}
+        read_request(catalogue, {**ORDER, **changes})
 
 
 def ids(machine: Machine, pairs: str, *arguments: str) -> set[str]:
