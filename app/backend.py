@@ -9,7 +9,7 @@ from engine.progress import Progress
 from engine.text import encode_prompt
 
 from .loader import Loader
-from .order import Order
+from .request import RaceRequest
 from .worker import Race
 
 
@@ -23,12 +23,13 @@ class TorchBackend:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here
         self.loader = Loader(self._load)
 
-    def prepare(self, order: Order, progress: Progress) -> Race:
-        """The race that was ordered, ready to run. Raises UsageError and RaceError."""
-        loaded = self.loader.get(order.pair.target, progress)
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race:
+        """The race that was asked for, ready to run. Raises UsageError and RaceError."""
+        loaded = self.loader.get(request.pair.target, progress)
         from engine.session import TorchRace
 
-        return TorchRace(loaded, order.spec, encode_prompt(loaded.tokenizer, order.prompt, order.chat), progress)
+        prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat)
+        return TorchRace(loaded, request.spec, prompt, progress)
 
     def _load(self, target: str, progress: Progress) -> Any:
         progress("starting torch", None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.drafters import check as check_drafter
+from engine.drafters import weightless
 from engine.drafters.synthetic import parts_of
 from engine.errors import UsageError, choices
 from engine.models.sources import DEFAULT_TARGET
@@ -19,8 +20,6 @@ from .machine import Machine
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
-FREE_DRAFTERS = ("none", "ngram")
-"""Drafters whose argument, if any, names nothing on disk or on the hub: a visitor may ask for any of them."""
 NOT_ALLOWED = "needs weights beside those of the default pair, which whoever runs this page has not allowed"
 MAX_SHOWN = 60
 
@@ -98,9 +97,9 @@ class Catalogue:
         return text
 
     def drafters(self, pair: Pair) -> tuple[str, ...]:
-        """The drafters on offer for this pair's target, the pair's own first."""
+        """The drafters on offer for this pair's target: its own, those of other pairs, and all that need no weights."""
         same_target = [other.drafter for other in self.runnable if other.target == pair.target]
-        return tuple(dict.fromkeys([pair.drafter, *same_target, "ngram", "none"]))
+        return tuple(dict.fromkeys([pair.drafter, *same_target, *weightless()]))
 
     def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
         """The drafter and k to race a preset with: the preset's, or the pair's own where its target has no such drafter."""
@@ -145,7 +144,7 @@ def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
 
 def _is_loaded(pair: Pair, default: Pair) -> bool:
     """Whether a pair needs no weights but those of the default pair and those that ship."""
-    own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in FREE_DRAFTERS
+    own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in weightless()
     return pair.target == default.target and (own_drafter or not pair.needs_hub)
 
 
@@ -168,9 +167,9 @@ def _reason(pair: Pair, machine: Machine) -> str:
 
 
 def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
-    """Whether a drafter is on offer: itself, or free, or `synthetic:RATE[+X]` where X is."""
+    """Whether a drafter is on offer: itself, or without weights, or `synthetic:RATE[+X]` where X is."""
     name, _, argument = text.partition(":")
-    if text in offered or name in FREE_DRAFTERS:
+    if text in offered or name in weightless():
         return True
     if name != "synthetic":
         return False

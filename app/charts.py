@@ -11,8 +11,8 @@ from engine.events import LaneEvent, Step, steps
 from engine.measure.roofline import roofline
 from engine.metrics import lane_metrics, percentile
 
-BLUE, ORANGE, GREEN, INK = "#0072B2", "#E69F00", "#009E73", "#808691"
-GRID = "rgba(128,134,145,0.25)"
+from .colours import CLEAR, COMMITTED, DRAFT, FIGURE_TEXT, GRID, KEPT, PLAIN_STEP, REACHED, VERIFY
+
 HEIGHT = 260
 MS = 1000.0
 NOTHING = "Nothing was drafted in this race, so there is nothing to show here."
@@ -43,12 +43,19 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
         return Chart(title, None, f"The speculative lane took no step. {bound}".strip())
     index = [step.index for step in done]
     figure = _figure("step", "ms")
-    _bars(figure, index, [step.verify_s * MS for step in done], "verify", BLUE, "", "step %{x}: verify %{y:.1f} ms")
-    _bars(figure, index, [step.draft_s * MS for step in done], "draft", ORANGE, "/", "step %{x}: draft %{y:.1f} ms")
+    _bars(figure, index, [step.verify_s * MS for step in done], "verify", VERIFY, "", "step %{x}: verify %{y:.1f} ms")
+    _bars(figure, index, [step.draft_s * MS for step in done], "draft", DRAFT, "/", "step %{x}: draft %{y:.1f} ms")
     figure.update_layout(barmode="stack", bargap=0.15)
     if plain_step_s is not None:
         ends = [index[0] - 0.5, index[-1] + 0.5]
-        figure.add_scatter(x=ends, y=[plain_step_s * MS] * 2, name="plain step, median", mode="lines", line={"color": INK, "dash": "dot", "width": 2}, hoverinfo="skip")
+        figure.add_scatter(
+            x=ends,
+            y=[plain_step_s * MS] * 2,
+            name="plain step, median",
+            mode="lines",
+            line={"color": PLAIN_STEP, "dash": "dot", "width": 2},
+            hoverinfo="skip",
+        )
     share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
     ratio = _ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
     sentence = f"Drafting took {_percent(share)} of the lane's time."
@@ -66,13 +73,14 @@ def acceptance(events: Sequence[LaneEvent]) -> Chart:
         return Chart(title, None, NOTHING)
     place = list(range(1, len(share) + 1))
     figure = _figure("position in the draft", "%")
-    _bars(figure, place, [100 * value for value in share], "of all drafts", BLUE, "", "token %{x}: kept in %{y:.0f} % of drafts")
+    percents = [100 * value for value in share]
+    _bars(figure, place, percents, "of all drafts", KEPT, "", "token %{x}: kept in %{y:.0f} % of drafts")
     figure.add_scatter(
         x=place,
         y=[None if value is None else 100 * value for value in conditional],
         name="of drafts that reached it",
         mode="lines+markers",
-        line={"color": GREEN, "width": 2, "dash": "dash"},
+        line={"color": REACHED, "width": 2, "dash": "dash"},
         marker={"symbol": "diamond", "size": 7},
         hovertemplate="token %{x}: kept in %{y:.0f} % of the drafts that reached it<extra></extra>",
     )
@@ -90,7 +98,7 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
     counts = Counter(len(step.token_ids) for step in done)
     sizes = list(range(1, max(counts) + 1))
     figure = _figure("tokens committed", "steps")
-    _bars(figure, sizes, [counts[size] for size in sizes], "steps", GREEN, "", "%{y} steps committed %{x} tokens")
+    _bars(figure, sizes, [counts[size] for size in sizes], "steps", COMMITTED, "", "%{y} steps committed %{x} tokens")
     figure.update_xaxes(dtick=1 if len(sizes) <= 16 else None)
     mean = sum(len(step.token_ids) for step in done) / len(done)
     alone = 100 * counts[1] / len(done)
@@ -105,10 +113,10 @@ def _figure(x: str, y: str) -> Any:
     figure.update_layout(
         height=HEIGHT,
         margin={"l": 48, "r": 12, "t": 12, "b": 44},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 13, "color": INK},
-        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": "rgba(0,0,0,0)"},
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 13, "color": FIGURE_TEXT},
+        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": CLEAR},
         xaxis={**axis, "title": x},
         yaxis={**axis, "title": y, "rangemode": "tozero"},
         hoverlabel={"font": {"family": "IBM Plex Sans, system-ui, sans-serif"}},

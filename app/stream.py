@@ -12,8 +12,8 @@ from typing import Protocol
 
 from engine.progress import Progress
 
-from .order import Order
-from .turns import Ticket, Turns
+from .race_queue import RaceQueue, Ticket
+from .request import RaceRequest
 from .view import Ended, RaceView, Waiting, fold, fold_all, frame, frame_json
 from .worker import STOPPED_TEXT, Race, Worker
 
@@ -27,7 +27,7 @@ REMEMBERED_VISITORS = 200
 
 
 class Backend(Protocol):
-    def prepare(self, order: Order, progress: Progress) -> Race: ...
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race: ...
 
 
 class _Run:
@@ -53,14 +53,14 @@ class Stage:
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self._backend, self._clock = backend, clock
-        self._turns = Turns(clock)
+        self._queue = RaceQueue(clock)
         self._runs: dict[str, list[_Run]] = {}
         self._last: OrderedDict[str, RaceView] = OrderedDict()
 
-    async def frames(self, visitor: str, address: str, order: Order) -> AsyncGenerator[str, None]:
+    async def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
         """Hold a race and yield its frames as JSON text. Closing this generator ends the race within one step. Raises
         UsageError where the visitor, or the address that the request came from, has too many races already."""
-        run = _Run(self._turns.enter(visitor, address), lambda progress: self._backend.prepare(order, progress))
+        run = _Run(self._queue.enter(visitor, address), lambda progress: self._backend.prepare(request, progress))
         self._runs.setdefault(visitor, []).append(run)
         try:
             sent, shown, sent_at = None, 0, self._clock()

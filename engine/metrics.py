@@ -3,6 +3,7 @@
 Every formula is the same for every lane, over the events of the lane alone. A number that does not exist (nothing drafted, no step, no time) is
 None: never NaN, never infinity.
 """
+# Twin: app/race_view/model.js, for replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from ..colours import variables
 from ..view import frame_json as frame_json
 
 FOLDER = Path(__file__).parent
@@ -24,7 +25,7 @@ def _read(name: str) -> str:
 
 
 RACE_VIEW_TEMPLATE = _read("template.html")
-RACE_VIEW_CSS = _read("race_view.css")
+RACE_VIEW_CSS = variables(".pf") + _read("race_view.css")
 """For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every comma."""
 RACE_VIEW_JS = '"use strict";\n' + "\n".join(map(_read, SCRIPTS))
 

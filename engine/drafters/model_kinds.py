@@ -53,4 +53,4 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     return DraftModelDrafter(model, context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.kernels), target.prepared.vocab_size, context.keep_logits)
 
 
-KIND = Kind(name_of, _make)
+KIND = Kind(name_of, _make, label="a smaller model of the same tokenizer")

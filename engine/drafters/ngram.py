@@ -152,4 +152,9 @@ def min_match_of(argument: str) -> int:
     raise UsageError(f"drafter 'ngram' takes a minimum match length from 1 to {MAX_MIN_MATCH}, as in ngram:2, not {argument!r}")
 
 
-KIND = Kind(min_match_of, lambda min_match, context: NgramDrafter(min_match))
+KIND = Kind(
+    parse=min_match_of,
+    make=lambda min_match, context: NgramDrafter(min_match),
+    label="copy what followed before",
+    weightless=True,
+)

@@ -2,6 +2,7 @@
 
 Standard library only. Everything raises UsageError with one sentence; nothing that JSON can hold raises anything else.
 """
+# Twin: app/race_view/check.js; compared by test_a_broken_file_gives_one_sentence_and_changes_nothing.
 
 from __future__ import annotations
 

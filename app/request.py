@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.errors import UsageError
@@ -16,7 +17,7 @@ MAX_NEW_TOKENS = 1_000
 
 
 @dataclass(frozen=True)
-class Order:
+class RaceRequest:
     """A race that can be held: the prompt's text, whether it goes through the model's chat template, the pair, and the race's own settings."""
 
     prompt: str
@@ -25,30 +26,24 @@ class Order:
     spec: RaceSpec
 
 
-def read_order(
-    catalogue: Catalogue,
-    prompt: object,
-    pair: object,
-    drafter: object,
-    k: object,
-    temperature: object,
-    top_p: object,
-    seed: object,
-    max_new_tokens: object,
-    width: object,
-    audit: object,
-    chat: object,
-) -> Order:
-    """Check every value, whatever its type. Raises UsageError, a sentence that names the value and the limits or choices."""
-    chosen = catalogue.pair(pair)
-    name = catalogue.drafter(chosen, drafter)
-    _check_prompt(prompt)
-    length = _whole(max_new_tokens)
+def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
+    """Check every value, whatever its type. `values`: one by the name of each of `controls.controls`. Raises UsageError,
+    a sentence that names the value and the limits or choices."""
+    pair = catalogue.pair(values["pair"])
+    drafter = catalogue.drafter(pair, values["drafter"])
+    _check_prompt(values["prompt"])
+    length = _whole(values["max_new_tokens"])
     if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
         raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
-    params = SamplingParams(temperature=_number(temperature), top_p=_number(top_p), seed=_whole(seed), max_new_tokens=length)  # type: ignore[arg-type]
-    lanes = standard_lanes(name, _decimal(k), _decimal(width))  # type: ignore[arg-type]
-    return Order(str(prompt), _flag("chat", chat), chosen, RaceSpec(lanes, params, audit=_flag("audit", audit)))
+    params = SamplingParams(
+        temperature=_number(values["temperature"]),  # type: ignore[arg-type]
+        top_p=_number(values["top_p"]),  # type: ignore[arg-type]
+        seed=_whole(values["seed"]),  # type: ignore[arg-type]
+        max_new_tokens=length,  # type: ignore[arg-type]
+    )
+    lanes = standard_lanes(drafter, _decimal(values["k"]), _decimal(values["width"]))  # type: ignore[arg-type]
+    spec = RaceSpec(lanes, params, audit=_flag("audit", values["audit"]))
+    return RaceRequest(str(values["prompt"]), _flag("chat", values["chat"]), pair, spec)
 
 
 def _check_prompt(prompt: object) -> None:

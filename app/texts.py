@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.drafters import label
 from engine.models.default_model import NAME, NOTICE
 from engine.models.random_targets import PREFIX
 
@@ -19,15 +20,6 @@ HEADER = """
   <p>One prompt, one model, two decoders: plain on the left, speculative on the right. Both write the same tokens, and the page proves it; what differs is the time.</p>
 </header>
 """
-DRAFTERS = {
-    "none": "none: plain decoding twice",
-    "ngram": "ngram: copy what followed before",
-    "eagle3": "eagle3: a head, token by token",
-    "dflash": "dflash: a head, a block at once",
-    "hybrid:ngram+eagle3": "hybrid: copy, else eagle3",
-    "hybrid:ngram+dflash": "hybrid: copy, else dflash",
-}
-"""What the drafters that ship do, in a few words."""
 SMALL_MODEL = "A small base model: the text is not the point."
 RANDOM_WEIGHTS = "RANDOM WEIGHTS: step times are those of this shape; the text, and how much of a draft is accepted, mean nothing."
 WAITING_FOR_MODEL = "Race will start as soon as the model is ready."
@@ -71,7 +63,7 @@ def preset_line(preset: Preset) -> str:
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
     """(what to show, drafter) for each drafter on offer."""
-    return [(DRAFTERS.get(text, text), text) for text in drafters]
+    return [(label(text), text) for text in drafters]
 
 
 def refused(offers: Sequence[Offer]) -> str:
