@@ -16,8 +16,9 @@ from .worker import Race
 class TorchBackend:
     """Prepares races on one device. Models are loaded in the background, by `loader`.
 
-    watched_here: the browser runs on this machine too. Steps on the CPU then leave it one core: threads that meet at barriers wait for each other
-    whenever the browser has taken the core of one (measured on 2 cores: a viewer doubles the step times of 2 threads, and those of 1 hardly change)."""
+    watched_here: the browser runs on this machine too. Steps on the CPU then leave it one core: threads that meet at
+    barriers wait for each other whenever the browser has taken the core of one (measured on 2 cores: a viewer doubles
+    the step times of 2 threads, and those of 1 hardly change)."""
 
     def __init__(self, dtype: str = "auto", device: str = "auto", watched_here: bool = False) -> None:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here

@@ -1,7 +1,8 @@
-"""What a visitor can choose from: prompts that are more or less predictable, and pairs of target and drafter. Everything else is refused.
+"""What a visitor can choose from: prompts that are more or less predictable, and pairs of target and drafter.
+Everything else is refused.
 
-A visitor's browser never names a folder or a repository: targets and drafters that come from disk or from the hub are those of
-`assets/pairs.json` and of the command line.
+A visitor's browser never names a folder or a repository: targets and drafters that come from disk or from the hub are
+those of `assets/pairs.json` and of the command line.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MAX_SHOWN = 60
 
 @dataclass(frozen=True)
 class Preset:
-    """A prompt with the settings that suit it. `pays`: whether speculation is expected to win; `expect` says so in a sentence."""
+    """A prompt with the settings that suit it. `pays`: whether speculation is expected to win; `expect` says so in a
+    sentence."""
 
     id: str
     name: str
@@ -43,7 +45,8 @@ class Preset:
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and its drafter as the field runs them. `memory_gib`: of the GPU where `needs_gpu`, else of the machine."""
+    """A target and its drafter as the field runs them. `memory_gib`: of the GPU where `needs_gpu`, else of the
+    machine."""
 
     id: str
     title: str
@@ -83,7 +86,9 @@ class Catalogue:
                 if offer.reason:
                     raise UsageError(f"the pair {offer.pair.title!r} cannot run here: it {offer.reason}")
                 return offer.pair
-        raise UsageError(f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}")
+        raise UsageError(
+            f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}"
+        )
 
     def drafter(self, pair: Pair, text: object) -> str:
         """The same drafter, if a visitor may race it with this pair. Raises UsageError with the choices."""
@@ -102,7 +107,8 @@ class Catalogue:
         return tuple(dict.fromkeys([pair.drafter, *same_target, *weightless()]))
 
     def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
-        """The drafter and k to race a preset with: the preset's, or the pair's own where its target has no such drafter."""
+        """The drafter and k to race a preset with: the preset's, or the pair's own where its target has no such
+        drafter."""
         return (preset.drafter, preset.k) if preset.drafter in self.drafters(pair) else (pair.drafter, pair.k)
 
 
@@ -181,7 +187,17 @@ def _from_command_line(bundled: Pair, target: str | None, drafter: str | None) -
     target, drafter = target or bundled.target, drafter or bundled.drafter
     check_drafter(drafter)
     note = "Chosen on the command line."
-    return Pair("command-line", f"{target} + {drafter}", target, drafter, bundled.k, needs_gpu=False, needs_hub=False, memory_gib=0.0, note=note)
+    return Pair(
+        "command-line",
+        f"{target} + {drafter}",
+        target,
+        drafter,
+        bundled.k,
+        needs_gpu=False,
+        needs_hub=False,
+        memory_gib=0.0,
+        note=note,
+    )
 
 
 def _short(value: object) -> str:

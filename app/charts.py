@@ -1,4 +1,5 @@
-"""What appears after a race: three figures and, with each, a sentence that says what to see. Pure; plotly is imported when the first is drawn."""
+"""What appears after a race: three figures and, with each, a sentence that says what to see. Pure; plotly is imported
+when the first is drawn."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Chart:
 
 
 def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart]:
-    """Step times, acceptance by position, tokens per step: of the speculative lane. With the race's header, if the memory bandwidth was measured, also
-    how much of it a plain step used."""
+    """Step times, acceptance by position, tokens per step: of the speculative lane. With the race's header, if the
+    memory bandwidth was measured, also how much of it a plain step used."""
     done = steps(events, "speculative")
     plain = percentile([step.seconds for step in steps(events, "plain")], 0.5)
     bound = roofline(header or {}, events)
@@ -37,7 +38,8 @@ def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
-    """Each step's draft and verify time, stacked; the plain lane's median step as a line to compare with, and what bounds it, in a sentence."""
+    """Each step's draft and verify time, stacked; the plain lane's median step as a line to compare with, and what
+    bounds it, in a sentence."""
     title = "Time of each step"
     if not done:
         return Chart(title, None, f"The speculative lane took no step. {bound}".strip())
@@ -60,7 +62,9 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
     ratio = _ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
     sentence = f"Drafting took {_percent(share)} of the lane's time."
     if ratio is not None:
-        sentence += f" The median step costs {ratio:.2f} times a plain one: to win, a step has to bring more tokens than that."
+        sentence += (
+            f" The median step costs {ratio:.2f} times a plain one: to win, a step has to bring more tokens than that."
+        )
     return Chart(title, figure, f"{sentence} {bound}".strip())
 
 
@@ -87,7 +91,12 @@ def acceptance(events: Sequence[LaneEvent]) -> Chart:
     figure.update_yaxes(range=[0, 105])
     figure.update_xaxes(dtick=1 if len(share) <= 16 else None)
     first, last = 100 * share[0], 100 * share[-1]
-    return Chart(title, figure, f"The first draft token was kept in {first:.0f} % of drafts, the last in {last:.0f} %: where the bars get low, a longer draft is wasted work.")
+    return Chart(
+        title,
+        figure,
+        f"The first draft token was kept in {first:.0f} % of drafts, the last in {last:.0f} %: where the bars get "
+        "low, a longer draft is wasted work.",
+    )
 
 
 def tokens_per_step(done: Sequence[Step]) -> Chart:
@@ -102,7 +111,12 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
     figure.update_xaxes(dtick=1 if len(sizes) <= 16 else None)
     mean = sum(len(step.token_ids) for step in done) / len(done)
     alone = 100 * counts[1] / len(done)
-    return Chart(title, figure, f"{mean:.2f} tokens a step on average; {alone:.0f} % of steps brought just the target's own one, which plain decoding would have brought too.")
+    return Chart(
+        title,
+        figure,
+        f"{mean:.2f} tokens a step on average; {alone:.0f} % of steps brought just the target's own one, which "
+        "plain decoding would have brought too.",
+    )
 
 
 def _figure(x: str, y: str) -> Any:
@@ -126,7 +140,13 @@ def _figure(x: str, y: str) -> Any:
 
 
 def _bars(figure: Any, x: list[int], y: list[float], name: str, colour: str, pattern: str, hover: str) -> None:
-    figure.add_bar(x=x, y=y, name=name, marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}}, hovertemplate=f"{hover}<extra></extra>")
+    figure.add_bar(
+        x=x,
+        y=y,
+        name=name,
+        marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}},
+        hovertemplate=f"{hover}<extra></extra>",
+    )
 
 
 def _percent(share: float) -> str:

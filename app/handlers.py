@@ -1,4 +1,5 @@
-"""What the page does when something happens on it: each handler checks what it is given, asks the stage, and returns new values for components."""
+"""What the page does when something happens on it: each handler checks what it is given, asks the stage, and returns
+new values for components."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class Handlers:
         return cost_line(None), gr.update(visible=False)
 
     def after(self, dollars: object, request: gr.Request) -> tuple[Any, ...]:
-        """What appears when a race is over: the cost line, whether there are charts, then figure and sentence of each."""
+        """What appears when a race is over: the cost line, whether there are charts, then figure and sentence
+        of each."""
         view = self._last(request)
         drawn = _drawn(view)
         return self.cost(dollars, request), gr.update(visible=bool(drawn)), *(drawn or [None, ""] * NUM_CHARTS)
@@ -117,7 +119,11 @@ class Handlers:
 def _drawn(view: RaceView | None) -> Sequence[Any]:
     if view is None or not view.events:
         return []
-    return [value for chart in charts(view.events, view.header) for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))]
+    return [
+        value
+        for chart in charts(view.events, view.header)
+        for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))
+    ]
 
 
 def _visitor(request: gr.Request) -> str:

@@ -13,7 +13,8 @@ from engine.errors import UsageError
 PER_VISITOR = 3
 """One race running and two waiting."""
 PER_ADDRESS = 12
-"""A visitor's name is what the client says, the address is not. Four visitors' worth: people behind a router share it."""
+"""A visitor's name is what the client says, the address is not. Four visitors' worth: people behind a router
+share it."""
 MAX_RACES = 50
 REMEMBERED = 5
 
@@ -33,7 +34,10 @@ class RaceQueue:
         queue is too long."""
         with self._lock:
             if sum(ticket.visitor == visitor for ticket in self._tickets) >= PER_VISITOR:
-                raise UsageError(f"you already have {PER_VISITOR} races here, one running and {PER_VISITOR - 1} waiting; stop one or wait for it to end")
+                raise UsageError(
+                    f"you already have {PER_VISITOR} races here, one running and {PER_VISITOR - 1} waiting; stop "
+                    "one or wait for it to end"
+                )
             if sum(ticket.address == address for ticket in self._tickets) >= PER_ADDRESS:
                 raise UsageError(f"{PER_ADDRESS} races from your address are here, which is the most; try again later")
             if len(self._tickets) >= MAX_RACES:
@@ -82,7 +86,8 @@ class Ticket:
 
     @property
     def expected_s(self) -> float | None:
-        """Seconds until this one should have the device, from how long the last races took; None before the first has ended."""
+        """Seconds until this one should have the device, from how long the last races took; None before the first has
+        ended."""
         return self._queue._expected_s(self)
 
     def leave(self) -> None:

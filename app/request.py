@@ -1,4 +1,5 @@
-"""What a visitor asks for, checked: the values of the page (or of the API, where they can be anything) become one frozen value."""
+"""What a visitor asks for, checked: the values of the page (or of the API, where they can be anything) become one
+frozen value."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ MAX_NEW_TOKENS = 1_000
 
 @dataclass(frozen=True)
 class RaceRequest:
-    """A race that can be held: the prompt's text, whether it goes through the model's chat template, the pair, and the race's own settings."""
+    """A race that can be held: the prompt's text, whether it goes through the model's chat template, the pair, and the
+    race's own settings."""
 
     prompt: str
     chat: bool
@@ -27,8 +29,8 @@ class RaceRequest:
 
 
 def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
-    """Check every value, whatever its type. `values`: one by the name of each of `controls.controls`. Raises UsageError,
-    a sentence that names the value and the limits or choices."""
+    """Check every value, whatever its type. `values`: one by the name of each of `controls.controls`. Raises
+    UsageError, a sentence that names the value and the limits or choices."""
     pair = catalogue.pair(values["pair"])
     drafter = catalogue.drafter(pair, values["drafter"])
     _check_prompt(values["prompt"])
@@ -49,11 +51,14 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
 def _check_prompt(prompt: object) -> None:
     check_prompt_text(prompt)  # type: ignore[arg-type]
     if isinstance(prompt, str) and len(prompt) > MAX_PROMPT_CHARS:
-        raise UsageError(f"the prompt has {len(prompt)} characters; at most {MAX_PROMPT_CHARS} are allowed on this page")
+        raise UsageError(
+            f"the prompt has {len(prompt)} characters; at most {MAX_PROMPT_CHARS} are allowed on this page"
+        )
 
 
 def _whole(value: object) -> object:
-    """A whole number that arrives as 7.0, as sliders and JSON may send it, is 7; anything else is left for the spec to judge."""
+    """A whole number that arrives as 7.0, as sliders and JSON may send it, is 7; anything else is left for the spec to
+    judge."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -63,7 +68,11 @@ def _number(value: object) -> object:
 
 def _decimal(value: object) -> object:
     """A choice of a list arrives as text."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 3 else _whole(value)
+    return (
+        int(value)
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 3
+        else _whole(value)
+    )
 
 
 def _flag(name: str, value: object) -> bool:

@@ -1,4 +1,5 @@
-"""From a race to a browser: frames at a fixed rate, in the order of a queue, until the race is over, stopped, or nobody watches any more."""
+"""From a race to a browser: frames at a fixed rate, in the order of a queue, until the race is over, stopped, or nobody
+watches any more."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
 HEARTBEAT_FRAMES = 4
-"""A frame is sent when so many could have been, though it says nothing new: only at a frame does the server notice that a visitor has left."""
+"""A frame is sent when so many could have been, though it says nothing new: only at a frame does the server notice that
+a visitor has left."""
 POLL_S = 0.01
-"""How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when they are over, not at a tick."""
+"""How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when
+they are over, not at a tick."""
 METRICS_FRAMES = 5
 REMEMBERED_VISITORS = 200
 
@@ -49,7 +52,8 @@ class _Run:
 
 
 class Stage:
-    """All races of all visitors on one device. To be used from one event loop, the one that serves the page; only `last` from anywhere."""
+    """All races of all visitors on one device. To be used from one event loop, the one that serves the page; only
+    `last` from anywhere."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self._backend, self._clock = backend, clock

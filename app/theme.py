@@ -1,4 +1,5 @@
-"""How the page looks: a theme of its own (colours, type, spacing, dark and light) and the style of what surrounds the race."""
+"""How the page looks: a theme of its own (colours, type, spacing, dark and light) and the style of what surrounds the
+race."""
 
 from __future__ import annotations
 
@@ -13,9 +14,12 @@ HEAD = """<style>
 @media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
 @media (min-width: 2400px) { .gradio-container { zoom: 1.3; } }
 @media (min-width: 3200px) { .gradio-container { zoom: 1.8; } }
-@media (prefers-reduced-motion: reduce) { .gradio-container * { transition: none !important; animation: none !important; } }
+@media (prefers-reduced-motion: reduce) {
+  .gradio-container * { transition: none !important; animation: none !important; }
+}
 </style>"""
-"""Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of them once more."""
+"""Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of
+them once more."""
 INK, BLUE, PAPER = gr.themes.Color(*INKS, name="ink"), gr.themes.Color(*BLUES, name="blue"), COLOURS["paper"]
 
 
@@ -23,7 +27,15 @@ def theme() -> gr.themes.Base:
     """Paper and ink, one blue. The fonts ship with Gradio, in these two weights: nothing is fetched."""
     sans = (gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700)), "system-ui", "sans-serif")
     mono = (gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "monospace")
-    return gr.themes.Base(primary_hue=BLUE, secondary_hue=BLUE, neutral_hue=INK, font=sans, font_mono=mono, radius_size=gr.themes.sizes.radius_sm, spacing_size=gr.themes.sizes.spacing_md).set(
+    return gr.themes.Base(
+        primary_hue=BLUE,
+        secondary_hue=BLUE,
+        neutral_hue=INK,
+        font=sans,
+        font_mono=mono,
+        radius_size=gr.themes.sizes.radius_sm,
+        spacing_size=gr.themes.sizes.spacing_md,
+    ).set(
         body_background_fill="*neutral_50",
         body_background_fill_dark="*neutral_950",
         body_text_color="*neutral_900",
