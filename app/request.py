@@ -27,8 +27,8 @@ class RaceRequest:
 
 
 def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
-    """Check every value, whatever its type. `values`: one by the name of each of `controls.controls`. Raises UsageError,
-    a sentence that names the value and the limits or choices."""
+    """Check every value, whatever its type. `values`: one by the name of each of `controls.controls`. Raises
+    UsageError, a sentence that names the value and the limits or choices."""
     pair = catalogue.pair(values["pair"])
     drafter = catalogue.drafter(pair, values["drafter"])
     _check_prompt(values["prompt"])

@@ -122,7 +122,7 @@ def _component(control: Control) -> Any:
 
 
 def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> tuple[gr.Sidebar, dict[str, Any]]:
-    """The side panel: every setting with a sentence. Returns it and its components by name, the pair's line among them."""
+    """The side panel: every setting with a sentence. Returns it and its components by name, with the pair's line."""
     components: dict[str, Any] = {}
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel") as panel:
         gr.HTML('<h2 class="page-panel-title">Settings</h2>')

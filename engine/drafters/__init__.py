@@ -63,7 +63,8 @@ class Kind:
 
     parse: reads the text after the colon ("": none was given) into what `make` takes; raises UsageError where it is
     unusable and imports nothing heavy either. label: what the drafter does, in a few words; `{}` stands for the drafter
-    inside it. weightless: it needs no weights, whatever its argument, so it suits every target and anyone may ask for it.
+    inside it. weightless: it needs no weights, whatever its argument, so it suits every target and anyone may ask for
+    it.
     """
 
     parse: Callable[[str], Any]
@@ -96,7 +97,7 @@ def make(text: str, context: DrafterContext) -> Drafter:
 
 
 def label(text: str) -> str:
-    """How a list shows a drafter: `ngram: copy what followed before`, or the text itself where its argument says more."""
+    """How a list shows a drafter: `ngram: copy what followed before`; the text itself where its argument says more."""
     name, argument = parse(text)
     words, inside = _kind(name).label, argument.rpartition("+")[2]
     if "{}" in words and inside and ":" not in argument:
