@@ -82,8 +82,7 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
 
 
 def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
-    """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for
-    them."""
+    """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for them."""
     if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
         os.environ.setdefault("FORWARDED_ALLOW_IPS", SPACE_PROXIES)
     page.launch(
@@ -123,8 +122,7 @@ def _component(control: Control) -> Any:
 
 
 def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> tuple[gr.Sidebar, dict[str, Any]]:
-    """The side panel: every setting with a sentence. Returns it and its components by name, the pair's line
-    among them."""
+    """The side panel: every setting with a sentence. Returns it and its components by name, with the pair's line."""
     components: dict[str, Any] = {}
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel") as panel:
         gr.HTML('<h2 class="page-panel-title">Settings</h2>')

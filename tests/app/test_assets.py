@@ -29,7 +29,8 @@ RECORDED_RACES = sorted(RACES.glob("*.json"))
 def test_a_preset_can_be_raced_as_it_is(preset) -> None:
     """A button that answers with an error."""
     catalogue = load(SMALL)
-    asked = {name: getattr(preset, name) for name in ("prompt", "drafter", "k", "temperature", "seed", "max_new_tokens")}
+    names = ("prompt", "drafter", "k", "temperature", "seed", "max_new_tokens")
+    asked = {name: getattr(preset, name) for name in names}
     others = {"pair": catalogue.default.id, "top_p": 1.0, "width": "auto", "audit": True, "chat": False}
     read_request(catalogue, {**asked, **others})
     assert preset.kind in KINDS and preset.name and preset.expect.endswith(".")
