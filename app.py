@@ -28,11 +28,32 @@ def _port(text: str) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="app.py", description="Race plain against speculative decoding of the same model, in the browser.", allow_abbrev=False)
-    parser.add_argument("--host", metavar="H", type=_host, help="address to serve on; 0.0.0.0 is every one (default: $GRADIO_SERVER_NAME, else 127.0.0.1)")
-    parser.add_argument("--port", metavar="P", type=_port, help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)")
-    parser.add_argument("--target", metavar="T", help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU the bundled Gemma 3 270M)")
-    parser.add_argument("--drafter", metavar="D", help="name or name:argument (default: the pair's; ngram for the bundled model)")
+    parser = argparse.ArgumentParser(
+        prog="app.py",
+        description="Race plain against speculative decoding of the same model, in the browser.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--host",
+        metavar="H",
+        type=_host,
+        help="address to serve on; 0.0.0.0 is every one (default: $GRADIO_SERVER_NAME, else 127.0.0.1)",
+    )
+    parser.add_argument(
+        "--port",
+        metavar="P",
+        type=_port,
+        help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="T",
+        help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU "
+        "the bundled Gemma 3 270M)",
+    )
+    parser.add_argument(
+        "--drafter", metavar="D", help="name or name:argument (default: the pair's; ngram for the bundled model)"
+    )
     parser.add_argument(
         "--dtype",
         metavar="D",

@@ -9,26 +9,28 @@ from engine.progress import Progress
 from engine.text import encode_prompt
 
 from .loader import Loader
-from .order import Order
+from .request import RaceRequest
 from .worker import Race
 
 
 class TorchBackend:
     """Prepares races on one device. Models are loaded in the background, by `loader`.
 
-    watched_here: the browser runs on this machine too. Steps on the CPU then leave it one core: threads that meet at barriers wait for each other
-    whenever the browser has taken the core of one (measured on 2 cores: a viewer doubles the step times of 2 threads, and those of 1 hardly change)."""
+    watched_here: the browser runs on this machine too. Steps on the CPU then leave it one core: threads that meet at
+    barriers wait for each other whenever the browser has taken the core of one (measured on 2 cores: a viewer doubles
+    the step times of 2 threads, and those of 1 hardly change)."""
 
     def __init__(self, dtype: str = "auto", device: str = "auto", watched_here: bool = False) -> None:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here
         self.loader = Loader(self._load)
 
-    def prepare(self, order: Order, progress: Progress) -> Race:
-        """The race that was ordered, ready to run. Raises UsageError and RaceError."""
-        loaded = self.loader.get(order.pair.target, progress)
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race:
+        """The race that was asked for, ready to run. Raises UsageError and RaceError."""
+        loaded = self.loader.get(request.pair.target, progress)
         from engine.session import TorchRace
 
-        return TorchRace(loaded, order.spec, encode_prompt(loaded.tokenizer, order.prompt, order.chat), progress)
+        prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat)
+        return TorchRace(loaded, request.spec, prompt, progress)
 
     def _load(self, target: str, progress: Progress) -> Any:
         progress("starting torch", None)

@@ -1,7 +1,8 @@
-"""What a visitor can choose from: prompts that are more or less predictable, and pairs of target and drafter. Everything else is refused.
+"""What a visitor can choose from: prompts that are more or less predictable, and pairs of target and drafter.
+Everything else is refused.
 
-A visitor's browser never names a folder or a repository: targets and drafters that come from disk or from the hub are those of
-`assets/pairs.json` and of the command line.
+A visitor's browser never names a folder or a repository: targets and drafters that come from disk or from the hub are
+those of `assets/pairs.json` and of the command line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.drafters import check as check_drafter
+from engine.drafters import weightless
 from engine.drafters.synthetic import parts_of
 from engine.errors import UsageError, choices
 from engine.models.sources import DEFAULT_TARGET
@@ -19,15 +21,14 @@ from .machine import Machine
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
-FREE_DRAFTERS = ("none", "ngram")
-"""Drafters whose argument, if any, names nothing on disk or on the hub: a visitor may ask for any of them."""
 NOT_ALLOWED = "needs weights beside those of the default pair, which whoever runs this page has not allowed"
 MAX_SHOWN = 60
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A prompt with the settings that suit it. `pays`: whether speculation is expected to win; `expect` says so in a sentence."""
+    """A prompt with the settings that suit it. `pays`: whether speculation is expected to win; `expect` says so in a
+    sentence."""
 
     id: str
     name: str
@@ -44,7 +45,8 @@ class Preset:
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and its drafter as the field runs them. `memory_gib`: of the GPU where `needs_gpu`, else of the machine."""
+    """A target and its drafter as the field runs them. `memory_gib`: of the GPU where `needs_gpu`, else of the
+    machine."""
 
     id: str
     title: str
@@ -84,7 +86,9 @@ class Catalogue:
                 if offer.reason:
                     raise UsageError(f"the pair {offer.pair.title!r} cannot run here: it {offer.reason}")
                 return offer.pair
-        raise UsageError(f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}")
+        raise UsageError(
+            f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}"
+        )
 
     def drafter(self, pair: Pair, text: object) -> str:
         """The same drafter, if a visitor may race it with this pair. Raises UsageError with the choices."""
@@ -98,12 +102,13 @@ class Catalogue:
         return text
 
     def drafters(self, pair: Pair) -> tuple[str, ...]:
-        """The drafters on offer for this pair's target, the pair's own first."""
+        """The drafters on offer for this pair's target: its own, those of other pairs, and all that need no weights."""
         same_target = [other.drafter for other in self.runnable if other.target == pair.target]
-        return tuple(dict.fromkeys([pair.drafter, *same_target, "ngram", "none"]))
+        return tuple(dict.fromkeys([pair.drafter, *same_target, *weightless()]))
 
     def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
-        """The drafter and k to race a preset with: the preset's, or the pair's own where its target has no such drafter."""
+        """The drafter and k to race a preset with: the preset's, or the pair's own where its target has no such
+        drafter."""
         return (preset.drafter, preset.k) if preset.drafter in self.drafters(pair) else (pair.drafter, pair.k)
 
 
@@ -145,7 +150,7 @@ def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
 
 def _is_loaded(pair: Pair, default: Pair) -> bool:
     """Whether a pair needs no weights but those of the default pair and those that ship."""
-    own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in FREE_DRAFTERS
+    own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in weightless()
     return pair.target == default.target and (own_drafter or not pair.needs_hub)
 
 
@@ -168,9 +173,9 @@ def _reason(pair: Pair, machine: Machine) -> str:
 
 
 def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
-    """Whether a drafter is on offer: itself, or free, or `synthetic:RATE[+X]` where X is."""
+    """Whether a drafter is on offer: itself, or without weights, or `synthetic:RATE[+X]` where X is."""
     name, _, argument = text.partition(":")
-    if text in offered or name in FREE_DRAFTERS:
+    if text in offered or name in weightless():
         return True
     if name != "synthetic":
         return False
@@ -182,7 +187,17 @@ def _from_command_line(bundled: Pair, target: str | None, drafter: str | None) -
     target, drafter = target or bundled.target, drafter or bundled.drafter
     check_drafter(drafter)
     note = "Chosen on the command line."
-    return Pair("command-line", f"{target} + {drafter}", target, drafter, bundled.k, needs_gpu=False, needs_hub=False, memory_gib=0.0, note=note)
+    return Pair(
+        "command-line",
+        f"{target} + {drafter}",
+        target,
+        drafter,
+        bundled.k,
+        needs_gpu=False,
+        needs_hub=False,
+        memory_gib=0.0,
+        note=note,
+    )
 
 
 def _short(value: object) -> str:

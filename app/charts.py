@@ -1,4 +1,5 @@
-"""What appears after a race: three figures and, with each, a sentence that says what to see. Pure; plotly is imported when the first is drawn."""
+"""What appears after a race: three figures and, with each, a sentence that says what to see. Pure; plotly is imported
+when the first is drawn."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from engine.events import LaneEvent, Step, steps
 from engine.measure.roofline import roofline
 from engine.metrics import lane_metrics, percentile
 
-BLUE, ORANGE, GREEN, INK = "#0072B2", "#E69F00", "#009E73", "#808691"
-GRID = "rgba(128,134,145,0.25)"
+from .colours import CLEAR, COMMITTED, DRAFT, FIGURE_TEXT, GRID, KEPT, PLAIN_STEP, REACHED, VERIFY
+
 HEIGHT = 260
 MS = 1000.0
 NOTHING = "Nothing was drafted in this race, so there is nothing to show here."
@@ -28,8 +29,8 @@ class Chart:
 
 
 def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart]:
-    """Step times, acceptance by position, tokens per step: of the speculative lane. With the race's header, if the memory bandwidth was measured, also
-    how much of it a plain step used."""
+    """Step times, acceptance by position, tokens per step: of the speculative lane. With the race's header, if the
+    memory bandwidth was measured, also how much of it a plain step used."""
     done = steps(events, "speculative")
     plain = percentile([step.seconds for step in steps(events, "plain")], 0.5)
     bound = roofline(header or {}, events)
@@ -37,23 +38,33 @@ def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
-    """Each step's draft and verify time, stacked; the plain lane's median step as a line to compare with, and what bounds it, in a sentence."""
+    """Each step's draft and verify time, stacked; the plain lane's median step as a line to compare with, and what
+    bounds it, in a sentence."""
     title = "Time of each step"
     if not done:
         return Chart(title, None, f"The speculative lane took no step. {bound}".strip())
     index = [step.index for step in done]
     figure = _figure("step", "ms")
-    _bars(figure, index, [step.verify_s * MS for step in done], "verify", BLUE, "", "step %{x}: verify %{y:.1f} ms")
-    _bars(figure, index, [step.draft_s * MS for step in done], "draft", ORANGE, "/", "step %{x}: draft %{y:.1f} ms")
+    _bars(figure, index, [step.verify_s * MS for step in done], "verify", VERIFY, "", "step %{x}: verify %{y:.1f} ms")
+    _bars(figure, index, [step.draft_s * MS for step in done], "draft", DRAFT, "/", "step %{x}: draft %{y:.1f} ms")
     figure.update_layout(barmode="stack", bargap=0.15)
     if plain_step_s is not None:
         ends = [index[0] - 0.5, index[-1] + 0.5]
-        figure.add_scatter(x=ends, y=[plain_step_s * MS] * 2, name="plain step, median", mode="lines", line={"color": INK, "dash": "dot", "width": 2}, hoverinfo="skip")
+        figure.add_scatter(
+            x=ends,
+            y=[plain_step_s * MS] * 2,
+            name="plain step, median",
+            mode="lines",
+            line={"color": PLAIN_STEP, "dash": "dot", "width": 2},
+            hoverinfo="skip",
+        )
     share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
     ratio = _ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
     sentence = f"Drafting took {_percent(share)} of the lane's time."
     if ratio is not None:
-        sentence += f" The median step costs {ratio:.2f} times a plain one: to win, a step has to bring more tokens than that."
+        sentence += (
+            f" The median step costs {ratio:.2f} times a plain one: to win, a step has to bring more tokens than that."
+        )
     return Chart(title, figure, f"{sentence} {bound}".strip())
 
 
@@ -66,20 +77,26 @@ def acceptance(events: Sequence[LaneEvent]) -> Chart:
         return Chart(title, None, NOTHING)
     place = list(range(1, len(share) + 1))
     figure = _figure("position in the draft", "%")
-    _bars(figure, place, [100 * value for value in share], "of all drafts", BLUE, "", "token %{x}: kept in %{y:.0f} % of drafts")
+    percents = [100 * value for value in share]
+    _bars(figure, place, percents, "of all drafts", KEPT, "", "token %{x}: kept in %{y:.0f} % of drafts")
     figure.add_scatter(
         x=place,
         y=[None if value is None else 100 * value for value in conditional],
         name="of drafts that reached it",
         mode="lines+markers",
-        line={"color": GREEN, "width": 2, "dash": "dash"},
+        line={"color": REACHED, "width": 2, "dash": "dash"},
         marker={"symbol": "diamond", "size": 7},
         hovertemplate="token %{x}: kept in %{y:.0f} % of the drafts that reached it<extra></extra>",
     )
     figure.update_yaxes(range=[0, 105])
     figure.update_xaxes(dtick=1 if len(share) <= 16 else None)
     first, last = 100 * share[0], 100 * share[-1]
-    return Chart(title, figure, f"The first draft token was kept in {first:.0f} % of drafts, the last in {last:.0f} %: where the bars get low, a longer draft is wasted work.")
+    return Chart(
+        title,
+        figure,
+        f"The first draft token was kept in {first:.0f} % of drafts, the last in {last:.0f} %: where the bars get "
+        "low, a longer draft is wasted work.",
+    )
 
 
 def tokens_per_step(done: Sequence[Step]) -> Chart:
@@ -90,11 +107,16 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
     counts = Counter(len(step.token_ids) for step in done)
     sizes = list(range(1, max(counts) + 1))
     figure = _figure("tokens committed", "steps")
-    _bars(figure, sizes, [counts[size] for size in sizes], "steps", GREEN, "", "%{y} steps committed %{x} tokens")
+    _bars(figure, sizes, [counts[size] for size in sizes], "steps", COMMITTED, "", "%{y} steps committed %{x} tokens")
     figure.update_xaxes(dtick=1 if len(sizes) <= 16 else None)
     mean = sum(len(step.token_ids) for step in done) / len(done)
     alone = 100 * counts[1] / len(done)
-    return Chart(title, figure, f"{mean:.2f} tokens a step on average; {alone:.0f} % of steps brought just the target's own one, which plain decoding would have brought too.")
+    return Chart(
+        title,
+        figure,
+        f"{mean:.2f} tokens a step on average; {alone:.0f} % of steps brought just the target's own one, which "
+        "plain decoding would have brought too.",
+    )
 
 
 def _figure(x: str, y: str) -> Any:
@@ -105,10 +127,10 @@ def _figure(x: str, y: str) -> Any:
     figure.update_layout(
         height=HEIGHT,
         margin={"l": 48, "r": 12, "t": 12, "b": 44},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 13, "color": INK},
-        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": "rgba(0,0,0,0)"},
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 13, "color": FIGURE_TEXT},
+        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": CLEAR},
         xaxis={**axis, "title": x},
         yaxis={**axis, "title": y, "rangemode": "tozero"},
         hoverlabel={"font": {"family": "IBM Plex Sans, system-ui, sans-serif"}},
@@ -118,7 +140,13 @@ def _figure(x: str, y: str) -> Any:
 
 
 def _bars(figure: Any, x: list[int], y: list[float], name: str, colour: str, pattern: str, hover: str) -> None:
-    figure.add_bar(x=x, y=y, name=name, marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}}, hovertemplate=f"{hover}<extra></extra>")
+    figure.add_bar(
+        x=x,
+        y=y,
+        name=name,
+        marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}},
+        hovertemplate=f"{hover}<extra></extra>",
+    )
 
 
 def _percent(share: float) -> str:

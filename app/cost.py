@@ -1,4 +1,5 @@
-"""What a million tokens cost on a machine of a given price, from a race's own speeds. The formula is `engine.metrics.cost_per_million`."""
+"""What a million tokens cost on a machine of a given price, from a race's own speeds. The formula is
+`engine.metrics.cost_per_million`."""
 
 from __future__ import annotations
 
@@ -24,17 +25,22 @@ class Cost:
 def check_dollars(value: object) -> float:
     """A price per hour. Raises UsageError naming the limits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_DOLLARS:
-        raise UsageError(f"the price must be a number from 0 to {MAX_DOLLARS:.0f} dollars an hour, not {str(value)[:40]!r}")
+        raise UsageError(
+            f"the price must be a number from 0 to {MAX_DOLLARS:.0f} dollars an hour, not {str(value)[:40]!r}"
+        )
     return float(value)
 
 
 def costs(events: Sequence[LaneEvent], dollars_per_hour: float) -> tuple[Cost, ...]:
     """The cost of a million tokens in each lane of a race, alone on that machine."""
-    return tuple(Cost(lane, cost_per_million(lane_metrics(events, lane).tokens_per_s, dollars_per_hour)) for lane in LANES)
+    return tuple(
+        Cost(lane, cost_per_million(lane_metrics(events, lane).tokens_per_s, dollars_per_hour)) for lane in LANES
+    )
 
 
 def saving(found: Sequence[Cost]) -> float | None:
-    """The share by which the speculative lane is cheaper than the cheapest plain decoding (negative: dearer); None where either has no cost."""
+    """The share by which the speculative lane is cheaper than the cheapest plain decoding (negative: dearer); None
+    where either has no cost."""
     by_lane = {cost.lane: cost.dollars for cost in found if cost.dollars is not None}
     plain, speculative = by_lane.get(PLAIN), by_lane.get(SPECULATIVE)
     cheapest = None if plain is None else min(plain, by_lane.get(BASELINE, plain))

@@ -36,8 +36,8 @@ class GuardedQueue(Queue):
         return await super().push(body, request, username)
 
     def send_message(self, event: Any, event_message: Any) -> None:
-        """Gradio's `send_message`; where Gradio has forgotten the session (it keeps the last 2,000) and would raise, the
-        event ends."""
+        """Gradio's `send_message`; where Gradio has forgotten the session (it keeps the last 2,000) and would raise,
+        the event ends."""
         if event.session_hash in self.pending_messages_per_session:
             super().send_message(event, event_message)
         else:

@@ -1,4 +1,5 @@
-"""What the page does when something happens on it: each handler checks what it is given, asks the stage, and returns new values for components."""
+"""What the page does when something happens on it: each handler checks what it is given, asks the stage, and returns
+new values for components."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from engine.errors import PhotofinishError
 from .backend import TorchBackend
 from .catalogue import Catalogue, Pair
 from .charts import charts
+from .controls import preset_values
 from .cost import check_dollars, costs
-from .order import read_order
 from .recorded import recorded_view
+from .request import read_request
 from .stream import Stage
+from .texts import chart_sentence, cost_line, drafter_choices, model_line, pair_line, preset_line
 from .view import RaceView
-from .words import chart_sentence, cost_line, drafter_choices, model_line, pair_line, preset_line
 
 MODEL_POLL_S = 0.2
 NUM_CHARTS = 3
@@ -34,25 +36,11 @@ class Handlers:
         self.stage = Stage(backend)
         self.recorded = recorded_view()
 
-    async def race(
-        self,
-        prompt: Any,
-        pair: Any,
-        drafter: Any,
-        k: Any,
-        temperature: Any,
-        top_p: Any,
-        seed: Any,
-        max_new_tokens: Any,
-        width: Any,
-        audit: Any,
-        chat: Any,
-        request: gr.Request,
-    ) -> AsyncGenerator[str, None]:
+    async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
         """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
         try:
-            order = read_order(self.catalogue, prompt, pair, drafter, k, temperature, top_p, seed, max_new_tokens, width, audit, chat)
-            async with aclosing(self.stage.frames(_visitor(request), _address(request), order)) as frames:
+            wanted = read_request(self.catalogue, values)
+            async with aclosing(self.stage.frames(_visitor(request), _address(request), wanted)) as frames:
                 async for frame in frames:
                     yield frame
         except PhotofinishError as error:
@@ -84,11 +72,13 @@ class Handlers:
         """The status line of the model that is loaded: a race may have asked for another one."""
         return model_line(self.backend.loader.status)
 
-    def preset(self, preset_id: str, pair_id: object) -> tuple[Any, ...]:
-        """Values for prompt, expectation, drafter, k, temperature, top-p, seed and length. Where the chosen pair's target has no such drafter, the pair's own."""
-        preset, pair = next(preset for preset in self.catalogue.presets if preset.id == preset_id), self._pair(pair_id)
-        drafter, k = self.catalogue.drafting(preset, pair)
-        return preset.prompt, preset_line(preset), drafter, str(k), preset.temperature, 1.0, preset.seed, preset.max_new_tokens
+    def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
+        """The expectation and what the preset sets, by name."""
+        preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
+        return {
+            "expectation": preset_line(preset),
+            **preset_values(self.catalogue, preset, self._pair(pair_id)),
+        }
 
     def _pair(self, pair_id: object) -> Pair:
         try:
@@ -96,10 +86,11 @@ class Handlers:
         except PhotofinishError as error:
             raise _refusal(error) from error
 
-    def pair(self, pair_id: object) -> tuple[Any, ...]:
-        """Values for the pair's line, the drafters on offer and k."""
+    def pair(self, pair_id: object) -> dict[str, Any]:
+        """The pair's line, the drafters on offer and k, by name."""
         pair = self._pair(pair_id)
-        return pair_line(pair), gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter), str(pair.k)
+        drafter = gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter)
+        return {"pair_line": pair_line(pair), "drafter": drafter, "k": str(pair.k)}
 
     def cost(self, dollars: object, request: gr.Request) -> str:
         """The cost line of the visitor's last race at this price."""
@@ -115,7 +106,8 @@ class Handlers:
         return cost_line(None), gr.update(visible=False)
 
     def after(self, dollars: object, request: gr.Request) -> tuple[Any, ...]:
-        """What appears when a race is over: the cost line, whether there are charts, then figure and sentence of each."""
+        """What appears when a race is over: the cost line, whether there are charts, then figure and sentence
+        of each."""
         view = self._last(request)
         drawn = _drawn(view)
         return self.cost(dollars, request), gr.update(visible=bool(drawn)), *(drawn or [None, ""] * NUM_CHARTS)
@@ -127,7 +119,11 @@ class Handlers:
 def _drawn(view: RaceView | None) -> Sequence[Any]:
     if view is None or not view.events:
         return []
-    return [value for chart in charts(view.events, view.header) for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))]
+    return [
+        value
+        for chart in charts(view.events, view.header)
+        for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))
+    ]
 
 
 def _visitor(request: gr.Request) -> str:

@@ -1,4 +1,5 @@
-"""The model behind the page: loaded once in the background, shared by all races, its progress there for everyone to read."""
+"""The model behind the page: loaded once in the background, shared by all races, its progress there for everyone to
+read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """Where a model is: a sentence on what happens, how much of it is done (None: nobody knows), and whether it is over."""
+    """Where a model is: a sentence on what happens, how much of it is done (None: nobody knows), and whether it is
+    over."""
 
     target: str
     state: Literal["loading", "ready", "failed"]
@@ -44,16 +46,20 @@ class Loader:
         return self._status
 
     def start(self, target: str) -> None:
-        """Begin to load a target, unless a model is being loaded or this one is there. The model before it is let go first."""
+        """Begin to load a target, unless a model is being loaded or this one is there. The model before it is let go
+        first."""
         with self._lock:
-            if self._status and (self._status.state == "loading" or (self._status.target, self._status.state) == (target, "ready")):
+            if self._status and (
+                self._status.state == "loading" or (self._status.target, self._status.state) == (target, "ready")
+            ):
                 return
             self._loaded = self._error = None
             self._status = ModelStatus(target, "loading", f"preparing {target}")
             threading.Thread(target=self._run, args=(target,), name="load", daemon=True).start()
 
     def get(self, target: str, progress: Progress) -> Any:
-        """The loaded target, waited for. `progress` is told what happens meanwhile, and may raise to give up waiting. Raises what loading raised."""
+        """The loaded target, waited for. `progress` is told what happens meanwhile, and may raise to give up waiting.
+        Raises what loading raised."""
         while True:
             self.start(target)
             while (status := self._status) and status.state == "loading":

@@ -21,8 +21,8 @@ DEFAULT_HUB = "https://huggingface.co"
 
 @dataclass(frozen=True)
 class Machine:
-    """`gpu_gib`: memory of the largest GPU, 0.0 without one. `memory_gib`: main memory. `hub`: whether the model hub answers (only asked for where
-    there is a GPU: nothing that needs the hub runs without one)."""
+    """`gpu_gib`: memory of the largest GPU, 0.0 without one. `memory_gib`: main memory. `hub`: whether the model hub
+    answers (only asked for where there is a GPU: nothing that needs the hub runs without one)."""
 
     gpu_gib: float = 0.0
     memory_gib: float = 0.0
@@ -41,13 +41,15 @@ class Machine:
 
 
 def probe() -> Machine:
-    """Look at this machine; takes milliseconds without a GPU, and with one at most GPU_TIMEOUT_S + HUB_TIMEOUT_S: the page waits for it."""
+    """Look at this machine; takes milliseconds without a GPU, and with one at most GPU_TIMEOUT_S + HUB_TIMEOUT_S: the
+    page waits for it."""
     gpu_gib = _gpu_gib()
     return Machine(gpu_gib, _memory_gib(), bool(gpu_gib) and _within(HUB_TIMEOUT_S, _hub_answers))
 
 
 def _within(seconds: float, ask: Callable[[], bool]) -> bool:
-    """The answer, or False where there is none by then: looking up a name may take as long as it likes and knows no timeout of its own."""
+    """The answer, or False where there is none by then: looking up a name may take as long as it likes and knows no
+    timeout of its own."""
     answers: list[bool] = []
     thread = threading.Thread(target=lambda: answers.append(ask()), name="ask", daemon=True)
     thread.start()

@@ -1,4 +1,5 @@
-"""From a race to a browser: frames at a fixed rate, in the order of a queue, until the race is over, stopped, or nobody watches any more."""
+"""From a race to a browser: frames at a fixed rate, in the order of a queue, until the race is over, stopped, or nobody
+watches any more."""
 
 from __future__ import annotations
 
@@ -12,22 +13,24 @@ from typing import Protocol
 
 from engine.progress import Progress
 
-from .order import Order
-from .turns import Ticket, Turns
+from .race_queue import RaceQueue, Ticket
+from .request import RaceRequest
 from .view import Ended, RaceView, Waiting, fold, fold_all, frame, frame_json
 from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
 HEARTBEAT_FRAMES = 4
-"""A frame is sent when so many could have been, though it says nothing new: only at a frame does the server notice that a visitor has left."""
+"""A frame is sent when so many could have been, though it says nothing new: only at a frame does the server notice that
+a visitor has left."""
 POLL_S = 0.01
-"""How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when they are over, not at a tick."""
+"""How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when
+they are over, not at a tick."""
 METRICS_FRAMES = 5
 REMEMBERED_VISITORS = 200
 
 
 class Backend(Protocol):
-    def prepare(self, order: Order, progress: Progress) -> Race: ...
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race: ...
 
 
 class _Run:
@@ -49,18 +52,19 @@ class _Run:
 
 
 class Stage:
-    """All races of all visitors on one device. To be used from one event loop, the one that serves the page; only `last` from anywhere."""
+    """All races of all visitors on one device. To be used from one event loop, the one that serves the page; only
+    `last` from anywhere."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self._backend, self._clock = backend, clock
-        self._turns = Turns(clock)
+        self._queue = RaceQueue(clock)
         self._runs: dict[str, list[_Run]] = {}
         self._last: OrderedDict[str, RaceView] = OrderedDict()
 
-    async def frames(self, visitor: str, address: str, order: Order) -> AsyncGenerator[str, None]:
+    async def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
         """Hold a race and yield its frames as JSON text. Closing this generator ends the race within one step. Raises
         UsageError where the visitor, or the address that the request came from, has too many races already."""
-        run = _Run(self._turns.enter(visitor, address), lambda progress: self._backend.prepare(order, progress))
+        run = _Run(self._queue.enter(visitor, address), lambda progress: self._backend.prepare(request, progress))
         self._runs.setdefault(visitor, []).append(run)
         try:
             sent, shown, sent_at = None, 0, self._clock()

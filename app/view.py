@@ -1,4 +1,5 @@
-"""The state of a race as the page sees it, folded from what happens, and the frames that tell a browser what is new. Pure: no Gradio, no clock."""
+"""The state of a race as the page sees it, folded from what happens, and the frames that tell a browser what is new.
+Pure: no Gradio, no clock."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ RUNNING_TEXT = "Racing: the lanes take turns on one device; the clock is each la
 
 @dataclass(frozen=True)
 class Waiting:
-    """Other races have the device first: `place` of them, the running one included. `expected_s` is None where nobody can know."""
+    """Other races have the device first: `place` of them, the running one included. `expected_s` is None where nobody
+    can know."""
 
     place: int
     expected_s: float | None
@@ -98,7 +100,8 @@ def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
 
 
 def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool = False) -> dict[str, Any]:
-    """What a browser that has seen `before` (None: nothing yet) needs to see `now`: one object of the frame protocol, ready for JSON.
+    """What a browser that has seen `before` (None: nothing yet) needs to see `now`: one object of the frame protocol,
+    ready for JSON.
 
     Metrics are worked out where asked for and in the last frame, which also carries the whole recording."""
     known = len(before.events) if before else 0
@@ -119,7 +122,8 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
 
 
 def frame_json(frame: Mapping[str, Any]) -> str:
-    """A frame as the component takes it: one JSON string, finite numbers only, with `<` escaped (gr.HTML warns of script tags in its values)."""
+    """A frame as the component takes it: one JSON string, finite numbers only, with `<` escaped (gr.HTML warns of
+    script tags in its values)."""
     return json.dumps(frame, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

@@ -1,6 +1,8 @@
-"""One race in a thread of its own: everything that takes time happens here, and what happens is put where the page picks it up.
+"""One race in a thread of its own: everything that takes time happens here, and what happens is put where the page
+picks it up.
 
-Between two steps this thread appends to a queue and looks at a flag, nothing more: text for the browser is made elsewhere.
+Between two steps this thread appends to a queue and looks at a flag, nothing more: text for the browser is made
+elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Race(Protocol):
 
 
 SWITCH_S = 5e-4
-"""How long another thread's Python may keep the interpreter from the race's, which asks for it several times a step: Python's own 5 ms are half of one."""
+"""How long another thread's Python may keep the interpreter from the race's, which asks for it several times a step:
+Python's own 5 ms are half of one."""
 
 
 class _Halt(BaseException):
@@ -43,7 +46,8 @@ class _Halt(BaseException):
 
 
 class Worker:
-    """Runs `prepare(progress)` and the race it returns. `stop` ends it within one step; `free` is called when the device is not used any more."""
+    """Runs `prepare(progress)` and the race it returns. `stop` ends it within one step; `free` is called when the
+    device is not used any more."""
 
     def __init__(self, prepare: Callable[[Progress], Race], free: Callable[[], None]) -> None:
         self._prepare, self._free = prepare, free

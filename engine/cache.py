@@ -1,4 +1,5 @@
-"""The folder where this engine keeps what it need not work out twice, and small JSON values in it. Standard library only."""
+"""The folder where this engine keeps what it need not work out twice, and small JSON values in it. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def read_json(name: str) -> dict[str, Any] | None:
 
 
 def write_json(name: str, value: dict[str, Any]) -> None:
-    """Keep an object under this file name, whole or not at all. A cache that cannot be written is no reason to fail: it is logged and ignored."""
+    """Keep an object under this file name, whole or not at all. A cache that cannot be written is no reason to fail: it
+    is logged and ignored."""
     try:
         write_atomically(cache_dir() / name, json.dumps(value).encode())
     except (OSError, UsageError) as error:
@@ -52,7 +54,8 @@ def write_json(name: str, value: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """A reader of `path` sees its old content or all of the new one, whoever else writes it and whenever this is killed. Raises OSError."""
+    """A reader of `path` sees its old content or all of the new one, whoever else writes it and whenever this is
+    killed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:

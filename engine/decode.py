@@ -2,8 +2,9 @@
 
     INVARIANT   Between steps the target's cache holds every committed token except the last.
 
-So prefill is `extend(prompt[:-1])`, every output token of every lane comes out of a timed step, and a step is always the same four moves:
-propose, extend by the last token and the draft, accept, roll back to all but the newest token. A target may do the two in the middle as one.
+So prefill is `extend(prompt[:-1])`, every output token of every lane comes out of a timed step, and a step is always
+the same four moves: propose, extend by the last token and the draft, accept, roll back to all but the newest token. A
+target may do the two in the middle as one.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ def decode(
     audit: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
-    """Yield Started, a Step per verification, then Finished; or Failed, when the drafter or the model failed (committed tokens stand).
+    """Yield Started, a Step per verification, then Finished; or Failed, when the drafter or the model failed (committed
+    tokens stand).
 
-    Timed: `draft_s` is the proposal; `verify_s` is everything else of a step (forward, sampling, acceptance, rollback, host work). A step's time
-    begins when the loop is resumed and ends just before its event is handed out, so a lane alone has no time outside its steps but what its
-    consumer takes. Stop strings and checksums are looked at after the clock has stopped. Closing the generator ends the lane within one step.
+    Timed: `draft_s` is the proposal; `verify_s` is everything else of a step (forward, sampling, acceptance, rollback,
+    host work). A step's time begins when the loop is resumed and ends just before its event is handed out, so a lane
+    alone has no time outside its steps but what its consumer takes. Stop strings and checksums are looked at after the
+    clock has stopped. Closing the generator ends the lane within one step.
     """
     committed = list(prompt_ids)
     num_tokens, decode_s = 0, 0.0
@@ -96,12 +99,15 @@ def decode(
 
 
 def _verifier(target: Target, accept: AcceptRule) -> Verify:
-    """The target's own whole step where it has one for this rule; else its forward, and the rule on the host, which stops at the first rejection."""
+    """The target's own whole step where it has one for this rule; else its forward, and the rule on the host, which
+    stops at the first rejection."""
     whole = target.verifier(accept) if isinstance(target, WholeStepTarget) else None
     return whole or partial(_by_rows, target, accept)
 
 
-def _by_rows(target: Target, accept: AcceptRule, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
+def _by_rows(
+    target: Target, accept: AcceptRule, token: int, draft: Draft, position: int
+) -> tuple[Acceptance, Tensor, Tensor | None]:
     logits, hidden = target.extend([token, *draft.token_ids], len(draft) + 1)
     return accept(draft, logits, position), logits, hidden
 
@@ -110,7 +116,10 @@ def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: i
     """A draft that is safe to verify. Raises DrafterError where the drafter raised or broke its contract."""
     draft = _guard(drafter.propose, tuple(committed), hidden, k)  # a tuple: a drafter cannot change what was committed
     if not isinstance(draft, Draft) or not isinstance(draft.token_ids, tuple):
-        raise DrafterError(f"the drafter proposed {type(draft).__name__} {str(draft)[:60]!r}, which is no Draft of a tuple of token ids")
+        raise DrafterError(
+            f"the drafter proposed {type(draft).__name__} {str(draft)[:60]!r}, which is no Draft of a tuple of "
+            "token ids"
+        )
     ids = draft.token_ids
     if len(ids) > k:
         raise DrafterError(f"the drafter proposed {len(ids)} tokens where at most {k} were asked for")

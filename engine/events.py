@@ -1,6 +1,7 @@
 """What a lane says while it decodes: frozen values with one JSON form, shared by the page, replay, export and tests.
 
-Standard library only. `to_json` and `from_json` are inverse; `from_json` trusts nothing, because a recording may come from a stranger.
+Standard library only. `to_json` and `from_json` are inverse; `from_json` trusts nothing, because a recording may come
+from a stranger.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One verification step. `token_ids[:num_accepted] == drafted[:num_accepted]`; the rest is the target's own token, unless a stop cut it off."""
+    """One verification step. `token_ids[:num_accepted] == drafted[:num_accepted]`; the rest is the target's own token,
+    unless a stop cut it off."""
 
     index: int
     position: int
@@ -128,7 +130,11 @@ def _read(name: str, value: Any, kind: str) -> Any:
         return float(value)
     if kind == "str" and isinstance(value, str):
         return value
-    raise UsageError(f"{name} must be a non-negative {kind}, not {str(value)[:40]!r}" if kind != "str" else f"{name} must be a string")
+    raise UsageError(
+        f"{name} must be a non-negative {kind}, not {str(value)[:40]!r}"
+        if kind != "str"
+        else f"{name} must be a string"
+    )
 
 
 def _check(event: Event) -> None:
@@ -137,8 +143,15 @@ def _check(event: Event) -> None:
     if isinstance(event, Step):
         n = event.num_accepted
         if n > len(event.drafted) or not n <= len(event.token_ids) <= n + 1 or event.drafted[:n] != event.token_ids[:n]:
-            raise UsageError(f"step {event.index} contradicts itself: {n} accepted of {len(event.drafted)} drafted, {len(event.token_ids)} committed")
-        for name, items, want in (("pieces", event.pieces, event.token_ids), ("drafted_pieces", event.drafted_pieces, event.drafted), ("checksums", event.checksums, event.token_ids)):
+            raise UsageError(
+                f"step {event.index} contradicts itself: {n} accepted of {len(event.drafted)} drafted, "
+                f"{len(event.token_ids)} committed"
+            )
+        for name, items, want in (
+            ("pieces", event.pieces, event.token_ids),
+            ("drafted_pieces", event.drafted_pieces, event.drafted),
+            ("checksums", event.checksums, event.token_ids),
+        ):
             if items and len(items) != len(want):
                 raise UsageError(f"step {event.index} has {len(items)} {name} for {len(want)} tokens")
 

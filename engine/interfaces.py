@@ -31,7 +31,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What a rule made of a draft: how many of its tokens stand, and all committed tokens (those, then the target's own)."""
+    """What a rule made of a draft: how many of its tokens stand, and all committed tokens (those, then the target's
+    own)."""
 
     num_accepted: int
     token_ids: tuple[int, ...]
@@ -43,8 +44,9 @@ class Target(Protocol):
     vocab_size: int
 
     def extend(self, token_ids: Sequence[int], num_logits: int) -> tuple[Tensor, Tensor | None]:
-        """Append tokens to the cache. Returns logits [num_logits, vocab] of the first `num_logits` of them (prefill asks for 0) and, where
-        hidden states were asked for at construction, hidden [len(token_ids), layers * dim], else None. Valid until the next call."""
+        """Append tokens to the cache. Returns logits [num_logits, vocab] of the first `num_logits` of them (prefill
+        asks for 0) and, where hidden states were asked for at construction, hidden [len(token_ids), layers * dim], else
+        None. Valid until the next call."""
         ...
 
     def rollback(self, length: int) -> None:
@@ -68,8 +70,9 @@ class Verify(Protocol):
     """A whole step: what `extend` and a rule do, in one go."""
 
     def __call__(self, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
-        """Append the last committed `token` and a draft to the cache, and judge the draft; `position` is that of the next token in the completion.
-        Returns what the rule says, logits [len(draft) + 1, vocab], and hidden [len(draft) + 1, layers * dim] or None; both valid until the next call."""
+        """Append the last committed `token` and a draft to the cache, and judge the draft; `position` is that of the
+        next token in the completion. Returns what the rule says, logits [len(draft) + 1, vocab], and hidden [len(draft)
+        + 1, layers * dim] or None; both valid until the next call."""
         ...
 
 
@@ -78,8 +81,8 @@ class WholeStepTarget(Target, Protocol):
     """A target that can judge drafts where its logits are."""
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
-        """Whole steps under this rule; None where `extend` and the rule itself are to be used. Both give the same, bit for bit. The same for every lane
-        of a race whose rules promise the same tokens."""
+        """Whole steps under this rule; None where `extend` and the rule itself are to be used. Both give the same, bit
+        for bit. The same for every lane of a race whose rules promise the same tokens."""
         ...
 
 
@@ -88,7 +91,8 @@ class Drafter(ABC):
     writes `prefill` and `propose`; the attributes have defaults."""
 
     hidden_layers: tuple[int, ...] = ()
-    """The target's hidden states that it asks for, indices into transformers' `hidden_states` (0: embeddings); () for none."""
+    """The target's hidden states that it asks for, indices into transformers' `hidden_states` (0: embeddings); () for
+    none."""
     max_k: int = MAX_K
     """The most tokens that it can propose at once, however many are asked for."""
     synthetic: bool = False
@@ -100,8 +104,8 @@ class Drafter(ABC):
 
     @abstractmethod
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
-        """See the prompt, before the first step. `hidden` [len(prompt) - 1, layers * dim] if it asked for hidden states.
-        Starts a new race: nothing of an earlier one may remain."""
+        """See the prompt, before the first step. `hidden` [len(prompt) - 1, layers * dim] if it asked for hidden
+        states. Starts a new race: nothing of an earlier one may remain."""
 
     @abstractmethod
     def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
@@ -140,7 +144,8 @@ class AcceptRule(Protocol):
     guarantee: Guarantee
 
     def __call__(self, draft: Draft, logits: Tensor, position: int) -> Acceptance:
-        """Judge a draft by the target's logits [len(draft) + 1, vocab]; row 0 decides the token at `position` of the completion."""
+        """Judge a draft by the target's logits [len(draft) + 1, vocab]; row 0 decides the token at `position` of the
+        completion."""
         ...
 
 
@@ -148,5 +153,6 @@ class Ending(Protocol):
     """Decides where a completion ends, token by token, so that it ends at the same token however steps are cut."""
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
-        """How many of these newly committed tokens stand, and the reason if the completion ends with the last of them."""
+        """How many of these newly committed tokens stand, and the reason if the completion ends with the last
+        of them."""
         ...

@@ -1,8 +1,9 @@
 """What each number means, in one place. Standard library only.
 
-Every formula is the same for every lane, over the events of the lane alone. A number that does not exist (nothing drafted, no step, no time) is
-None: never NaN, never infinity.
+Every formula is the same for every lane, over the events of the lane alone. A number that does not exist (nothing
+drafted, no step, no time) is None: never NaN, never infinity.
 """
+# Twin: app/race_view/model.js, for replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
 
 from __future__ import annotations
 
@@ -44,11 +45,14 @@ class LaneMetrics:
     acceptance_rate: float | None
     """Accepted / proposed draft tokens. None when nothing was drafted."""
     mean_acceptance_length: float | None
-    """Committed tokens per verification step: the target's own token and steps without a draft included (vLLM leaves the latter out)."""
+    """Committed tokens per verification step: the target's own token and steps without a draft included (vLLM leaves
+    the latter out)."""
     acceptance_by_position: tuple[float, ...]
-    """As vLLM counts: share of drafts (steps that drafted at all) whose token i was accepted. A draft shorter than i counts as not accepted."""
+    """As vLLM counts: share of drafts (steps that drafted at all) whose token i was accepted. A draft shorter than i
+    counts as not accepted."""
     conditional_acceptance_by_position: tuple[float | None, ...]
-    """Share of drafts that reached token i (they have one, and all before it was accepted) whose token i was accepted. None where none reached it."""
+    """Share of drafts that reached token i (they have one, and all before it was accepted) whose token i was accepted.
+    None where none reached it."""
 
 
 def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
@@ -82,16 +86,17 @@ def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
 def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | None:
     """Seconds per token of the plain lane / seconds per token of this lane, over the same number of tokens.
 
-    That number n is the shorter of the two counts; each lane is charged for its steps up to the one that reaches n, over all tokens that those
-    steps committed (the last one may commit some beyond n).
+    That number n is the shorter of the two counts; each lane is charged for its steps up to the one that reaches n,
+    over all tokens that those steps committed (the last one may commit some beyond n).
     """
     n = min(_num_tokens(plain_steps), _num_tokens(lane_steps))
     return ratio(_seconds_per_token(plain_steps, n), _seconds_per_token(lane_steps, n))
 
 
 def race_speedup(events: Iterable[LaneEvent], lane: str = SPECULATIVE) -> float | None:
-    """The `speedup` of a lane over the fastest plain decoding of its race: the lane `plain`, or `baseline` if that drafted nothing and was faster. Often both run
-    at one width; then they are the same work measured twice, and the ratio is taken against the luckier. None without `plain`."""
+    """The `speedup` of a lane over the fastest plain decoding of its race: the lane `plain`, or `baseline` if that
+    drafted nothing and was faster. Often both run at one width; then they are the same work measured twice, and the
+    ratio is taken against the luckier. None without `plain`."""
     events = list(events)
     done, plain, baseline = steps(events, lane), steps(events, PLAIN), steps(events, BASELINE)
     against_plain = speedup(plain, done)
@@ -101,7 +106,8 @@ def race_speedup(events: Iterable[LaneEvent], lane: str = SPECULATIVE) -> float 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A lane whose steps of one width took so unequal times that the machine must have been busy with something else."""
+    """A lane whose steps of one width took so unequal times that the machine must have been busy with something
+    else."""
 
     lane: str
     width: int
@@ -110,14 +116,21 @@ class Disturbance:
 
     @property
     def sentence(self) -> str:
-        times = f"of width {self.width} took {1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at the 95th percentile"
-        return f"The machine was disturbed: steps of lane {self.lane} {times}, so the ratio of this race is not to be quoted."
+        times = (
+            f"of width {self.width} took {1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at "
+            "the 95th percentile"
+        )
+        return (
+            f"The machine was disturbed: steps of lane {self.lane} {times}, so the ratio of this race is not to be "
+            "quoted."
+        )
 
 
 def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
     """The worst lane whose 95th percentile of step times is more than DISTURBED times its median; None in a quiet race.
 
-    Only steps of equal width are compared with each other, and only where a lane has at least MIN_STEPS_TO_JUDGE of them."""
+    Only steps of equal width are compared with each other, and only where a lane has at least MIN_STEPS_TO_JUDGE of
+    them."""
     seconds: dict[tuple[str, int], list[float]] = {}
     for e in events:
         if isinstance(e.event, Step):
@@ -131,7 +144,8 @@ def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
 
 
 def cost_per_million(tokens_per_s: float | None, dollars_per_hour: float | None) -> float | None:
-    """Dollars for a million tokens on a machine that costs `dollars_per_hour` and writes `tokens_per_s` all the time."""
+    """Dollars for a million tokens on a machine that costs `dollars_per_hour` and writes `tokens_per_s` all the
+    time."""
     seconds = ratio(MILLION, tokens_per_s)
     if seconds is None or dollars_per_hour is None or dollars_per_hour < 0:
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[str, float | None], None]
-"""Called with a sentence on what happens, and how much of it is done: a share from 0 to 1, or None where nobody knows."""
+"""Called with a sentence on what happens, and how much of it is done: a share from 0 to 1, or None where nobody
+knows."""
 
 
 def silent(stage: str, share: float | None) -> None:

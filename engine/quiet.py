@@ -14,7 +14,8 @@ _turn = threading.RLock()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing of transformers and its like on stdout or stderr inside: no warnings, log lines or progress bars. All switches are put back after.
+    """Nothing of transformers and its like on stdout or stderr inside: no warnings, log lines or progress bars. All
+    switches are put back after.
 
     The switches belong to the process, so threads take turns."""
     from transformers.utils import logging as transformers_logging

@@ -42,7 +42,10 @@ class SamplingParams:
         for name, low, high in (("temperature", 0.0, 100.0), ("top_p", 0.0, 1.0)):
             value = getattr(self, name)
             if type(value) not in (int, float) or not low <= value <= high or (name == "top_p" and value == 0):
-                raise UsageError(f"{name} must be a number {'above 0 and at most 1' if name == 'top_p' else 'from 0 to 100'}, not {value!r}")
+                raise UsageError(
+                    f"{name} must be a number {'above 0 and at most 1' if name == 'top_p' else 'from 0 to 100'}, "
+                    f"not {value!r}"
+                )
         if 0 < self.temperature < 1e-3:
             raise UsageError(f"temperature must be 0 (greedy) or at least 0.001, not {self.temperature!r}")
         _integer("top_k", self.top_k, 0, 2**31 - 1)
@@ -56,10 +59,11 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class LaneSpec:
-    """One lane of a race: its name, its drafter (`name` or `name:argument`), its draft length k, its width and its acceptance rule.
+    """One lane of a race: its name, its drafter (`name` or `name:argument`), its draft length k, its width and its
+    acceptance rule.
 
-    k "auto": each step drafts as many tokens as pay, none where none pay, up to `max_drafts`.
-    width "auto": each step runs at the narrowest width of the race's class that holds it. "fastest": the width that was measured fastest,
+    k "auto": each step drafts as many tokens as pay, none where none pay, up to `max_drafts`. width "auto": each step
+    runs at the narrowest width of the race's class that holds it. "fastest": the width that was measured fastest,
     whatever its class (the plain lane). An integer: every step runs at exactly that width.
     """
 
@@ -84,7 +88,9 @@ class LaneSpec:
             _integer("width", self.width, 1, MAX_WIDTH)
             least = 2 if isinstance(self.k, str) else self.k + 1
             if self.width < least:
-                raise UsageError(f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {least}")
+                raise UsageError(
+                    f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {least}"
+                )
         if not isinstance(self.rule, str) or self.rule not in RULES:
             raise UsageError(f"unknown rule {self.rule!r}; choose one of: {', '.join(RULES)}")
         if self.drafter != "none" and self.k == 0:
@@ -113,9 +119,11 @@ class RaceSpec:
             raise UsageError(f"a race needs lanes with different names, not {names!r}")
 
 
-def standard_lanes(drafter: str, k: int | str, width: int | str = "auto", rule: str = "coupled") -> tuple[LaneSpec, ...]:
-    """The three lanes of every race: the fastest plain decoding, the exact baseline, and the speculative lane. `rule` is that of the last: the
-    others draft nothing, and sample the target as every race does."""
+def standard_lanes(
+    drafter: str, k: int | str, width: int | str = "auto", rule: str = "coupled"
+) -> tuple[LaneSpec, ...]:
+    """The three lanes of every race: the fastest plain decoding, the exact baseline, and the speculative lane. `rule`
+    is that of the last: the others draft nothing, and sample the target as every race does."""
     if drafter == "none":
         k = 0
     return (

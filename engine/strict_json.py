@@ -1,4 +1,5 @@
-"""JSON from strangers: parsed without trust, and checked against a shape with errors that name the field. Standard library only."""
+"""JSON from strangers: parsed without trust, and checked against a shape with errors that name the field. Standard
+library only."""
 
 from __future__ import annotations
 
@@ -17,11 +18,18 @@ MAX_DIGITS = 20
 
 
 def parse(data: bytes, max_bytes: int) -> Any:
-    """The value of a JSON file: UTF-8, no NaN or infinity, no key twice, no half characters, no nesting that would break a reader. Raises UsageError."""
+    """The value of a JSON file: UTF-8, no NaN or infinity, no key twice, no half characters, no nesting that would
+    break a reader. Raises UsageError."""
     if len(data) > max_bytes:
         raise UsageError(f"it is larger than {max_bytes / 1024**2:g} MB")
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UsageError:
         raise
@@ -52,7 +60,9 @@ class Maybe:
 
 
 TEXT = Shape("a string", lambda value: isinstance(value, str))
-NAME = Shape(f"a string of at most {MAX_NAME} characters", lambda value: isinstance(value, str) and len(value) <= MAX_NAME)
+NAME = Shape(
+    f"a string of at most {MAX_NAME} characters", lambda value: isinstance(value, str) and len(value) <= MAX_NAME
+)
 COUNT = Shape("a non-negative integer", lambda value: type(value) is int and 0 <= value <= MAX_INT)
 NUMBER = Shape("a finite number", lambda value: type(value) in (int, float) and abs(value) <= MAX_INT)
 FLAG = Shape("true or false", lambda value: type(value) is bool)
@@ -61,7 +71,8 @@ NAMES = Shape("an object of strings", lambda value: isinstance(value, dict) and 
 
 
 def fits(value: Any, shape: Any, path: str = "") -> None:
-    """Raise UsageError unless `value` has the shape: a dict is an object with at least these keys, `[s]` a list of s, else a Shape or a Maybe."""
+    """Raise UsageError unless `value` has the shape: a dict is an object with at least these keys, `[s]` a list of s,
+    else a Shape or a Maybe."""
     where = path or "it"
     if isinstance(shape, Maybe):
         if value is not None:
@@ -84,7 +95,9 @@ def fits(value: Any, shape: Any, path: str = "") -> None:
 
 def kind(value: Any) -> str:
     """What JSON calls the type of a value."""
-    return {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+    return {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}.get(
+        type(value), "a number"
+    )
 
 
 def short(value: Any) -> str:

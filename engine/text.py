@@ -1,4 +1,5 @@
-"""Text into tokens and tokens into text: prompts, pieces that survive split characters, and where a completion ends. No torch."""
+"""Text into tokens and tokens into text: prompts, pieces that survive split characters, and where a completion ends. No
+torch."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _REPLACEMENT = "\ufffd"
 
 
 def check_prompt_text(text: str) -> None:
-    """Raises UsageError for a prompt that is no text, empty, too long, or holds what no model can be shown: NUL characters, lone surrogates."""
+    """Raises UsageError for a prompt that is no text, empty, too long, or holds what no model can be shown: NUL
+    characters, lone surrogates."""
     if not isinstance(text, str):
         raise UsageError(f"the prompt must be text, not {type(text).__name__}")
     if not text:
@@ -32,14 +34,19 @@ def check_prompt_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the prompt has a lone surrogate, U+{ord(text[error.start]):04X}, at position {error.start}, which is no character") from error
+        raise UsageError(
+            f"the prompt has a lone surrogate, U+{ord(text[error.start]):04X}, at position {error.start}, which is "
+            "no character"
+        ) from error
 
 
 def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
-    """The prompt as the target sees it. `text` goes to the tokenizer as it is, never stripped; special tokens are added as the tokenizer does.
+    """The prompt as the target sees it. `text` goes to the tokenizer as it is, never stripped; special tokens are added
+    as the tokenizer does.
 
-    chat: `text` is one user message, put into the model's chat template, which brings its own special tokens (none is added to them).
-    Raises UsageError for unusable text, and for `chat` where the model has no template or the template fails."""
+    chat: `text` is one user message, put into the model's chat template, which brings its own special tokens (none is
+    added to them). Raises UsageError for unusable text, and for `chat` where the model has no template or the template
+    fails."""
     check_prompt_text(text)
     if chat:
         token_ids = tokenizer(_in_template(tokenizer, text), add_special_tokens=False, verbose=False)["input_ids"]
@@ -54,7 +61,9 @@ def _in_template(tokenizer: Any, text: str) -> str:
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError("this model has no chat template; leave --chat out, or choose an instruction-tuned model")
     try:
-        return tokenizer.apply_chat_template([{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+        )
     except Exception as error:  # a template is the model author's program: it can fail in any way
         raise UsageError(f"this model's chat template does not work for one user message: {error}") from error
 
@@ -76,10 +85,11 @@ def visible_text(text: str, stop: tuple[str, ...]) -> str:
 class Pieces:
     """Token ids into pieces of text, one a token, as they come; constant work per token.
 
-    Each token stands for some bytes, whatever its neighbours are, and bytes go through an incremental UTF-8 decoder: a token whose bytes leave a
-    character incomplete gives "", and the token that completes it gives the character. "".join of all pieces and `flush()` is the completion's text:
-    what `tokenizer.decode(prompt + completion)` has beyond `decode(prompt)`. One difference, with byte tokens like <0xE2> only: a
-    character once complete stays, where `decode` takes a run of them back if any byte of the run is invalid.
+    Each token stands for some bytes, whatever its neighbours are, and bytes go through an incremental UTF-8 decoder: a
+    token whose bytes leave a character incomplete gives "", and the token that completes it gives the character.
+    "".join of all pieces and `flush()` is the completion's text: what `tokenizer.decode(prompt + completion)` has
+    beyond `decode(prompt)`. One difference, with byte tokens like <0xE2> only: a character once complete stays, where
+    `decode` takes a run of them back if any byte of the run is invalid.
 
     hidden_ids: tokens that are not shown (end tokens); they give "".
     """
@@ -114,9 +124,10 @@ class Pieces:
 class _TokenBytes(dict[int, bytes]):
     """token id -> the bytes it stands for inside a text, worked out when first asked for.
 
-    Byte-level vocabularies spell bytes by printable characters (GPT-2's table); sentencepiece ones have tokens <0x00> to <0xFF> for what they cannot
-    spell; every other token stands for the text by which it lengthens another token's (alone, some decoders would strip its leading space).
-    `invalid` names the error handler that treats invalid bytes as this tokenizer's decoder does.
+    Byte-level vocabularies spell bytes by printable characters (GPT-2's table); sentencepiece ones have tokens <0x00>
+    to <0xFF> for what they cannot spell; every other token stands for the text by which it lengthens another token's
+    (alone, some decoders would strip its leading space). `invalid` names the error handler that treats invalid bytes as
+    this tokenizer's decoder does.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -146,7 +157,9 @@ class _TokenBytes(dict[int, bytes]):
         if self._byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
             return bytes.fromhex(match[1])
         text = self._decode([*self._anchor, token_id])
-        return (text.removeprefix(self._anchor_text) if text.startswith(self._anchor_text) else self._decode([token_id])).encode()
+        return (
+            text.removeprefix(self._anchor_text) if text.startswith(self._anchor_text) else self._decode([token_id])
+        ).encode()
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -164,7 +177,8 @@ def _kinds(value: Any) -> Iterable[str]:
 
 
 def _byte_of_character() -> dict[str, int]:
-    """GPT-2's table: printable Latin-1 characters are their own bytes, the other bytes are written as the characters from U+0100 on, in order."""
+    """GPT-2's table: printable Latin-1 characters are their own bytes, the other bytes are written as the characters
+    from U+0100 on, in order."""
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in own]
     return {chr(byte): byte for byte in own} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
@@ -176,13 +190,15 @@ def _each_byte(error: UnicodeError) -> tuple[str, int]:
 
 
 EACH_BYTE = "photofinish.each_byte"
-"""Name of a decoding error handler: one U+FFFD for every invalid byte, as ByteFallback has it ("replace" gives one for each broken character)."""
+"""Name of a decoding error handler: one U+FFFD for every invalid byte, as ByteFallback has it ("replace" gives one for
+each broken character)."""
 codecs.register_error(EACH_BYTE, _each_byte)
 
 
 class StopAt:
-    """Ends a completion at an end token (kept, the last), at the token that completes a stop string (kept, the last) or at the length limit,
-    whichever comes first, in this order where one token is several. Implements `interfaces.Ending`: state runs from token to token.
+    """Ends a completion at an end token (kept, the last), at the token that completes a stop string (kept, the last) or
+    at the length limit, whichever comes first, in this order where one token is several. Implements
+    `interfaces.Ending`: state runs from token to token.
 
     pieces: an instance of its own, which no one else pushes; only needed for stop strings."""
 
@@ -196,8 +212,8 @@ class StopAt:
         """Why the completion ended; None while it goes on."""
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
-        """How many of these newly committed tokens stand, and "stop", "stop_string" or "length" if the completion ends with the last of them.
-        After the end nothing stands."""
+        """How many of these newly committed tokens stand, and "stop", "stop_string" or "length" if the completion ends
+        with the last of them. After the end nothing stands."""
         if self.reason is not None:
             return 0, self.reason
         for count, token in enumerate(token_ids, 1):

@@ -1,10 +1,13 @@
-"""Measure the bars of the engine, one figure a line, on this machine: what README and the issue's table quote comes from here.
+"""Measure the bars of the engine, one figure a line, on this machine: what README and the issue's table quote comes
+from here.
 
 python tools/bars.py [exact] [speed] [start] [--tokens N] [--only TEXT] [--repeats N] [--json FILE]
 
-exact   N committed tokens over drafters, temperatures, dtypes and targets: how many tokens and rows of logits differ from the baseline's (bar: 0)
-speed   interleaved, medians of repeats: plain lane against transformers `generate`; width 8 against the plain step; CSV to JSON and a sampled
-        story with n-gram drafts against plain, all time counted; a lane's sum of step times against its wall time, alone
+exact   N committed tokens over drafters, temperatures, dtypes and targets: how many tokens and rows of logits differ
+from the baseline's (bar: 0) speed   interleaved, medians of repeats: plain lane against transformers `generate`; width
+8 against the plain step; CSV to JSON and a sampled
+        story with n-gram drafts against plain, all time counted; a lane's sum of step times against its wall time,
+        alone
 start   import time of the engine; a fresh process from its start to the first step (later start, cache warm)
 """
 
@@ -25,8 +28,10 @@ sys.path.insert(0, str(ROOT))
 PROMPTS = {
     "csv": (ROOT / "assets/prompts/csv_to_json.txt").read_text(),
     "story": "The lighthouse keeper had not spoken to anyone for eleven days when the boat came. She",
-    "code": "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        self.items.append(item)\n\n    def pop(self):\n",
-    "sql": "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, total REAL);\nINSERT INTO orders VALUES (1, 'Ada', 19.5);\nINSERT INTO orders VALUES (2, 'Bob', 7.25);\nINSERT INTO orders VALUES (3,",
+    "code": "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        "
+    "self.items.append(item)\n\n    def pop(self):\n",
+    "sql": "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, total REAL);\nINSERT INTO orders VALUES (1, "
+    "'Ada', 19.5);\nINSERT INTO orders VALUES (2, 'Bob', 7.25);\nINSERT INTO orders VALUES (3,",
 }
 
 
@@ -72,16 +77,27 @@ def exact(num_tokens: int, only: str = "") -> list[dict]:
             for drafter in drafters:
                 for temperature in (0.0, 0.8):
                     text = list(PROMPTS.values())[seed % len(PROMPTS)]
-                    params = SamplingParams(temperature=temperature, top_p=0.95 if seed % 3 == 0 and temperature else 1.0, seed=seed, max_new_tokens=length)
-                    race, _, result = run_race(loaded, text, drafter, (3, 5, 7)[seed % 3], params, audit=True, no_plain=True)
+                    params = SamplingParams(
+                        temperature=temperature,
+                        top_p=0.95 if seed % 3 == 0 and temperature else 1.0,
+                        seed=seed,
+                        max_new_tokens=length,
+                    )
+                    race, _, result = run_race(
+                        loaded, text, drafter, (3, 5, 7)[seed % 3], params, audit=True, no_plain=True
+                    )
                     lanes = [[t for s in race.lanes[n].steps for t in s.token_ids] for n in ("baseline", "speculative")]
                     total += len(lanes[1])
                     compared += result["verdict"]["rows_compared"]
                     different_rows += result["verdict"]["rows_different"]
-                    different_tokens += sum(a != b for a, b in zip(*lanes, strict=False)) + abs(len(lanes[0]) - len(lanes[1]))
+                    different_tokens += sum(a != b for a, b in zip(*lanes, strict=False)) + abs(
+                        len(lanes[0]) - len(lanes[1])
+                    )
                     seed += 1
-        rows.append({"bar": "exact", "target": Path(target).name, "dtype": dtype, "drafters": [d.partition(":")[0] for d in drafters], "tokens": total,
-                     "rows_compared": compared, "tokens_different": different_tokens, "rows_different": different_rows})  # fmt: skip
+        about = {"bar": "exact", "target": Path(target).name, "dtype": dtype}
+        counted = {"tokens": total, "rows_compared": compared}
+        wrong = {"tokens_different": different_tokens, "rows_different": different_rows}
+        rows.append({**about, "drafters": [d.partition(":")[0] for d in drafters], **counted, **wrong})
         print(rows[-1], flush=True)
     return rows
 
@@ -126,19 +142,34 @@ def speed(repeats: int) -> list[dict]:
                     start = time.perf_counter()
                     stock.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=1, do_sample=False)
                     middle = time.perf_counter()
-                    out = stock.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=65, min_new_tokens=65, do_sample=False)
+                    out = stock.generate(
+                        ids, attention_mask=torch.ones_like(ids), max_new_tokens=65, min_new_tokens=65, do_sample=False
+                    )
                     end = time.perf_counter()
                 rate = (out.shape[1] - ids.shape[1] - 1) / ((end - middle) - (middle - start))
-                note("plain lane / transformers generate (prefill taken off both)", metrics["plain"].tokens_per_s / rate)
+                note(
+                    "plain lane / transformers generate (prefill taken off both)", metrics["plain"].tokens_per_s / rate
+                )
             lane = next(iter([race.build(race.spec.lanes[0])]))
             start = time.perf_counter()
             steps = list(race.decode(lane))
             wall = time.perf_counter() - start
-            note("sum of step times and prefill / wall time, alone", (sum(s.seconds for s in steps[1:-1]) + steps[0].prefill_s) / wall)
+            note(
+                "sum of step times and prefill / wall time, alone",
+                (sum(s.seconds for s in steps[1:-1]) + steps[0].prefill_s) / wall,
+            )
     rows = []
     for name, values in figures.items():
         quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-        rows.append({"bar": name, "median": round(statistics.median(values), 3), "p25": round(quartiles[0], 3), "p75": round(quartiles[2], 3), "runs": len(values)})
+        rows.append(
+            {
+                "bar": name,
+                "median": round(statistics.median(values), 3),
+                "p25": round(quartiles[0], 3),
+                "p75": round(quartiles[2], 3),
+                "runs": len(values),
+            }
+        )
         print(rows[-1], flush=True)
     return rows
 
@@ -157,7 +188,11 @@ def start() -> list[dict]:
 
     bare = "import time; print(time.perf_counter())"
     fresh("bare python, s", bare, 5)
-    fresh("import engine, s", "import engine, sys, time; assert not {'torch', 'gradio'} & set(sys.modules); print(time.perf_counter())", 5)
+    fresh(
+        "import engine, s",
+        "import engine, sys, time; assert not {'torch', 'gradio'} & set(sys.modules); print(time.perf_counter())",
+        5,
+    )
     first_step = """
 import time
 from engine.session import TorchRace
@@ -166,7 +201,8 @@ from engine.spec import RaceSpec, standard_lanes
 from engine.text import encode_prompt
 from engine.events import Step
 loaded = load()
-race = TorchRace(loaded, RaceSpec(standard_lanes("ngram", 7)), encode_prompt(loaded.tokenizer, open("assets/prompts/csv_to_json.txt").read()))
+prompt = encode_prompt(loaded.tokenizer, open("assets/prompts/csv_to_json.txt").read())
+race = TorchRace(loaded, RaceSpec(standard_lanes("ngram", 7)), prompt)
 next(e for e in race.events() if isinstance(e.event, Step))
 print(time.perf_counter())
 """
@@ -193,7 +229,18 @@ def main() -> None:
 
         a.json.parent.mkdir(parents=True, exist_ok=True)
         device = choose(torch.device("cpu")).about_device()
-        a.json.write_text(json.dumps({"device": device, "versions": environment.versions(choose(torch.device("cpu")).describe()), "commit": environment.commit(), "rows": rows}, indent=1) + "\n")
+        a.json.write_text(
+            json.dumps(
+                {
+                    "device": device,
+                    "versions": environment.versions(choose(torch.device("cpu")).describe()),
+                    "commit": environment.commit(),
+                    "rows": rows,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

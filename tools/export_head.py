@@ -1,5 +1,6 @@
-"""python tools/export_head.py eagle3 assets/heads/eagle3 OUT: a head that is stored compactly (8 bits, its target's output rows left out) as plain bfloat16
-in the speculators format, for servers that read nothing else. The target is the bundled model, or the one given after --target."""
+"""python tools/export_head.py eagle3 assets/heads/eagle3 OUT: a head that is stored compactly (8 bits, its target's
+output rows left out) as plain bfloat16 in the speculators format, for servers that read nothing else. The target is the
+bundled model, or the one given after --target."""
 
 from __future__ import annotations
 

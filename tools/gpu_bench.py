@@ -22,13 +22,37 @@ def bench(part: Part) -> None:
     from engine.spec import SamplingParams
 
     trained = FIXTURES / "trained"
-    runs = {"random": (f"random:{part.shape(TARGET)}", ("synthetic:0.8",)), "trained": (str(trained / "target"), ("ngram", f"draft_model:{trained / 'draft'}"))}
+    runs = {
+        "random": (f"random:{part.shape(TARGET)}", ("synthetic:0.8",)),
+        "trained": (str(trained / "target"), ("ngram", f"draft_model:{trained / 'draft'}")),
+    }
     for name in part.each(runs):
         target, drafters = runs[name]
-        size = Size(prompts=1, repeats=1 if part.small else 2, tokens=8 if part.small else 64, rounds=1 if part.small else 3, compiled=not part.small)
-        asked = argparse.Namespace(target=target, dtype="bfloat16", device=part.device, threads=None if part.device == "cuda" else 1, k=7, quick=part.small)
+        size = Size(
+            prompts=1,
+            repeats=1 if part.small else 2,
+            tokens=8 if part.small else 64,
+            rounds=1 if part.small else 3,
+            compiled=not part.small,
+        )
+        asked = argparse.Namespace(
+            target=target,
+            dtype="bfloat16",
+            device=part.device,
+            threads=None if part.device == "cuda" else 1,
+            k=7,
+            quick=part.small,
+        )
         give_back_memory()  # the model before is not referred to any more
-        report, faults = measure(asked, drafters, ("json",) if part.small else ("json", "sql", "chat"), size, SamplingParams(max_new_tokens=size.tokens), [], silent)
+        report, faults = measure(
+            asked,
+            drafters,
+            ("json",) if part.small else ("json", "sql", "chat"),
+            size,
+            SamplingParams(max_new_tokens=size.tokens),
+            [],
+            silent,
+        )
         part.put(**{name: {**report, "faults": faults}})
 
 
@@ -65,14 +89,25 @@ def _product(part: Part, num_in: int, num_out: int) -> dict[str, Any]:
     torch.manual_seed(0)
     with torch.inference_mode():
         linear = nn.Linear(num_in, num_out, bias=False, device="meta", dtype=torch.bfloat16).requires_grad_(False)
-        linear.weight = nn.Parameter(torch.randn(num_out, num_in, dtype=torch.bfloat16, device=device) / num_in**0.5, requires_grad=False)
+        linear.weight = nn.Parameter(
+            torch.randn(num_out, num_in, dtype=torch.bfloat16, device=device) / num_in**0.5, requires_grad=False
+        )
         rows = torch.randn(32 if part.small else 192, num_in, dtype=torch.bfloat16, device=device)
-        unstable = [w for w in some if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))]
+        unstable = [
+            w
+            for w in some
+            if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))
+        ]
         groups = _split([tuple(some)], lambda width: _in_blocks(rows, width, linear))
         calls = {width: choose(device).fixed(lambda width=width: linear(rows[:width])) for width in some}
         seconds = {width: _seconds(call, device, part.small) for width, call in calls.items()}
     num_bytes = linear.weight.numel() * 2
-    return {"classes": groups, "unstable": unstable, "us": {w: 1e6 * s for w, s in seconds.items()}, "GB_per_s": {w: num_bytes / s / 1e9 for w, s in seconds.items()}}
+    return {
+        "classes": groups,
+        "unstable": unstable,
+        "us": {w: 1e6 * s for w, s in seconds.items()},
+        "GB_per_s": {w: num_bytes / s / 1e9 for w, s in seconds.items()},
+    }
 
 
 def _seconds(call: Any, device: Any, small: bool) -> float:

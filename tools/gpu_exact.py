@@ -13,9 +13,23 @@ from unittest import mock
 from gpu_part import FIXTURES, Part
 
 TRAINED = FIXTURES / "trained"
-EAGLE3, DFLASH, DRAFT = f"eagle3:{TRAINED / 'eagle3'}", f"dflash:{TRAINED / 'dflash'}", f"draft_model:{TRAINED / 'draft'}"
-TEXTS = ("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ", "import os\nimport sys\n\n\ndef main(argv):\n", "    for line in lines:\n")
-LANES = {"ngram": ("ngram", 7), "draft_model": (DRAFT, 7), "eagle3": (EAGLE3, 5), "dflash": (DFLASH, 7), "synthetic": ("synthetic:0.7", 7)}
+EAGLE3, DFLASH, DRAFT = (
+    f"eagle3:{TRAINED / 'eagle3'}",
+    f"dflash:{TRAINED / 'dflash'}",
+    f"draft_model:{TRAINED / 'draft'}",
+)
+TEXTS = (
+    "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ",
+    "import os\nimport sys\n\n\ndef main(argv):\n",
+    "    for line in lines:\n",
+)
+LANES = {
+    "ngram": ("ngram", 7),
+    "draft_model": (DRAFT, 7),
+    "eagle3": (EAGLE3, 5),
+    "dflash": (DFLASH, 7),
+    "synthetic": ("synthetic:0.7", 7),
+}
 TURNS: dict[str, tuple[tuple[str, str, int | str], ...]] = {
     "eagle3": (("eagle3", EAGLE3, 3),),
     "dflash": (("dflash", DFLASH, 7),),
@@ -39,7 +53,13 @@ def correctness(part: Part) -> None:
     found = golden(loaded["float32"], 16 if part.small else 60)
     runs = {dtype: each.prepared.kernels.runs(each.prepared.model) for dtype, each in loaded.items()}
     part.put(golden=found, model="tests/fixtures/trained", runs=runs)
-    cases = list(itertools.product(("bfloat16",) if part.small else ("bfloat16", "float32"), TEXTS[: 1 if part.small else 3], (0.8,) if part.small else (0.0, 0.8)))
+    cases = list(
+        itertools.product(
+            ("bfloat16",) if part.small else ("bfloat16", "float32"),
+            TEXTS[: 1 if part.small else 3],
+            (0.8,) if part.small else (0.0, 0.8),
+        )
+    )
     for dtype, text, temperature in part.each(cases):
         for row in _compared(part, loaded[dtype], text, temperature):
             part.row("rows", dtype=dtype, temperature=temperature, **row)
@@ -47,12 +67,19 @@ def correctness(part: Part) -> None:
             for key in ("num_tokens", "num_tokens_different", "num_rows_different"):
                 total[key] += row.get(key, 0)
         part.put(total=total)
-    wrong = total["num_tokens_different"] or total["num_failed"] or not all(found.values()) or not all(row["equal"] for row in part.found.get("turns", ()))
+    wrong = (
+        total["num_tokens_different"]
+        or total["num_failed"]
+        or not all(found.values())
+        or not all(row["equal"] for row in part.found.get("turns", ()))
+    )
     if wrong:
         raise SystemExit("not everything is equal: see rows, turns and golden")
 
 
-def _race(part: Part, loaded: Any, text: str, lanes: tuple[Any, ...], temperature: float, solo: bool = False) -> tuple[Any, dict[str, list[Any]], dict[str, str]]:
+def _race(
+    part: Part, loaded: Any, text: str, lanes: tuple[Any, ...], temperature: float, solo: bool = False
+) -> tuple[Any, dict[str, list[Any]], dict[str, str]]:
     """A race that was held: itself, the steps of its lanes, and what failed."""
     from engine.events import Failed, Step
     from engine.session import TorchRace
@@ -60,7 +87,9 @@ def _race(part: Part, loaded: Any, text: str, lanes: tuple[Any, ...], temperatur
     from engine.text import encode_prompt
 
     params = SamplingParams(temperature=temperature, seed=3, max_new_tokens=10 if part.small else 96)
-    race = TorchRace(loaded, RaceSpec(lanes, params, audit=True, solo=solo), encode_prompt(loaded.tokenizer, text, False))
+    race = TorchRace(
+        loaded, RaceSpec(lanes, params, audit=True, solo=solo), encode_prompt(loaded.tokenizer, text, False)
+    )
     steps: dict[str, list[Any]] = {lane.name: [] for lane in lanes}
     failed = {}
     for event in race.events():
@@ -75,7 +104,11 @@ def _compared(part: Part, loaded: Any, text: str, temperature: float) -> Iterato
     """Every lane that drafts against the baseline."""
     from engine.spec import LaneSpec
 
-    lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), *(LaneSpec(name, drafter=drafter, k=k) for name, (drafter, k) in LANES.items()))
+    lanes = (
+        LaneSpec("plain", width="fastest"),
+        LaneSpec("baseline"),
+        *(LaneSpec(name, drafter=drafter, k=k) for name, (drafter, k) in LANES.items()),
+    )
     race, steps, failed = _race(part, loaded, text, lanes, temperature)
     written = {name: [t for s in lane for t in s.token_ids] for name, lane in steps.items()}
     sums = {name: [c for s in lane for c in s.checksums] for name, lane in steps.items()}
@@ -92,7 +125,13 @@ def _compared(part: Part, loaded: Any, text: str, temperature: float) -> Iterato
             "tokens_a_step": len(written[name]) / max(1, len(steps[name])),
             "exact": race.widths.plan.exact,
         }
-    yield {"lane": "all", "classes": race.widths.classes.classes, "unstable": race.widths.classes.unstable, "plan": race.widths.plan.note, "seconds": race.widths.seconds}
+    yield {
+        "lane": "all",
+        "classes": race.widths.classes.classes,
+        "unstable": race.widths.classes.unstable,
+        "plan": race.widths.plan.note,
+        "seconds": race.widths.seconds,
+    }
 
 
 def turns(part: Part, loaded: Any) -> None:
@@ -102,17 +141,25 @@ def turns(part: Part, loaded: Any) -> None:
     from engine.spec import LaneSpec
 
     for what, drafting in part.each(list(TURNS.items())[-1 if part.small else 0 :]):
-        lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"), *(LaneSpec(name, drafter=drafter, k=k) for name, drafter, k in drafting))
+        lanes = (
+            LaneSpec("plain", width="fastest"),
+            LaneSpec("baseline"),
+            *(LaneSpec(name, drafter=drafter, k=k) for name, drafter, k in drafting),
+        )
         with same_decisions():
             held = [_race(part, loaded, TEXTS[0], lanes, 0.8, solo) for solo in (False, True)]
         (_, in_turns, failed), (_, alone, failed_alone) = held
         for name in in_turns:
-            first, second = ([(s.drafted, s.num_accepted, s.token_ids) for s in steps[name]] for steps in (in_turns, alone))
+            first, second = (
+                [(s.drafted, s.num_accepted, s.token_ids) for s in steps[name]] for steps in (in_turns, alone)
+            )
             part.row(
                 "turns",
                 lane=f"{what}: {name}",
                 equal=first == second and name not in failed and name not in failed_alone and bool(first),
-                tokens_a_step=[sum(len(tokens) for _, _, tokens in steps) / max(1, len(steps)) for steps in (first, second)],
+                tokens_a_step=[
+                    sum(len(tokens) for _, _, tokens in steps) / max(1, len(steps)) for steps in (first, second)
+                ],
                 failed=[failed.get(name), failed_alone.get(name)],
             )
 
@@ -129,7 +176,11 @@ def same_decisions() -> Iterator[None]:
             super().__init__(drafter, step_s, clock=lambda: 1e-4 * next(ticks), by_margin=by_margin)
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(backend, "time_widths", lambda order, length, widths: {width: 0.01 + 1e-4 * width for width in widths}))
+        stack.enter_context(
+            mock.patch.object(
+                backend, "time_widths", lambda order, length, widths: {width: 0.01 + 1e-4 * width for width in widths}
+            )
+        )
         stack.enter_context(mock.patch.object(backend, "AutoDrafter", Ticking))
         yield
 
@@ -155,8 +206,15 @@ def golden(loaded: Any, num: int) -> dict[str, bool]:
         ids = tuple(known["prompt_token_ids"])
         drafter = make(drafter_name, DrafterContext(loaded, params, k, 256, sampler, Prompt("", ids), None, silent))
         target = StaticTarget(loaded.prepared, 256, (k + 1,), drafter.hidden_layers)
-        steps = [e for e in decode(target, drafter, coupled(params, sampler), ids, StopAt(params, (), None), num + 1, k) if isinstance(e, Step)]
+        steps = [
+            e
+            for e in decode(target, drafter, coupled(params, sampler), ids, StopAt(params, (), None), num + 1, k)
+            if isinstance(e, Step)
+        ]
         accepted, wanted = [s.num_accepted for s in steps], [0, *known[key]["per_step_accepted"]]
         both = min(len(wanted), len(steps) - 1)  # the last step may have been cut short
-        found[key] = accepted[:both] == wanted[:both] and [t for s in steps for t in s.token_ids][:num] == known["greedy_token_ids"][:num]
+        found[key] = (
+            accepted[:both] == wanted[:both]
+            and [t for s in steps for t in s.token_ids][:num] == known["greedy_token_ids"][:num]
+        )
     return found

@@ -17,7 +17,9 @@ def _added_normed(x, y, scale, total, out, eps, DIM: tl.constexpr, PADDED: tl.co
     place = tl.arange(0, PADDED)
     inside = place < DIM
     row = tl.program_id(0).to(tl.int64) * DIM
-    values = tl.load(x + row + place, mask=inside, other=0.0).to(tl.float32) + tl.load(y + row + place, mask=inside, other=0.0).to(tl.float32)
+    values = tl.load(x + row + place, mask=inside, other=0.0).to(tl.float32) + tl.load(
+        y + row + place, mask=inside, other=0.0
+    ).to(tl.float32)
     summed = rounded(values, total)
     tl.store(total + row + place, stored(summed, total), mask=inside)
     normed = summed * tl.rsqrt(tl.sum(summed * summed, 0) / DIM + eps) * tl.load(scale + place, mask=inside, other=0.0)
@@ -38,7 +40,9 @@ def added_normed(x: Tensor, y: Tensor, scale: Tensor, eps: float) -> tuple[Tenso
     """x, y [m, d] of 16 bits, scale [d] float32 -> x + y, and its norm times scale."""
     total, out, dim = torch.empty_like(x), torch.empty_like(x), x.shape[1]
     padded = triton.next_power_of_2(dim)
-    _added_normed[(len(x),)](x, y, scale, total, out, eps, DIM=dim, PADDED=padded, num_warps=min(16, max(1, padded // 256)))
+    _added_normed[(len(x),)](
+        x, y, scale, total, out, eps, DIM=dim, PADDED=padded, num_warps=min(16, max(1, padded // 256))
+    )
     return total, out
 
 

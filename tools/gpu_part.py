@@ -65,7 +65,12 @@ class Part:
         items, took = list(items), 0.0
         for place, item in enumerate(items):
             if self.left_s < took:
-                self.put(left_out=[*self.found.get("left_out", []), *(f"{str(each)[:120]}: {self.left_s:.0f} s were left" for each in items[place:])])
+                self.put(
+                    left_out=[
+                        *self.found.get("left_out", []),
+                        *(f"{str(each)[:120]}: {self.left_s:.0f} s were left" for each in items[place:]),
+                    ]
+                )
                 return
             started = time.monotonic()
             yield item
@@ -81,7 +86,11 @@ class Part:
 
         name = "cuda" if torch.cuda.is_available() else "cpu"
         kernels = choose(torch.device(name), torch.bfloat16)
-        self.put(device=kernels.about_device(), versions=environment.versions(kernels.describe()), commit=environment.commit())
+        self.put(
+            device=kernels.about_device(),
+            versions=environment.versions(kernels.describe()),
+            commit=environment.commit(),
+        )
         return name
 
     def model(self, name: str, default_tiles: bool = True) -> Any:
@@ -97,7 +106,12 @@ class Part:
         prepared = loaded.prepared
         if default_tiles:
             put_tiles(linears_of(prepared.model), [])
-        self.put(model=loaded.info.name, weights=loaded.info.licence, runs=prepared.kernels.runs(prepared.model), loading_s=round(time.monotonic() - started, 1))
+        self.put(
+            model=loaded.info.name,
+            weights=loaded.info.licence,
+            runs=prepared.kernels.runs(prepared.model),
+            loading_s=round(time.monotonic() - started, 1),
+        )
         print(self.found["runs"]["sentence"], flush=True)
         return loaded
 
@@ -127,7 +141,9 @@ def main() -> None:
     parser.add_argument("--pretend", action="store_true")
     options = parser.parse_args()
     faulthandler.enable()
-    faulthandler.dump_traceback_later(options.seconds, exit=False)  # it will be killed soon after, and this says where it hung
+    faulthandler.dump_traceback_later(
+        options.seconds, exit=False
+    )  # it will be killed soon after, and this says where it hung
     session = options.out.parent / "session.json"
     earlier = json.loads(session.read_text())["parts"] if session.exists() else {}
     part = Part(options.out, options.seconds, options.small, earlier)

@@ -32,7 +32,11 @@ class NoProfiler:
     def events(self) -> list[Any]:
         from torch.autograd import DeviceType
 
-        return [SimpleNamespace(name="a kernel", device_type=DeviceType.CUDA, time_range=SimpleNamespace(elapsed_us=lambda: 1.0))]
+        return [
+            SimpleNamespace(
+                name="a kernel", device_type=DeviceType.CUDA, time_range=SimpleNamespace(elapsed_us=lambda: 1.0)
+            )
+        ]
 
 
 @contextmanager
@@ -54,7 +58,9 @@ def pretended(function: str) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(loading, "_model", moved))
         stack.enter_context(mock.patch.object(torch.profiler, "profile", NoProfiler))
-        stack.enter_context(mock.patch.dict(os.environ, {"PHOTOFINISH_TRITON": "" if name in LAUNCHING | {"smoke"} else "0"}))
+        stack.enter_context(
+            mock.patch.dict(os.environ, {"PHOTOFINISH_TRITON": "" if name in LAUNCHING | {"smoke"} else "0"})
+        )
         if name in LAUNCHING:  # outputs that nothing has written agree with nothing
             stack.enter_context(mock.patch.object(prepare, "_check_faithful", lambda *unused, **more: None))
             stack.enter_context(mock.patch.object(prepare, "check_agreement", lambda *unused: None))

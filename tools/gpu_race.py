@@ -12,7 +12,15 @@ from gpu_shapes import DRAFT, HYBRID, HYBRID_DRAFT, TARGET
 
 HEAD_DIM = 128
 EAGLE3_WORDS = 32_000
-RACES = (("dflash", 15, 0.8), ("eagle3", 7, 0.85), ("eagle3", 3, 0.77), ("draft_model", 5, 0.8), ("", 7, 0.8), ("", 15, 0.95), ("", 7, 0.5))
+RACES = (
+    ("dflash", 15, 0.8),
+    ("eagle3", 7, 0.85),
+    ("eagle3", 3, 0.77),
+    ("draft_model", 5, 0.8),
+    ("", 7, 0.8),
+    ("", 15, 0.95),
+    ("", 7, 0.5),
+)
 """What a draft costs, k, and the rate of acceptance: 4.9, 4.9, 2.8, 3.7, 4.2, 11.2 and 2.0 tokens a step."""
 
 
@@ -61,7 +69,14 @@ def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) 
             steps.setdefault(event.lane, []).append(event.event)
         elif isinstance(event.event, Failed):
             failed[event.lane] = event.event.message
-    row: dict[str, Any] = {"k": k, "synthetic": "synthetic" in drafter, "widths": made.widths.plan.note, "plain_width": made.widths.plan.plain_width, "step_s": made.widths.seconds, "failed_lanes": failed}
+    row: dict[str, Any] = {
+        "k": k,
+        "synthetic": "synthetic" in drafter,
+        "widths": made.widths.plan.note,
+        "plain_width": made.widths.plan.plain_width,
+        "step_s": made.widths.seconds,
+        "failed_lanes": failed,
+    }
     for name, lane in steps.items():
         num, seconds = sum(len(step.token_ids) for step in lane), sum(step.seconds for step in lane)
         row[name] = {
@@ -71,7 +86,9 @@ def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) 
             "draft_ms": 1e3 * statistics.median(step.draft_s for step in lane),
         }
     if {"speculative", "plain"} <= row.keys():
-        row["speedup"] = row["speculative"]["tokens_per_s"] / max(row[name]["tokens_per_s"] for name in ("plain", "baseline") if name in row)
+        row["speedup"] = row["speculative"]["tokens_per_s"] / max(
+            row[name]["tokens_per_s"] for name in ("plain", "baseline") if name in row
+        )
     verdict = made.result()["verdict"] or {}
     return {**row, "verdict": verdict.get("kind"), "sentence": verdict.get("sentence")}
 
@@ -110,14 +127,32 @@ def head(part: Part, loaded: Any, kind: str) -> Path:
     made: Any
     with torch.device("cpu" if part.small else part.device):
         if kind == "eagle3":
-            spec = HeadSpec("eagle3", LlamaConfig(**shape), tuple(sorted({min(2, num_layers), num_layers // 2, max(0, num_layers - 3)})), norm_before_residual=True, norm_before_fc=False)
+            spec = HeadSpec(
+                "eagle3",
+                LlamaConfig(**shape),
+                tuple(sorted({min(2, num_layers), num_layers // 2, max(0, num_layers - 3)})),
+                norm_before_residual=True,
+                norm_before_fc=False,
+            )
             made = Eagle3Head(spec, size, min(EAGLE3_WORDS, vocab_size // 2), own_embedding=False)
             made.target_ids = torch.arange(made.lm_head.out_features)
         else:
             num = shape["num_hidden_layers"]
             reads = tuple(sorted({1 + i * (num_layers - 2) // max(1, num - 1) for i in range(num)}))
             layers = Qwen3Config(**shape, layer_types=["full_attention"] * num, use_sliding_window=False)
-            made = DFlashHead(HeadSpec("dflash", layers, reads, block_size=16, mask_token_id=4, causal=(False,) * num, windows=(None,) * num), size, None)
+            made = DFlashHead(
+                HeadSpec(
+                    "dflash",
+                    layers,
+                    reads,
+                    block_size=16,
+                    mask_token_id=4,
+                    causal=(False,) * num,
+                    windows=(None,) * num,
+                ),
+                size,
+                None,
+            )
         made = made.to(torch.bfloat16)
         for parameter in made.parameters():
             parameter.data.normal_(std=0.02)

@@ -2,16 +2,14 @@
 --call 1
 
 Call 1, the most important first:
-    smoke          every Triton kernel against float64 on small shapes
-    widths         a Qwen3-8B-shaped model: the memory's bandwidth, steps at widths 1, 8 and 16, default tiles
-    race           the same model raced: DFlash k 15, EAGLE-3 k 3 and 7, a draft model, free drafts
-    race_hybrid    the same races with Qwen3.5-9B's shape
-    classes        which widths are exact
-    tuning         the fastest tiles of every linear, all candidates compiled by all cores first
-    widths_tuned   widths again, with those tiles
-    profile        where the time of a step goes, kernel by kernel
-    correctness    tests/fixtures/trained: every drafter against the baseline, rows bit by bit; golden lists; lanes in turns and one after the other
-    variants       other ways to make a step: F.linear over 16 rows, attention in one launch, launches that begin early
+    smoke          every Triton kernel against float64 on small shapes widths         a Qwen3-8B-shaped model: the
+    memory's bandwidth, steps at widths 1, 8 and 16, default tiles race           the same model raced: DFlash k 15,
+    EAGLE-3 k 3 and 7, a draft model, free drafts race_hybrid    the same races with Qwen3.5-9B's shape classes
+    which widths are exact tuning         the fastest tiles of every linear, all candidates compiled by all cores first
+    widths_tuned   widths again, with those tiles profile        where the time of a step goes, kernel by kernel
+    correctness    tests/fixtures/trained: every drafter against the baseline, rows bit by bit; golden lists; lanes in
+    turns and one after the other variants       other ways to make a step: F.linear over 16 rows, attention in one
+    launch, launches that begin early
 Call 2:
     hybrid         Qwen3.5-9B's shape: widths, classes, audited races
     bench          `python -m engine bench`: our lanes and transformers' generate
@@ -87,28 +85,53 @@ class Session:
         out.mkdir(parents=True, exist_ok=True)
         self.file, self._log = out / f"{name}.json", out / f"{name}.log"
         self._log.write_bytes(b"")
-        self.result: dict[str, Any] = {"about": {"seconds": seconds, "flags": self._flags, "nvidia_smi": _nvidia_smi()}, "parts": {}}
+        self.result: dict[str, Any] = {
+            "about": {"seconds": seconds, "flags": self._flags, "nvidia_smi": _nvidia_smi()},
+            "parts": {},
+        }
         self._pack()
 
     def run(self, name: str, part: Part) -> None:
         """One part in a process of its own: whatever becomes of it, what it had found stays. Says so in one line."""
         left = self._ends_at - time.monotonic() - RESERVE_S
         if left < part.least_s:
-            self._ended(name, {}, {"state": "skipped", "why": f"{max(0, left):.0f} s were left, and it takes {part.least_s:.0f} s at least"})
+            self._ended(
+                name,
+                {},
+                {
+                    "state": "skipped",
+                    "why": f"{max(0, left):.0f} s were left, and it takes {part.least_s:.0f} s at least",
+                },
+            )
             return
         limit, started = min(part.limit_s, left), time.monotonic()
         found, errors = self._scratch / f"{name}.json", self._scratch / f"{name}.stderr"
-        command = [sys.executable, str(TOOLS / "gpu_part.py"), part.run, "--out", str(found), "--seconds", str(max(1.0, limit - GRACE_S)), *self._flags]
+        command = [
+            sys.executable,
+            str(TOOLS / "gpu_part.py"),
+            part.run,
+            "--out",
+            str(found),
+            "--seconds",
+            str(max(1.0, limit - GRACE_S)),
+            *self._flags,
+        ]
         with self._log.open("ab") as log, errors.open("wb") as stderr:
             log.write(f"--- {name}\n".encode())
             log.flush()
-            process = subprocess.Popen(command, stdout=log, stderr=stderr, stdin=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdout=log, stderr=stderr, stdin=subprocess.DEVNULL, start_new_session=True
+            )
             try:
                 timed_out = self._wait(name, process, found, started + limit)
             finally:
                 _kill(process)
         code = process.poll()
-        end: dict[str, Any] = {"state": "done" if code == 0 else "failed", "exit_code": code, "seconds": round(time.monotonic() - started, 1)}
+        end: dict[str, Any] = {
+            "state": "done" if code == 0 else "failed",
+            "exit_code": code,
+            "seconds": round(time.monotonic() - started, 1),
+        }
         if timed_out:
             end |= {"state": "timed out", "why": f"it was killed after {limit:.0f} s"}
         elif code is not None and code < 0:
@@ -136,7 +159,12 @@ class Session:
     def _ended(self, name: str, found: Mapping[str, Any], end: Mapping[str, Any]) -> None:
         self.result["parts"][name] = {**end, **found}
         self._pack()
-        print(f"--- {name}: {end['state']}, {end.get('seconds', 0)} s{', ' + end['why'] if 'why' in end else ''}", *end.get("last_lines", ())[-6:], sep="\n    ", flush=True)
+        print(
+            f"--- {name}: {end['state']}, {end.get('seconds', 0)} s{', ' + end['why'] if 'why' in end else ''}",
+            *end.get("last_lines", ())[-6:],
+            sep="\n    ",
+            flush=True,
+        )
 
     def _pack(self) -> None:
         """The one file that comes back, replaced as a whole. Parts read there what earlier ones have found."""
@@ -168,7 +196,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _nvidia_smi() -> str:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,memory.total", "--format=csv,noheader"]
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,memory.total",
+        "--format=csv,noheader",
+    ]
     try:
         return subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -181,7 +213,12 @@ def main(arguments: Sequence[str] | None = None, known: Mapping[str, Part] = PAR
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--call", type=int, choices=CALLS, default=1)
     parser.add_argument("--parts", nargs="+", choices=known, help="these, instead of the call's")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"for all parts together (default {SECONDS:.0f}): later ones get less, or are skipped")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help=f"for all parts together (default {SECONDS:.0f}): later ones get less, or are skipped",
+    )
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--pretend", action="store_true")
     options = parser.parse_args(arguments)

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 CONFIGS = Path(__file__).resolve().parent.parent / "assets" / "configs"
-TARGET, HYBRID, DRAFT, HYBRID_DRAFT = "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "Qwen/Qwen3-0.6B", "Qwen3-0.6B-with-Qwen3.5-vocabulary"
+TARGET, HYBRID, DRAFT, HYBRID_DRAFT = (
+    "Qwen/Qwen3-8B",
+    "Qwen/Qwen3.5-9B",
+    "Qwen/Qwen3-0.6B",
+    "Qwen3-0.6B-with-Qwen3.5-vocabulary",
+)
 """Two targets, and a draft model for each, of its vocabulary."""
 SHAPES: dict[str, str | dict[str, Any]] = {
     TARGET: TARGET,
@@ -39,7 +44,12 @@ _LINEAR = {
     "linear_value_head_dim": 32,
     "linear_conv_kernel_dim": 4,
 }
-SMALL: dict[str, str | dict[str, Any]] = {TARGET: _DENSE, HYBRID: _DENSE | _LINEAR, DRAFT: _DENSE | {"num_hidden_layers": 1}, HYBRID_DRAFT: _DENSE | {"num_hidden_layers": 1}}
+SMALL: dict[str, str | dict[str, Any]] = {
+    TARGET: _DENSE,
+    HYBRID: _DENSE | _LINEAR,
+    DRAFT: _DENSE | {"num_hidden_layers": 1},
+    HYBRID_DRAFT: _DENSE | {"num_hidden_layers": 1},
+}
 
 
 def shrink() -> None:
@@ -52,6 +62,18 @@ def shrink() -> None:
 
     lanes.CURVE, peers.WIDTHS = (1, 4), (1,)
     exactness.MIN_ROWS = 2
-    operators.LINEAR_ROWS, operators.ATTENTION_ROUNDS, operators.ATTENTION_ROWS, operators.DELTA_ROWS = (8, 8), (1, 1), 8, 4
+    operators.LINEAR_ROWS, operators.ATTENTION_ROUNDS, operators.ATTENTION_ROWS, operators.DELTA_ROWS = (
+        (8, 8),
+        (1, 1),
+        8,
+        4,
+    )
     backend.ROUNDS = backend.ROUNDS_AGAIN = 1
-    bandwidth.SECONDS, bandwidth.ROUNDS, bandwidth.SMALLEST, bandwidth.USUAL, bandwidth.LARGEST, bandwidth.LARGEST_ON_GPU = 0.01, 1, 1 << 20, 1 << 20, 1 << 20, 1 << 20
+    (
+        bandwidth.SECONDS,
+        bandwidth.ROUNDS,
+        bandwidth.SMALLEST,
+        bandwidth.USUAL,
+        bandwidth.LARGEST,
+        bandwidth.LARGEST_ON_GPU,
+    ) = 0.01, 1, 1 << 20, 1 << 20, 1 << 20, 1 << 20

@@ -31,7 +31,9 @@ def smoke(part: Part) -> None:
         part.put(running=name)
         with torch.inference_mode():
             found, right = check()
-        error = float(((found.double() - right.double()).abs().amax(-1) / right.double().abs().amax(-1).clamp(min=1e-6)).max())
+        error = float(
+            ((found.double() - right.double()).abs().amax(-1) / right.double().abs().amax(-1).clamp(min=1e-6)).max()
+        )
         ok = error <= LIMIT  # a number that is none is not
         part.row("checks", name=name, error=error, ok=ok)
         wrong += [] if ok else [name]
@@ -55,7 +57,9 @@ Check = Callable[[], tuple[Any, Any]]
 
 
 def _checks(device: Any, small: bool) -> dict[str, Check]:
-    return dict([*_linears(device, small), *_norms(device), *_attentions(device, small), *_deltas(device), *_picks(device)])
+    return dict(
+        [*_linears(device, small), *_norms(device), *_attentions(device, small), *_deltas(device), *_picks(device)]
+    )
 
 
 def _random(device: Any, *size: int, dtype: Any = None) -> Any:
@@ -74,7 +78,9 @@ def _linears(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
     def made(n: int, k: int, act: str | None = None, bias: bool = False, **config: Any) -> Any:
         from dataclasses import replace
 
-        linear = nn.Linear(k, n if act is None else 2 * n, bias, device="meta", dtype=torch.bfloat16).requires_grad_(False)
+        linear = nn.Linear(k, n if act is None else 2 * n, bias, device="meta", dtype=torch.bfloat16).requires_grad_(
+            False
+        )
         linear.weight = nn.Parameter(_random(device, linear.out_features, k) / k**0.5, requires_grad=False)
         if bias:
             linear.bias = nn.Parameter(_random(device, linear.out_features), requires_grad=False)
@@ -94,7 +100,13 @@ def _linears(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
         "plain": {},
         "with bias": {"bias": True},
         "split in four": {"split_k": 4},
-        "weights first": {"block_n": 64, "block_k": 64 if small else 128, "num_warps": 4, "num_stages": 4, "weights_first": True},
+        "weights first": {
+            "block_n": 64,
+            "block_k": 64 if small else 128,
+            "num_warps": 4,
+            "num_stages": 4,
+            "weights_first": True,
+        },
         "gated by silu": {"act": "silu"},
         "gated by gelu": {"act": "gelu_tanh"},
     }
@@ -110,7 +122,11 @@ def _linears(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
 
     def added() -> tuple[Any, Any]:
         first, second = made(n, k), made(n, n, "silu")
-        x, residual, scale = _random(device, 5, k), _random(device, 5, n), 1 + 0.1 * _random(device, n, dtype=torch.float32)
+        x, residual, scale = (
+            _random(device, 5, k),
+            _random(device, 5, n),
+            1 + 0.1 * _random(device, n, dtype=torch.float32),
+        )
         found = second.normed(first.add_to(x, residual, scale), EPS)
         rows = residual.double() + exact(first, x).bfloat16().double()
         return found, exact(second, torch.rms_norm(rows, (n,), None, EPS) * scale.double())
@@ -126,9 +142,16 @@ def _norms(device: Any) -> Iterator[tuple[str, Check]]:
     def exact(x: Any, scale: Any) -> Any:
         return torch.rms_norm(x.double(), x.shape[-1:], None, EPS) * scale.double()
 
-    x, y, a, b = _random(device, 5, 640), _random(device, 5, 640) / 2, *(1 + _random(device, 640, dtype=torch.float32) / place for place in (4, 5))
+    x, y, a, b = (
+        _random(device, 5, 640),
+        _random(device, 5, 640) / 2,
+        *(1 + _random(device, 640, dtype=torch.float32) / place for place in (4, 5)),
+    )
     yield "norm", lambda: (normed(x, a, EPS), exact(x, a))
-    yield "addition of a norm, and its norm", lambda: (add_normed(x, y, a, b, EPS)[1], exact((x.double() + exact(y, a)), b))
+    yield (
+        "addition of a norm, and its norm",
+        lambda: (add_normed(x, y, a, b, EPS)[1], exact((x.double() + exact(y, a)), b)),
+    )
 
 
 def _attentions(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
@@ -150,17 +173,37 @@ def _attentions(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
     for heads, kv_heads, dim in ((4, 1, 64),) if small else ((32, 8, 128), (16, 4, 256), (4, 1, 64)):
         for window, merged in ((None, False), (None, True), (40, False)):
 
-            def check(heads: int = heads, kv_heads: int = kv_heads, dim: int = dim, window: int | None = window, merged: bool = merged) -> tuple[Any, Any]:
+            def check(
+                heads: int = heads,
+                kv_heads: int = kv_heads,
+                dim: int = dim,
+                window: int | None = window,
+                merged: bool = merged,
+            ) -> tuple[Any, Any]:
                 query, at = _random(device, 5, heads, dim), torch.arange(first, first + 5, device=device)
-                keys, values = _random(device, 1, kv_heads, length, dim), _random(device, 1, kv_heads, length, dim).roll(1, 2).contiguous()
-                arrivals = torch.zeros(num_arrivals(5, heads, kv_heads), dtype=torch.int32, device=device) if merged else None
-                return attend(query, keys, values, at, window, dim**-0.5, arrivals), exact(query, keys, values, at, window)
+                keys, values = (
+                    _random(device, 1, kv_heads, length, dim),
+                    _random(device, 1, kv_heads, length, dim).roll(1, 2).contiguous(),
+                )
+                arrivals = (
+                    torch.zeros(num_arrivals(5, heads, kv_heads), dtype=torch.int32, device=device) if merged else None
+                )
+                return attend(query, keys, values, at, window, dim**-0.5, arrivals), exact(
+                    query, keys, values, at, window
+                )
 
-            yield f"attention of {heads} heads of {dim}, window {window}{', one launch' if merged else ''}, at column {first}", check
+            yield (
+                f"attention of {heads} heads of {dim}, window {window}{', one launch' if merged else ''}, at column "
+                f"{first}",
+                check,
+            )
 
     def placed() -> tuple[Any, Any]:
         heads, kv_heads, dim, rows = 4, 2, 64, 5
-        qkv, scales = _random(device, rows, (heads + 2 * kv_heads) * dim), 1 + _random(device, heads + kv_heads, dim, dtype=torch.float32) / 8
+        qkv, scales = (
+            _random(device, rows, (heads + 2 * kv_heads) * dim),
+            1 + _random(device, heads + kv_heads, dim, dtype=torch.float32) / 8,
+        )
         cos, sin = (_random(device, rows, dim + extra)[:, :dim].contiguous() for extra in (0, 1))
         keys, values = (torch.zeros(1, kv_heads, 64, dim, dtype=torch.bfloat16, device=device) for _ in range(2))
         query = place(qkv, cos, sin, scales, EPS, keys, values, torch.arange(9, 9 + rows, device=device), heads)
@@ -168,7 +211,9 @@ def _attentions(device: Any, small: bool) -> Iterator[tuple[str, Check]]:
         turned = torch.rms_norm(parts[:, : heads + kv_heads], (dim,), None, EPS) * scales.double()
         turned = turned * cos.double()[:, None] + turned.roll(dim // 2, -1) * sin.double()[:, None]
         right = torch.cat((turned, parts[:, heads + kv_heads :]), 1)
-        return torch.cat((query, keys[0, :, 9 : 9 + rows].transpose(0, 1), values[0, :, 9 : 9 + rows].transpose(0, 1)), 1), right
+        return torch.cat(
+            (query, keys[0, :, 9 : 9 + rows].transpose(0, 1), values[0, :, 9 : 9 + rows].transpose(0, 1)), 1
+        ), right
 
     yield "queries, keys and values put in their places", placed
 
@@ -190,7 +235,11 @@ def _deltas(device: Any) -> Iterator[tuple[str, Check]]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[config["model_type"]].from_dict(config))
-        stock: Any = next(module for name, module in model.named_modules() if name.endswith("linear_attn")).bfloat16().requires_grad_(False)
+        stock: Any = (
+            next(module for name, module in model.named_modules() if name.endswith("linear_attn"))
+            .bfloat16()
+            .requires_grad_(False)
+        )
         s = DeltaLayer(stock).shape
         sizes = (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads)
         rows = [_random(device, 7, size) for size in sizes]
@@ -234,7 +283,9 @@ def _picks(device: Any) -> Iterator[tuple[str, Check]]:
         def check(temperature: float = temperature) -> tuple[Any, Any]:
             on_cpu = Sampler(SamplingParams(temperature=temperature, seed=5), 5000, choose(torch.device("cpu")))
             rows, keys = _random(torch.device("cpu"), 3, 5000, dtype=torch.float32), on_cpu.keys(9)[4:7].contiguous()
-            found = pick_rows(rows.to(device), torch.arange(5000, dtype=torch.int32, device=device), keys.to(device), temperature)[0]
+            found = pick_rows(
+                rows.to(device), torch.arange(5000, dtype=torch.int32, device=device), keys.to(device), temperature
+            )[0]
             return found[:, None], torch.tensor([[on_cpu(row, 4 + place)] for place, row in enumerate(rows)]).to(device)
 
         yield f"choice of a token at temperature {temperature}", check

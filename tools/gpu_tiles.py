@@ -20,7 +20,8 @@ def linears_of(model: Any) -> list[Any]:
 
 
 def put_tiles(linears: list[Any], entries: list[dict[str, Any]]) -> int:
-    """Give linears the tiles of these entries of a table, whatever the shipped one says, and the default tiles where there is none; how many got an entry's."""
+    """Give linears the tiles of these entries of a table, whatever the shipped one says, and the default tiles where
+    there is none; how many got an entry's."""
     if not linears:
         return 0
     from engine.kernels.cuda.table import DEFAULT, VARIABLE, put_tiles

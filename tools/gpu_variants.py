@@ -27,11 +27,18 @@ def variants(part: Part) -> None:
     def timed(what: str, promise: str) -> None:
         rows = _rows(part, prepared)
         row = curve(part, prepared, bandwidth, 256 if part.small else 1280, FEW)
-        part.row("variants", what=what, bits=f"{promise}: {_same(rows, before)}; rows of widths 1, 8 and 16 are equal: {_one_class(rows)}", **row)
+        part.row(
+            "variants",
+            what=what,
+            bits=f"{promise}: {_same(rows, before)}; rows of widths 1, 8 and 16 are equal: {_one_class(rows)}",
+            **row,
+        )
 
     ways: dict[str, Callable[[], None]] = {
         "as it is": lambda: timed("as it is", "bits are repeated"),
-        "F.linear": lambda: _with_library(prepared.model, lambda: timed("F.linear over 16 rows, norms and activations as launches", "the same bits")),
+        "F.linear": lambda: _with_library(
+            prepared.model, lambda: timed("F.linear over 16 rows, norms and activations as launches", "the same bits")
+        ),
         "merged": lambda: _merged(prepared.model, lambda: timed("attention in one launch", "the same bits")),
         "early": lambda: _early(prepared.model, lambda: timed("linears that begin early", "the same bits, as it must")),
     }
@@ -71,7 +78,10 @@ def _with_library(model: Any, timed: Callable[[], None]) -> None:
 
     from engine.kernels.cuda.decoder import GpuDecoder
 
-    with mock.patch.object(GpuDecoder, "_pre_normed", library_step), mock.patch.object(model.lm_head, "forward", lambda x: _padded_linear(x, model.lm_head)):
+    with (
+        mock.patch.object(GpuDecoder, "_pre_normed", library_step),
+        mock.patch.object(model.lm_head, "forward", lambda x: _padded_linear(x, model.lm_head)),
+    ):
         timed()
 
 
@@ -79,7 +89,11 @@ def _padded_linear(x: Any, linear: Any) -> Any:
     from torch.nn import functional as F
 
     num = x.shape[-2]
-    return F.linear(F.pad(x, (0, 0, 0, 16 - num)), linear.weight)[..., :num, :] if num <= 16 else F.linear(x, linear.weight)
+    return (
+        F.linear(F.pad(x, (0, 0, 0, 16 - num)), linear.weight)[..., :num, :]
+        if num <= 16
+        else F.linear(x, linear.weight)
+    )
 
 
 def library_step(decoder: Any, x: Any, turns: Any, state: Any) -> list[Any]:
@@ -94,9 +108,13 @@ def library_step(decoder: Any, x: Any, turns: Any, state: Any) -> list[Any]:
     entered = normed(rows[0], layers[0].norms[0], layers[0].eps[0])
     for layer, following, kind in zip(layers, [*layers[1:], None], decoder.kinds, strict=True):
         mixed = layer.mix(F.linear(entered, layer.enter.weight, layer.enter.bias)[:num], *turns[kind], state)
-        added, inner = added_normed(rows[-1], F.linear(F.pad(mixed, (0, 0, 0, 16 - num)), layer.leave.weight), layer.norms[1], layer.eps[1])
+        added, inner = added_normed(
+            rows[-1], F.linear(F.pad(mixed, (0, 0, 0, 16 - num)), layer.leave.weight), layer.norms[1], layer.eps[1]
+        )
         down = F.linear(gated(F.linear(inner, layer.gate_up.weight)), layer.down.weight)
-        added, entered = added_normed(added, down, decoder.scale if following is None else following.norms[0], layer.eps[0])
+        added, entered = added_normed(
+            added, down, decoder.scale if following is None else following.norms[0], layer.eps[0]
+        )
         rows.append(added)
     rows[-1] = entered
     return [row[:num] for row in rows]
@@ -113,7 +131,12 @@ def _rows(part: Part, prepared: Any) -> dict[int, Any]:
     vocab = min(2000, prepared.vocab_size - 5)
     tokens = [i * 7919 % vocab + 5 for i in range(16)]
     for width in target.widths:
-        out[width] = torch.cat([target.extend(tokens[start : start + width], width, width=width)[0].clone() for start in range(0, 16, width)])
+        out[width] = torch.cat(
+            [
+                target.extend(tokens[start : start + width], width, width=width)[0].clone()
+                for start in range(0, 16, width)
+            ]
+        )
         target.jump(0)
     return out
 

@@ -26,7 +26,9 @@ def widths_tuned(part: Part) -> None:
     prepared = part.model(TARGET).prepared
     _put_tuned(part, prepared)
     bandwidth = measured(part, prepared)
-    for length, some in part.each([(256, FEW)] if part.small else [(1280, MANY), (4352, MANY), (512, FEW), (16640, FEW)]):
+    for length, some in part.each(
+        [(256, FEW)] if part.small else [(1280, MANY), (4352, MANY), (512, FEW), (16640, FEW)]
+    ):
         part.row("lengths", **curve(part, prepared, bandwidth, length, some))
 
 
@@ -77,7 +79,12 @@ def tuning(part: Part) -> None:
 def _put_tuned(part: Part, prepared: Any) -> None:
     """Tiles that an earlier part has found for Qwen3-8B's shape; and how many linears got theirs."""
     known = part.earlier.get("tuning", {}).get("models", [])
-    part.put(num_linears_with_tuned_tiles=put_tiles(linears_of(prepared.model), [entry for model in known if model["model"] == TARGET for entry in model["entries"]]))
+    part.put(
+        num_linears_with_tuned_tiles=put_tiles(
+            linears_of(prepared.model),
+            [entry for model in known if model["model"] == TARGET for entry in model["entries"]],
+        )
+    )
 
 
 def measured(part: Part, prepared: Any) -> Any:
@@ -100,7 +107,13 @@ def curve(part: Part, prepared: Any, bandwidth: Any, length: int, some: tuple[in
     seconds = target.time_widths(rounds=2 if part.small else 21, position=live)
     num_bytes = step_bytes(prepared, live)
     shares = {width: bandwidth_share(step_s, num_bytes, bandwidth) for width, step_s in seconds.items()}
-    return {"length": length, "live_tokens": live, "bytes_per_step": num_bytes, "seconds": seconds, "bandwidth_share": shares}
+    return {
+        "length": length,
+        "live_tokens": live,
+        "bytes_per_step": num_bytes,
+        "seconds": seconds,
+        "bandwidth_share": shares,
+    }
 
 
 def profile(part: Part) -> None:

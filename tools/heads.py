@@ -1,7 +1,9 @@
-"""Judges drafters on held-out prompts: python tools/heads.py --lanes ngram@7 eagle3@4 dflash@7 hybrid:ngram+eagle3@auto [--repeats 3]
+"""Judges drafters on held-out prompts: python tools/heads.py --lanes ngram@7 eagle3@4 dflash@7 hybrid:ngram+eagle3@auto
+[--repeats 3]
 
-Every race has the lanes plain, baseline and one for each DRAFTER@K, interleaved step by step in one process. Reported per kind of prompt: tokens a
-step, acceptance, and seconds per token of the plain lane over this lane's, medians of the repeats (each another seed). Prints a table and writes JSON.
+Every race has the lanes plain, baseline and one for each DRAFTER@K, interleaved step by step in one process. Reported
+per kind of prompt: tokens a step, acceptance, and seconds per token of the plain lane over this lane's, medians of the
+repeats (each another seed). Prints a table and writes JSON.
 """
 
 from __future__ import annotations
@@ -54,11 +56,18 @@ def main() -> None:
     rows: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
     num_different = num_tokens = 0
     for item in json.loads(PROMPTS.read_text()):
-        if item["kind"] not in options.kinds or len(rows.get((item["kind"], "plain"), ())) >= options.per_kind * options.repeats:
+        if (
+            item["kind"] not in options.kinds
+            or len(rows.get((item["kind"], "plain"), ())) >= options.per_kind * options.repeats
+        ):
             continue
         for repeat in range(options.repeats):
-            params = SamplingParams(temperature=options.temperature, seed=1000 + repeat, max_new_tokens=options.max_new_tokens)
-            race = TorchRace(loaded, RaceSpec(tuple(lanes), params), encode_prompt(loaded.tokenizer, item["prompt"], False))
+            params = SamplingParams(
+                temperature=options.temperature, seed=1000 + repeat, max_new_tokens=options.max_new_tokens
+            )
+            race = TorchRace(
+                loaded, RaceSpec(tuple(lanes), params), encode_prompt(loaded.tokenizer, item["prompt"], False)
+            )
             seconds: dict[str, float] = {}
             steps: dict[str, list[Step]] = defaultdict(list)
             for event in race.events():
@@ -76,12 +85,18 @@ def main() -> None:
                     {
                         "tokens_a_step": len(written[name]) / len(lane),
                         "acceptance": sum(s.num_accepted for s in lane) / drafted if drafted else 0.0,
-                        "speedup": (seconds["plain"] if name in UNDRAFTED else min(seconds[lane] for lane in UNDRAFTED)) / seconds[name],
+                        "speedup": (seconds["plain"] if name in UNDRAFTED else min(seconds[lane] for lane in UNDRAFTED))
+                        / seconds[name],
                         "draft_ms": 1e3 * statistics.median(s.draft_s for s in lane),
                         "verify_ms": 1e3 * statistics.median(s.verify_s for s in lane),
                     }
                 )
-            print(item["id"], repeat, {name: round(rows[item["kind"], name][-1]["tokens_a_step"], 2) for name in written if name != "plain"}, flush=True)
+            print(
+                item["id"],
+                repeat,
+                {name: round(rows[item["kind"], name][-1]["tokens_a_step"], 2) for name in written if name != "plain"},
+                flush=True,
+            )
     races = [{"kind": kind, "lane": name, **value} for (kind, name), values in rows.items() for value in values]
     for pooled, kinds in POOLED.items():
         for name in dict.fromkeys(name for _, name in rows):
@@ -96,14 +111,21 @@ def main() -> None:
                 "num_races": len(values),
                 **{key: statistics.median(v[key] for v in values) for key in values[0]},
                 "mean_tokens_a_step": statistics.fmean(v["tokens_a_step"] for v in values),
-                "speedup_quartiles": statistics.quantiles((v["speedup"] for v in values), n=4)[::2] if len(values) > 1 else None,
+                "speedup_quartiles": statistics.quantiles((v["speedup"] for v in values), n=4)[::2]
+                if len(values) > 1
+                else None,
             }
         )
     print(f"\n{num_tokens} tokens of drafting lanes, {num_different} differ from the baseline's\n")
-    print(f"{'kind':11}{'lane':34}{'races':>6}{'tokens/step':>12}{'mean':>7}{'accepted':>10}{'speed-up':>10}{'draft ms':>10}{'verify ms':>10}")
+    print(
+        f"{'kind':11}{'lane':34}{'races':>6}{'tokens/step':>12}{'mean':>7}"
+        f"{'accepted':>10}{'speed-up':>10}{'draft ms':>10}{'verify ms':>10}"
+    )
     for row in table:
         print(
-            f"{row['kind']:11}{row['lane']:34}{row['num_races']:6}{row['tokens_a_step']:12.2f}{row['mean_tokens_a_step']:7.2f}{row['acceptance']:10.2f}{row['speedup']:10.2f}{row['draft_ms']:10.1f}{row['verify_ms']:10.1f}"
+            f"{row['kind']:11}{row['lane']:34}{row['num_races']:6}"
+            f"{row['tokens_a_step']:12.2f}{row['mean_tokens_a_step']:7.2f}"
+            f"{row['acceptance']:10.2f}{row['speedup']:10.2f}{row['draft_ms']:10.1f}{row['verify_ms']:10.1f}"
         )
     if options.out:
         about = {
@@ -113,7 +135,20 @@ def main() -> None:
             "threads": torch.get_num_threads(),
             "model": asdict(loaded.info),
         }
-        options.out.write_text(json.dumps({**about, "temperature": options.temperature, "num_tokens": num_tokens, "num_different": num_different, "rows": table, "races": races}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps(
+                {
+                    **about,
+                    "temperature": options.temperature,
+                    "num_tokens": num_tokens,
+                    "num_different": num_different,
+                    "rows": table,
+                    "races": races,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 python tools/page_bars.py [--only display|stop|highlights|slowdown]... [--repeats N] [--json FILE] [--target T]
 
-display     a live race, two lanes of 400 tokens on screen: frames a second, the server's processor time for them, and from an event leaving the
+display     a live race, two lanes of 400 tokens on screen: frames a second, the server's processor time for them, and
+from an event leaving the
             engine to the animation frame after its node was appended
-stop        a click on Stop, and a closed tab: until the decoder is gone, until the next waiting visitor has the device, until that race runs
-highlights  tokens in the page against the events, once watched, with its scripts stopped in between, and minimised in between
-slowdown    the same race with a page that follows it and with nobody watching, in pairs whose order alternates: decode seconds
+stop        a click on Stop, and a closed tab: until the decoder is gone, until the next waiting visitor has the device,
+until that race runs highlights  tokens in the page against the events, once watched, with its scripts stopped in
+between, and minimised in between slowdown    the same race with a page that follows it and with nobody watching, in
+pairs whose order alternates: decode seconds
 
-Times are seconds of CLOCK_MONOTONIC; the browser's clock is aligned by pings. tools/timed_page.py is the server and notes the engine's times.
+Times are seconds of CLOCK_MONOTONIC; the browser's clock is aligned by pings. tools/timed_page.py is the server and
+notes the engine's times.
 """
 
 from __future__ import annotations
@@ -43,9 +46,12 @@ NOTES = """
 window.notes = { painted: [], clicks: [] };
 document.addEventListener("photofinish:painted", ({ detail }) => {
   const { left, right } = window.photofinish.state.counts;
-  requestAnimationFrame((now) => window.notes.painted.push({ race: detail.race, seq: detail.seq, baseline: left, speculative: right, at: now / 1000 }));
+  const seen = { race: detail.race, seq: detail.seq, baseline: left, speculative: right };
+  requestAnimationFrame((now) => window.notes.painted.push({ ...seen, at: now / 1000 }));
 });
-document.addEventListener("click", (event) => window.notes.clicks.push({ on: event.target.closest("button")?.id, at: performance.now() / 1000 }), true);
+document.addEventListener("click", (event) => {
+  window.notes.clicks.push({ on: event.target.closest("button")?.id, at: performance.now() / 1000 });
+}, true);
 """
 
 
@@ -79,7 +85,11 @@ class Session:
         self.until(tab, state)
 
     def until(self, tab: Any, *states: str) -> None:
-        tab.wait_for_function("states => states.includes(window.photofinish.state.state) && window.photofinish.state.race?.length === 16", arg=list(states), timeout=WAIT_MS)
+        tab.wait_for_function(
+            "states => states.includes(window.photofinish.state.state) && window.photofinish.state.race?.length === 16",
+            arg=list(states),
+            timeout=WAIT_MS,
+        )
 
     def records(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
@@ -101,7 +111,8 @@ class Session:
 
 
 def offset(tab: Any) -> float:
-    """What to add to the page's performance.now() to get CLOCK_MONOTONIC, from the quickest of many pings; right to half that ping."""
+    """What to add to the page's performance.now() to get CLOCK_MONOTONIC, from the quickest of many pings; right to
+    half that ping."""
     pings = []
     for _ in range(60):
         before = time.monotonic()
@@ -121,23 +132,39 @@ def display(session: Session, repeats: int) -> list[dict[str, Any]]:
         record = session.record_after(count)
         shift, painted = offset(tab), tab.evaluate("window.notes.painted")
         painted = [row for row in painted if row["race"] == painted[-1]["race"]]
-        frames = [row for row in {row["seq"]: row for row in reversed(painted)}.values() if record["begun"] <= row["at"] + shift <= record["gone"] + 0.1]
+        frames = [
+            row
+            for row in {row["seq"]: row for row in reversed(painted)}.values()
+            if record["begun"] <= row["at"] + shift <= record["gone"] + 0.1
+        ]
         times = sorted(row["at"] for row in frames)
         rates.append((len(times) - 1) / (times[-1] - times[0]))
         shares.append(record["page_cpu_s"] / (record["gone"] - record["begun"]))
         delays += latencies(record, painted, shift)
-        sizes.append([sum(len(e["token_ids"]) for e in record["events"] if e["lane"] == lane and e["type"] == "step") for lane in LANES])
+        sizes.append(
+            [
+                sum(len(e["token_ids"]) for e in record["events"] if e["lane"] == lane and e["type"] == "step")
+                for lane in LANES
+            ]
+        )
         tab.evaluate("window.notes.painted.length = 0")
     tab.context.close()
     return [
         row("frames a second", rates, tokens=sizes),
         row("server CPU for the page, share of a core", shares),
-        {"bar": "event to pixels, s", "p50": percentile(delays, 0.5), "p95": percentile(delays, 0.95), "most": max(delays), "events": len(delays)},
+        {
+            "bar": "event to pixels, s",
+            "p50": percentile(delays, 0.5),
+            "p95": percentile(delays, 0.95),
+            "most": max(delays),
+            "events": len(delays),
+        },
     ]
 
 
 def latencies(record: dict[str, Any], painted: list[dict[str, Any]], shift: float) -> list[float]:
-    """Seconds from each step of the two lanes on screen to the animation frame that followed the one in which it was appended."""
+    """Seconds from each step of the two lanes on screen to the animation frame that followed the one in which it was
+    appended."""
     found = []
     for stamp, event in zip(record["stamps"], record["events"], strict=True):
         if event["type"] == "step" and event["lane"] in LANES:
@@ -164,7 +191,9 @@ def stop(session: Session, repeats: int) -> list[dict[str, Any]]:
             if how == "Stop":
                 first.click("#page-stop-button")
                 session.until(first, "stopped")
-                asked = first.evaluate("window.notes.clicks.filter(click => click.on === 'page-stop-button').at(-1).at") + offset(first)
+                asked = first.evaluate(
+                    "window.notes.clicks.filter(click => click.on === 'page-stop-button').at(-1).at"
+                ) + offset(first)
             else:
                 asked = time.monotonic()
                 first.context.close()
@@ -178,7 +207,11 @@ def stop(session: Session, repeats: int) -> list[dict[str, Any]]:
             runs.append(two["stamps"][0] - asked)
         if not first.is_closed():
             first.context.close()
-        rows += [row(f"{how}: decoder gone, s", gone), row(f"{how}: next visitor has the device, s", handed), row(f"{how}: next visitor's race has begun to run, s", runs)]
+        rows += [
+            row(f"{how}: decoder gone, s", gone),
+            row(f"{how}: next visitor has the device, s", handed),
+            row(f"{how}: next visitor's race has begun to run, s", runs),
+        ]
     second.context.close()
     return rows
 
@@ -186,7 +219,11 @@ def stop(session: Session, repeats: int) -> list[dict[str, Any]]:
 def highlights(session: Session, _: int) -> list[dict[str, Any]]:
     """Steps whose tokens, kinds and ids in the page differ from the events."""
     rows = []
-    for how, hide in (("watched", None), ("scripts stopped for 4 s of it", stall), ("minimised for 4 s of it", minimise)):
+    for how, hide in (
+        ("watched", None),
+        ("scripts stopped for 4 s of it", stall),
+        ("minimised for 4 s of it", minimise),
+    ):
         tab = session.page(Length=400)
         count = len(session.records())
         tab.click("#page-race-button")
@@ -195,7 +232,10 @@ def highlights(session: Session, _: int) -> list[dict[str, Any]]:
         session.until(tab, "finished")
         record = session.record_after(count)
         # once the race is over the page replays it: from its end, all of it stands there
-        tab.evaluate("document.querySelector('[data-ref=deck]').dispatchEvent(new KeyboardEvent('keydown', {key: 'End', bubbles: true}))")
+        tab.evaluate(
+            "document.querySelector('[data-ref=deck]').dispatchEvent(new KeyboardEvent('keydown', {key: 'End', "
+            "bubbles: true}))"
+        )
         tab.wait_for_timeout(300)
         shown, want = tab.evaluate(TOKENS), expected({"events": record["events"]})
         wrong = abs(len(shown) - len(want)) + sum(a != b for a, b in zip(shown, want, strict=False))
@@ -206,7 +246,8 @@ def highlights(session: Session, _: int) -> list[dict[str, Any]]:
 
 
 def stall(tab: Any) -> dict[str, Any]:
-    """Stop all scripts and timers of the page, as a browser does with a tab long out of sight (headless Chromium does not freeze on request)."""
+    """Stop all scripts and timers of the page, as a browser does with a tab long out of sight (headless Chromium does
+    not freeze on request)."""
     return tab.evaluate("() => { const ends = performance.now() + 4000; while (performance.now() < ends); return {}; }")
 
 
@@ -252,12 +293,25 @@ def slowdown(session: Session, repeats: int) -> list[dict[str, Any]]:
 
 
 def decode_s(record: dict[str, Any], lane: str) -> float:
-    return sum(event["draft_s"] + event["verify_s"] for event in record["events"] if event["lane"] == lane and event["type"] == "step")
+    return sum(
+        event["draft_s"] + event["verify_s"]
+        for event in record["events"]
+        if event["lane"] == lane and event["type"] == "step"
+    )
 
 
 def row(bar: str, values: list[float], **more: Any) -> dict[str, Any]:
     quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
-    found = {"bar": bar, "median": statistics.median(values), "p25": quartiles[0], "p75": quartiles[2], "least": min(values), "most": max(values), "runs": len(values), **more}
+    found = {
+        "bar": bar,
+        "median": statistics.median(values),
+        "p25": quartiles[0],
+        "p75": quartiles[2],
+        "least": min(values),
+        "most": max(values),
+        "runs": len(values),
+        **more,
+    }
     print({key: round(value, 4) if isinstance(value, float) else value for key, value in found.items()}, flush=True)
     return found
 
@@ -268,7 +322,12 @@ def session(arguments: list[str]) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "races.jsonl")
-        with served(cache_dir(), *arguments, script=("tools/timed_page.py", str(log)), log=Path(folder, "output")) as server, sync_playwright() as driver:
+        with (
+            served(
+                cache_dir(), *arguments, script=("tools/timed_page.py", str(log)), log=Path(folder, "output")
+            ) as server,
+            sync_playwright() as driver,
+        ):
             browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             yield Session(server, log, browser)
             browser.close()
@@ -282,20 +341,37 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=MEASURES, help="measure this alone; may be given again")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--target", default="gemma-3-270m")
-    parser.add_argument("--json", type=Path, help="write the rows here, with device, versions and commit; rows of other measures in it stay")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="write the rows here, with device, versions and commit; rows of other measures in it stay",
+    )
     options = parser.parse_args()
-    rows: dict[str, list[dict[str, Any]]] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else {}
+    rows: dict[str, list[dict[str, Any]]] = (
+        json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else {}
+    )
     load = Path("/proc/loadavg").read_text().split()[:3]
     with session(["--target", options.target]) as running:
         for name in options.only or MEASURES:
             rows[name] = MEASURES[name](running, options.repeats)
             if options.json:
-                chromium = subprocess.run([CHROMIUM, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+                chromium = subprocess.run(
+                    [CHROMIUM, "--version"], capture_output=True, text=True, check=True
+                ).stdout.strip()
                 import torch
 
                 cpu = choose(torch.device("cpu"))
-                versions = {**environment.versions(cpu.describe()), "gradio": metadata.version("gradio"), "chromium": chromium}
-                about = {"device": cpu.about_device()["name"], "load before": load, "versions": versions, "commit": environment.commit()}
+                versions = {
+                    **environment.versions(cpu.describe()),
+                    "gradio": metadata.version("gradio"),
+                    "chromium": chromium,
+                }
+                about = {
+                    "device": cpu.about_device()["name"],
+                    "load before": load,
+                    "versions": versions,
+                    "commit": environment.commit(),
+                }
                 options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 

@@ -1,8 +1,10 @@
-"""Which drafter is best on each of the page's presets, and the recorded races that ship: python tools/presets.py [--repeats 3] [--out FILE] | --record [ID ...]
+"""Which drafter is best on each of the page's presets, and the recorded races that ship: python tools/presets.py
+[--repeats 3] [--out FILE] | --record [ID ...]
 
-The first races every preset's prompt, at its temperature and length, with one lane for each DRAFTER@K beside plain and baseline, interleaved in one
-process, another seed each repeat, and prints the median speed-up against the fastest plain decoding. --record races each preset (or those named) with its own
-drafter, k and seed, audited, as the page does, and writes assets/races/ID.json.
+The first races every preset's prompt, at its temperature and length, with one lane for each DRAFTER@K beside plain and
+baseline, interleaved in one process, another seed each repeat, and prints the median speed-up against the fastest plain
+decoding. --record races each preset (or those named) with its own drafter, k and seed, audited, as the page does, and
+writes assets/races/ID.json.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ RACES = ROOT / "assets" / "races"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lanes", nargs="+", default=["ngram@7", "ngram@auto", "eagle3@auto", "hybrid:ngram+eagle3@auto"])
+    parser.add_argument(
+        "--lanes", nargs="+", default=["ngram@7", "ngram@auto", "eagle3@auto", "hybrid:ngram+eagle3@auto"]
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--max-new-tokens", type=int, default=96)
     parser.add_argument("--only", nargs="+", metavar="ID", default=[])
@@ -44,8 +48,18 @@ def main() -> None:
     if options.out:
         from engine.measure import environment
 
-        about = {"versions": environment.versions(loaded.prepared.kernels.describe()), "device": loaded.prepared.kernels.about_device(), "commit": environment.commit()}
-        options.out.write_text(json.dumps({**about, "repeats": options.repeats, "max_new_tokens": options.max_new_tokens, "presets": table}, indent=1) + "\n")
+        about = {
+            "versions": environment.versions(loaded.prepared.kernels.describe()),
+            "device": loaded.prepared.kernels.about_device(),
+            "commit": environment.commit(),
+        }
+        options.out.write_text(
+            json.dumps(
+                {**about, "repeats": options.repeats, "max_new_tokens": options.max_new_tokens, "presets": table},
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 def _compared(loaded: Any, preset: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -60,8 +74,14 @@ def _compared(loaded: Any, preset: dict[str, Any], options: argparse.Namespace) 
         lanes.append(LaneSpec(text, drafter=drafter, k=k if k == "auto" else int(k)))
     gains: dict[str, list[float]] = defaultdict(list)
     for repeat in range(options.repeats):
-        params = SamplingParams(temperature=preset["temperature"], seed=preset["seed"] + repeat, max_new_tokens=min(options.max_new_tokens, preset["max_new_tokens"]))
-        race = TorchRace(loaded, RaceSpec(tuple(lanes), params), encode_prompt(loaded.tokenizer, preset["prompt"], False))
+        params = SamplingParams(
+            temperature=preset["temperature"],
+            seed=preset["seed"] + repeat,
+            max_new_tokens=min(options.max_new_tokens, preset["max_new_tokens"]),
+        )
+        race = TorchRace(
+            loaded, RaceSpec(tuple(lanes), params), encode_prompt(loaded.tokenizer, preset["prompt"], False)
+        )
         seconds: dict[str, float] = {}
         written: dict[str, list[int]] = defaultdict(list)
         for event in race.events():
@@ -73,8 +93,14 @@ def _compared(loaded: Any, preset: dict[str, Any], options: argparse.Namespace) 
             if name != "plain":
                 assert written[name] == written["baseline"], f"{name} wrote other tokens"
                 gains[name].append(min(seconds["plain"], seconds["baseline"]) / seconds[name])
-    row = {"id": preset["id"], "speedups": {name: statistics.median(values) for name, values in gains.items()}, "races": dict(gains)}
-    print(f"{preset['id']:14}" + "  ".join(f"{name} {value:.2f}x" for name, value in row["speedups"].items()), flush=True)
+    row = {
+        "id": preset["id"],
+        "speedups": {name: statistics.median(values) for name, values in gains.items()},
+        "races": dict(gains),
+    }
+    print(
+        f"{preset['id']:14}" + "  ".join(f"{name} {value:.2f}x" for name, value in row["speedups"].items()), flush=True
+    )
     return row
 
 
@@ -84,8 +110,14 @@ def _record(loaded: Any, preset: dict[str, Any]) -> None:
     from engine.spec import RaceSpec, SamplingParams, standard_lanes
     from engine.text import encode_prompt
 
-    params = SamplingParams(temperature=preset["temperature"], seed=preset["seed"], max_new_tokens=preset["max_new_tokens"])
-    race = TorchRace(loaded, RaceSpec(standard_lanes(preset["drafter"], preset["k"]), params, audit=True), encode_prompt(loaded.tokenizer, preset["prompt"], False))
+    params = SamplingParams(
+        temperature=preset["temperature"], seed=preset["seed"], max_new_tokens=preset["max_new_tokens"]
+    )
+    race = TorchRace(
+        loaded,
+        RaceSpec(standard_lanes(preset["drafter"], preset["k"]), params, audit=True),
+        encode_prompt(loaded.tokenizer, preset["prompt"], False),
+    )
     recording = check(build(race.header(), list(race.events()), race.result()))
     write(RACES / f"{preset['id'].replace('-', '_')}.json", recording)
     told = summary(recording)

@@ -1,11 +1,12 @@
-"""The page with a stopwatch, for tools/page_bars.py: `python app.py` as it is, whose races also write down when each event left the engine.
+"""The page with a stopwatch, for tools/page_bars.py: `python app.py` as it is, whose races also write down when each
+event left the engine.
 
 python tools/timed_page.py LOG [arguments of app.py]
 
-LOG gets one JSON line for each race when it has ended. Times are seconds of CLOCK_MONOTONIC, which every process of the machine shares:
-{"prepared": asked for, "begun": first step about to run, "gone": no step will run any more, "stamps": one for each event, "events": their JSON,
-"page_cpu_s": processor time of all Python threads but the race's own, while it ran}
-A line on standard input runs the last race again with nobody watching: no frames, no page.
+LOG gets one JSON line for each race when it has ended. Times are seconds of CLOCK_MONOTONIC, which every process of the
+machine shares: {"prepared": asked for, "begun": first step about to run, "gone": no step will run any more, "stamps":
+one for each event, "events": their JSON, "page_cpu_s": processor time of all Python threads but the race's own, while
+it ran} A line on standard input runs the last race again with nobody watching: no frames, no page.
 """
 
 from __future__ import annotations
@@ -52,11 +53,21 @@ class TimedRace:
                     yield event
         finally:
             gone, cpu_s = time.monotonic(), others_cpu_s() - cpu_s
-            self._log({"prepared": self._prepared, "begun": begun, "gone": gone, "stamps": stamps, "events": [to_json(event) for event in events], "page_cpu_s": cpu_s})
+            self._log(
+                {
+                    "prepared": self._prepared,
+                    "begun": begun,
+                    "gone": gone,
+                    "stamps": stamps,
+                    "events": [to_json(event) for event in events],
+                    "page_cpu_s": cpu_s,
+                }
+            )
 
 
 def others_cpu_s() -> float:
-    """Processor time of this process's Python threads, the calling one left out. Threads of torch's own are no Python threads."""
+    """Processor time of this process's Python threads, the calling one left out. Threads of torch's own are no Python
+    threads."""
     own = threading.get_native_id()
     return sum(_cpu_s(thread.native_id) for thread in threading.enumerate() if thread.native_id not in (None, own))
 

@@ -1,7 +1,9 @@
-"""The one live component of the page: two lanes, their numbers, verdict, chart and replay, drawn in the browser from JSON frames.
+"""The one live component of the page: two lanes, their numbers, verdict, chart and replay, drawn in the browser from
+JSON frames.
 
-Frames are JSON strings (see `frame_json`); the files beside this one hold the template, the style and the program. The program gets at text through
-`textContent` only, and the template holds nothing that Handlebars or a template literal would evaluate.
+Frames are JSON strings (see `frame_json`); the files beside this one hold the template, the style and the program. The
+program gets at text through `textContent` only, and the template holds nothing that Handlebars or a template literal
+would evaluate.
 """
 
 from __future__ import annotations
@@ -12,10 +14,21 @@ from typing import Any
 
 import gradio as gr
 
+from ..colours import variables
 from ..view import frame_json as frame_json
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("text.js", "model.js", "check.js", "lanes.js", "chart.js", "replay.js", "board.js", "race_view.js", "files.js")
+SCRIPTS = (
+    "text.js",
+    "model.js",
+    "check.js",
+    "lanes.js",
+    "chart.js",
+    "replay.js",
+    "board.js",
+    "race_view.js",
+    "files.js",
+)
 """In the order in which they are concatenated: later ones use earlier ones."""
 
 
@@ -24,17 +37,20 @@ def _read(name: str) -> str:
 
 
 RACE_VIEW_TEMPLATE = _read("template.html")
-RACE_VIEW_CSS = _read("race_view.css")
-"""For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every comma."""
+RACE_VIEW_CSS = variables(".pf") + _read("race_view.css")
+"""For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every
+comma."""
 RACE_VIEW_JS = '"use strict";\n' + "\n".join(map(_read, SCRIPTS))
 
 
 EMPTY_TEMPLATE = "<div></div>"
-"""What Gradio knows of the template: it compiles the one that it is given again at every frame, so the program puts the real one in place, once."""
+"""What Gradio knows of the template: it compiles the one that it is given again at every frame, so the program puts the
+real one in place, once."""
 PLACE_TEMPLATE = '"use strict";\nelement.replaceChildren(document.createRange().createContextualFragment({}));\n'
 
 
 def race_view(value: str | None = None, **arguments: Any) -> gr.HTML:
-    """A new race view. `value` is a frame to begin with; `arguments` go to gr.HTML (elem_id, visible, ...). Its style is RACE_VIEW_CSS."""
+    """A new race view. `value` is a frame to begin with; `arguments` go to gr.HTML (elem_id, visible, ...). Its style
+    is RACE_VIEW_CSS."""
     program = PLACE_TEMPLATE.format(json.dumps(RACE_VIEW_TEMPLATE)) + RACE_VIEW_JS
     return gr.HTML(value=value, html_template=EMPTY_TEMPLATE, js_on_load=program, apply_default_css=False, **arguments)

@@ -1,4 +1,5 @@
-// A recording from a stranger: checked field by field, as engine/recording_check.py does. Nothing here trusts, merges or evaluates what it reads.
+// A recording from a stranger, checked field by field. Nothing here trusts, merges or evaluates what it reads.
+// Twin of engine/recordings/check.py; compared by test_a_broken_file_gives_one_sentence_and_changes_nothing.
 
 const Check = (() => {
 const MAX_FILE_BYTES = 64 * 1024 * 1024;

@@ -1,5 +1,6 @@
 // Frames and recordings -> what each lane had written at a lane time, and its numbers there. Pure: no DOM.
-// The formulas are those of engine/metrics.py, over the steps up to that time; a test holds them equal. They serve replay and opened files, where no server counts.
+// Twin of engine/metrics.py, for replays and opened files, where no server counts; compared by
+// test_the_numbers_of_a_replay_are_those_of_the_engine.
 
 const EPSILON = 1e-9;
 

@@ -23,7 +23,20 @@ function clear(id) {
   popover.close();
   Object.values(views).forEach((view) => view.clear());
   chart.clear();
-  S = { id, seq: -1, state: "idle", status: null, holes: 0, fromFile: false, ribbon: "", header: null, metrics: null, speedup: null, recording: null, raw: null, sides: ["baseline", "speculative"], live: true, race: new Race(), byItself: false, marked: new Set() };
+  S = {
+    // where it comes from: the server's id of the race, or a file
+    id, fromFile: false,
+    // the last frame: its number, how many were lost before it, and what it said of the race
+    seq: -1, holes: 0, state: "idle", status: null, ribbon: "",
+    // what happened: the race's header, and its events by lane
+    header: null, race: new Race(),
+    // the server's numbers, also those shown now
+    metrics: null, speedup: null, shown: null,
+    // the whole race once it is over: as an object, and as the text to save
+    recording: null, raw: null,
+    // the screen: lanes left and right, live or a replay, whether it has played by itself, sides whose end is marked
+    sides: ["baseline", "speculative"], live: true, byItself: false, marked: new Set(),
+  };
   replay.load(0, [0]);
   board.alert("");
   board.names(null, S.sides);

@@ -1,4 +1,5 @@
-"""`python -m engine bench`: our lanes in races, transformers' `generate` between them, one after the other in alternating order, in one run."""
+"""`python -m engine bench`: our lanes in races, transformers' `generate` between them, one after the other in
+alternating order, in one run."""
 
 from __future__ import annotations
 
@@ -20,19 +21,24 @@ from .prompts import KINDS, check_kinds
 from .table import print_report
 
 if TYPE_CHECKING:
-
     pass
 
 MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
 
 
 def bench(options: Namespace) -> int:
-    """Run the command; returns the exit status. Raises UsageError, or RaceError once the result is printed, where a lane failed or wrote other
-    tokens than the baseline although its widths are exact."""
+    """Run the command; returns the exit status. Raises UsageError, or RaceError once the result is printed, where a
+    lane failed or wrote other tokens than the baseline although its widths are exact."""
     drafters = _drafters(options.drafter)
     kinds, note = check_kinds(options.kinds)
     default = QUICK if options.quick else FULL
-    size = Size(options.prompts or default.prompts, options.repeats or default.repeats, options.max_new_tokens or default.tokens, default.rounds, default.compiled)
+    size = Size(
+        options.prompts or default.prompts,
+        options.repeats or default.repeats,
+        options.max_new_tokens or default.tokens,
+        default.rounds,
+        default.compiled,
+    )
     params = SamplingParams(temperature=options.temperature, seed=options.seed, max_new_tokens=size.tokens)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:
@@ -67,13 +73,43 @@ def _k(text: str) -> int | str:
 BENCH = Command(
     (
         TARGET,
-        option("--drafter", metavar="D", type=words, nargs="+", action="extend", help="drafters, name or name:argument, a lane each (default ngram)"),
-        option("--kinds", metavar="K", type=one_of(KINDS), nargs="+", action="extend", help=f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)"),
+        option(
+            "--drafter",
+            metavar="D",
+            type=words,
+            nargs="+",
+            action="extend",
+            help="drafters, name or name:argument, a lane each (default ngram)",
+        ),
+        option(
+            "--kinds",
+            metavar="K",
+            type=one_of(KINDS),
+            nargs="+",
+            action="extend",
+            help=f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)",
+        ),
         option("--k", metavar="K", type=_k, help="draft tokens a step, or auto (default 7; of draft models auto)"),
-        option("--quick", action="store_true", help="a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores"),
-        option("--prompts", metavar="N", type=integer(1, 164), help=f"prompts of each kind, as far as there are so many (default {FULL.prompts})"),
-        option("--repeats", metavar="N", type=integer(1, 1000), help=f"rounds over all prompts (default {FULL.repeats})"),
-        option("--max-new-tokens", metavar="N", type=integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS), help=f"where every completion ends at the latest (default {FULL.tokens})"),
+        option(
+            "--quick",
+            action="store_true",
+            help="a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores",
+        ),
+        option(
+            "--prompts",
+            metavar="N",
+            type=integer(1, 164),
+            help=f"prompts of each kind, as far as there are so many (default {FULL.prompts})",
+        ),
+        option(
+            "--repeats", metavar="N", type=integer(1, 1000), help=f"rounds over all prompts (default {FULL.repeats})"
+        ),
+        option(
+            "--max-new-tokens",
+            metavar="N",
+            type=integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS),
+            help=f"where every completion ends at the latest (default {FULL.tokens})",
+        ),
         option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
         option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)"),
         DTYPE,
@@ -82,7 +118,11 @@ BENCH = Command(
         JSON,
     ),
     bench,
-    "Rows: plain (the fastest plain decoding of this engine), baseline (exact, without drafts), each drafter, and transformers' generate: hf_eager, hf_compiled (static cache, compiled; not with --quick), "
-    "hf_prompt_lookup, hf_assisted (where a drafter is draft_model:X). It took ten minutes on 2 cores with the default model (--quick two). Prefill is in none of the figures. What a page that watches costs is measured by tools/page_bars.py slowdown. "
-    "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot be used; 130 interrupted.",
+    "Rows: plain (the fastest plain decoding of this engine), baseline (exact, without drafts), each drafter, and "
+    "transformers' generate: hf_eager, hf_compiled (static cache, compiled; not with --quick), "
+    "hf_prompt_lookup, hf_assisted (where a drafter is draft_model:X). It took ten minutes on 2 cores with the "
+    "default model (--quick two). Prefill is in none of the figures. What a page that watches costs is measured by "
+    "tools/page_bars.py slowdown. "
+    "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot "
+    "be used; 130 interrupted.",
 )

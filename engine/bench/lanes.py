@@ -31,8 +31,10 @@ IDENTICAL = ("identical_bits", "identical_tokens")
 
 @dataclass(frozen=True)
 class Sample:
-    """One lane or peer on one prompt, once. `tokens_per_s` None: it decoded nothing that could be timed. `speedup_vs_plain`: seconds per token of the
-    plain lane of the same prompt and repeat over its own; for a lane that drafts, of the baseline if that was faster. `identical`: to the baseline of the same race; None for the plain lane and peers."""
+    """One lane or peer on one prompt, once. `tokens_per_s` None: it decoded nothing that could be timed.
+    `speedup_vs_plain`: seconds per token of the plain lane of the same prompt and repeat over its own; for a lane that
+    drafts, of the baseline if that was faster. `identical`: to the baseline of the same race; None for the plain lane
+    and peers."""
 
     name: str
     kind: str
@@ -47,8 +49,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Raced:
-    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane, `plain_width` its width. `faults`: lanes that
-    failed, or wrote other tokens than the baseline at widths that are exact; `differences`: other tokens at widths that promise nothing."""
+    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane,
+    `plain_width` its width. `faults`: lanes that failed, or wrote other tokens than the baseline at widths that are
+    exact; `differences`: other tokens at widths that promise nothing."""
 
     samples: tuple[Sample, ...]
     num_tokens: int
@@ -63,22 +66,29 @@ class Raced:
 
 
 def k_of(drafter: str, k: int | str | None) -> int | str:
-    """Draft tokens a step of a lane: k, or where none was asked for DEFAULT_K, and `auto` for a draft model, whose step costs a good part of the
-    target's and whose peer stops too where it is not sure."""
+    """Draft tokens a step of a lane: k, or where none was asked for DEFAULT_K, and `auto` for a draft model, whose step
+    costs a good part of the target's and whose peer stops too where it is not sure."""
     return k or (AUTO if parse(drafter)[0] == DRAFT_MODEL else DEFAULT_K)
 
 
 def lane_specs(drafters: Sequence[str], k: int | str | None, backwards: bool) -> tuple[LaneSpec, ...]:
-    """The lanes of a race: plain, baseline, one a drafter, called as it is, at its `k_of`; or in the opposite order, but an exact lane is always last
-    (what `synthetic` drafts is decoded at its width)."""
+    """The lanes of a race: plain, baseline, one a drafter, called as it is, at its `k_of`; or in the opposite order,
+    but an exact lane is always last (what `synthetic` drafts is decoded at its width)."""
     plain, baseline = LaneSpec(PLAIN, width="fastest"), LaneSpec(REFERENCE)
     drafting = [LaneSpec(drafter, drafter, k_of(drafter, k)) for drafter in drafters]
     return (*reversed(drafting), plain, baseline) if backwards else (plain, baseline, *drafting)
 
 
-def hold(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams, prompt: Prompt, about: tuple[str, str, int], progress: Progress = silent) -> Raced:
-    """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot be raced; a lane that fails on
-    the way is named in `faults`."""
+def hold(
+    loaded: LoadedModel,
+    lanes: Sequence[LaneSpec],
+    params: SamplingParams,
+    prompt: Prompt,
+    about: tuple[str, str, int],
+    progress: Progress = silent,
+) -> Raced:
+    """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot
+    be raced; a lane that fails on the way is named in `faults`."""
     kind, name, repeat = about
     race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt, progress)
     header = race.header()
@@ -95,8 +105,24 @@ def hold(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams,
             if not same:
                 (faults if header["widths"]["exact"] else differences).append(f"{name}: {sentence}")
         done = lane_metrics(events, lane.name)
-        gain = race_speedup(events, lane.name) if lane.name not in (PLAIN, REFERENCE) else speedup(steps(events, PLAIN), steps(events, lane.name))
-        samples.append(Sample(lane.name, kind, name, repeat, done.num_tokens, done.tokens_per_s, gain, identical, lane.name in header["synthetic"]))
+        gain = (
+            race_speedup(events, lane.name)
+            if lane.name not in (PLAIN, REFERENCE)
+            else speedup(steps(events, PLAIN), steps(events, lane.name))
+        )
+        samples.append(
+            Sample(
+                lane.name,
+                kind,
+                name,
+                repeat,
+                done.num_tokens,
+                done.tokens_per_s,
+                gain,
+                identical,
+                lane.name in header["synthetic"],
+            )
+        )
     plain_steps = [step.seconds for step in steps(events, PLAIN)]
     return Raced(
         samples=tuple(samples),
@@ -114,7 +140,13 @@ def hold(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams,
 
 def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_tokens_per_s: float | None) -> Sample:
     """A peer's sample, beside the plain lane of the same prompt and repeat."""
-    return Sample(name, *about, len(generated.token_ids), generated.tokens_per_s, ratio(generated.tokens_per_s, plain_tokens_per_s))
+    return Sample(
+        name,
+        *about,
+        len(generated.token_ids),
+        generated.tokens_per_s,
+        ratio(generated.tokens_per_s, plain_tokens_per_s),
+    )
 
 
 def _identical(events: Sequence[LaneEvent], lane: str, cut_short: bool, header: dict[str, Any]) -> tuple[bool, str]:
@@ -130,8 +162,8 @@ def _identical(events: Sequence[LaneEvent], lane: str, cut_short: bool, header: 
 
 
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
-    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE that fits, over a cache of `length` columns of which
-    `position` are live: medians, interleaved, after an untimed round."""
+    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE that fits, over a cache
+    of `length` columns of which `position` are live: medians, interleaved, after an untimed round."""
     from ..target.target import StaticTarget
 
     widths = [width for width in CURVE if width < length]
@@ -141,13 +173,17 @@ def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> d
     return target.time_widths(rounds, max(0, min(position, length - max(widths))))
 
 
-def host_gap(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams, prompt: Prompt) -> dict[str, Any] | None:
-    """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and Python. From one more short race, in
-    which a bare forward of the same width follows every plain step, so that both have the same machine; medians of
-    seconds (the gap's over the pairs), and the gap's share of the step."""
+def host_gap(
+    loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams, prompt: Prompt
+) -> dict[str, Any] | None:
+    """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and
+    Python. From one more short race, in which a bare forward of the same width follows every plain step, so that both
+    have the same machine; medians of seconds (the gap's over the pairs), and the gap's share of the step."""
     from ..target.target import StaticTarget
 
-    race = TorchRace(loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt)
+    race = TorchRace(
+        loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt
+    )
     width = race.widths.plan.plain_width
     bare = StaticTarget(loaded.prepared, race.widths.length, (width,))
     pairs: list[tuple[float, float]] = []
@@ -156,13 +192,23 @@ def host_gap(loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingPar
             pairs.append((event.event.seconds, bare.time_widths(1, len(prompt.token_ids))[width]))
     if not pairs:
         return None
-    step_s, forward_s, gap_s = (statistics.median(values) for values in zip(*((step, forward, step - forward) for step, forward in pairs), strict=True))
-    return {"width": width, "step_s": step_s, "forward_s": forward_s, "gap_s": gap_s, "share": ratio(gap_s, step_s), "num_steps": len(pairs)}
+    step_s, forward_s, gap_s = (
+        statistics.median(values)
+        for values in zip(*((step, forward, step - forward) for step, forward in pairs), strict=True)
+    )
+    return {
+        "width": width,
+        "step_s": step_s,
+        "forward_s": forward_s,
+        "gap_s": gap_s,
+        "share": ratio(gap_s, step_s),
+        "num_steps": len(pairs),
+    }
 
 
 def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] | None:
-    """Bytes that a plain step with `length` live tokens must read, over its time, as a share of the bandwidth measured here (above 1: part of them came out
-    of a cache). None where there is no room to measure it."""
+    """Bytes that a plain step with `length` live tokens must read, over its time, as a share of the bandwidth measured
+    here (above 1: part of them came out of a cache). None where there is no room to measure it."""
     import torch
 
     from ..measure.bandwidth import bandwidth_share, measured_bandwidth, step_bytes
@@ -173,4 +219,10 @@ def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] |
         return None
     num_bytes = step_bytes(prepared, length)
     share = bandwidth_share(step_s, num_bytes, bandwidth)
-    return {"step_s": step_s, "bytes_per_step": num_bytes, "bandwidth_bytes_per_s": bandwidth.bytes_per_s, "how": bandwidth.how, "share": share}
+    return {
+        "step_s": step_s,
+        "bytes_per_step": num_bytes,
+        "bandwidth_bytes_per_s": bandwidth.bytes_per_s,
+        "how": bandwidth.how,
+        "share": share,
+    }

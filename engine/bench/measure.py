@@ -1,4 +1,5 @@
-"""A bench: our lanes in races, transformers' `generate` between them, one after the other in alternating order, in one run."""
+"""A bench: our lanes in races, transformers' `generate` between them, one after the other in alternating order, in one
+run."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ PASSES = 2
 
 @dataclass(frozen=True)
 class Size:
-    """How much a bench measures: prompts of each kind, repeats, tokens of each completion, rounds of the step curve, and whether it compiles."""
+    """How much a bench measures: prompts of each kind, repeats, tokens of each completion, rounds of the step curve,
+    and whether it compiles."""
 
     prompts: int
     repeats: int
@@ -42,7 +44,15 @@ FULL = Size(prompts=2, repeats=2, tokens=128, rounds=7, compiled=True)
 QUICK = Size(prompts=1, repeats=2, tokens=64, rounds=3, compiled=False)
 
 
-def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], size: Size, params: SamplingParams, notes: list[str], progress: Progress) -> tuple[dict[str, Any], list[str]]:
+def measure(
+    options: Namespace,
+    drafters: Sequence[str],
+    kinds: Sequence[str],
+    size: Size,
+    params: SamplingParams,
+    notes: list[str],
+    progress: Progress,
+) -> tuple[dict[str, Any], list[str]]:
     """The report, and what went wrong in lanes."""
     began = time.perf_counter()
     progress("starting torch", None)
@@ -64,9 +74,15 @@ def measure(options: Namespace, drafters: Sequence[str], kinds: Sequence[str], s
 
     found = rows(samples)
     if disturbed := sum(race.disturbed for race in raced):
-        notes.append(f"the machine was disturbed in {disturbed} of {len(raced)} races (steps of one width took very unequal times): quote nothing from this run")
+        notes.append(
+            f"the machine was disturbed in {disturbed} of {len(raced)} races (steps of one width took very unequal "
+            "times): quote nothing from this run"
+        )
     if inexact := sum(not race.exact for race in raced):
-        notes.append(f"in {inexact} of {len(raced)} races no width was exact on this device, so equal tokens were compared and not promised")
+        notes.append(
+            f"in {inexact} of {len(raced)} races no width was exact on this device, so equal tokens were compared "
+            "and not promised"
+        )
         notes += [difference for race in raced for difference in race.differences]
     info = loaded.info
     report = {
@@ -110,7 +126,8 @@ def _steps(
     size: Size,
     progress: Progress,
 ) -> dict[str, Any]:
-    """What single steps cost, in the report's words: by width, ours and the stock model's, beyond the forward, and against the memory's bandwidth."""
+    """What single steps cost, in the report's words: by width, ours and the stock model's, beyond the forward, and
+    against the memory's bandwidth."""
     from .lanes import host_gap, roofline, step_curve
 
     progress("measuring a bare step at every width", None)
@@ -148,8 +165,8 @@ def rounds(
     notes: list[str],
     progress: Progress,
 ) -> tuple[list[Sample], list[Raced]]:
-    """Every prompt, `repeats` times: our race first, then each peer; in every second repeat the other way round. A peer writes as many tokens as our
-    baseline did, whose seed is the same in every repeat."""
+    """Every prompt, `repeats` times: our race first, then each peer; in every second repeat the other way round. A peer
+    writes as many tokens as our baseline did, whose seed is the same in every repeat."""
     from .lanes import hold, lane_specs, of_peer
 
     samples: list[Sample] = []
@@ -176,7 +193,9 @@ def rounds(
             raced.append(race)
             ours = {sample.name: sample for sample in race.samples}
             samples += [ours[name] for name in ("plain", "baseline", *drafters)]
-            samples += [of_peer(name, about, generated[name], race.plain_tokens_per_s) for name in names if name in generated]
+            samples += [
+                of_peer(name, about, generated[name], race.plain_tokens_per_s) for name in names if name in generated
+            ]
     return samples, raced
 
 
@@ -185,15 +204,23 @@ def _keep_least(known: dict[int, float], measured: dict[int, float]) -> None:
     known.update({width: min(seconds, known.get(width, seconds)) for width, seconds in measured.items()})
 
 
-def _encoded(loaded: LoadedModel, items: Sequence[BenchPrompt], num_new: int, notes: list[str]) -> list[tuple[BenchPrompt, Prompt]]:
-    """The prompts that fit the model with their completions; the others are noted. Raises UsageError where none does."""
+def _encoded(
+    loaded: LoadedModel, items: Sequence[BenchPrompt], num_new: int, notes: list[str]
+) -> list[tuple[BenchPrompt, Prompt]]:
+    """The prompts that fit the model with their completions; the others are noted. Raises UsageError where none
+    does."""
     limit = loaded.prepared.shape.max_length
     encoded = [(item, item.encode(loaded.tokenizer)) for item in items]
     fitting = [(item, prompt) for item, prompt in encoded if len(prompt.token_ids) + num_new <= limit]
     if not fitting:
-        raise UsageError(f"no prompt fits the model's {limit} positions with {num_new} new tokens; lower --max-new-tokens")
+        raise UsageError(
+            f"no prompt fits the model's {limit} positions with {num_new} new tokens; lower --max-new-tokens"
+        )
     notes += [
-        f"prompt {item.id} was left out: its {len(prompt.token_ids)} tokens and {num_new} new ones exceed the model's {limit} positions" for item, prompt in encoded if (item, prompt) not in fitting
+        f"prompt {item.id} was left out: its {len(prompt.token_ids)} tokens and {num_new} new ones exceed the "
+        f"model's {limit} positions"
+        for item, prompt in encoded
+        if (item, prompt) not in fitting
     ]
     return fitting
 

@@ -1,4 +1,5 @@
-"""The other side of a bench: transformers' own `generate` on a stock copy of the model (`stock.py`), in its four ways."""
+"""The other side of a bench: transformers' own `generate` on a stock copy of the model (`stock.py`), in its
+four ways."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ WIDTHS = (1, 8, 16)
 
 @dataclass(frozen=True)
 class Generated:
-    """What one `generate` wrote, and when. Prefill ends with the step that gave the first token (with drafts, the first tokens): it is not in
-    `decode_s`, nor are its tokens in `num_timed`."""
+    """What one `generate` wrote, and when. Prefill ends with the step that gave the first token (with drafts, the first
+    tokens): it is not in `decode_s`, nor are its tokens in `num_timed`."""
 
     token_ids: tuple[int, ...]
     prefill_s: float
@@ -61,12 +62,19 @@ class _FirstTokens(StoppingCriteria):
 
 
 class Peers:
-    """Ways of `generate` on `model`, a stock copy on which no `prepare` shows; `assistant`, another one, drafts for ASSISTED.
+    """Ways of `generate` on `model`, a stock copy on which no `prepare` shows; `assistant`, another one, drafts for
+    ASSISTED.
 
-    Its end tokens are switched off in place, so that every run writes exactly as many tokens as it is asked for. Each of `names` must be warmed
-    (`warm`) before it is timed."""
+    Its end tokens are switched off in place, so that every run writes exactly as many tokens as it is asked for. Each
+    of `names` must be warmed (`warm`) before it is timed."""
 
-    def __init__(self, model: PreTrainedModel, params: SamplingParams, names: Iterable[str], assistant: PreTrainedModel | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        params: SamplingParams,
+        names: Iterable[str],
+        assistant: PreTrainedModel | None = None,
+    ) -> None:
         self._model, self._params, self._kernels = model, params, choose(model.device)
         self._ways = {name: way for name, way in _ways(assistant).items() if name in names}
         for each in (model, assistant):
@@ -78,8 +86,9 @@ class Peers:
         return tuple(self._ways)
 
     def warm(self, prompts: Sequence[Sequence[int]], num_new: int, progress: Progress = silent) -> list[str]:
-        """Run every way once, untimed, on the longest prompt (a static cache then fits all of them, and nothing is compiled again); the compiled one
-        writes as much as it will be asked to. Ways that do not work here are dropped; returns a sentence for each."""
+        """Run every way once, untimed, on the longest prompt (a static cache then fits all of them, and nothing is
+        compiled again); the compiled one writes as much as it will be asked to. Ways that do not work here are dropped;
+        returns a sentence for each."""
         longest, notes = max(prompts, key=len), []
         for name in self.names:
             progress(f"warming up {name}" + (" (compiling takes a minute or more)" if name == COMPILED else ""), None)
@@ -112,15 +121,20 @@ class Peers:
                 ended = time.perf_counter()
         except Exception as error:  # a compiler, a cache, an assistant: what can go wrong here is not ours
             lines = str(error).strip().splitlines()
-            raise RaceError(f"transformers' generate failed: {type(error).__name__}: {lines[0][:200] if lines else ''}") from error
+            raise RaceError(
+                f"transformers' generate failed: {type(error).__name__}: {lines[0][:200] if lines else ''}"
+            ) from error
         assert first.done_at is not None
         token_ids = tuple(written[0, len(prompt_ids) :].tolist())
-        return Generated(token_ids, first.done_at - started, len(prompt_ids) + len(token_ids) - first.length, ended - first.done_at)
+        return Generated(
+            token_ids, first.done_at - started, len(prompt_ids) + len(token_ids) - first.length, ended - first.done_at
+        )
 
     @torch.inference_mode()
     def step_curve(self, position: int, rounds: int) -> dict[int, float]:
-        """Seconds of the stock model's own forward over each number of rows in WIDTHS, after `position` cached tokens: medians, interleaved, after an
-        untimed round. Each forward has a copy of the cache of its own, since not every cache can take rows back."""
+        """Seconds of the stock model's own forward over each number of rows in WIDTHS, after `position` cached tokens:
+        medians, interleaved, after an untimed round. Each forward has a copy of the cache of its own, since not every
+        cache can take rows back."""
         device, vocab_size = self._model.device, self._model.get_output_embeddings().weight.shape[0]
         ids = (torch.arange(position + max(WIDTHS), device=device) * 7919 % vocab_size)[None]
         past = DynamicCache(config=self._model.config)

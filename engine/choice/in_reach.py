@@ -12,7 +12,8 @@ SIGN_BIT, INFINITY_BITS = 0x8000, 0x7F80
 
 
 class Likely:
-    """The columns of a row of processed logits [vocab], float32 on the CPU, by how large they are. top: the largest value, NaN if there is one."""
+    """The columns of a row of processed logits [vocab], float32 on the CPU, by how large they are. top: the largest
+    value, NaN if there is one."""
 
     def __init__(self, processed: Tensor) -> None:
         self._processed, self._values = processed, processed.numpy()
@@ -28,8 +29,8 @@ class Likely:
 
 
 class LikelyBits:
-    """The same for bfloat16 logits and a temperature, without a pass in float32: as 16-bit whole numbers, those of positive values are in their order,
-    those of negative ones in the reverse."""
+    """The same for bfloat16 logits and a temperature, without a pass in float32: as 16-bit whole numbers, those of
+    positive values are in their order, those of negative ones in the reverse."""
 
     def __init__(self, row: Tensor, bits: Any, temperature: float) -> None:
         self._row, self._bits, self._temperature = row, bits, temperature

@@ -1,6 +1,8 @@
-"""Noise that belongs to a position: Gumbel noise from a counter-based generator, decided by (seed, position, token) alone.
+"""Noise that belongs to a position: Gumbel noise from a counter-based generator, decided by (seed, position, token)
+alone.
 
-The idea is that of Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; the mixing function is of the murmur family.
+The idea is that of Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; the mixing function is of the
+murmur family.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def _signed64(x: int) -> int:
 
 
 def keys_of(seed: int, positions: Tensor) -> Tensor:
-    """What `uniform` mixes in at each of `positions` [n] (int64): int32 [n, 2]. Like `splitmix64`, on int64 with wrap-around."""
+    """What `uniform` mixes in at each of `positions` [n] (int64): int32 [n, 2]. Like `splitmix64`, on int64 with
+    wrap-around."""
 
     def shifted(x: Tensor, by: int) -> Tensor:
         return (x >> by) & (2 ** (64 - by) - 1)
@@ -57,8 +60,8 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def uniform(tokens: Tensor, seed: int, position: int, on_host: bool = True) -> Tensor:
-    """float32 in (0, 1), one for each of `tokens` (int32), decided by (seed, position, token) alone. Values near 0 keep full precision. on_host: by numpy,
-    which takes a third of torch's time, with the same bits."""
+    """float32 in (0, 1), one for each of `tokens` (int32), decided by (seed, position, token) alone. Values near 0 keep
+    full precision. on_host: by numpy, which takes a third of torch's time, with the same bits."""
     if on_host:
         return torch.from_numpy(units(words(tokens.numpy(), seed, position)))
     key = splitmix64(splitmix64(seed) ^ position)
@@ -99,7 +102,8 @@ def _uniform(tokens: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
 
 
 def gumbel(tokens: Tensor, seed: int, position: int, on_host: bool = True) -> Tensor:
-    """Standard Gumbel noise [len(tokens)], float32. Large values come from small uniforms, which float32 resolves to 2**-33."""
+    """Standard Gumbel noise [len(tokens)], float32. Large values come from small uniforms, which float32 resolves to
+    2**-33."""
     return _gumbel(uniform(tokens, seed, position, on_host))
 
 

@@ -28,7 +28,8 @@ def kept_by_top_k(scores: Tensor, k: int) -> Tensor:
 
 
 def kept_by_top_p(scores: Tensor, p: float) -> Tensor:
-    """`scores` [vocab] with all but the nucleus at -inf: the smallest set of largest values whose softmax mass reaches p (Holtzman et al. 2020)."""
+    """`scores` [vocab] with all but the nucleus at -inf: the smallest set of largest values whose softmax mass reaches
+    p (Holtzman et al. 2020)."""
     if p >= 1:
         return scores
     log_z = scores.logsumexp(-1)
@@ -44,7 +45,8 @@ def kept_by_top_p(scores: Tensor, p: float) -> Tensor:
 
 
 def _threshold_by_bisection(scores: Tensor, probs: Tensor, p: float) -> Tensor:
-    """The largest value t of `scores` such that the mass of {score >= t} reaches p: for flat distributions, where a sort would be the alternative."""
+    """The largest value t of `scores` such that the mass of {score >= t} reaches p: for flat distributions, where a
+    sort would be the alternative."""
     low, high = float(scores[scores > -torch.inf].min()), float(scores.max())
     while low < (middle := (low + high) / 2) < high and high - low > 1e-6 * max(1.0, abs(high)):
         if float(probs[scores >= middle].sum()) >= p:
@@ -57,8 +59,8 @@ def _threshold_by_bisection(scores: Tensor, probs: Tensor, p: float) -> Tensor:
 def nucleus_rows(scores: Tensor, p: float) -> Tensor:
     """`kept_by_top_p` of each row of scores [n, vocab] (float32): all but its nucleus at -inf.
 
-    It differs from `kept_by_top_p` only where rounding decides whether a mass reaches p. Where that raises,
-    since a row's largest score is not finite, the row becomes NaN. The threshold is found bit by bit, from the highest."""
+    It differs from `kept_by_top_p` only where rounding decides whether a mass reaches p. Where that raises, since a
+    row's largest score is not finite, the row becomes NaN. The threshold is found bit by bit, from the highest."""
     if p >= 1:
         return scores
     top = scores.amax(-1, keepdim=True)

@@ -1,7 +1,8 @@
-"""The target's choice of a token, as a function of one row of logits and its position: argmax(logits / T + G[seed, position, token]).
+"""The target's choice of a token, as a function of one row of logits and its position: argmax(logits / T + G[seed,
+position, token]).
 
-The noise belongs to the position, not to the call (`noise.py`). So the same seed gives the same tokens however steps are cut (Gumbel-max coupling;
-Maddison et al. 2014, "A* sampling"). The vocabulary is never sorted whole.
+The noise belongs to the position, not to the call (`noise.py`). So the same seed gives the same tokens however steps
+are cut (Gumbel-max coupling; Maddison et al. 2014, "A* sampling"). The vocabulary is never sorted whole.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 MAX_NOISE = 22.9
 """More than any Gumbel noise here: that of the smallest uniform, 2**-33, is 22.88."""
 NEAR = 4.0
-"""Tokens so near the best, in logits, are given their noise first: the best score among them says which others can still win."""
+"""Tokens so near the best, in logits, are given their noise first: the best score among them says which others can
+still win."""
 LANES = 64
 """Logarithms are taken of a multiple of so many numbers: what does not fill a CPU's vector may get other bits."""
 
 
 class Sampler(Choice):
-    """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token id`."""
+    """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token
+    id`."""
 
     def __init__(self, params: SamplingParams, vocab_size: int, kernels: Kernels) -> None:
         self._kernels, self._on_host = kernels, kernels.on_host
@@ -42,18 +45,24 @@ class Sampler(Choice):
     def _set(self, params: SamplingParams, tokens: Tensor) -> None:
         self.params, self._tokens = params, tokens
         seed = splitmix64(params.seed)
-        self._chooser = None if self.is_filtered else self._kernels.chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
+        self._chooser = (
+            None if self.is_filtered else self._kernels.chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
+        )
 
     def among(self, token_ids: Tensor) -> Sampler:
-        """The same choice for rows over a part of the vocabulary: `token_ids` [n] name their columns, and column numbers are returned."""
+        """The same choice for rows over a part of the vocabulary: `token_ids` [n] name their columns, and column
+        numbers are returned."""
         part = copy(self)
         part._set(self.params, token_ids.to(self._tokens))
         return part
 
     def stream(self, purpose: int) -> Sampler:
-        """The same sampler with noise of its own, which has nothing to do with this one's nor with that of another purpose."""
+        """The same sampler with noise of its own, which has nothing to do with this one's nor with that of another
+        purpose."""
         other = copy(self)
-        other._set(replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1), self._tokens)
+        other._set(
+            replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1), self._tokens
+        )
         return other
 
     @property
@@ -67,8 +76,9 @@ class Sampler(Choice):
         return keys_of(self.params.seed, torch.arange(num_positions, device=self._tokens.device))
 
     def pick_rows(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The choice of many rows [n, vocab] at once, by the keys [n, 2] of their positions, without asking the host: int64 [n]. Where a row is no
-        numbers (NaN), -1. On CUDA by kernels of our own where they run, whose noise may have other last bits than `row_scores`."""
+        """The choice of many rows [n, vocab] at once, by the keys [n, 2] of their positions, without asking the host:
+        int64 [n]. Where a row is no numbers (NaN), -1. On CUDA by kernels of our own where they run, whose noise may
+        have other last bits than `row_scores`."""
         picked = self._picked_by_kernels(rows, keys)
         return best_columns(self.row_scores(rows, keys)) if picked is None else picked[0]
 
@@ -79,7 +89,9 @@ class Sampler(Choice):
         scores = self.row_scores(rows, keys)
         best = best_columns(scores)
         column = best.clamp(min=0)[:, None]
-        return best, (scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float())[:, 0]
+        return best, (
+            scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float()
+        )[:, 0]
 
     def _picked_by_kernels(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor] | None:
         rows, temperature = (self.processed_rows(rows), 1.0) if self.is_filtered else (rows, self.params.temperature)
@@ -103,7 +115,8 @@ class Sampler(Choice):
         return self.processed(row) + gumbel(self._tokens[: row.shape[-1]], self.params.seed, position, self._on_host)
 
     def processed(self, row: Tensor) -> Tensor:
-        """The logits of the distribution that is sampled from, after temperature (above 0), top-k and top-p: float32 [vocab]."""
+        """The logits of the distribution that is sampled from, after temperature (above 0), top-k and top-p: float32
+        [vocab]."""
         p = self.params
         return kept_by_top_p(kept_by_top_k(row.float() / p.temperature, p.top_k), p.top_p)
 
@@ -124,20 +137,23 @@ class Sampler(Choice):
         return best if columns is None else int(columns[best])
 
     def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
-        """The choices from rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what `draft` has (the last may be another),
-        as far as they can be told in one go: none at all, often."""
+        """The choices from rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is
+        what `draft` has (the last may be another), as far as they can be told in one go: none at all, often."""
         return [] if self._chooser is None else self._chooser(rows, draft, position)
 
     def with_margin(self, row: Tensor, position: int) -> tuple[int, float]:
-        """The same choice, and by how much it leads the next best of those in reach, noise included (inf: there is none)."""
+        """The same choice, and by how much it leads the next best of those in reach, noise included (inf: there is
+        none)."""
         columns, scores = self._scores_in_reach(row, position)
         best = first_argmax(scores, self._on_host)
         others = [float(part.max()) for part in (scores[:best], scores[best + 1 :]) if len(part)]
-        return best if columns is None else int(columns[best]), float(scores[best]) - max(others) if others else math.inf
+        return best if columns is None else int(columns[best]), float(scores[best]) - max(
+            others
+        ) if others else math.inf
 
     def _scores_in_reach(self, row: Tensor, position: int) -> tuple[Any, Tensor]:
-        """(columns, their `scores`): on the CPU without the noise of tokens that cannot win, since noise is bounded, and of 262,144 words a few thousand
-        are in reach. columns None: all of them."""
+        """(columns, their `scores`): on the CPU without the noise of tokens that cannot win, since noise is bounded,
+        and of 262,144 words a few thousand are in reach. columns None: all of them."""
         if self._on_host and self.params.temperature > 0:
             bits = None if self.is_filtered else LikelyBits.of(row, self.params.temperature)
             likely = bits or Likely(self.processed(row))

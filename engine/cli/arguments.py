@@ -1,6 +1,8 @@
-"""What the commands of the command line are made of: options as values, conversions with our own words, a parser that says one line.
+"""What the commands of the command line are made of: options as values, conversions with our own words, a parser that
+says one line.
 
-Standard library only. A conversion raises argparse.ArgumentTypeError with a sentence that names the value and the limits or choices.
+Standard library only. A conversion raises argparse.ArgumentTypeError with a sentence that names the value and the
+limits or choices.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are UsageErrors of one line, and whose options take the next argument as their value even if it begins with a dash,
-    unless that is itself the name of an option."""
+    """A parser whose errors are UsageErrors of one line, and whose options take the next argument as their value even
+    if it begins with a dash, unless that is itself the name of an option."""
 
     def __init__(self, prog: str, command: Command, description: str) -> None:
         super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False)

@@ -45,13 +45,18 @@ def _read_file(path: str) -> str:
             with open(path, "rb") as file:
                 data = file.read(MAX_PROMPT_BYTES + 1)
     except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"cannot read the prompt from {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+        raise UsageError(
+            f"cannot read the prompt from {shown(path)}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if len(data) > MAX_PROMPT_BYTES:
         raise UsageError(f"the prompt in {shown(path)} is larger than {MAX_PROMPT_BYTES // 1024**2} MB")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"the prompt in {shown(path)} is not UTF-8 text: byte {error.start} is {data[error.start : error.start + 1]!r}") from error
+        raise UsageError(
+            f"the prompt in {shown(path)} is not UTF-8 text: byte {error.start} is "
+            f"{data[error.start : error.start + 1]!r}"
+        ) from error
 
 
 def hold_race(
@@ -63,8 +68,9 @@ def hold_race(
     screen: Callable[[Mapping[str, Any]], Any] | None = None,
     settle_threads: bool = False,
 ) -> dict[str, Any]:
-    """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a context manager whose value is
-    called with every event. While it runs, what libraries print goes to stderr. Raises UsageError or RaceError."""
+    """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a
+    context manager whose value is called with every event. While it runs, what libraries print goes to stderr. Raises
+    UsageError or RaceError."""
     with redirect_stdout(sys.stderr) if screen is None else nullcontext():
         with progress_line() as progress:
             progress("starting torch", None)
@@ -80,7 +86,8 @@ def hold_race(
             race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
         header = race.header()
         events: list[LaneEvent] = []
-        with screen(header) if screen is not None else nullcontext() as show, closing(race.events()) as stream:  # type: ignore[type-var]
+        drawn = screen(header) if screen is not None else nullcontext()
+        with drawn as show, closing(race.events()) as stream:  # type: ignore[type-var]
             for event in stream:
                 events.append(event)
                 if show is not None:
@@ -89,9 +96,13 @@ def hold_race(
 
 
 def _race(options: Namespace) -> int:
-    params = SamplingParams(options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop))
+    params = SamplingParams(
+        options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop)
+    )
     check_drafter(options.drafter)
-    spec = RaceSpec(standard_lanes(options.drafter, options.k, options.width, options.rule), params, options.audit, options.solo)
+    spec = RaceSpec(
+        standard_lanes(options.drafter, options.k, options.width, options.rule), params, options.audit, options.solo
+    )
     text = read_prompt(options)
     if options.save is not None:
         recordings.check_writable(options.save)
@@ -160,7 +171,9 @@ def _load(options: Namespace) -> int:
         progress("starting torch", None)
         from ..models.loading import DEFAULT_TARGET, load
 
-        info = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress).info
+        info = load(
+            options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress
+        ).info
     ready = {key: getattr(info, key) for key in ("name", "revision", "digest", "dtype", "licence")}
     if options.json:
         print_json({"schema": recordings.SCHEMA, **ready})
@@ -183,25 +196,76 @@ def _speed(text: str) -> float:
     try:
         return check_speed(float(text))
     except ValueError as error:
-        raise ArgumentTypeError(f"must be a number from {MIN_SPEED} to {MAX_SPEED:.0f}, or 0 for as fast as possible, not {shown(text)}") from error
+        raise ArgumentTypeError(
+            f"must be a number from {MIN_SPEED} to {MAX_SPEED:.0f}, or 0 for as fast as possible, not {shown(text)}"
+        ) from error
 
 
 RACE = Command(
     (
         option("--prompt", metavar="TEXT", action="append", default=[], help="the prompt, used byte for byte"),
-        option("--prompt-file", metavar="F", action="append", default=[], help="a UTF-8 file with the prompt, used byte for byte; - is stdin"),
+        option(
+            "--prompt-file",
+            metavar="F",
+            action="append",
+            default=[],
+            help="a UTF-8 file with the prompt, used byte for byte; - is stdin",
+        ),
         option("--chat", action="store_true", help="apply the model's chat template"),
         TARGET,
         option("--drafter", metavar="D", type=words, default="ngram", help="name or name:argument (default ngram)"),
-        option("--k", metavar="K", type=_auto_or(0, MAX_K), default=7, help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default 7)"),
-        option("--rule", metavar="R", type=one_of(RACE_RULES), default="coupled", help="coupled: the baseline's own tokens; rejection: its distribution only (default coupled)"),
-        option("--width", metavar="W", type=_auto_or(1, MAX_WIDTH), default="auto", help="rows of every exact step: auto, or an integer above k (default auto)"),
+        option(
+            "--k",
+            metavar="K",
+            type=_auto_or(0, MAX_K),
+            default=7,
+            help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default 7)",
+        ),
+        option(
+            "--rule",
+            metavar="R",
+            type=one_of(RACE_RULES),
+            default="coupled",
+            help="coupled: the baseline's own tokens; rejection: its distribution only (default coupled)",
+        ),
+        option(
+            "--width",
+            metavar="W",
+            type=_auto_or(1, MAX_WIDTH),
+            default="auto",
+            help="rows of every exact step: auto, or an integer above k (default auto)",
+        ),
         option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
-        option("--top-k", metavar="N", type=integer(0, 2**31 - 1), default=0, help="sample among the N likeliest; 0 is off (default 0)"),
-        option("--top-p", metavar="X", type=number(5e-324, 1, "above 0 and at most 1"), default=1.0, help="sample within this mass; 1 is off (default 1)"),
+        option(
+            "--top-k",
+            metavar="N",
+            type=integer(0, 2**31 - 1),
+            default=0,
+            help="sample among the N likeliest; 0 is off (default 0)",
+        ),
+        option(
+            "--top-p",
+            metavar="X",
+            type=number(5e-324, 1, "above 0 and at most 1"),
+            default=1.0,
+            help="sample within this mass; 1 is off (default 1)",
+        ),
         option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)"),
-        option("--max-new-tokens", metavar="N", type=integer(1, MAX_NEW_TOKENS), default=128, help="where every lane ends at the latest (default 128)"),
-        option("--stop", metavar="S", type=words, action="append", default=[], help="a string that ends the text; may be given again"),
+        option(
+            "--max-new-tokens",
+            metavar="N",
+            type=integer(1, MAX_NEW_TOKENS),
+            default=128,
+            help="where every lane ends at the latest (default 128)",
+        ),
+        option(
+            "--stop",
+            metavar="S",
+            type=words,
+            action="append",
+            default=[],
+            help="a string that ends the text; may be given again",
+        ),
         DTYPE,
         DEVICE,
         THREADS,
@@ -211,10 +275,21 @@ RACE = Command(
         JSON,
     ),
     _race,
-    "Exit status: 0 finished; 1 it ran and failed, a lane failed, or the verdict is 'different' (a fault); 2 the arguments cannot be used; 130 interrupted.",
+    "Exit status: 0 finished; 1 it ran and failed, a lane failed, or the verdict is 'different' (a fault); 2 the "
+    "arguments cannot be used; 130 interrupted.",
 )
 REPLAY = Command(
-    (FILE, option("--speed", metavar="X", type=_speed, default=1.0, help="1 is the pace of the race, 0 as fast as possible (default 1)"), JSON),
+    (
+        FILE,
+        option(
+            "--speed",
+            metavar="X",
+            type=_speed,
+            default=1.0,
+            help="1 is the pace of the race, 0 as fast as possible (default 1)",
+        ),
+        JSON,
+    ),
     _replay,
     "With --json the race's result is printed at once, as race --json did.",
 )

@@ -1,6 +1,8 @@
-"""The command line: `python -m engine COMMAND ...`. Standard library only; a command's module is imported when it is chosen.
+"""The command line: `python -m engine COMMAND ...`. Standard library only; a command's module is imported when it is
+chosen.
 
-Exit status: 0 finished; 1 ran and failed; 2 unusable arguments; 130 interrupted. Errors are one line on stderr; tracebacks come with --debug only.
+Exit status: 0 finished; 1 ran and failed; 2 unusable arguments; 130 interrupted. Errors are one line on stderr;
+tracebacks come with --debug only.
 """
 
 from __future__ import annotations
@@ -20,9 +22,18 @@ from ..errors import PhotofinishError, UsageError, choices
 from .arguments import MAX_SHOWN, Command, Parser
 
 COMMANDS = {
-    "race": ("engine.cli.commands:RACE", "race one prompt through a plain and a speculative decoder and prove that the tokens are equal"),
-    "bench": ("engine.bench.command:BENCH", "measure our lanes and transformers' generate on the same prompts, in one run"),
-    "verify": ("engine.cli.verify:VERIFY", "run a recorded race again and say whether this machine gets the same tokens"),
+    "race": (
+        "engine.cli.commands:RACE",
+        "race one prompt through a plain and a speculative decoder and prove that the tokens are equal",
+    ),
+    "bench": (
+        "engine.bench.command:BENCH",
+        "measure our lanes and transformers' generate on the same prompts, in one run",
+    ),
+    "verify": (
+        "engine.cli.verify:VERIFY",
+        "run a recorded race again and say whether this machine gets the same tokens",
+    ),
     "replay": ("engine.cli.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
     "train": ("engine.training.command:TRAIN", "train a draft head for a target"),
     "load": ("engine.cli.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
@@ -84,21 +95,28 @@ def _explain(error: BaseException) -> tuple[int, str]:
         case PhotofinishError():
             return 1, f"error: {error}"
         case ModuleNotFoundError():
-            return 1, f"error: this needs the package {error.name}, which is not installed; pip install -r requirements.txt"
+            return (
+                1,
+                f"error: this needs the package {error.name}, which is not installed; pip install -r requirements.txt",
+            )
         case _:
             return 1, f"internal error: {type(error).__name__}: {error}; run again with --debug to see the traceback"
 
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Remember SIGINT besides raising KeyboardInterrupt: libraries turn it into errors of their own when it meets their imports."""
+    """Remember SIGINT besides raising KeyboardInterrupt: libraries turn it into errors of their own when it meets their
+    imports."""
     seen: list[int] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:
         seen.append(signum)
         signal.default_int_handler(signum, frame)
 
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
         yield seen
         return
     signal.signal(signal.SIGINT, handle)
@@ -124,12 +142,17 @@ def _parser(name: str, command: Command) -> Parser:
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {description}" for name, (_, description) in COMMANDS.items()]
-    return "\n".join([f"usage: {PROG} COMMAND ...", "", *lines, "", f"{PROG} COMMAND --help lists a command's options."])
+    return "\n".join(
+        [f"usage: {PROG} COMMAND ...", "", *lines, "", f"{PROG} COMMAND --help lists a command's options."]
+    )
 
 
 def one_line(text: str) -> str:
     """A message as one line that a terminal shows and does not obey."""
-    shown = "".join(c if c.isprintable() else " " if c.isspace() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text[:MAX_LINE])
+    shown = "".join(
+        c if c.isprintable() else " " if c.isspace() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for c in text[:MAX_LINE]
+    )
     return " ".join(shown.split()) + ("..." if len(text) > MAX_LINE else "")
 
 
@@ -139,7 +162,8 @@ def _flush() -> None:
 
 
 def _close_stdout() -> None:
-    """Flush what can be flushed; if the reader is gone, let the interpreter's own flush at exit go nowhere instead of complaining."""
+    """Flush what can be flushed; if the reader is gone, let the interpreter's own flush at exit go nowhere instead of
+    complaining."""
     try:
         _flush()
     except OSError:

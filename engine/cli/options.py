@@ -19,10 +19,29 @@ def _device(text: str) -> str:
 
 FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
 JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
-TARGET = option("--target", metavar="T", type=words, help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: the bundled Gemma 3 270M)")
-DTYPE = option("--dtype", metavar="D", type=one_of(DTYPES), default="auto", help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)")
-DEVICE = option("--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
-THREADS = option("--threads", metavar="N", type=integer(1, MAX_THREADS), help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)")
+TARGET = option(
+    "--target",
+    metavar="T",
+    type=words,
+    help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: "
+    "the bundled Gemma 3 270M)",
+)
+DTYPE = option(
+    "--dtype",
+    metavar="D",
+    type=one_of(DTYPES),
+    default="auto",
+    help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)",
+)
+DEVICE = option(
+    "--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)"
+)
+THREADS = option(
+    "--threads",
+    metavar="N",
+    type=integer(1, MAX_THREADS),
+    help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)",
+)
 
 
 def set_threads(num_threads: int | None) -> None:

@@ -1,4 +1,5 @@
-"""What stands under a finished race: every number of every lane, the speed-up, the verdicts with their causes, and what it all ran on."""
+"""What stands under a finished race: every number of every lane, the speed-up, the verdicts with their causes, and what
+it all ran on."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ MAX_POSITIONS = 15
 
 
 def print_report(console: Console, recording: Mapping[str, Any], recorded: bool = False) -> None:
-    """Print a checked recording's result; where no live screen stood before it, also the texts. `recorded`: it was not run just now."""
+    """Print a checked recording's result; where no live screen stood before it, also the texts. `recorded`: it was not
+    run just now."""
     events, spec = events_of(recording), spec_of(recording)
     metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
     if not is_live(console):
@@ -36,8 +38,17 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         console.print(Text(f"lane {clean(lane)} failed: {clean(message)}", "bold"))
     for name, lane_metric in metrics.items():
         if lane_metric.acceptance_by_position:
-            console.print(Text(f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"))
-            console.print(Text(f"{clean(name)}, accepted by position, of drafts that reached it: {_shares(lane_metric.conditional_acceptance_by_position)}"))
+            console.print(
+                Text(
+                    f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"
+                )
+            )
+            console.print(
+                Text(
+                    f"{clean(name)}, accepted by position, of drafts that reached it: "
+                    f"{_shares(lane_metric.conditional_acceptance_by_position)}"
+                )
+            )
     console.print(_speedup(race_speedup(events), {"plain", "speculative"} <= metrics.keys()))
     if (bound := roofline(recording, events)) is not None:
         console.print(Text(bound.sentence))
@@ -45,7 +56,9 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         console.print(Text(clean(disturbed.sentence), "bold #e69f00"))
     for label, verdict in (("", recording["verdict"]), ("plain lane: ", recording["plain_verdict"])):
         if verdict is not None:
-            console.print(Text(label + clean(verdict["sentence"]), VERDICT_STYLES[verdict["kind"]] if not label else ""))
+            console.print(
+                Text(label + clean(verdict["sentence"]), VERDICT_STYLES[verdict["kind"]] if not label else "")
+            )
     console.print(Text(widths_line(recording["widths"])))
     console.print(Text(_circumstances(recording), "dim"))
     for ribbon in _ribbons(recording, recorded):
@@ -109,13 +122,22 @@ _ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
 
 
 def _shares(shares: Sequence[float | None]) -> str:
-    return " ".join("-" if share is None else f"{100 * share:.0f}%" for share in shares[:MAX_POSITIONS]) + (" ..." if len(shares) > MAX_POSITIONS else "")
+    return " ".join("-" if share is None else f"{100 * share:.0f}%" for share in shares[:MAX_POSITIONS]) + (
+        " ..." if len(shares) > MAX_POSITIONS else ""
+    )
 
 
 def _speedup(value: float | None, both: bool) -> Text:
     if value is None:
-        return Text("no speed-up to tell: " + ("one of the two lanes committed nothing" if both else "it needs the lanes plain and speculative"))
-    return Text(f"speculative against the fastest plain decoding: {value:.2f}x (seconds per token, same run, same number of tokens)", "bold")
+        return Text(
+            "no speed-up to tell: "
+            + ("one of the two lanes committed nothing" if both else "it needs the lanes plain and speculative")
+        )
+    return Text(
+        f"speculative against the fastest plain decoding: {value:.2f}x (seconds per token, same run, same number of "
+        "tokens)",
+        "bold",
+    )
 
 
 def _circumstances(recording: Mapping[str, Any]) -> str:
@@ -123,9 +145,12 @@ def _circumstances(recording: Mapping[str, Any]) -> str:
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
         f"{device['type']}: {device['name']}, threads: {device['threads']}",
-        ", ".join(f"{name} {version}" for name, version in recording["versions"].items() if name in ("torch", "transformers")),
+        ", ".join(
+            f"{name} {version}" for name, version in recording["versions"].items() if name in ("torch", "transformers")
+        ),
         recording.get("runs", {}).get("sentence", ""),
-        f"temperature {params['temperature']:g}, seed {params['seed']}" + (", audited" if recording["spec"]["audit"] else ""),
+        f"temperature {params['temperature']:g}, seed {params['seed']}"
+        + (", audited" if recording["spec"]["audit"] else ""),
     ]
     return clean("; ".join(part for part in parts if part))
 

@@ -1,6 +1,8 @@
-"""A race in a terminal: lanes side by side while they run, drawn between steps and never by a thread, so that no step is timed beside it.
+"""A race in a terminal: lanes side by side while they run, drawn between steps and never by a thread, so that no step
+is timed beside it.
 
-Nothing here ever takes a model's text for markup or for terminal codes: it goes through `clean` and into rich's Text, which parses nothing.
+Nothing here ever takes a model's text for markup or for terminal codes: it goes through `clean` and into rich's Text,
+which parses nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +37,13 @@ MIN_ROWS = 3
 
 
 def clean(text: str) -> str:
-    """Text that a terminal shows and does not obey: control, direction and other invisible characters written as escapes; newlines stay."""
+    """Text that a terminal shows and does not obey: control, direction and other invisible characters written as
+    escapes; newlines stay."""
     if text.isprintable():
         return text
-    return "".join(c if c == "\n" or c.isprintable() or c in JOINERS else "    " if c == "\t" else _escape(c) for c in text)
+    return "".join(
+        c if c == "\n" or c.isprintable() or c in JOINERS else "    " if c == "\t" else _escape(c) for c in text
+    )
 
 
 def _escape(character: str) -> str:
@@ -48,8 +53,8 @@ def _escape(character: str) -> str:
 
 
 def marked(step: Step) -> list[tuple[str, str]]:
-    """The texts of a step, each with its mark: accepted drafts, rejected ones where they stood, then the target's own token. Drafts that lie
-    beyond the end of the completion were neither accepted nor rejected and are left out."""
+    """The texts of a step, each with its mark: accepted drafts, rejected ones where they stood, then the target's own
+    token. Drafts that lie beyond the end of the completion were neither accepted nor rejected and are left out."""
     n = step.num_accepted
     committed = step.pieces or tuple(f"<{token}>" for token in step.token_ids)
     drafted = step.drafted_pieces or tuple(f"<{token}>" for token in step.drafted)
@@ -97,7 +102,10 @@ class LaneView:
             title.append("  SYNTHETIC", "bold reverse")
         below = f"{self.num_tokens} tokens"
         if self.num_drafted:
-            below += f", {self.num_tokens / self.num_steps:.1f}/step, {100 * self.num_accepted / self.num_drafted:.0f}% accepted"
+            below += (
+                f", {self.num_tokens / self.num_steps:.1f}/step, {100 * self.num_accepted / self.num_drafted:.0f}% "
+                "accepted"
+            )
         return Panel(text, title=title, subtitle=Text(below), height=height)
 
     def whole(self) -> Text:
@@ -116,12 +124,21 @@ class LaneView:
 
 
 class Screen:
-    """Use as a context manager; call it with every event of the race. Draws at most ten times a second, on a terminal only; at the end the whole
-    marked texts stay."""
+    """Use as a context manager; call it with every event of the race. Draws at most ten times a second, on a terminal
+    only; at the end the whole marked texts stay."""
 
-    def __init__(self, header: Mapping[str, Any], console: Console, recorded: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        header: Mapping[str, Any],
+        console: Console,
+        recorded: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         synthetic = header.get("synthetic", ())
-        self.lanes = {lane["name"]: LaneView(lane["name"], lane["drafter"], lane["name"] in synthetic) for lane in header["spec"]["lanes"]}
+        self.lanes = {
+            lane["name"]: LaneView(lane["name"], lane["drafter"], lane["name"] in synthetic)
+            for lane in header["spec"]["lanes"]
+        }
         self.console, self.recorded, self.clock = console, recorded, clock
         self.live: Live | None = None
         self.drawn_at = -REFRESH_S
@@ -173,7 +190,8 @@ class Screen:
 
 
 class ProgressLine:
-    """A `Progress` that draws one bar on a terminal and says nothing anywhere else. Use as a context manager; the bar vanishes at its end."""
+    """A `Progress` that draws one bar on a terminal and says nothing anywhere else. Use as a context manager; the bar
+    vanishes at its end."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.clock = console, clock
@@ -191,7 +209,11 @@ class ProgressLine:
             return
         self.stage, self.drawn_at = stage, now
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(Text("..." if share is None else f"{100 * min(1.0, max(0.0, share)):.0f}%"), ProgressBar(100, 100 * min(1.0, max(0.0, share or 0.0)), width=24), Text(clean(stage)))
+        grid.add_row(
+            Text("..." if share is None else f"{100 * min(1.0, max(0.0, share)):.0f}%"),
+            ProgressBar(100, 100 * min(1.0, max(0.0, share or 0.0)), width=24),
+            Text(clean(stage)),
+        )
         self.live.update(grid, refresh=True)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:

@@ -17,20 +17,29 @@ from .commands import hold_race
 from .options import DEVICE, FILE, JSON, TARGET, set_threads
 from .output import console, print_json
 
-CIRCUMSTANCES = (("device", "type"), ("device", "name"), ("device", "threads"), ("model", "dtype"), ("model", "revision"))
+CIRCUMSTANCES = (
+    ("device", "type"),
+    ("device", "name"),
+    ("device", "threads"),
+    ("model", "dtype"),
+    ("model", "revision"),
+)
 PACKAGES = ("torch", "transformers")
 
 
 def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
     """What became of each lane's tokens, and of its rows of logits where both were audited.
 
-    {"schema", "same_tokens": bool, "lanes": {name: {"num_tokens", "same_tokens", "counts", "first_difference", "rows_compared", "rows_different",
-    "error"}}, "digest": {"recorded", "here", "same"}, "differences": [str], "sentence": str}. A lane that asked for the fastest width counts only
-    where it ran at the same width both times: the fastest may be another one today, and another width is another rounding. Nor does a lane count that samples
-    by rejection as many drafts as pay: which of its draws decide depends on time. `rows_*` is None without checksums."""
+    {"schema", "same_tokens": bool, "lanes": {name: {"num_tokens", "same_tokens", "counts", "first_difference",
+    "rows_compared", "rows_different", "error"}}, "digest": {"recorded", "here", "same"}, "differences": [str],
+    "sentence": str}. A lane that asked for the fastest width counts only where it ran at the same width both times: the
+    fastest may be another one today, and another width is another rounding. Nor does a lane count that samples by
+    rejection as many drafts as pay: which of its draws decide depends on time. `rows_*` is None without checksums."""
     spec = recordings.spec_of(recorded)
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
-    excused = {lane.name: why for lane in spec.lanes if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
+    excused = {
+        lane.name: why for lane in spec.lanes if (why := _excuse(lane, spec.params.temperature, same_plain_width))
+    }
     lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in spec.lanes}
     digests = recorded["model"]["digest"], here["model"]["digest"]
     result = {
@@ -70,9 +79,13 @@ def _compare_lane(recorded: Mapping[str, Any], here: Mapping[str, Any], lane: La
         "num_tokens": len(a),
         "same_tokens": same,
         "counts": counts,
-        "first_difference": None if position is None else {"position": position, "tokens": [_at(a, position), _at(b, position)]},
+        "first_difference": None
+        if position is None
+        else {"position": position, "tokens": [_at(a, position), _at(b, position)]},
         "rows_compared": num_rows if audited else None,
-        "rows_different": sum(x != y for x, y in zip(sums_a[:num_rows], sums_b[:num_rows], strict=True)) if audited else None,
+        "rows_different": sum(x != y for x, y in zip(sums_a[:num_rows], sums_b[:num_rows], strict=True))
+        if audited
+        else None,
         "error": error,
     }
 
@@ -83,29 +96,48 @@ def _at(token_ids: list[int], position: int) -> int | None:
 
 def _differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     pairs = [(f"{part} {key}", recorded[part][key], here[part][key]) for part, key in CIRCUMSTANCES]
-    pairs += [(package, recorded["versions"].get(package), here["versions"].get(package)) for package in (*PACKAGES, "kernels")]
+    pairs += [
+        (package, recorded["versions"].get(package), here["versions"].get(package))
+        for package in (*PACKAGES, "kernels")
+    ]
     pairs.append(("what runs", *(part.get("runs", {}).get("sentence") for part in (recorded, here))))
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
 
 
 def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:
     digest = result["digest"]
-    weights = "" if digest["same"] else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
+    weights = (
+        ""
+        if digest["same"]
+        else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
+    )
     parted = {name: lane for name, lane in result["lanes"].items() if lane["counts"] and not lane["same_tokens"]}
     if parted:
         kernels = "" if same_kernels else "; other kernels or other tiles ran here than there: they may round otherwise"
         return "; ".join(_how_it_parted(name, lane) for name, lane in parted.items()) + weights + kernels
     counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
-    sentence = f"same tokens: this machine gets the recorded tokens in {_listed(counted)}, {sum(lane['num_tokens'] for lane in counted.values())} in all"
+    sentence = (
+        f"same tokens: this machine gets the recorded tokens in {_listed(counted)}, "
+        f"{sum(lane['num_tokens'] for lane in counted.values())} in all"
+    )
     if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:
-        compared, different = sum(lane["rows_compared"] for lane in audited), sum(lane["rows_different"] for lane in audited)
-        sentence += f"; {different} of {compared} rows of logits differ" + (" in their bits: another arithmetic, the same tokens" if different else ", bit for bit")
+        compared, different = (
+            sum(lane["rows_compared"] for lane in audited),
+            sum(lane["rows_different"] for lane in audited),
+        )
+        sentence += f"; {different} of {compared} rows of logits differ" + (
+            " in their bits: another arithmetic, the same tokens" if different else ", bit for bit"
+        )
     else:
         sentence += "; the bits of the logits were not recorded (race --audit records them)"
     for name, lane in result["lanes"].items():
         if not lane["counts"]:
             why, cause = excused[name]
-            same = "its tokens are the same all the same" if lane["same_tokens"] else f"its tokens differ, which {cause} explains"
+            same = (
+                "its tokens are the same all the same"
+                if lane["same_tokens"]
+                else f"its tokens differ, which {cause} explains"
+            )
             sentence += f"; lane {name!r} {why} and is not counted: {same}"
     return sentence + weights
 
@@ -114,8 +146,16 @@ def _how_it_parted(name: str, lane: Mapping[str, Any]) -> str:
     if lane["first_difference"] is None:
         return f"lane {name!r} failed here: {lane['error']}"
     position, (then, now) = lane["first_difference"]["position"], lane["first_difference"]["tokens"]
-    words = f"token {then} there, token {now} here" if None not in (then, now) else "it ended there and goes on here" if then is None else "it went on there and ends here"
-    return f"different: lane {name!r} parts from the recording at position {position}: {words}" + (f" ({lane['error']})" if lane["error"] else "")
+    words = (
+        f"token {then} there, token {now} here"
+        if None not in (then, now)
+        else "it ended there and goes on here"
+        if then is None
+        else "it went on there and ends here"
+    )
+    return f"different: lane {name!r} parts from the recording at position {position}: {words}" + (
+        f" ({lane['error']})" if lane["error"] else ""
+    )
 
 
 def _listed(names: Mapping[str, Any]) -> str:
@@ -130,7 +170,13 @@ def _verify(options: Namespace) -> int:
     if on_cpu and recorded["device"]["threads"]:
         set_threads(min(recorded["device"]["threads"], os.cpu_count() or 1))
     device = "cpu" if on_cpu and options.device == "auto" else options.device
-    here = hold_race(options.target or recorded["model"]["name"], recorded["model"]["dtype"], device, recordings.spec_of(recorded), lambda tokenizer: prompt)
+    here = hold_race(
+        options.target or recorded["model"]["name"],
+        recorded["model"]["dtype"],
+        device,
+        recordings.spec_of(recorded),
+        lambda tokenizer: prompt,
+    )
     result = compare(recorded, here)
     if options.json:
         print_json(result)
@@ -150,8 +196,17 @@ def _verify(options: Namespace) -> int:
 
 
 VERIFY = Command(
-    (FILE, option(*TARGET.names, **{**TARGET.details, "help": "where the recorded model is on this machine (default: where it was)"}), DEVICE, JSON),
+    (
+        FILE,
+        option(
+            *TARGET.names,
+            **{**TARGET.details, "help": "where the recorded model is on this machine (default: where it was)"},
+        ),
+        DEVICE,
+        JSON,
+    ),
     _verify,
     "A recording made on a CPU runs again with as many threads, as far as this machine has them. "
-    "Exit status: 0 the same tokens; 1 other tokens, or a lane failed; 2 the file or the model cannot be used; 130 interrupted.",
+    "Exit status: 0 the same tokens; 1 other tokens, or a lane failed; 2 the file or the model cannot be used; 130 "
+    "interrupted.",
 )

@@ -1,7 +1,7 @@
 """The table of drafters, and the way from a drafter's text form (`name` or `name:argument`) to a drafter. Standard library only.
 
 A new drafter is a class derived from `interfaces.Drafter`, with `prefill` and `propose`, and one line in DRAFTERS,
-which points to a `Kind` in a module of its own, imported on use.
+which points to a `Kind` in a module of its own, imported on use. The page lists what stands here, under its label.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ..spec import SamplingParams
 
 DRAFTERS: dict[str, str] = {
-    "none": "engine.drafters.none:KIND",
     "ngram": "engine.drafters.ngram:KIND",
     "draft_model": "engine.drafters.model_kinds:KIND",
     "eagle3": "engine.drafters.head_kinds:EAGLE3",
     "dflash": "engine.drafters.head_kinds:DFLASH",
     "synthetic": "engine.drafters.synthetic:KIND",
     "hybrid": "engine.drafters.hybrid:KIND",
+    "none": "engine.drafters.none:KIND",
 }
-"""name -> "module:attribute" of a `Kind`."""
+"""name -> "module:attribute" of a `Kind`, in the order in which lists show them."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,18 @@ class DrafterContext:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a table entry points to. `parse` reads the text after the colon ("": none was given) into what `make` takes, raises UsageError where it
-    is unusable, and imports nothing heavy, nor does its module."""
+    """What a table entry points to. Its module imports nothing heavy.
+
+    parse: reads the text after the colon ("": none was given) into what `make` takes; raises UsageError where it is
+    unusable and imports nothing heavy either. label: what the drafter does, in a few words; `{}` stands for the drafter
+    inside it. weightless: it needs no weights, whatever its argument, so it suits every target and anyone may ask for
+    it.
+    """
 
     parse: Callable[[str], Any]
     make: Callable[[Any, DrafterContext], Drafter]
+    label: str
+    weightless: bool = False
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -87,6 +94,20 @@ def make(text: str, context: DrafterContext) -> Drafter:
     name, argument = parse(text)
     kind = _kind(name)
     return kind.make(kind.parse(argument), context)
+
+
+def label(text: str) -> str:
+    """How a list shows a drafter: `ngram: copy what followed before`; the text itself where its argument says more."""
+    name, argument = parse(text)
+    words, inside = _kind(name).label, argument.rpartition("+")[2]
+    if "{}" in words and inside and ":" not in argument:
+        return f"{name}: {words.format(inside)}"
+    return text if argument else f"{name}: {words}"
+
+
+def weightless() -> tuple[str, ...]:
+    """The names of all drafters that suit every target and that anyone may ask for."""
+    return tuple(name for name in DRAFTERS if _kind(name).weightless)
 
 
 def _kind(name: str) -> Kind:

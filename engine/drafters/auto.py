@@ -1,9 +1,10 @@
-"""`auto` k: how many tokens to draft, decided step by step from measured costs and a running estimate of what is accepted. Standard library only.
+"""`auto` k: how many tokens to draft, decided step by step from measured costs and a running estimate of what is
+accepted. Standard library only.
 
-A step that drafts m tokens commits E(m) = 1 + a1 + a1 a2 + ... on average (a: conditional acceptance by position in the draft) and takes D(m) + V(m)
-seconds: the draft, and the verification at the width that holds m + 1. A second is worth `rate` tokens, which is what the lane achieves; so the m
-is taken that maximises E(m) - rate * (D(m) + V(m)). In the long run that maximises tokens per second (Dinkelbach 1967), also where one step
-has better chances than the next.
+A step that drafts m tokens commits E(m) = 1 + a1 + a1 a2 + ... on average (a: conditional acceptance by position in the
+draft) and takes D(m) + V(m) seconds: the draft, and the verification at the width that holds m + 1. A second is worth
+`rate` tokens, which is what the lane achieves; so the m is taken that maximises E(m) - rate * (D(m) + V(m)). In the
+long run that maximises tokens per second (Dinkelbach 1967), also where one step has better chances than the next.
 
 Copies, and a drafter that says how sure it is of each token (`MarginDrafter`), make one draft together (`blend.py`).
 """
@@ -29,22 +30,30 @@ measured alone; so are the next three."""
 EXPLORE = 0.01
 """Share of the time that may be lost on finding out whether drafting has begun to pay."""
 CHEAP = 0.02
-"""A drafter whose longest draft takes less than this share of a step is always asked for it, and the draft cut to what pays."""
+"""A drafter whose longest draft takes less than this share of a step is always asked for it, and the draft cut to what
+pays."""
 CALIBRATIONS = 2
 """How often a short and a long draft are timed before the race."""
 
 
 class AutoDrafter(Drafter):
-    """Asks `drafter` for as many tokens as pay, and for none where none pay. Where a hybrid's parts cannot make one draft together each is judged by
-    itself, and the one asked whose draft is worth most.
+    """Asks `drafter` for as many tokens as pay, and for none where none pay. Where a hybrid's parts cannot make one
+    draft together each is judged by itself, and the one asked whose draft is worth most.
 
-    step_s: seconds of the target's step that verifies 0, 1, ... drafts; its length limits a draft. Every part sees every commit and takes its hidden
-    rows at every call. by_margin: whether what is drafted may depend on what was drafted before, and on how sure its drafter was. Without (rule `rejection`)
-    how many tokens are asked for, and what is cut off, depends on the committed tokens, on time, and on how many tokens were proposed, never on which:
-    that would bias what is written.
+    step_s: seconds of the target's step that verifies 0, 1, ... drafts; its length limits a draft. Every part sees
+    every commit and takes its hidden rows at every call. by_margin: whether what is drafted may depend on what was
+    drafted before, and on how sure its drafter was. Without (rule `rejection`) how many tokens are asked for, and what
+    is cut off, depends on the committed tokens, on time, and on how many tokens were proposed, never on which: that
+    would bias what is written.
     """
 
-    def __init__(self, drafter: Drafter, step_s: Sequence[float], clock: Callable[[], float] = time.perf_counter, by_margin: bool = True) -> None:
+    def __init__(
+        self,
+        drafter: Drafter,
+        step_s: Sequence[float],
+        clock: Callable[[], float] = time.perf_counter,
+        by_margin: bool = True,
+    ) -> None:
         self.drafters = drafter.parts or (drafter,)
         self.hidden_layers, self.synthetic = drafter.hidden_layers, drafter.synthetic
         self._step_s, self._clock, self.by_margin = tuple(step_s), clock, by_margin
@@ -52,7 +61,8 @@ class AutoDrafter(Drafter):
         self._start(0)
 
     def calibrate(self, prompt_ids: Sequence[int], hidden: Any) -> None:
-        """Time a short and a long draft of each part, before the race; arguments as those of `prefill`. Raises whatever a drafter raises."""
+        """Time a short and a long draft of each part, before the race; arguments as those of `prefill`. Raises whatever
+        a drafter raises."""
         for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True):
             for num in (len(self._step_s) - 1, 1) * CALIBRATIONS:
                 drafter.prefill(prompt_ids, _rows(drafter, hidden))
@@ -67,7 +77,9 @@ class AutoDrafter(Drafter):
             drafter.prefill(prompt_ids, _rows(drafter, hidden))
 
     def _start(self, num_tokens: int) -> None:
-        self._parts = self._blended() or [_Part(*known, self._step_s, self._clock) for known in zip(self.drafters, self._draft_s, strict=True)]
+        self._parts = self._blended() or [
+            _Part(*known, self._step_s, self._clock) for known in zip(self.drafters, self._draft_s, strict=True)
+        ]
         self._num_tokens, self._num_steps = num_tokens, 0
         self._written, self._time_s = float(RATE_PRIOR), RATE_PRIOR * self._step_s[0]
         self._last_s = self._step_s[0]
@@ -75,7 +87,8 @@ class AutoDrafter(Drafter):
         self._probing = False
 
     def _blended(self) -> list[_Part | Blend]:
-        """The parts as one, where they can draft together: at most one of each kind, copies too cheap to be worth a thought."""
+        """The parts as one, where they can draft together: at most one of each kind, copies too cheap to be worth a
+        thought."""
         known = list(zip(self.drafters, self._draft_s, strict=True))
         copies = [(drafter, draft_s) for drafter, draft_s in known if isinstance(drafter, NgramDrafter)]
         heads = [(drafter, draft_s) for drafter, draft_s in known if isinstance(drafter, MarginDrafter)]
@@ -109,7 +122,8 @@ class AutoDrafter(Drafter):
         return draft
 
     def _probe(self) -> _Part | Blend | None:
-        """The part to draft one token although it does not pay, if the time that may be lost on finding out allows it."""
+        """The part to draft one token although it does not pay, if the time that may be lost on finding out
+        allows it."""
         for part in self._parts:
             cost = part.draft_s(1) + self._step_s[1] - self._step_s[0]
             if part.limit and part.offered is None and cost <= self._credit_s:
@@ -137,9 +151,12 @@ class AutoDrafter(Drafter):
 
 
 class _Part:
-    """A drafter, and what is known of it. A step is `begin`, `best`, then `take` or `leave`; the next one starts with `learn`."""
+    """A drafter, and what is known of it. A step is `begin`, `best`, then `take` or `leave`; the next one starts with
+    `learn`."""
 
-    def __init__(self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float]
+    ) -> None:
         self.drafter, self.draft_s = drafter, draft_s
         self._step_s, self._clock = step_s, clock
         self._by_length: dict[int, AcceptanceRates] = {}
@@ -152,8 +169,8 @@ class _Part:
         self._draft: Draft | None = None
 
     def begin(self, token_ids: Sequence[int], hidden: Any, k: int) -> None:
-        """Find out how many tokens there are to choose from. The length of a cheap draft tells how far its drafter trusts it, so acceptance is kept
-        by length."""
+        """Find out how many tokens there are to choose from. The length of a cheap draft tells how far its drafter
+        trusts it, so acceptance is kept by length."""
         self.limit, self._taken = min(k, self.drafter.max_k), 0
         self.offered = self._draft = None
         self._rates = self._when_asked
@@ -183,7 +200,8 @@ class _Part:
             self.drafter.propose(token_ids, _rows(self.drafter, hidden), 0)
 
     def learn(self, written: Sequence[int], step: int) -> None:
-        """Compare the last draft with what was written. One picked without chance is judged also as far as it was cut off, for nothing."""
+        """Compare the last draft with what was written. One picked without chance is judged also as far as it was cut
+        off, for nothing."""
         if self._draft is None:
             return
         if self._draft.logits is None:

@@ -1,6 +1,6 @@
-"""Drafters with a head whose drafts stay on the device until they are whole, for CUDA: an EAGLE-3 chain is two graphs and one read, a DFlash block is one graph
-and one read. The drafts are those of the classes that they are made from, which on the CPU pick row by row and compute no row too many. Tests
-run them by direct calls. Not yet measured on a GPU.
+"""Drafters with a head whose drafts stay on the device until they are whole, for CUDA: an EAGLE-3 chain is two graphs
+and one read, a DFlash block is one graph and one read. The drafts are those of the classes that they are made from,
+which on the CPU pick row by row and compute no row too many. Tests run them by direct calls. Not yet measured on a GPU.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class DeviceDrafter(HeadDrafter):
 
 
 class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
-    """`_first` is the last row that the target's states are there for, and the one that the draft's first token comes out of; `_known` how many rows the
-    cache holds already."""
+    """`_first` is the last row that the target's states are there for, and the one that the draft's first token comes
+    out of; `_known` how many rows the cache holds already."""
 
     def __init__(self, head: Eagle3Head, context: DrafterContext, sampler: Sampler) -> None:
         super().__init__(head, context, sampler)

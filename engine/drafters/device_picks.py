@@ -22,18 +22,21 @@ IDS, MARGINS = 0, 1
 
 
 class DevicePicks:
-    """Fixed buffers for up to `max_k` tokens of a draft, by their places in it. target_ids: the target's id of each of the head's columns, or None where
-    they are equal. num_positions: as many as a completion and a draft may have."""
+    """Fixed buffers for up to `max_k` tokens of a draft, by their places in it. target_ids: the target's id of each of
+    the head's columns, or None where they are equal. num_positions: as many as a completion and a draft may have."""
 
-    def __init__(self, sampler: Sampler, target_ids: Tensor | None, max_k: int, num_positions: int, kernels: Kernels) -> None:
+    def __init__(
+        self, sampler: Sampler, target_ids: Tensor | None, max_k: int, num_positions: int, kernels: Kernels
+    ) -> None:
         self._sampler = sampler if target_ids is None else sampler.among(target_ids)
         self._keys, self._target_ids, self._max_k = sampler.keys(num_positions), target_ids, max_k
         self._picked = torch.zeros(2, max_k, dtype=torch.long, device=kernels.device)
         self._read = kernels.host_read(2 * max_k)
 
     def pick(self, rows: Tensor, places: Tensor, position: Tensor) -> Tensor:
-        """Inside a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose first token has this position [1] in
-        the completion; keep the target's ids, and by how much each led the next best, noise included. Returns ids [n] that can be looked up."""
+        """Inside a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose
+        first token has this position [1] in the completion; keep the target's ids, and by how much each led the next
+        best, noise included. Returns ids [n] that can be looked up."""
         best, margins = self._sampler.pick_rows_with_margins(rows, self._keys.index_select(0, position + places))
         column = best.clamp(min=0)
         ids = column if self._target_ids is None else self._target_ids.index_select(0, column)
@@ -42,7 +45,8 @@ class DevicePicks:
         return ids
 
     def read(self, num: int) -> list[tuple[int, float]]:
-        """The first `num` tokens and their margins; the one wait of a draft. A token behind one that is no number is not to be looked at: see `checked`."""
+        """The first `num` tokens and their margins; the one wait of a draft. A token behind one that is no number is
+        not to be looked at: see `checked`."""
         numbers = self._read(self._picked.view(-1))
         margins = struct.unpack(f"{num}f", struct.pack(f"{num}i", *numbers[self._max_k : self._max_k + num]))
         return list(zip(numbers[:num], margins, strict=True))

@@ -72,8 +72,8 @@ class DFlashDrafter(HeadDrafter):
 
 
 class HostDFlashDrafter(HeadDrafter):
-    """Where the host knows every position: the same drafts but for rounding, in one call each. rows: the class that computes them
-    (`Kernels.dflash_rows`); None: those of the target's kernels."""
+    """Where the host knows every position: the same drafts but for rounding, in one call each. rows: the class that
+    computes them (`Kernels.dflash_rows`); None: those of the target's kernels."""
 
     head: DFlashHead
 
@@ -118,5 +118,6 @@ def most_drafts(head: DFlashHead) -> int:
 
 
 def block_size(head: DFlashHead, k: int) -> int:
-    """Rows of a lane's blocks, the last token's included: as few as its longest draft needs, as in vLLM, however many are asked for at a step."""
+    """Rows of a lane's blocks, the last token's included: as few as its longest draft needs, as in vLLM, however many
+    are asked for at a step."""
     return k + (not head.spec.sample_from_anchor)

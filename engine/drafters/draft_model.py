@@ -1,7 +1,8 @@
 """A smaller causal LM of the same tokenizer drafts, one token at a time (Leviathan et al. 2023; Chen et al. 2023).
 
-It decodes on a fixed step of its own (`target.py`), so on CUDA its steps are graphs too. Tokens are picked with the race's own sampler: the noise at
-a position is the target's, and a draft is accepted wherever both models' choices under the same noise agree.
+It decodes on a fixed step of its own (`target.py`), so on CUDA its steps are graphs too. Tokens are picked with the
+race's own sampler: the noise at a position is the target's, and a draft is accepted wherever both models' choices under
+the same noise agree.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ if TYPE_CHECKING:
     from .head_drafter import GoOn
 
 WIDTH = 2
-"""Rows of every step: what is new after a whole draft was accepted (its last token and the target's own). One width alone, so that a proposal
-does not depend on how the tokens before it came."""
+"""Rows of every step: what is new after a whole draft was accepted (its last token and the target's own). One width
+alone, so that a proposal does not depend on how the tokens before it came."""
 
 
 class DraftModelDrafter(MarginDrafter):
     """Proposes k tokens of `model`, picked by `sampler` from its first `vocab_size` tokens.
 
-    Between calls the model's cache holds the tokens committed at the last call, then the draft but its last token. Each call rolls back
-    to what the target agreed with, extends by what is new, and goes on token by token. With `keep_logits` a draft carries the rows
-    it was picked from, over the target's vocabulary; what the model does not have is at -inf.
+    Between calls the model's cache holds the tokens committed at the last call, then the draft but its last token. Each
+    call rolls back to what the target agreed with, extends by what is new, and goes on token by token. With
+    `keep_logits` a draft carries the rows it was picked from, over the target's vocabulary; what the model does not
+    have is at -inf.
     """
 
     def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, keep_logits: bool = False) -> None:

@@ -1,4 +1,5 @@
-"""Drafting with an EAGLE-3 head: one row for every committed token but the last two, then a chain that feeds on its own output.
+"""Drafting with an EAGLE-3 head: one row for every committed token but the last two, then a chain that feeds on its own
+output.
 
 Rows of the chain are overwritten by the target's own states at the next step, as vLLM does it."""
 
@@ -21,7 +22,8 @@ from .head_drafter import HeadDrafter
 
 
 class Eagle3Chain(HeadDrafter):
-    """Proposes k tokens of `head`. Row i holds the target's states of token i and the embedding of token i + 1; nothing can be drafted before there is one."""
+    """Proposes k tokens of `head`. Row i holds the target's states of token i and the embedding of token i + 1; nothing
+    can be drafted before there is one."""
 
     head: Eagle3Head
 
@@ -54,7 +56,8 @@ class Eagle3Chain(HeadDrafter):
 
     @abstractmethod
     def _next_row(self, token_id: int, position: int) -> Tensor:
-        """The logits of the chain's row at that position, which is given this token and what the row before fed back."""
+        """The logits of the chain's row at that position, which is given this token and what the row before fed
+        back."""
 
 
 class Eagle3Drafter(Eagle3Chain):
@@ -88,9 +91,12 @@ class Eagle3Drafter(Eagle3Chain):
         self._take(self.buffers.columns[start:stop])
 
     def _take(self, at: Tensor) -> Tensor:
-        """Fill the cache at positions [n] from the buffers; what is fed back [1, n, hidden] and what `lm_head` reads."""
+        """Fill the cache at positions [n] from the buffers; what is fed back [1, n, hidden] and what `lm_head`
+        reads."""
         buffers = self.buffers
-        return self._step(self.head.embed(buffers.token_ids[at + 1])[None], self.head.fuse(buffers.hidden[at])[None], at)
+        return self._step(
+            self.head.embed(buffers.token_ids[at + 1])[None], self.head.fuse(buffers.hidden[at])[None], at
+        )
 
     def _catch_up_step(self, num_rows: int) -> Tensor:
         fed, out = self._take(self._pointer + self.buffers.columns[:num_rows])
@@ -105,7 +111,10 @@ class Eagle3Drafter(Eagle3Chain):
     def _step(self, embedded: Tensor, hidden: Tensor, at: Tensor) -> Any:
         buffers = self.buffers
         back = at[:, None] - buffers.columns[None]
-        masks = {window: additive((back >= 0) & (back < window) if window else back >= 0, hidden.dtype) for window in set(self._windows)}
+        masks = {
+            window: additive((back >= 0) & (back < window) if window else back >= 0, hidden.dtype)
+            for window in set(self._windows)
+        }
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             buffers.write(layer, at, key, value)
@@ -115,8 +124,9 @@ class Eagle3Drafter(Eagle3Chain):
 
 
 class HostEagle3Drafter(Eagle3Chain):
-    """Where the host knows every position, and no shape need be fixed: the same drafts but for rounding, in fewer operations or in one call a row. rows: the
-    class that computes them (`Kernels.eagle3_rows`); None: that of the target's kernels."""
+    """Where the host knows every position, and no shape need be fixed: the same drafts but for rounding, in fewer
+    operations or in one call a row. rows: the class that computes them (`Kernels.eagle3_rows`); None: that of the
+    target's kernels."""
 
     def __init__(self, head: Eagle3Head, context: DrafterContext, rows: Any = None) -> None:
         rows = rows or context.loaded.prepared.kernels.eagle3_rows(head)

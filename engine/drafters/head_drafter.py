@@ -1,6 +1,8 @@
-"""What drafters with a head share: static buffers over the positions of a race, keeping up with it, and the choice of tokens.
+"""What drafters with a head share: static buffers over the positions of a race, keeping up with it, and the choice of
+tokens.
 
-The target's hidden states are kept by position as they come, and used when a draft is asked for; so a step without a draft costs nothing.
+The target's hidden states are kept by position as they come, and used when a draft is asked for; so a step without a
+draft costs nothing.
 """
 
 from __future__ import annotations
@@ -28,15 +30,20 @@ ROWS = (1, 2, 4, 8)
 
 
 class HeadBuffers:
-    """Device tensors of one sequence, all of length S, which stay in place: keys and values per layer, token ids, the target's hidden states, angles.
+    """Device tensors of one sequence, all of length S, which stay in place: keys and values per layer, token ids, the
+    target's hidden states, angles.
 
     dtype: of hidden states; inner: of keys, values and angles."""
 
-    def __init__(self, head: Any, num_features: int, length: int, dtype: torch.dtype, device: torch.device, inner: torch.dtype) -> None:
+    def __init__(
+        self, head: Any, num_features: int, length: int, dtype: torch.dtype, device: torch.device, inner: torch.dtype
+    ) -> None:
         config = head.spec.layers
         attention = head.layers[0].self_attn
         size = (1, config.num_key_value_heads, length, attention.dim)
-        self.keys, self.values = ([torch.zeros(size, dtype=inner, device=device) for _ in head.layers] for _ in range(2))
+        self.keys, self.values = (
+            [torch.zeros(size, dtype=inner, device=device) for _ in head.layers] for _ in range(2)
+        )
         self.token_ids = torch.zeros(length, dtype=torch.long, device=device)
         self.hidden = torch.zeros(length, num_features, dtype=dtype, device=device)
         self.columns = torch.arange(length, device=device)
@@ -75,7 +82,9 @@ class HeadDrafter(MarginDrafter):
         self.hidden_layers = head.spec.hidden_layers
         self.width = self.max_k + 1
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
-        self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device, inner or prepared.dtype)
+        self.buffers = HeadBuffers(
+            head, num_features, context.length + self.width, prepared.dtype, prepared.device, inner or prepared.dtype
+        )
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._vocab_size = prepared.vocab_size
@@ -148,7 +157,9 @@ class HeadDrafter(MarginDrafter):
     def _choose(self, row: Tensor, offset: int) -> int:
         """The token picked from a row of the head's logits, `offset` places after the last committed token."""
         position = self._num_tokens - self._num_prompt_tokens + offset
-        return self._token_id(self._pick(row, position) if self._host_picks is None else self._host_picks(row, position)[0])
+        return self._token_id(
+            self._pick(row, position) if self._host_picks is None else self._host_picks(row, position)[0]
+        )
 
     def _choose_with_margin(self, row: Tensor, offset: int) -> tuple[int, float]:
         """The same, and by how much it led the next best, noise included."""
@@ -175,10 +186,14 @@ class HeadDrafter(MarginDrafter):
 
     def _fixed_by_rows(self, function: Callable[[int], Any]) -> dict[int, Callable[[], Any]]:
         """A call for each number of new rows that `_rows_for` gives."""
-        return {num: self._fixed(partial(function, num)) for num in sorted({*(n for n in ROWS if n < self.width), self.width})}
+        return {
+            num: self._fixed(partial(function, num))
+            for num in sorted({*(n for n in ROWS if n < self.width), self.width})
+        }
 
     def _rows_for(self, num_new: int) -> int:
-        """How many rows a call takes so that `num_new` are among them; a call of few is cheaper, and most steps commit few."""
+        """How many rows a call takes so that `num_new` are among them; a call of few is cheaper, and most steps commit
+        few."""
         return next((n for n in ROWS if num_new <= n < self.width), self.width)
 
 

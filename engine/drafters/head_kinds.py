@@ -26,5 +26,5 @@ def _dflash(name: HeadName, context: DrafterContext) -> Drafter:
     return dflash_drafter(load_head("dflash", name, context.loaded, context.progress), context)
 
 
-EAGLE3 = Kind(partial(parse_name, "eagle3"), _eagle3)
-DFLASH = Kind(partial(parse_name, "dflash"), _dflash)
+EAGLE3 = Kind(partial(parse_name, "eagle3"), _eagle3, label="a head, token by token")
+DFLASH = Kind(partial(parse_name, "dflash"), _dflash, label="a head, a block at once")

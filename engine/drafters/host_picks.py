@@ -1,8 +1,9 @@
 """The choice of a draft's token from a row on the CPU: the race's own, and by how much it led the next best.
 
-The noise of a token is large only where its hash is small, so hashes tell which of thousands of tokens can be among the best two, and no logarithm
-is taken for the others. Integers are numpy's: it hashes 8,192 tokens in 19 us, where `noise.uniform` takes 77 (one thread). From bfloat16 rows compiled
-kernels choose in some ten microseconds, where they run.
+The noise of a token is large only where its hash is small, so hashes tell which of thousands of tokens can be among the
+best two, and no logarithm is taken for the others. Integers are numpy's: it hashes 8,192 tokens in 19 us, where
+`noise.uniform` takes 77 (one thread). From bfloat16 rows compiled kernels choose in some ten microseconds, where they
+run.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ HASHES = 2.0**32
 SLACK = 1.001
 """More than what float32 rounds."""
 BELOW = (2.0, 10.0, 30.0, float("inf"))
-"""How far below the largest logit the second best score is looked for, nearest first: each look costs as much as it finds."""
+"""How far below the largest logit the second best score is looked for, nearest first: each look costs as much as it
+finds."""
 NUM_BEST = 2
 
 
 class HostPicks:
-    """What a sampler without top-k and top-p chooses, for rows over `token_ids` [n] of the vocabulary. near: what chooses from bfloat16 rows, where the
-    kernels have it (`Kernels.picks`)."""
+    """What a sampler without top-k and top-p chooses, for rows over `token_ids` [n] of the vocabulary. near: what
+    chooses from bfloat16 rows, where the kernels have it (`Kernels.picks`)."""
 
     def __init__(self, params: SamplingParams, token_ids: Tensor, near: Picks | None = None) -> None:
         self._temperature, self._seed = np.float32(params.temperature), params.seed
@@ -52,7 +54,8 @@ class HostPicks:
         return [self(row, position + i) for i, row in enumerate(rows)]
 
     def __call__(self, row: Tensor, position: int) -> tuple[int, float]:
-        """The first of the columns with the largest score, and its lead (inf where there is no other). Raises RaceError where the row is no numbers."""
+        """The first of the columns with the largest score, and its lead (inf where there is no other). Raises RaceError
+        where the row is no numbers."""
         if self._near is not None and row.dtype == torch.bfloat16 and row.is_contiguous():
             assert len(row) == len(self._ids)
             return self._near(row, 1, position)[0]
@@ -67,7 +70,11 @@ class HostPicks:
         unsigned, chances = hashes.view(np.uint32), np.exp(logits - top)
         wanted = min(NUM_BEST, len(logits))
         for below in BELOW:
-            near = (unsigned <= chances * np.float32(np.exp(min(below, 80.0)) * HASHES * SLACK)).nonzero()[0] if below < np.inf else np.arange(len(logits))
+            near = (
+                (unsigned <= chances * np.float32(np.exp(min(below, 80.0)) * HASHES * SLACK)).nonzero()[0]
+                if below < np.inf
+                else np.arange(len(logits))
+            )
             scores = noisy(logits[near], hashes[near])
             if np.count_nonzero(scores >= top - below) >= wanted:
                 break
@@ -90,8 +97,8 @@ def best_two(scores: Any, columns: Any) -> tuple[int, float]:
 
 
 def host_picks(context: DrafterContext, target_ids: Tensor | None) -> HostPicks | None:
-    """For rows of a head's logits, whose columns are `target_ids` of the vocabulary (None: all of it). None for top-k and top-p, off the host, and above
-    MOST_COLUMNS columns."""
+    """For rows of a head's logits, whose columns are `target_ids` of the vocabulary (None: all of it). None for top-k
+    and top-p, off the host, and above MOST_COLUMNS columns."""
     prepared = context.loaded.prepared
     sampler = context.sample or Sampler(SamplingParams(), 0, prepared.kernels)
     num_columns = prepared.vocab_size if target_ids is None else len(target_ids)

@@ -11,15 +11,16 @@ from . import DrafterContext, Kind, check, make, parse
 
 COPIES = "ngram"
 MIN_MATCH = 3
-"""Tokens that must match where `ngram` is given without a number and k is fixed. After 1 or 2 equal tokens on recorded prose a copy holds for 12-40 % of first
-tokens, less than what a drafter with a model of the text reaches; after 3 or more, on recorded structured text, for 67-100 %. `auto` k learns what a short
-match is worth, and is given all of them."""
+"""Tokens that must match where `ngram` is given without a number and k is fixed. After 1 or 2 equal tokens on recorded
+prose a copy holds for 12-40 % of first tokens, less than what a drafter with a model of the text reaches; after 3 or
+more, on recorded structured text, for 67-100 %. `auto` k learns what a short match is worth, and is given all of
+them."""
 NOT_INSIDE = ("hybrid", "none", "synthetic")
 
 
 class HybridDrafter(Drafter):
-    """Proposes what `first` proposes or, where that is nothing, what `second` does. `first` works from token ids alone; `second` sees every commit and
-    takes its hidden rows at every call, asked or not."""
+    """Proposes what `first` proposes or, where that is nothing, what `second` does. `first` works from token ids alone;
+    `second` sees every commit and takes its hidden rows at every call, asked or not."""
 
     def __init__(self, first: Drafter, second: Drafter) -> None:
         self.parts = (first, second)
@@ -41,11 +42,15 @@ class HybridDrafter(Drafter):
 
 
 def parts_of(argument: str) -> tuple[str, str]:
-    """`A+B` -> the text forms of both parts; A is `ngram` or `ngram:N`, B may hold anything, a plus too. Raises UsageError."""
+    """`A+B` -> the text forms of both parts; A is `ngram` or `ngram:N`, B may hold anything, a plus too. Raises
+    UsageError."""
     first, _, second = argument.partition("+")
     name = first.partition(":")[0]
     if name != COPIES or not second:
-        raise UsageError(f"drafter 'hybrid' needs two drafters of which the first is ngram, as in hybrid:ngram+draft_model:owner/name, not {argument!r}")
+        raise UsageError(
+            "drafter 'hybrid' needs two drafters of which the first is ngram, as in "
+            f"hybrid:ngram+draft_model:owner/name, not {argument!r}"
+        )
     check(first)
     if parse(second)[0] in NOT_INSIDE:
         raise UsageError(f"a hybrid cannot hold {second!r}: none, synthetic and another hybrid have no place in it")
@@ -60,4 +65,4 @@ def _make(parts: tuple[str, str], context: DrafterContext) -> HybridDrafter:
     return HybridDrafter(make(first, context), make(second, context))
 
 
-KIND = Kind(parts_of, _make)
+KIND = Kind(parts_of, _make, label="copy, else {}")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def name_of(argument: str) -> str:
     """The argument, a repository or folder. Raises UsageError where there is none."""
     if not argument:
-        raise UsageError("drafter 'draft_model' needs a model after a colon, as in draft_model:owner/name or draft_model:./folder")
+        raise UsageError(
+            "drafter 'draft_model' needs a model after a colon, as in draft_model:owner/name or draft_model:./folder"
+        )
     return argument
 
 
@@ -27,8 +29,10 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
         return
     token_id, token = min((i, t) for t, i in ours.items() ^ theirs.items())
     raise UsageError(
-        f"draft model {draft.info.name!r} has another tokenizer than {target.info.name!r}: the first difference is token {token_id}, {token!r}, which only "
-        f"{'the target' if ours.get(token) == token_id else 'the draft model'} has there; they have {len(theirs)} and {len(ours)} tokens"
+        f"draft model {draft.info.name!r} has another tokenizer than {target.info.name!r}: the first difference is "
+        f"token {token_id}, {token!r}, which only "
+        f"{'the target' if ours.get(token) == token_id else 'the draft model'} has there; they have {len(theirs)} "
+        f"and {len(ours)} tokens"
     )
 
 
@@ -42,15 +46,27 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     target = context.loaded
     draft = target.companion(name, context.progress)
     check_tokenizers(target, draft)
-    num_prompt, num_new, limit = len(context.prompt.token_ids), context.params.max_new_tokens, draft.prepared.shape.max_length
+    num_prompt, num_new, limit = (
+        len(context.prompt.token_ids),
+        context.params.max_new_tokens,
+        draft.prepared.shape.max_length,
+    )
     if num_prompt + num_new > limit:
-        raise UsageError(f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model {name!r}")
+        raise UsageError(
+            f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model "
+            f"{name!r}"
+        )
     length = cache_length(num_prompt, num_new, WIDTH)
     model = StaticTarget(draft.prepared, length, (WIDTH,), reach=context.k, pool=context.pool)
     model.warm(context.prompt.token_ids[:-1])
     if (sampler := sampler_for(context)) is not None:
         return DeviceDraftModelDrafter(model, sampler, target.prepared.vocab_size, context.k)
-    return DraftModelDrafter(model, context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.kernels), target.prepared.vocab_size, context.keep_logits)
+    return DraftModelDrafter(
+        model,
+        context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.kernels),
+        target.prepared.vocab_size,
+        context.keep_logits,
+    )
 
 
-KIND = Kind(name_of, _make)
+KIND = Kind(name_of, _make, label="a smaller model of the same tokenizer")

@@ -1,6 +1,7 @@
 """Prompt lookup: what followed the last time the text ended like this. Standard library only.
 
-Source of the method: prompt lookup decoding (Saxena 2023), with the hash chains and overlapping copies of LZ77 (as in DEFLATE, RFC 1951).
+Source of the method: prompt lookup decoding (Saxena 2023), with the hash chains and overlapping copies of LZ77 (as in
+DEFLATE, RFC 1951).
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ LONG_MATCH = 4
 MAX_MATCH = 32
 MAX_CANDIDATES = 64
 NEIGHBOURHOOD = 8
-"""Tokens before a match whose likeness decides between equally long ones: after a value that differs, the same field of an earlier record."""
+"""Tokens before a match whose likeness decides between equally long ones: after a value that differs, the same field of
+an earlier record."""
 TRUST = {1: 1, 2: 3}
-"""Match length -> how many tokens to draft on the word of a single earlier occurrence; all of k where longer. 1 and 3 fill steps of width 2 and 4."""
+"""Match length -> how many tokens to draft on the word of a single earlier occurrence; all of k where longer. 1 and 3
+fill steps of width 2 and 4."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What followed the longest earlier occurrence of a text's last `match` tokens (0: there is none), as many tokens as were asked for. num_agreed: how far
-    the two best such places say the same; None where there is one."""
+    """What followed the longest earlier occurrence of a text's last `match` tokens (0: there is none), as many tokens
+    as were asked for. num_agreed: how far the two best such places say the same; None where there is one."""
 
     token_ids: tuple[int, ...] = ()
     match: int = 0
@@ -38,14 +41,15 @@ class Copy:
 class NgramDrafter(Drafter):
     """Proposes what followed the longest earlier occurrence of the text's last tokens.
 
-    Candidates are the positions after an earlier occurrence of the last LONG_MATCH tokens or, where there is none, of the last `min_match`;
-    the MAX_CANDIDATES most recent are looked at. The match that reaches furthest back wins (counted up to MAX_MATCH); of equally long ones that whose
-    NEIGHBOURHOOD has the most distinct tokens in common with the text's end, then the most recent. What followed it is copied; where the copy
-    runs into the end of the text it goes on into itself, so that a loop yields k tokens.
+    Candidates are the positions after an earlier occurrence of the last LONG_MATCH tokens or, where there is none, of
+    the last `min_match`; the MAX_CANDIDATES most recent are looked at. The match that reaches furthest back wins
+    (counted up to MAX_MATCH); of equally long ones that whose NEIGHBOURHOOD has the most distinct tokens in common with
+    the text's end, then the most recent. What followed it is copied; where the copy runs into the end of the text it
+    goes on into itself, so that a loop yields k tokens.
 
-    A draft is as long as it is likely to hold: where two equally long matches exist, as far as the two best agree, and one token at
-    least; where there is one, by TRUST. Each call costs the same however long the text is: only new tokens are indexed, and the candidates are
-    bounded. The proposal is a function of the tokens alone.
+    A draft is as long as it is likely to hold: where two equally long matches exist, as far as the two best agree, and
+    one token at least; where there is one, by TRUST. Each call costs the same however long the text is: only new tokens
+    are indexed, and the candidates are bounded. The proposal is a function of the tokens alone.
     """
 
     def __init__(self, min_match: int = MIN_MATCH) -> None:
@@ -64,7 +68,8 @@ class NgramDrafter(Drafter):
         return Draft(copy.token_ids[: TRUST.get(copy.match, k) if copy.num_agreed is None else max(1, copy.num_agreed)])
 
     def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> Copy:
-        """The k tokens to copy where `drafted` came after `token_ids`. Only what was committed is copied from, and what a copy says itself."""
+        """The k tokens to copy where `drafted` came after `token_ids`. Only what was committed is copied from, and what
+        a copy says itself."""
         self._append(token_ids[len(self._ids) :])
         num_committed = len(self._ids)
         self._ids.extend(drafted)
@@ -96,11 +101,14 @@ class NgramDrafter(Drafter):
         return 0, []
 
     def _most_alike(self, starts: list[int]) -> list[int]:
-        """The positions, most recent first, in order of how many distinct tokens of their neighbourhood the text's end has too."""
+        """The positions, most recent first, in order of how many distinct tokens of their neighbourhood the text's end
+        has too."""
         if len(starts) < 2:
             return starts
         here = set(self._ids[-NEIGHBOURHOOD:])
-        return sorted(starts, key=lambda start: -len(here.intersection(self._ids[max(0, start - NEIGHBOURHOOD) : start])))
+        return sorted(
+            starts, key=lambda start: -len(here.intersection(self._ids[max(0, start - NEIGHBOURHOOD) : start]))
+        )
 
     def _match_length(self, start: int, known: int) -> int:
         """How many tokens before `start` equal the text's last ones; `known` of them are known to."""
@@ -120,7 +128,8 @@ class NgramDrafter(Drafter):
 
 
 class _Chain:
-    """Of every position that has a token, the positions before it that follow the same `length` tokens, most recent first."""
+    """Of every position that has a token, the positions before it that follow the same `length` tokens, most recent
+    first."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -149,7 +158,14 @@ def min_match_of(argument: str) -> int:
         return MIN_MATCH
     if argument.isascii() and argument.isdigit() and len(argument) <= 2 and 1 <= int(argument) <= MAX_MIN_MATCH:
         return int(argument)
-    raise UsageError(f"drafter 'ngram' takes a minimum match length from 1 to {MAX_MIN_MATCH}, as in ngram:2, not {argument!r}")
+    raise UsageError(
+        f"drafter 'ngram' takes a minimum match length from 1 to {MAX_MIN_MATCH}, as in ngram:2, not {argument!r}"
+    )
 
 
-KIND = Kind(min_match_of, lambda min_match, context: NgramDrafter(min_match))
+KIND = Kind(
+    parse=min_match_of,
+    make=lambda min_match, context: NgramDrafter(min_match),
+    label="copy what followed before",
+    weightless=True,
+)

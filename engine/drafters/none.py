@@ -26,4 +26,9 @@ def no_argument(argument: str) -> None:
         raise UsageError(f"drafter 'none' takes no argument, not {argument!r}")
 
 
-KIND = Kind(no_argument, lambda argument, context: NoDrafter())
+KIND = Kind(
+    parse=no_argument,
+    make=lambda argument, context: NoDrafter(),
+    label="plain decoding twice",
+    weightless=True,
+)

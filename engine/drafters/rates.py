@@ -1,4 +1,5 @@
-"""What `auto` k knows of drafters: how long their drafts take, how often they are accepted, and so how many tokens pay. Standard library only."""
+"""What `auto` k knows of drafters: how long their drafts take, how often they are accepted, and so how many tokens pay.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ hand, never measured alone."""
 
 
 class DraftTime:
-    """Seconds that a draft of n tokens takes: a line, fixed + n * slope, through the medians of the last times measured at each length."""
+    """Seconds that a draft of n tokens takes: a line, fixed + n * slope, through the medians of the last times measured
+    at each length."""
 
     def __init__(self) -> None:
         self._recent: dict[int, deque[float]] = {}
@@ -39,7 +41,8 @@ class DraftTime:
         return bool(self._recent)
 
     def add(self, num: int, seconds: float) -> None:
-        """Take in a draft of `num` tokens. Of an even number of times the lower middle one is the median: what disturbs makes slower."""
+        """Take in a draft of `num` tokens. Of an even number of times the lower middle one is the median: what disturbs
+        makes slower."""
         self._recent.setdefault(num, deque(maxlen=NUM_TIMES)).append(seconds)
         points = [(n, sorted(times)[(len(times) - 1) // 2], len(times)) for n, times in self._recent.items()]
         total = sum(weight for _, _, weight in points)
@@ -51,7 +54,8 @@ class DraftTime:
         self._fixed = mean_s - self._slope * mean_n
 
     def __call__(self, num: int) -> float:
-        """Where one length alone was timed, the best that may be hoped of the others: a shorter one takes its share, a longer one as long."""
+        """Where one length alone was timed, the best that may be hoped of the others: a shorter one takes its share, a
+        longer one as long."""
         if len(self._recent) == 1 and (known := next(iter(self._recent))):
             return self._fixed * min(1.0, num / known)
         return self._fixed + self._slope * num
@@ -73,7 +77,8 @@ class Rate:
 
 
 class AcceptanceRates:
-    """Conditional acceptance by position in the draft; what lies steps back is forgotten exponentially, where nothing was seen since it stands."""
+    """Conditional acceptance by position in the draft; what lies steps back is forgotten exponentially, where nothing
+    was seen since it stands."""
 
     def __init__(self, prior: float) -> None:
         self._tried, self._kept = [PRIOR_DRAFTS], [prior * PRIOR_DRAFTS]
@@ -107,8 +112,9 @@ def bucket(margin: float) -> int:
 
 
 def best_length(chances: Iterable[float], reached: float, costs: Sequence[float], rate: float) -> tuple[float, int]:
-    """Of drafting m more tokens, whose chances these are given that the ones before hold: (the most that one m is worth, in tokens, that m); (0, 0) where
-    none pays. costs: seconds of 1, 2, ... more; reached: the chance of getting there; rate: what a second is worth, in tokens."""
+    """Of drafting m more tokens, whose chances these are given that the ones before hold: (the most that one m is
+    worth, in tokens, that m); (0, 0) where none pays. costs: seconds of 1, 2, ... more; reached: the chance of getting
+    there; rate: what a second is worth, in tokens."""
     value, num, expected = 0.0, 0, 0.0
     for m, (chance, cost) in enumerate(zip(chances, costs, strict=False), 1):
         reached *= chance

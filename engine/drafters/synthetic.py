@@ -1,7 +1,9 @@
-"""The target's own next tokens, spoiled at a chosen rate: to study hardware at any acceptance, on any weights. Standard library only.
+"""The target's own next tokens, spoiled at a chosen rate: to study hardware at any acceptance, on any weights. Standard
+library only.
 
-What it shows is how fast a machine would be, never how good a drafter is: the attribute `synthetic` makes every view label it so. `synthetic:RATE+X` also runs
-drafter X at every step and throws its guess away: the time is X's, the acceptance is RATE.
+What it shows is how fast a machine would be, never how good a drafter is: the attribute `synthetic` makes every view
+label it so. `synthetic:RATE+X` also runs drafter X at every step and throws its guess away: the time is X's, the
+acceptance is RATE.
 """
 
 from __future__ import annotations
@@ -18,17 +20,23 @@ NOT_INSIDE = ("none", "synthetic")
 
 
 class SyntheticDrafter(Drafter):
-    """Proposes `reference`, the completion that the target is about to write; each token is replaced, with probability 1 - rate, by a different
-    one below `vocab_size`. Which, and by what, depends on the seed and the token's position alone. Past the reference's end it proposes nothing.
+    """Proposes `reference`, the completion that the target is about to write; each token is replaced, with probability
+    1 - rate, by a different one below `vocab_size`. Which, and by what, depends on the seed and the token's position
+    alone. Past the reference's end it proposes nothing.
 
-    cost: a drafter that is asked for every draft too, and whose drafts are thrown away; no draft is longer than the longest that it can make."""
+    cost: a drafter that is asked for every draft too, and whose drafts are thrown away; no draft is longer than the
+    longest that it can make."""
 
     synthetic = True
 
-    def __init__(self, reference: Sequence[int], rate: float, seed: int, vocab_size: int, cost: Drafter | None = None) -> None:
+    def __init__(
+        self, reference: Sequence[int], rate: float, seed: int, vocab_size: int, cost: Drafter | None = None
+    ) -> None:
         self._cost = cost
         self.hidden_layers = () if cost is None else cost.hidden_layers
-        self._proposals = tuple(_spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference))
+        self._proposals = tuple(
+            _spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference)
+        )
         self._num_prompt_tokens = 0
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
@@ -61,7 +69,9 @@ def parts_of(argument: str) -> tuple[float, str]:
     if not 0 <= rate <= 1:  # also where it is NaN
         raise UsageError(f"drafter 'synthetic' needs an acceptance rate from 0 to 1, as in synthetic:0.8, not {text!r}")
     if plus and (not cost or parse(cost)[0] in NOT_INSIDE):
-        raise UsageError(f"drafter 'synthetic' can have the cost of another, as in synthetic:0.8+eagle3, not of {cost!r}")
+        raise UsageError(
+            f"drafter 'synthetic' can have the cost of another, as in synthetic:0.8+eagle3, not of {cost!r}"
+        )
     if cost:
         check(cost)
     return rate, cost
@@ -75,4 +85,4 @@ def _make(parts: tuple[float, str], context: DrafterContext) -> SyntheticDrafter
     return SyntheticDrafter(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
 
 
-KIND = Kind(parts_of, _make)
+KIND = Kind(parts_of, _make, label="the answer itself, spoiled at a chosen rate")

@@ -1,14 +1,16 @@
 """The probe's magnifying glass: every distinct operator of a model alone, on many random rows.
 
-Two kernels that sum in another order differ in the last bits of float32 and, rounded to bfloat16, in one value of tens of thousands. A replay of
-the whole model compares few rows of a small model and can miss that; a linear alone costs microseconds, so thousands of rows of each can be
-compared. A kernel is chosen by shape, dtype and layout, never by the weights' values, so one module of each shape stands for all.
+Two kernels that sum in another order differ in the last bits of float32 and, rounded to bfloat16, in one value of tens
+of thousands. A replay of the whole model compares few rows of a small model and can miss that; a linear alone costs
+microseconds, so thousands of rows of each can be compared. A kernel is chosen by shape, dtype and layout, never by the
+weights' values, so one module of each shape stands for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +27,19 @@ DELTA_ROWS = 32
 
 
 @torch.inference_mode()
-def operator_classes(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0) -> tuple[list[tuple[int, ...]], set[int]]:
-    """Groups of widths at which every distinct operator gives the same bits for the same rows; and the widths at which a linear gives a row other
-    bits at another place among the same rows."""
+def operator_classes(
+    prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0
+) -> tuple[list[tuple[int, ...]], set[int]]:
+    """Groups of widths at which every distinct operator gives the same bits for the same rows; and the widths at which
+    a linear gives a row other bits at another place among the same rows."""
     generator = torch.Generator().manual_seed(seed)
     groups, unstable = [tuple(widths)], set()
     for rows, linear in _linears(prepared, generator):
-        unstable |= {w for w in widths if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))}
+        unstable |= {
+            w
+            for w in widths
+            if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))
+        }
         groups = _split(groups, partial(_in_blocks, rows, call=linear))
     for at_width in _attention(prepared, length, generator):
         groups = _split(groups, at_width)
@@ -63,7 +71,8 @@ def _split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> 
 
 
 def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Tensor:
-    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block filled up with the first row; [n, out]."""
+    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block filled up with the first
+    row; [n, out]."""
     missing = -len(rows) % width
     full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
     return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]
@@ -74,7 +83,9 @@ def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[T
     distinct: dict[tuple, nn.Linear | StepLinear] = {}
     for module in prepared.model.modules():
         if isinstance(module, (nn.Linear, StepLinear)):
-            distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = module
+            distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = (
+                module
+            )
 
     for linear in distinct.values():
         num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
@@ -100,39 +111,60 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
         return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)
 
     for _ in range(rounds):
-        queries, keys, values = random(num_rows, heads, shape.head_dim), *(random(1, shape.num_kv_heads, length, shape.head_dim) for _ in range(2))
-        first = int(torch.randint(1, length - num_rows - 64, (1,), generator=generator)) if length > num_rows + 65 else 1
+        queries, keys, values = (
+            random(num_rows, heads, shape.head_dim),
+            *(random(1, shape.num_kv_heads, length, shape.head_dim) for _ in range(2)),
+        )
+        first = (
+            int(torch.randint(1, length - num_rows - 64, (1,), generator=generator)) if length > num_rows + 65 else 1
+        )
         places = torch.arange(first, first + num_rows, device=prepared.device)
 
-        def at_width(width: int, queries: Tensor = queries, keys: Tensor = keys, values: Tensor = values, places: Tensor = places) -> Tensor:
+        def at_width(
+            width: int, queries: Tensor = queries, keys: Tensor = keys, values: Tensor = values, places: Tensor = places
+        ) -> Tensor:
             parts = []
             for start in range(0, num_rows, width):
                 count = min(width, num_rows - start)
                 block = queries[start : start + count]
-                block = torch.cat([block, block[:1].expand(width - count, *block.shape[1:])]) if count < width else block
+                block = (
+                    torch.cat([block, block[:1].expand(width - count, *block.shape[1:])]) if count < width else block
+                )
                 parts.append([rows[:count] for rows in attend(block, keys, values, places[start])])
             return torch.cat([torch.cat(window) for window in zip(*parts, strict=True)])
 
         yield at_width
 
 
-def _delta_rule_at_widths(model: nn.Module, dtype: torch.dtype, num_rows: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:
-    """For the probe: one linear layer's own arithmetic on `num_rows` random tokens, as a function of the width: every output and every state, in
-    float32 [values]. The last step is filled up with the first token. Nothing for a model without linear layers."""
+def _delta_rule_at_widths(
+    model: nn.Module, dtype: torch.dtype, num_rows: int, generator: torch.Generator
+) -> Iterator[Callable[[int], Tensor]]:
+    """For the probe: one linear layer's own arithmetic on `num_rows` random tokens, as a function of the width: every
+    output and every state, in float32 [values]. The last step is filled up with the first token. Nothing for a model
+    without linear layers."""
     layer = next((module for module in model.modules() if isinstance(module, DeltaLayer)), None)
     if layer is None:
         return
     s, device = layer.shape, layer.taps.device
-    rows = tuple(torch.randn(num_rows, size, generator=generator).to(device, dtype) for size in (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads))
+    rows = tuple(
+        torch.randn(num_rows, size, generator=generator).to(device, dtype)
+        for size in (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads)
+    )
 
     def at_width(width: int) -> Tensor:
-        states, inputs = (torch.zeros(size, dtype=kind, device=device) for size, kind in zip(s.ring_sizes(width + 1), (torch.float32, dtype), strict=True))
+        states, inputs = (
+            torch.zeros(size, dtype=kind, device=device)
+            for size, kind in zip(s.ring_sizes(width + 1), (torch.float32, dtype), strict=True)
+        )
         found = []
         for start in range(0, num_rows, width):
             count = min(width, num_rows - start)
-            block = tuple(torch.cat([x[start : start + count], x[:1].expand(width - count, -1)]) for x in rows)
+            block: Any = tuple(torch.cat([x[start : start + count], x[:1].expand(width - count, -1)]) for x in rows)
             places = Places.of(torch.arange(start, start + width, device=device), s, width + 1, False)
-            found += [layer.mix(block, places, states, inputs)[:count].float().flatten(), states[places.next_states[:count]].flatten()]  # type: ignore[arg-type]
+            found += [
+                layer.mix(block, places, states, inputs)[:count].float().flatten(),
+                states[places.next_states[:count]].flatten(),
+            ]
         outs, kept = torch.cat(found[::2]), torch.cat(found[1::2])
         return torch.cat([outs, kept])
 

@@ -1,9 +1,10 @@
 """Which widths give bit-equal rows on this device, found by trying, and where two lanes part, by how much.
 
-A forward over 1 row and one over k + 1 rows may run different kernels, which sum in different orders. What a race needs is a set of widths for
-which a row's logits, keys and values are a function of the committed tokens alone: not of the row's place among the others, not of what
-the others hold (drafts that will be rejected, padding), not of what lies behind the pointer, and not of the width. No specification
-promises that, so it is probed, for this model, device, dtype, thread count and cache length.
+A forward over 1 row and one over k + 1 rows may run different kernels, which sum in different orders. What a race needs
+is a set of widths for which a row's logits, keys and values are a function of the committed tokens alone: not of the
+row's place among the others, not of what the others hold (drafts that will be rejected, padding), not of what lies
+behind the pointer, and not of the width. No specification promises that, so it is probed, for this model, device,
+dtype, thread count and cache length.
 """
 
 from __future__ import annotations
@@ -35,22 +36,29 @@ MIN_ROWS = 16
 
 
 @torch.inference_mode()
-def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0, progress: Progress = silent) -> WidthClasses:
-    """Decode one random sequence at every width, in the middle of the cache and at its beginning: one token a step, whole steps, random accept
-    patterns, with rejected rows and the cache behind the pointer filled with garbage; compare every committed row of logits, every committed
-    key and value, and the state that linear layers end in, bit by bit.
+def probe(
+    prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0, progress: Progress = silent
+) -> WidthClasses:
+    """Decode one random sequence at every width, in the middle of the cache and at its beginning: one token a step,
+    whole steps, random accept patterns, with rejected rows and the cache behind the pointer filled with garbage;
+    compare every committed row of logits, every committed key and value, and the state that linear layers end in, bit
+    by bit.
 
-    Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree too (`operators.py`)."""
+    Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree
+    too (`operators.py`)."""
     rng = random.Random(seed)
     num_rows = max(MIN_ROWS, max(widths))
     starts = (min(length - num_rows - max(widths), max(8, length // 2)), 1)
     tokens = [rng.randrange(prepared.vocab_size) for _ in range(num_rows)]
     target = StaticTarget(prepared, length, widths)
     generator = torch.Generator().manual_seed(seed)
-    context = [tuple((torch.randn(side.shape, generator=generator) * 0.5).to(side) for side in layer) for layer in target.kv]
+    context = [
+        tuple((torch.randn(side.shape, generator=generator) * 0.5).to(side) for side in layer) for layer in target.kv
+    ]
 
     def run(width: int, start: int, pattern: Callable[[], int]) -> list[Tensor]:
-        """Commit `tokens`, `pattern()` of them a step, from the same context; the logits [num_rows, vocab] and the keys and values written."""
+        """Commit `tokens`, `pattern()` of them a step, from the same context; the logits [num_rows, vocab] and the keys
+        and values written."""
         for buffers, originals in zip(target.kv, context, strict=True):
             for buffer, original in zip(buffers, originals, strict=True):
                 buffer.copy_(original)
@@ -64,7 +72,11 @@ def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0,
             done += num_kept
             target.rollback(start + done)
         written = slice(start, start + num_rows)
-        return [torch.cat(rows), *(side[:, :, written].clone() for layer in target.kv for side in layer), *target.states()]
+        return [
+            torch.cat(rows),
+            *(side[:, :, written].clone() for layer in target.kv for side in layer),
+            *target.states(),
+        ]
 
     reference: dict[int, list[Tensor]] = {}
     unstable: list[int] = []
@@ -73,7 +85,11 @@ def probe(prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0,
         whole, mixed = partial(int, width), partial(rng.randint, 1, width)
         middle, beginning = starts
         first, early = run(width, middle, partial(int, 1)), run(width, beginning, whole)
-        if _same_bits(first, run(width, middle, whole)) and _same_bits(first, run(width, middle, mixed)) and _same_bits(early, run(width, beginning, mixed)):
+        if (
+            _same_bits(first, run(width, middle, whole))
+            and _same_bits(first, run(width, middle, mixed))
+            and _same_bits(early, run(width, beginning, mixed))
+        ):
             reference[width] = first + early
         else:
             unstable.append(width)
@@ -105,7 +121,11 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
         "digest": digest,
         "dtype": str(prepared.dtype) + (", int8 weights" if prepared.int8 else ""),
         **prepared.kernels.identity(prepared.model),
-        "wait": {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_"))},
+        "wait": {
+            key: value
+            for key, value in os.environ.items()
+            if key.startswith(("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_"))
+        },
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "length": length,
@@ -113,7 +133,9 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
     }
 
 
-def probe_cached(prepared: Prepared, digest: str, length: int, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:
+def probe_cached(
+    prepared: Prepared, digest: str, length: int, widths: Sequence[int], progress: Progress = silent
+) -> WidthClasses:
     """`probe`, remembered under its fingerprint. A cache entry that does not read back is probed anew."""
     key = fingerprint(prepared, digest, length, widths)
     name = f"widths-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
@@ -121,7 +143,11 @@ def probe_cached(prepared: Prepared, digest: str, length: int, widths: Sequence[
         try:
             found = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
             judged = [*found.unstable, *(width for c in found.classes for width in c)]
-            if known["fingerprint"] == key and all(type(width) is int for width in judged) and sorted(judged) == sorted(widths):
+            if (
+                known["fingerprint"] == key
+                and all(type(width) is int for width in judged)
+                and sorted(judged) == sorted(widths)
+            ):
                 return found
         except (KeyError, TypeError, ValueError):
             log.warning("ignoring a damaged probe result in the cache: %s", name)
@@ -131,12 +157,15 @@ def probe_cached(prepared: Prepared, digest: str, length: int, widths: Sequence[
 
 
 @torch.inference_mode()
-def explain(sampler: Sampler, row_a: Tensor, row_b: Tensor, position: int, tokens: tuple[int, int]) -> tuple[float, float, float]:
+def explain(
+    sampler: Sampler, row_a: Tensor, row_b: Tensor, position: int, tokens: tuple[int, int]
+) -> tuple[float, float, float]:
     """How close a choice was at which two lanes parted: lane a's row [vocab] chose tokens[0], lane b's tokens[1].
 
-    Returns (margin, rounding, share). margin: the two candidates' difference of scores, the larger of the two lanes'; where top-k or top-p removed a
-    candidate in one lane, its distance from the smallest score kept there instead. rounding: root mean square difference of the two rows, in
-    units of the scores. share: that difference over the spread of the logits."""
+    Returns (margin, rounding, share). margin: the two candidates' difference of scores, the larger of the two lanes';
+    where top-k or top-p removed a candidate in one lane, its distance from the smallest score kept there instead.
+    rounding: root mean square difference of the two rows, in units of the scores. share: that difference over the
+    spread of the logits."""
     scale = sampler.params.temperature or 1.0
     difference = (row_a.float() - row_b.float()).square().mean().sqrt()
     share = float(difference / row_a.float().std())

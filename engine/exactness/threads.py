@@ -1,7 +1,8 @@
 """How many CPU threads a step should use here and now: all of them, unless the machine is busy.
 
-Threads that wait for one another at every barrier stall when one of them has lost its core: on a busy machine a step with a thread for every core
-was measured ten times as slow as with one thread fewer. So it is measured, once, before the first race.
+Threads that wait for one another at every barrier stall when one of them has lost its core: on a busy machine a step
+with a thread for every core was measured ten times as slow as with one thread fewer. So it is measured, once, before
+the first race.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ WORTH_IT = 1.25
 
 
 def settle(prepared: Prepared, progress: Progress = silent) -> int:
-    """Leave torch with the number of threads that makes a step of width 1 fastest, and return it: the present number, or one fewer if that is
-    faster by a quarter. Does nothing on other devices, with one thread, or where OMP_NUM_THREADS says what is wanted."""
+    """Leave torch with the number of threads that makes a step of width 1 fastest, and return it: the present number,
+    or one fewer if that is faster by a quarter. Does nothing on other devices, with one thread, or where
+    OMP_NUM_THREADS says what is wanted."""
     present = torch.get_num_threads()
     if not prepared.kernels.runs_in_threads or present == 1 or "OMP_NUM_THREADS" in os.environ:
         return present
@@ -43,5 +45,6 @@ def settle(prepared: Prepared, progress: Progress = silent) -> int:
 
 
 def leave_a_core() -> None:
-    """One thread fewer for torch than there are cores, if it has more than one: for steps beside which something else has to run."""
+    """One thread fewer for torch than there are cores, if it has more than one: for steps beside which something else
+    has to run."""
     torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - 1)))

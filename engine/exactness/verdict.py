@@ -15,8 +15,9 @@ Kind = Literal["identical_bits", "identical_tokens", "near_tie", "different", "s
 class Difference:
     """Where two lanes part: what each chose there, how close the choice was and which widths computed it.
 
-    `margin`: by how much the two candidates' scores differ (logits / T + noise), the larger of the two lanes'. `rounding`: the root mean square
-    difference of the two lanes' logits at that place; `rounding_share`: that over the logits' own spread. None where it was not computed."""
+    `margin`: by how much the two candidates' scores differ (logits / T + noise), the larger of the two lanes'.
+    `rounding`: the root mean square difference of the two lanes' logits at that place; `rounding_share`: that over the
+    logits' own spread. None where it was not computed."""
 
     position: int
     tokens: tuple[int, int]
@@ -29,7 +30,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The graded comparison of two lanes. `rows_compared` counts tokens, and in audit mode rows of logits; `rows_different` is None without audit."""
+    """The graded comparison of two lanes. `rows_compared` counts tokens, and in audit mode rows of logits;
+    `rows_different` is None without audit."""
 
     kind: Kind
     rows_compared: int
@@ -58,8 +60,9 @@ def compare(
 ) -> Verdict:
     """Compare what two lanes committed.
 
-    same_class: whether both ran at widths whose rows were probed to be bit-equal: then any difference is a fault. explain(position, token of a,
-    token of b) measures how close the first difference was. finished: False if a lane failed or was stopped; then the shorter one is compared."""
+    same_class: whether both ran at widths whose rows were probed to be bit-equal: then any difference is a fault.
+    explain(position, token of a, token of b) measures how close the first difference was. finished: False if a lane
+    failed or was stopped; then the shorter one is compared."""
     tokens_a, tokens_b = ([t for s in lane for t in s.token_ids] for lane in (a, b))
     sums_a, sums_b = ([c for s in lane for c in s.checksums] for lane in (a, b))
     common = min(len(tokens_a), len(tokens_b))
@@ -70,32 +73,70 @@ def compare(
     both = f"{names[0]} and {names[1]}"
 
     if first is not None:
-        difference = explain(first, tokens_a[first], tokens_b[first]) if explain else Difference(first, (tokens_a[first], tokens_b[first]), ("", ""), _widths(a, b, first))
+        difference = (
+            explain(first, tokens_a[first], tokens_b[first])
+            if explain
+            else Difference(first, (tokens_a[first], tokens_b[first]), ("", ""), _widths(a, b, first))
+        )
         kind, sentence = _grade(difference, same_class, dtype, both)
         return Verdict(kind, num_rows, rows_different, difference, sentence)
     if len(tokens_a) != len(tokens_b) and finished:
-        return Verdict("different", num_rows, rows_different, None, f"a fault: {both} agree on {common} tokens and then only one of them goes on")
+        return Verdict(
+            "different",
+            num_rows,
+            rows_different,
+            None,
+            f"a fault: {both} agree on {common} tokens and then only one of them goes on",
+        )
     so_far = "" if finished else ", as far as both came"
     if audited and rows_different == 0 and num_rows:
-        return Verdict("identical_bits", num_rows, 0, None, f"identical, bit for bit: {both} wrote the same {common} tokens and 0 of {num_rows} rows of logits differ{so_far}")
+        return Verdict(
+            "identical_bits",
+            num_rows,
+            0,
+            None,
+            f"identical, bit for bit: {both} wrote the same {common} tokens and 0 of {num_rows} rows of logits "
+            f"differ{so_far}",
+        )
     sentence = f"identical tokens: {both} wrote the same {common} tokens{so_far}"
     if audited and rows_different:
-        sentence += f"; {rows_different} of {num_rows} rows of logits differ in their last bits" + ("" if not same_class else ", though their widths are of one class: a fault")
-    return Verdict("different" if rows_different and same_class else "identical_tokens", num_rows, rows_different, None, sentence)
+        sentence += f"; {rows_different} of {num_rows} rows of logits differ in their last bits" + (
+            "" if not same_class else ", though their widths are of one class: a fault"
+        )
+    return Verdict(
+        "different" if rows_different and same_class else "identical_tokens", num_rows, rows_different, None, sentence
+    )
 
 
 def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind, str]:
-    where = f"{both} part at token {d.position}: {d.pieces[0]!r} (width {d.widths[0]}) against {d.pieces[1]!r} (width {d.widths[1]})"
-    close = "" if d.margin is None else f"; the two candidates are {d.margin:.3g} apart where the widths' rounding is {d.rounding:.2g}"
+    where = (
+        f"{both} part at token {d.position}: {d.pieces[0]!r} (width {d.widths[0]}) against {d.pieces[1]!r} (width "
+        f"{d.widths[1]})"
+    )
+    close = (
+        ""
+        if d.margin is None
+        else f"; the two candidates are {d.margin:.3g} apart where the widths' rounding is {d.rounding:.2g}"
+    )
     if same_class:
-        return "different", f"a fault: {where}{close}; these widths were probed to be bit-equal, so this must not happen"
+        return (
+            "different",
+            f"a fault: {where}{close}; these widths were probed to be bit-equal, so this must not happen",
+        )
     if d.margin is None or d.rounding is None or d.rounding_share is None:
         return "different", f"{where}; how close the choice was could not be measured"
     if d.rounding_share > ROUNDING_SHARE.get(dtype, 0.0):
-        return "different", f"a fault: {where}{close}; the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much for rounding"
+        return (
+            "different",
+            f"a fault: {where}{close}; the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much "
+            "for rounding",
+        )
     if d.margin > NEAR_TIE_ROUNDINGS * d.rounding:
         return "different", f"a fault: {where}{close}; a clear margin"
-    return "near_tie", f"near-tie flip: {where}{close}: another width sums in another order, and a near tie falls the other way"
+    return (
+        "near_tie",
+        f"near-tie flip: {where}{close}: another width sums in another order, and a near tie falls the other way",
+    )
 
 
 def _widths(a: Sequence[Step], b: Sequence[Step], position: int) -> tuple[int, int]:

@@ -10,13 +10,14 @@ from ..spec import MAX_WIDTH
 
 DOMINATED = 0.97
 ASSUMED_ACCEPTANCE = (0.0, 0.5, 0.8, 0.9)
-"""What widths are weighed by where a race decides at each step how much to draft: nobody knows yet what its drafts will be worth."""
+"""What widths are weighed by where a race decides at each step how much to draft: nobody knows yet what its drafts will
+be worth."""
 
 
 @dataclass(frozen=True)
 class WidthClasses:
-    """What the probe found. `classes`: groups of widths whose rows are bit-equal; `unstable`: widths at which a row's bits depend on its place or
-    its neighbours."""
+    """What the probe found. `classes`: groups of widths whose rows are bit-equal; `unstable`: widths at which a row's
+    bits depend on its place or its neighbours."""
 
     classes: tuple[tuple[int, ...], ...]
     unstable: tuple[int, ...] = ()
@@ -28,8 +29,9 @@ class WidthClasses:
 
 @dataclass(frozen=True)
 class WidthPlan:
-    """The widths of a race: `width` holds k drafts and the last token; `step_widths` are the widths that its exact lanes may mix; `plain_width`
-    is the fastest of all. `exact`: whether equal tokens are promised, bit for bit; `note` says why in a sentence."""
+    """The widths of a race: `width` holds k drafts and the last token; `step_widths` are the widths that its exact
+    lanes may mix; `plain_width` is the fastest of all. `exact`: whether equal tokens are promised, bit for bit; `note`
+    says why in a sentence."""
 
     width: int
     widths_class: tuple[int, ...]
@@ -40,8 +42,9 @@ class WidthPlan:
 
 
 def candidates(k: int, width: int | str = "auto", fine: bool = False) -> tuple[int, ...]:
-    """The widths worth probing for drafts of k tokens: powers of two up to the first that holds k + 1, k + 1 itself, the one asked for. fine: half-way between
-    them too, from 6 on, for devices where a step's time grows with every row."""
+    """The widths worth probing for drafts of k tokens: powers of two up to the first that holds k + 1, k + 1 itself,
+    the one asked for. fine: half-way between them too, from 6 on, for devices where a step's time grows with every
+    row."""
     widths = {1, 2, k + 1}
     power = 4
     while power < 2 * (k + 1) and power <= MAX_WIDTH:
@@ -52,10 +55,13 @@ def candidates(k: int, width: int | str = "auto", fine: bool = False) -> tuple[i
     return tuple(sorted(w for w in widths if w <= MAX_WIDTH))
 
 
-def plan(found: WidthClasses, seconds: Mapping[int, float], k: int, width: int | str = "auto", auto_k: bool = False) -> WidthPlan:
-    """Choose. `seconds`: measured step time of each candidate. With an integer `width` every exact step runs at it; with "auto" each step runs at the
-    narrowest width of the class that holds it, those left out that a wider one beats by 3 % or more. The plan holds k drafts; with `auto_k` it
-    holds at least k, and one more, and its width is the one whose class promises the fastest steps."""
+def plan(
+    found: WidthClasses, seconds: Mapping[int, float], k: int, width: int | str = "auto", auto_k: bool = False
+) -> WidthPlan:
+    """Choose. `seconds`: measured step time of each candidate. With an integer `width` every exact step runs at it;
+    with "auto" each step runs at the narrowest width of the class that holds it, those left out that a wider one beats
+    by 3 % or more. The plan holds k drafts; with `auto_k` it holds at least k, and one more, and its width is the one
+    whose class promises the fastest steps."""
     stable = [w for w in sorted(seconds) if w not in found.unstable]
     plain_width = min((w for w in seconds if w <= 8), key=lambda w: seconds[w])
     if isinstance(width, int):
@@ -77,13 +83,17 @@ def plan(found: WidthClasses, seconds: Mapping[int, float], k: int, width: int |
 
 
 def _promise(found: WidthClasses, seconds: Mapping[int, float], width: int) -> float:
-    """What grows with the tokens per second of the class's widths up to this one: their product over ASSUMED_ACCEPTANCE, drafts costing nothing."""
+    """What grows with the tokens per second of the class's widths up to this one: their product over
+    ASSUMED_ACCEPTANCE, drafts costing nothing."""
     widths = [w for w in found.of(width) if w <= width and w in seconds]
     return prod(max(sum(rate**i for i in range(w)) / seconds[w] for w in widths) for rate in ASSUMED_ACCEPTANCE)
 
 
 def _not_exact(widths: Sequence[int]) -> str:
-    return f"not exact on this device: at width {_words(widths)} a row's bits depend on its place or its neighbours; tokens are compared all the same, and the comparison graded"
+    return (
+        f"not exact on this device: at width {_words(widths)} a row's bits depend on its place or its neighbours; "
+        "tokens are compared all the same, and the comparison graded"
+    )
 
 
 def _words(widths: Sequence[int]) -> str:

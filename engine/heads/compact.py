@@ -1,4 +1,5 @@
-"""Heads in smaller files: matrices in 8 bits with a scale a row, named as compressed-tensors names them, and output rows that are the target's own."""
+"""Heads in smaller files: matrices in 8 bits with a scale a row, named as compressed-tensors names them, and output
+rows that are the target's own."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ LEVELS = 127
 
 
 def shrunk(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Every matrix of floating-point numbers as int8 [rows, columns] and its scales [rows, 1] float32; the rest as it is."""
+    """Every matrix of floating-point numbers as int8 [rows, columns] and its scales [rows, 1] float32; the rest as it
+    is."""
     small: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if value.dim() != 2 or not value.is_floating_point():
@@ -32,7 +34,8 @@ def shrunk(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def restored(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
-    """The reverse of `shrunk`; other tensors as they are. Raises UsageError for 8-bit numbers without a scale for each row."""
+    """The reverse of `shrunk`; other tensors as they are. Raises UsageError for 8-bit numbers without a scale for each
+    row."""
     whole: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if name.endswith(SCALE) and tensors.get(name.removesuffix(SCALE), value).dtype == torch.int8:
@@ -40,18 +43,26 @@ def restored(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.bfloat16)
         if value.dtype == torch.int8 and value.dim() == 2:
             scale = tensors.get(name + SCALE)
             if scale is None or not scale.is_floating_point() or scale.shape not in ((len(value), 1), (len(value),)):
-                raise UsageError(f"the head's {name} is in 8 bits, and {name}{SCALE} is no scale for each of its {len(value)} rows")
+                raise UsageError(
+                    f"the head's {name} is in 8 bits, and {name}{SCALE} is no scale for each of its {len(value)} rows"
+                )
             value = (value.float() * scale.float().view(-1, 1)).to(dtype)
         whole[name] = value
     return whole
 
 
 def with_output(tensors: Mapping[str, Tensor], spec: HeadSpec, embedding: Tensor) -> dict[str, Tensor]:
-    """The tensors with `lm_head.weight`: where the head has none and says that it is tied to the embedding, the rows of its draft words in the target's
-    embedding [vocab, hidden]. Raises UsageError for words outside of it."""
+    """The tensors with `lm_head.weight`: where the head has none and says that it is tied to the embedding, the rows of
+    its draft words in the target's embedding [vocab, hidden]. Raises UsageError for words outside of it."""
     tensors = dict(tensors)
     d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
-    if spec.tied_output and spec.draft_vocab_size is not None and d2t is not None and OUTPUT not in tensors and "embed_tokens.weight" not in tensors:
+    if (
+        spec.tied_output
+        and spec.draft_vocab_size is not None
+        and d2t is not None
+        and OUTPUT not in tensors
+        and "embed_tokens.weight" not in tensors
+    ):
         ids = draft_ids(d2t, t2d, len(d2t), len(embedding), spec.draft_vocab_size)
         tensors[OUTPUT] = embedding.detach().cpu() if ids is None else embedding.detach().cpu()[ids]
     return tensors

@@ -1,5 +1,5 @@
-"""DFlash (Chen et al. 2026, "DFlash: block diffusion for flash speculative decoding"): the whole draft in one forward of a few layers over
-[last token, mask x k], which look at the target's hidden states of everything before."""
+"""DFlash (Chen et al. 2026, "DFlash: block diffusion for flash speculative decoding"): the whole draft in one forward
+of a few layers over [last token, mask x k], which look at the target's hidden states of everything before."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from .vocabulary import check_vocabulary, draft_ids, embedding_of, is_whole
 
 
 class DFlashHead(nn.Module):
-    """Keys and values come from the context (the target's hidden states, fused) and from the block; queries from the block alone.
+    """Keys and values come from the context (the target's hidden states, fused) and from the block; queries from the
+    block alone.
 
-    draft_vocab_size: rows of `lm_head`, None where it borrows the target's; so with `embed_tokens`. `target_ids` [draft_vocab_size]: the target's id of each
-    draft id, or None where they are equal."""
+    draft_vocab_size: rows of `lm_head`, None where it borrows the target's; so with `embed_tokens`. `target_ids`
+    [draft_vocab_size]: the target's id of each draft id, or None where they are equal."""
 
     target_ids: Tensor | None
 
@@ -65,7 +66,8 @@ class DFlashHead(nn.Module):
         return [layer.self_attn.key_value(fused, rope) for layer in layers]
 
     def block(self, embedded: Tensor, rope: Rope, attend: Attend) -> Tensor:
-        """embedded [B, n, hidden], the block's rows -> [B, n, hidden]; row i is about the token at its own position (an anchor's: the one after it)."""
+        """embedded [B, n, hidden], the block's rows -> [B, n, hidden]; row i is about the token at its own position (an
+        anchor's: the one after it)."""
         x = embedded
         for index, layer in enumerate(self.layers):
             x = layer(index, x, rope, attend)
@@ -103,7 +105,8 @@ def join_projections(head: DFlashHead) -> None:
 
 
 def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab_size: int) -> DFlashHead:
-    """A head from its tensors, for a target of that hidden size and vocabulary. Raises UsageError naming what does not fit."""
+    """A head from its tensors, for a target of that hidden size and vocabulary. Raises UsageError naming what does not
+    fit."""
     tensors = dict(tensors)
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
     size = spec.layers.hidden_size
@@ -111,16 +114,29 @@ def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab
     check_vocabulary(spec.vocab_size, vocab_size)
     check_fc(matrix(tensors, "fc.weight"), "the DFlash head", len(spec.hidden_layers), target_size)
     if size != target_size and (own is None or output is None):
-        raise UsageError(f"the head has hidden size {size} and borrows its target's embedding or output layer, so it needs a target of that size; this one has {target_size}")
+        raise UsageError(
+            f"the head has hidden size {size} and borrows its target's embedding or output layer, so it needs a "
+            f"target of that size; this one has {target_size}"
+        )
     if output is None and not is_whole(spec.draft_vocab_size, vocab_size):
-        raise UsageError(f"the DFlash head lacks lm_head.weight, which its draft vocabulary of {spec.draft_vocab_size} words needs")
+        raise UsageError(
+            f"the DFlash head lacks lm_head.weight, which its draft vocabulary of {spec.draft_vocab_size} words needs"
+        )
     if not 0 <= spec.mask_token_id < vocab_size:
-        raise UsageError(f"the head's mask token {spec.mask_token_id} is outside the target's vocabulary of {vocab_size}")
+        raise UsageError(
+            f"the head's mask token {spec.mask_token_id} is outside the target's vocabulary of {vocab_size}"
+        )
     if spec.block_size < 2 - spec.sample_from_anchor:
         raise UsageError(f"the head's block of {spec.block_size} drafts nothing")
     if own is not None:
         tensors["embed_tokens.weight"] = own = embedding_of(own, vocab_size)
-    target_ids = draft_ids(d2t, t2d, vocab_size if output is None else len(output), vocab_size, None if output is None else spec.draft_vocab_size)
+    target_ids = draft_ids(
+        d2t,
+        t2d,
+        vocab_size if output is None else len(output),
+        vocab_size,
+        None if output is None else spec.draft_vocab_size,
+    )
     if output is not None:
         tensors["lm_head.weight"] = output = output[: vocab_size if target_ids is None else len(target_ids)]
     with torch.device("meta"):  # nothing is drawn only to be replaced
@@ -133,9 +149,11 @@ def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab
 
 
 def block_mask(spec: HeadSpec, layer: int, start: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Which of `columns` [S] each of the block's `rows` [B] (positions) may look at; `start`: the block's first position. Bool [B, S].
+    """Which of `columns` [S] each of the block's `rows` [B] (positions) may look at; `start`: the block's first
+    position. Bool [B, S].
 
-    A window counts from the block's start, as the speculators package trains, or from the row, to both sides where it is not causal, as z-lab's own does."""
+    A window counts from the block's start, as the speculators package trains, or from the row, to both sides where it
+    is not causal, as z-lab's own does."""
     seen = (columns < start + rows.shape[0])[None].expand(rows.shape[0], -1)
     window = spec.windows[layer]
     if window is not None and spec.window_from_block:

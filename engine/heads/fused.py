@@ -10,7 +10,8 @@ from .layers import Attention, Rope, rotate
 
 
 class JoinedAttention(nn.Module):
-    """An `Attention` whose queries, keys and values come out of one linear. Only as `Eagle3Head` uses it: all three of the same rows."""
+    """An `Attention` whose queries, keys and values come out of one linear. Only as `Eagle3Head` uses it: all three of
+    the same rows."""
 
     def __init__(self, stock: Attention) -> None:
         super().__init__()

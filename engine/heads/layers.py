@@ -1,4 +1,5 @@
-"""The decoder layer that draft heads are made of: Llama's, or Qwen3's where queries and keys are normalised. Parameter names are transformers'.
+"""The decoder layer that draft heads are made of: Llama's, or Qwen3's where queries and keys are normalised. Parameter
+names are transformers'.
 
 Attention is handed in, because it is what differs: over static buffers when drafting, over whole texts when training.
 """
@@ -18,7 +19,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from ..errors import UsageError
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n, dim]."""
+"""attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n,
+dim]."""
 Rope = tuple[Tensor, Tensor]
 """cos and sin, each [B or 1, n, dim]."""
 
@@ -51,16 +53,21 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Projections, norms and rotary positions of grouped-query attention; `in_size` features in, the hidden size out."""
+    """Projections, norms and rotary positions of grouped-query attention; `in_size` features in, the hidden
+    size out."""
 
     def __init__(self, config: Any, in_size: int, qk_norm: bool) -> None:
         super().__init__()
         self.dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         bias = bool(getattr(config, "attention_bias", False))
         num_q, num_kv = config.num_attention_heads * self.dim, config.num_key_value_heads * self.dim
-        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(in_size, size, bias=bias) for size in (num_q, num_kv, num_kv))
+        self.q_proj, self.k_proj, self.v_proj = (
+            nn.Linear(in_size, size, bias=bias) for size in (num_q, num_kv, num_kv)
+        )
         self.o_proj = nn.Linear(num_q, config.hidden_size, bias=bias)
-        self.q_norm, self.k_norm = (RMSNorm(self.dim, config.rms_norm_eps) if qk_norm else nn.Identity() for _ in range(2))
+        self.q_norm, self.k_norm = (
+            RMSNorm(self.dim, config.rms_norm_eps) if qk_norm else nn.Identity() for _ in range(2)
+        )
 
     def query(self, x: Tensor, rope: Rope) -> Tensor:
         """x [B, n, in_size] -> [B, heads, n, dim]."""
@@ -75,7 +82,8 @@ class Attention(nn.Module):
         return self.query(x, rope), *self.key_value(x, rope)
 
     def projected(self, x: Tensor) -> Tensor:
-        """x [..., in_size] -> queries, keys and values side by side [..., (heads + 2 kv_heads) * dim], before norms and angles."""
+        """x [..., in_size] -> queries, keys and values side by side [..., (heads + 2 kv_heads) * dim], before norms and
+        angles."""
         return torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], -1)
 
     def out(self, attended: Tensor) -> Tensor:
@@ -113,16 +121,20 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
 
 
 def rope_table(config: Any, length: int, dtype: torch.dtype, device: torch.device | str) -> Rope:
-    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that change with the length."""
+    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that change with the
+    length."""
     kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if kind in ("dynamic", "longrope") or (kind != "default" and kind not in ROPE_INIT_FUNCTIONS):
-        raise UsageError(f"the head uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles")
+        raise UsageError(
+            f"the head uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
+        )
     cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(length)[None])
     return cos[0].to(device, dtype), sin[0].to(device, dtype)
 
 
 def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """query [1, heads, n, dim] over keys, values [1, kv_heads, S, dim] under an additive mask [n, S] -> [1, heads, n, dim]."""
+    """query [1, heads, n, dim] over keys, values [1, kv_heads, S, dim] under an additive mask [n, S] -> [1, heads, n,
+    dim]."""
     heads, n = query.shape[1], query.shape[2]
     groups = heads // keys.shape[1]
     rows = query.reshape(1, keys.shape[1], groups * n, -1)  # heads that share keys become rows
@@ -142,12 +154,15 @@ def check_fc(weight: Tensor | None, what: str, num_hidden: int, target_size: int
     if weight is None:
         raise UsageError(f"{what} lacks fc.weight")
     if weight.shape[1] != num_hidden * target_size:
-        raise UsageError(f"{what}'s fc reads {weight.shape[1]} features; {num_hidden} hidden states of this target have {num_hidden * target_size}: it is for another target, or other indices (#aux=)")
+        raise UsageError(
+            f"{what}'s fc reads {weight.shape[1]} features; {num_hidden} hidden states of this target have "
+            f"{num_hidden * target_size}: it is for another target, or other indices (#aux=)"
+        )
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
-    """Make tensors the parameters of the same names, in their dtype. Raises UsageError naming what is missing, left over, of another shape, or no plain
-    numbers."""
+    """Make tensors the parameters of the same names, in their dtype. Raises UsageError naming what is missing, left
+    over, of another shape, or no plain numbers."""
     wanted = dict(module.named_parameters())
     if missing := sorted(set(wanted) - set(tensors)):
         raise UsageError(f"{what} lacks {len(missing)} of its tensors, such as {missing[0]}")
@@ -156,9 +171,13 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> No
     for name, parameter in wanted.items():
         value = tensors[name]
         if parameter.shape != value.shape:
-            raise UsageError(f"{what}: {name} has shape {list(value.shape)}, but its config.json makes it {list(parameter.shape)}")
+            raise UsageError(
+                f"{what}: {name} has shape {list(value.shape)}, but its config.json makes it {list(parameter.shape)}"
+            )
         if not value.is_floating_point() or value.element_size() < 2:
-            raise UsageError(f"{what}: {name} is {value.dtype}; this engine reads heads of float32, bfloat16 or float16")
+            raise UsageError(
+                f"{what}: {name} is {value.dtype}; this engine reads heads of float32, bfloat16 or float16"
+            )
         if not bool(value.isfinite().all()):
             raise UsageError(f"{what}: {name} holds values that are not finite numbers")
     module.load_state_dict({name: tensors[name].to(parameter.dtype) for name, parameter in wanted.items()}, assign=True)

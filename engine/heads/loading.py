@@ -1,4 +1,5 @@
-"""A head from its name, ready on the target's device in the target's dtype; loaded once for a target, however many races ask for it."""
+"""A head from its name, ready on the target's device in the target's dtype; loaded once for a target, however many
+races ask for it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ BUNDLED = Path(__file__).resolve().parent.parent.parent / "assets" / "heads"
 
 
 def load_head(kind: str, name: HeadName, target: LoadedModel, progress: Progress) -> Any:
-    """An Eagle3Head or DFlashHead for that target, its norms and MLPs fused, its linears packed where the target's are. Raises UsageError naming what does not fit."""
+    """An Eagle3Head or DFlashHead for that target, its norms and MLPs fused, its linears packed where the target's are.
+    Raises UsageError naming what does not fit."""
     return target.attached((kind, name), lambda: _load(kind, name, target, progress))
 
 
@@ -50,8 +52,14 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
 
 def _bundled(kind: str, target: LoadedModel) -> Path:
     if target.info.name != DEFAULT_TARGET:
-        raise UsageError(f"drafter {kind!r} needs a head for {target.info.name!r} after a colon, as in {kind}:owner/name or {kind}:./folder; only {DEFAULT_TARGET} has one that ships")
+        raise UsageError(
+            f"drafter {kind!r} needs a head for {target.info.name!r} after a colon, as in {kind}:owner/name or "
+            f"{kind}:./folder; only {DEFAULT_TARGET} has one that ships"
+        )
     folder = BUNDLED / kind
     if not (folder / "config.json").is_file():
-        raise UsageError(f"the {kind} head for {DEFAULT_TARGET} is not in this checkout: there is no {folder.name} in assets/heads; give a head after a colon")
+        raise UsageError(
+            f"the {kind} head for {DEFAULT_TARGET} is not in this checkout: there is no {folder.name} in "
+            "assets/heads; give a head after a colon"
+        )
     return folder

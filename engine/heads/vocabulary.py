@@ -22,31 +22,46 @@ def is_whole(stated: int | None, vocab_size: int) -> bool:
 def check_vocabulary(stated: int | None, vocab_size: int) -> None:
     """Raise UsageError where a head states a vocabulary that is not its target's."""
     if stated is not None and not may_be_padding(stated, vocab_size):
-        raise UsageError(f"the head is for a vocabulary of {stated} words and the target has {vocab_size}: it is for another target")
+        raise UsageError(
+            f"the head is for a vocabulary of {stated} words and the target has {vocab_size}: it is for another target"
+        )
 
 
 def embedding_of(own: Tensor, vocab_size: int) -> Tensor:
-    """A head's own embedding [rows, hidden] with a row for every token of the target. Raises UsageError where too many are missing."""
+    """A head's own embedding [rows, hidden] with a row for every token of the target. Raises UsageError where too many
+    are missing."""
     missing = vocab_size - own.shape[0]
     if not may_be_padding(own.shape[0], vocab_size):
-        raise UsageError(f"the head embeds {own.shape[0]} words and the target has {vocab_size}: it is for another target")
+        raise UsageError(
+            f"the head embeds {own.shape[0]} words and the target has {vocab_size}: it is for another target"
+        )
     return F.pad(own, (0, 0, 0, missing)) if missing > 0 else own
 
 
-def draft_ids(d2t: Tensor | None, t2d: Tensor | None, num_rows: int, vocab_size: int, stated: int | None) -> Tensor | None:
+def draft_ids(
+    d2t: Tensor | None, t2d: Tensor | None, num_rows: int, vocab_size: int, stated: int | None
+) -> Tensor | None:
     """The target's id of each of a head's `num_rows` draft ids; None where the vocabularies are one.
 
-    d2t [num_rows]: offsets, id = row + d2t[row]. t2d [vocab]: whether a token has a row, in order; used where there is no d2t. `stated`: the draft
-    vocabulary that the configuration gives. Raises UsageError naming what does not fit."""
+    d2t [num_rows]: offsets, id = row + d2t[row]. t2d [vocab]: whether a token has a row, in order; used where there is
+    no d2t. `stated`: the draft vocabulary that the configuration gives. Raises UsageError naming what does not fit."""
     if stated is not None and stated != num_rows:
-        raise UsageError(f"the head's config.json states a draft vocabulary of {stated} words, and its lm_head has {num_rows}")
+        raise UsageError(
+            f"the head's config.json states a draft vocabulary of {stated} words, and its lm_head has {num_rows}"
+        )
     if d2t is None and t2d is None:
         if not may_be_padding(num_rows, vocab_size):
-            raise UsageError(f"the head drafts among {num_rows} words and the target has {vocab_size}, with no d2t table to tell which")
+            raise UsageError(
+                f"the head drafts among {num_rows} words and the target has {vocab_size}, with no d2t table to tell "
+                "which"
+            )
         ids = torch.arange(min(num_rows, vocab_size))
     elif d2t is not None:
         if d2t.shape != (num_rows,) or d2t.is_floating_point() or d2t.dtype == torch.bool:
-            raise UsageError(f"the head's d2t has shape {list(d2t.shape)} of {d2t.dtype}, but it must have a whole number for each of {num_rows} draft words")
+            raise UsageError(
+                f"the head's d2t has shape {list(d2t.shape)} of {d2t.dtype}, but it must have a whole number for "
+                f"each of {num_rows} draft words"
+            )
         ids = torch.arange(num_rows) + d2t.long()
         if int(d2t.count_nonzero()) == 0 and num_rows > vocab_size and may_be_padding(num_rows, vocab_size):
             ids = ids[:vocab_size]
@@ -57,7 +72,10 @@ def draft_ids(d2t: Tensor | None, t2d: Tensor | None, num_rows: int, vocab_size:
             raise UsageError(f"the head's t2d marks {len(ids)} words, but it drafts among {num_rows}")
     if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise UsageError(f"the head's {'t2d' if d2t is None else 'd2t'} leads to token {wrong}, outside the target's vocabulary of {vocab_size}")
+        raise UsageError(
+            f"the head's {'t2d' if d2t is None else 'd2t'} leads to token {wrong}, outside the target's vocabulary "
+            f"of {vocab_size}"
+        )
     if len(ids.unique()) != len(ids):
         raise UsageError("the head's d2t leads two draft words to one token")
     return None if torch.equal(ids, torch.arange(vocab_size)) else ids

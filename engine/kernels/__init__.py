@@ -1,7 +1,8 @@
 """The one seam to hardware: everything that this engine asks of it.
 
-`choose.choose` picks one implementation for a device and dtype. It is installed into a model and goes with it (`Prepared.kernels`). Device-neutral code
-knows this Protocol alone: it imports no kernel and never asks for a device's type.
+`choose.choose` picks one implementation for a device and dtype. It is installed into a model and goes with it
+(`Prepared.kernels`). Device-neutral code knows this Protocol alone: it imports no kernel and never asks for a device's
+type.
 
     torch.py   torch's own operations: they run anywhere, and the others are compared with them
     cpu/       compiled C, and oneDNN for the linears that the C does not take
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Attend = Callable[["Tensor", "Tensor", "Tensor", "Tensor", "int | None", "float | None"], "Tensor"]
-"""attend(query [1, heads, W, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling) -> [1, W, heads, dim]. Row r, at position
-at[0] + r, sees the columns up to its own; with a window the last `window` of them. scaling None: 1 / sqrt(dim)."""
+"""attend(query [1, heads, W, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling) -> [1, W, heads, dim].
+Row r, at position at[0] + r, sees the columns up to its own; with a window the last `window` of them. scaling None: 1 /
+sqrt(dim)."""
 Chooser = Callable[["Tensor", Sequence[int], int], list[int]]
 Picks = Callable[["Tensor", int, int], list[tuple[int, float]]]
 Forward = Callable[..., "tuple[Tensor | None, Any]"]
-"""forward(ids [1, n], at, want_logits, want_hidden, seen) -> logits [n, vocab] and hidden states [layers + 1, n, hidden], where they are wanted.
-`at`: the position of the first token. `seen` is filled with the window of every layer."""
+"""forward(ids [1, n], at, want_logits, want_hidden, seen) -> logits [n, vocab] and hidden states [layers + 1, n,
+hidden], where they are wanted. `at`: the position of the first token. `seen` is filled with the window of every
+layer."""
 
 
 class Kernels(Protocol):
@@ -60,8 +63,8 @@ class Kernels(Protocol):
         ...
 
     def install(self, model: Any, int8: bool) -> None:
-        """Put the kernels in the place of the model's fused layers and linears, in place. int8: weights of 8 bits; raises UnsupportedModel where
-        no linear can have them."""
+        """Put the kernels in the place of the model's fused layers and linears, in place. int8: weights of 8 bits;
+        raises UnsupportedModel where no linear can have them."""
         ...
 
     def remove(self, model: Any) -> None:
@@ -69,7 +72,8 @@ class Kernels(Protocol):
         ...
 
     def removed(self, model: Any) -> AbstractContextManager[None]:
-        """The model without these kernels while entered, afterwards with the very modules that it had. Only where there is a `fallback`."""
+        """The model without these kernels while entered, afterwards with the very modules that it had. Only where there
+        is a `fallback`."""
         ...
 
     def fallback(self, why: str) -> Kernels | None:
@@ -97,7 +101,8 @@ class Kernels(Protocol):
 
     @property
     def judges_on_device(self) -> bool:
-        """Whether a whole step, its acceptance too, is one fixed call on the device: where a wait for the device costs more than a row."""
+        """Whether a whole step, its acceptance too, is one fixed call on the device: where a wait for the device costs
+        more than a row."""
         ...
 
     @property
@@ -107,7 +112,8 @@ class Kernels(Protocol):
 
     @property
     def warmed(self) -> set[int]:
-        """Sizes of prefill for which libraries have prepared what they keep; for this thread, where they keep it by thread."""
+        """Sizes of prefill for which libraries have prepared what they keep; for this thread, where they keep it by
+        thread."""
         ...
 
     def graph_pool(self) -> Any:
@@ -115,8 +121,8 @@ class Kernels(Protocol):
         ...
 
     def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
-        """`function`, which takes no arguments and works on buffers that stay in place, as a call that may be a captured graph: see
-        `cuda.graphs.FixedCall` for what it must not do, and for how long its results are valid."""
+        """`function`, which takes no arguments and works on buffers that stay in place, as a call that may be a
+        captured graph: see `cuda.graphs.FixedCall` for what it must not do, and for how long its results are valid."""
         ...
 
     def host_write(self, size: int) -> HostWrite:
@@ -142,14 +148,15 @@ class Kernels(Protocol):
         ...
 
     def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
-        """What chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]: see `drafters.host_picks.HostPicks`."""
+        """What chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]: see
+        `drafters.host_picks.HostPicks`."""
         ...
 
     # A head's rows
 
     def eagle3_rows(self, head: Any) -> Any:
-        """The class that computes the rows of an EAGLE-3 head for one sequence at positions that the host knows: see `cpu.eagle3_rows`. None: rows of
-        fixed shapes, in fixed calls."""
+        """The class that computes the rows of an EAGLE-3 head for one sequence at positions that the host knows: see
+        `cpu.eagle3_rows`. None: rows of fixed shapes, in fixed calls."""
         ...
 
     def dflash_rows(self, head: Any) -> Any:
@@ -159,7 +166,8 @@ class Kernels(Protocol):
     # Training
 
     def install_stock(self, model: Any) -> None:
-        """Put the kernels in the place of a stock model's linears, in place, where it gains by that: to read and write texts for training."""
+        """Put the kernels in the place of a stock model's linears, in place, where it gains by that: to read and write
+        texts for training."""
         ...
 
     def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
@@ -182,11 +190,13 @@ class Kernels(Protocol):
         ...
 
     def runs(self, model: Any) -> dict[str, Any]:
-        """What runs a model's steps, read off its modules: "sentence" says it in words; further keys as a kind of kernels has them."""
+        """What runs a model's steps, read off its modules: "sentence" says it in words; further keys as a kind of
+        kernels has them."""
         ...
 
     def about_device(self) -> dict[str, Any]:
-        """{"type", "name", "threads"} for a recording; threads are the CPU's. More where a kind of kernels has more to say."""
+        """{"type", "name", "threads"} for a recording; threads are the CPU's. More where a kind of kernels has more to
+        say."""
         ...
 
     @property
@@ -195,7 +205,8 @@ class Kernels(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """Memory that the device can still give, what torch keeps and does not use included; what nobody tells counts as enough."""
+        """Memory that the device can still give, what torch keeps and does not use included; what nobody tells counts
+        as enough."""
         ...
 
     def give_back_memory(self) -> None:
@@ -212,7 +223,8 @@ class Kernels(Protocol):
         ...
 
     def read_bytes(self) -> int:
-        """The size of a buffer to measure the memory's bandwidth by: much more than caches hold, much less than is free."""
+        """The size of a buffer to measure the memory's bandwidth by: much more than caches hold, much less than is
+        free."""
         ...
 
     def readers(self, buffer: Tensor) -> Mapping[str, Callable[[], Any]]:

@@ -27,5 +27,8 @@ def device_named(name: str) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = int(match[1]) if match[1] else 0
     if index >= count:
-        raise UsageError(f"device {name!r} is not available here: there {'is no CUDA device' if not count else f'are {count}, numbered from 0'}; choose one of: auto, cpu")
+        raise UsageError(
+            f"device {name!r} is not available here: there "
+            f"{'is no CUDA device' if not count else f'are {count}, numbered from 0'}; choose one of: auto, cpu"
+        )
     return torch.device("cuda", index)

@@ -1,7 +1,7 @@
 """An EAGLE-3 head's rows on the CPU by torch, at positions that the host knows.
 
-Nothing needs a fixed shape there: attention looks at the live columns alone, without a mask, and the last layer computes nothing for rows that nobody reads: of
-those that catch up it needs keys and values only.
+Nothing needs a fixed shape there: attention looks at the live columns alone, without a mask, and the last layer
+computes nothing for rows that nobody reads: of those that catch up it needs keys and values only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Eagle3Rows:
-    """The rows of an `Eagle3Head` for one sequence on the CPU. keys, values: per layer float32 [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; they stay the caller's."""
+    """The rows of an `Eagle3Head` for one sequence on the CPU. keys, values: per layer float32 [kv_heads, S, dim];
+    rope: cos and sin float32 [S, dim]; they stay the caller's."""
 
     cache_dtype = torch.float32
 
@@ -48,7 +49,8 @@ class Eagle3Rows:
         return torch.cat([norm.weight.float().expand(num, -1) for norm, num in zip(norms, counts, strict=True)])
 
     def absorb(self, token_ids: Tensor, states: Tensor, first: int) -> None:
-        """Put the rows of token ids [n] and the target's states [n, features] into the cache, at consecutive positions from `first` on."""
+        """Put the rows of token ids [n] and the target's states [n, features] into the cache, at consecutive positions
+        from `first` on."""
         self._run(self.head.embed(token_ids), self.head.fuse(states), first, False)
 
     def start(self, token_ids: Tensor, states: Tensor, first: int) -> Tensor:
@@ -67,7 +69,8 @@ class Eagle3Rows:
         return self.head.logits(out)[0]
 
     def _run(self, embedded: Tensor, hidden: Tensor, first: int, wanted: bool) -> Tensor:
-        """The last layer's output of the last row of `embedded` and `hidden` [n, size], as in `Eagle3Head.step`; anything where it is not wanted."""
+        """The last layer's output of the last row of `embedded` and `hidden` [n, size], as in `Eagle3Head.step`;
+        anything where it is not wanted."""
         layers: Any = self.head.layers
         normed = root_mean_square(torch.stack((embedded, hidden), 1), None, None, self._eps, True) * self._scales
         x = normed[:, 1] if self.head.spec.norm_before_residual else hidden
@@ -102,7 +105,15 @@ class Eagle3Rows:
         start = 0 if window is None else max(0, end - num + 1 - window)
         keys, values = self.keys[index][None, :, start:end], self.values[index][None, :, start:end]
         if num == 1:  # heads that share keys become rows
-            return F.scaled_dot_product_attention(queries.view(1, self._num_kv, -1, self._dim), keys, values).view(1, -1)
+            return F.scaled_dot_product_attention(queries.view(1, self._num_kv, -1, self._dim), keys, values).view(
+                1, -1
+            )
         back = torch.arange(end - num, end)[:, None] - torch.arange(start, end)
         seen = back >= 0 if window is None else (back >= 0) & (back < window)
-        return F.scaled_dot_product_attention(queries.transpose(0, 1)[None], keys, values, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1).flatten(1)
+        return (
+            F.scaled_dot_product_attention(
+                queries.transpose(0, 1)[None], keys, values, attn_mask=seen, enable_gqa=True
+            )[0]
+            .transpose(0, 1)
+            .flatten(1)
+        )

@@ -9,8 +9,9 @@ from torch import Tensor
 
 
 class HostWrite:
-    """Sends int64 numbers to `device`, one copy a time, without waiting where the memory they are sent from is pinned. The next `send` must come after
-    something that the copy had to precede was waited for: a HostRead of what was computed from it."""
+    """Sends int64 numbers to `device`, one copy a time, without waiting where the memory they are sent from is pinned.
+    The next `send` must come after something that the copy had to precede was waited for: a HostRead of what was
+    computed from it."""
 
     def __init__(self, size: int, device: torch.device, pinned: bool = False) -> None:
         self.values = torch.zeros(size, dtype=torch.long, device=device)
@@ -34,7 +35,8 @@ class HostWrite:
 
 
 class HostRead:
-    """Reads up to `size` int64 numbers off a device: one copy, which `wait` waits for, and with it everything queued before it."""
+    """Reads up to `size` int64 numbers off a device: one copy, which `wait` waits for, and with it everything queued
+    before it."""
 
     def __init__(self, size: int, wait: Callable[[], None] | None = None, pinned: bool = False) -> None:
         self._arrived = torch.empty(size, dtype=torch.long, pin_memory=pinned)

@@ -25,7 +25,8 @@ SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8
 """Of the linears that a dtype is judged by."""
 MIB = 1024**2
 CACHES = 8
-"""A buffer to read is so many times the size of the last-level caches: what stays in them from one read to the next is then a small share."""
+"""A buffer to read is so many times the size of the last-level caches: what stays in them from one read to the next is
+then a small share."""
 USUAL, LARGEST, SHARE_OF_MEMORY = 256 * MIB, 1024 * MIB, 8
 
 
@@ -204,7 +205,8 @@ class TorchKernels(Kernels):
 
 
 def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str], attention: str) -> dict[str, Any]:
-    """{"sentence": all of it in words, "decoder": its class, "layers": what runs them, "linears": {what runs them: how many}, "attention": whose}.
+    """{"sentence": all of it in words, "decoder": its class, "layers": what runs them, "linears": {what runs them: how
+    many}, "attention": whose}.
 
     decoders, linears: class -> what runs it."""
     decoder = type(model.get_decoder()).__name__
@@ -246,10 +248,14 @@ def _last_level_caches() -> int:
 
 @torch.inference_mode()
 def _narrow_linears_s(dtypes: Sequence[torch.dtype], device: torch.device) -> list[float]:
-    """For each dtype, the seconds of one linear at width 1 and one at width 8: the best of many, taken in turns, so that a busy moment hits all alike,
-    and on one thread, because on a busy machine several spend their time waiting for each other, whatever the dtype."""
+    """For each dtype, the seconds of one linear at width 1 and one at width 8: the best of many, taken in turns, so
+    that a busy moment hits all alike, and on one thread, because on a busy machine several spend their time waiting for
+    each other, whatever the dtype."""
     operands = {
-        (dtype, width): (torch.ones(width, SHAPE[1], dtype=dtype, device=device), torch.ones(SHAPE, dtype=dtype, device=device))
+        (dtype, width): (
+            torch.ones(width, SHAPE[1], dtype=dtype, device=device),
+            torch.ones(SHAPE, dtype=dtype, device=device),
+        )
         for dtype in dtypes
         for width in WIDTHS
     }

@@ -1,7 +1,8 @@
-"""The roofline of plain decoding: the bytes that a step has to read, and how fast this device reads when it does nothing else.
+"""The roofline of plain decoding: the bytes that a step has to read, and how fast this device reads when it does
+nothing else.
 
-At batch 1 a step reads every weight once and does two operations with each, so memory bandwidth is the floor of its time. The bandwidth is measured,
-not taken from a datasheet: the best of several kernels that only read.
+At batch 1 a step reads every weight once and does two operations with each, so memory bandwidth is the floor of its
+time. The bandwidth is measured, not taken from a datasheet: the best of several kernels that only read.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ STATE_BYTES = 4
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """bytes_per_s: what `kernel`, the fastest of those tried, read. samples: (kernel, its best bytes per second), the fastest first.
-    num_bytes: size of the buffer that was read."""
+    """bytes_per_s: what `kernel`, the fastest of those tried, read. samples: (kernel, its best bytes per second), the
+    fastest first. num_bytes: size of the buffer that was read."""
 
     bytes_per_s: float
     kernel: str
@@ -46,14 +47,17 @@ class Bandwidth:
     @property
     def how(self) -> str:
         """The measurement in a few words."""
-        return f"{self.kernel} over {self.num_bytes / MIB:.0f} MiB, the best of {len(self.samples)} kernels that only read"
+        return (
+            f"{self.kernel} over {self.num_bytes / MIB:.0f} MiB, the best of {len(self.samples)} kernels that only read"
+        )
 
 
 def measured_bandwidth(device: torch.device, threads: int | None = None) -> Bandwidth:
-    """How fast the device reads its memory; measured when first asked for, in less than a second on a CPU (a fraction of that on a GPU), then remembered.
+    """How fast the device reads its memory; measured when first asked for, in less than a second on a CPU (a fraction
+    of that on a GPU), then remembered.
 
-    threads: how many CPU threads read (None: as many as torch uses now); they change nothing on other devices. The best sample counts: a busy
-    machine can only make a read slower. Raises RaceError where not even a small buffer fits."""
+    threads: how many CPU threads read (None: as many as torch uses now); they change nothing on other devices. The best
+    sample counts: a busy machine can only make a read slower. Raises RaceError where not even a small buffer fits."""
     return _measured(device, (threads or torch.get_num_threads()) if choose(device).runs_in_threads else 0)
 
 
@@ -72,26 +76,31 @@ def _measured(device: torch.device, threads: int) -> Bandwidth:
 
 
 def step_bytes(prepared: Prepared, length: int) -> int:
-    """Bytes that a step of one token must read with `length` tokens in the cache: every weight once, save the embedding, of which it reads a row
-    (a tied one counts once, as the LM head; of experts those that one token is sent to), and the live keys and values: `length` positions of a
-    full-attention layer, at most the window of a sliding one. Layers that keep a state instead of keys count the state."""
+    """Bytes that a step of one token must read with `length` tokens in the cache: every weight once, save the
+    embedding, of which it reads a row (a tied one counts once, as the LM head; of experts those that one token is sent
+    to), and the live keys and values: `length` positions of a full-attention layer, at most the window of a sliding
+    one. Layers that keep a state instead of keys count the state."""
     return weight_bytes(prepared.model) + kv_bytes(prepared, length)
 
 
 def bandwidth_share(step_s: float, num_bytes: int, bandwidth: Bandwidth) -> float:
-    """num_bytes / step_s as a share of the bandwidth. Above 1 where the bytes came out of a cache: then memory does not bound the step."""
+    """num_bytes / step_s as a share of the bandwidth. Above 1 where the bytes came out of a cache: then memory does not
+    bound the step."""
     return num_bytes / step_s / bandwidth.bytes_per_s
 
 
 def weight_bytes(model: nn.Module) -> int:
-    """See `step_bytes`. Wherever a weight lies now: in a parameter, or re-laid out in another tensor of a module that took a linear's place."""
+    """See `step_bytes`. Wherever a weight lies now: in a parameter, or re-laid out in another tensor of a module that
+    took a linear's place."""
     storages: dict[int, dict[tuple[int, int], int]] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding):
             continue
         share = _share_of_experts(model, name)
         for tensor in _weights(module):
-            where, start = (id(tensor), 0) if tensor.is_mkldnn else (tensor.untyped_storage().data_ptr(), tensor.data_ptr())
+            where, start = (
+                (id(tensor), 0) if tensor.is_mkldnn else (tensor.untyped_storage().data_ptr(), tensor.data_ptr())
+            )
             num_bytes = tensor.numel() * tensor.element_size()
             storages.setdefault(where, {})[start, num_bytes] = round(num_bytes * share)
     return sum(sum(views.values()) for views in map(_without_views_of_views, storages.values()))
@@ -105,7 +114,9 @@ def kv_bytes(prepared: Prepared, length: int) -> int:
     total = 0
     for layer, window in windows_of(prepared.model).items():
         if layer < len(kinds) and kinds[layer] == "linear_attention":
-            total += config.linear_num_value_heads * config.linear_key_head_dim * config.linear_value_head_dim * STATE_BYTES
+            total += (
+                config.linear_num_value_heads * config.linear_key_head_dim * config.linear_value_head_dim * STATE_BYTES
+            )
         else:
             total += row * (length if window is None else min(length, window))
     return total
@@ -140,8 +151,8 @@ def _share_of_experts(model: nn.Module, name: str) -> float:
 
 
 def _buffer(kernels: Kernels, began: float) -> Tensor:
-    """float32 zeros [rows, COLUMNS] that are really there (pages never written to are all one page, which a cache holds). Where writing them takes half
-    of the time, as many as were written by then."""
+    """float32 zeros [rows, COLUMNS] that are really there (pages never written to are all one page, which a cache
+    holds). Where writing them takes half of the time, as many as were written by then."""
     row, block = 4 * COLUMNS, SMALLEST // (4 * COLUMNS)
     rows = max(kernels.read_bytes(), SMALLEST) // row
     try:
@@ -152,14 +163,20 @@ def _buffer(kernels: Kernels, began: float) -> Tensor:
             buffer[start : start + block].zero_()
         return buffer
     except RuntimeError as error:
-        raise RaceError(f"there is no room for {rows * row / MIB:.0f} MiB on {kernels.device} to measure the memory bandwidth with") from error
+        raise RaceError(
+            f"there is no room for {rows * row / MIB:.0f} MiB on {kernels.device} to measure the memory bandwidth with"
+        ) from error
 
 
 @torch.inference_mode()
 def _measure(
-    buffer: Tensor, readers: Mapping[str, Callable[[], Any]], seconds: Callable[[Callable[[], Any]], float], began: float
+    buffer: Tensor,
+    readers: Mapping[str, Callable[[], Any]],
+    seconds: Callable[[Callable[[], Any]], float],
+    began: float,
 ) -> Bandwidth:
-    """Every kernel in turn until the time since `began` is used up; where it is before all have run, those that have count."""
+    """Every kernel in turn until the time since `began` is used up; where it is before all have run, those that have
+    count."""
     best: dict[str, float] = {}
     for _ in range(ROUNDS):
         for name, reader in readers.items():

@@ -11,7 +11,8 @@ PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", 
 
 
 def versions(kernels: str = "") -> dict[str, str]:
-    """Versions of Python and of the packages that compute; `kernels`: what our own are made of (`Kernels.describe`), if any ran."""
+    """Versions of Python and of the packages that compute; `kernels`: what our own are made of (`Kernels.describe`), if
+    any ran."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -36,4 +37,6 @@ def commit() -> str:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True
+    ).stdout.strip()

@@ -1,6 +1,8 @@
-"""What the memory bandwidth says about a race: how near its plain lane came to the fastest that this device could go. Standard library only.
+"""What the memory bandwidth says about a race: how near its plain lane came to the fastest that this device could go.
+Standard library only.
 
-A header's "roofline" is {"bytes_per_step", "bandwidth_bytes_per_s", "how"}; recordings made before it was measured have none, and nothing is said of them.
+A header's "roofline" is {"bytes_per_step", "bandwidth_bytes_per_s", "how"}; recordings made before it was measured have
+none, and nothing is said of them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ MAX_BYTES = 1e18
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """step_s: the plain lane's median step. share: num_bytes / step_s as a share of bandwidth (bytes per second); above 1, part of it came from a cache."""
+    """step_s: the plain lane's median step. share: num_bytes / step_s as a share of bandwidth (bytes per second); above
+    1, part of it came from a cache."""
 
     step_s: float
     num_bytes: float
@@ -33,15 +36,22 @@ class Roofline:
         step = f"The plain lane's median step of {1000 * self.step_s:.{1 if self.step_s >= 1e-3 else 3}f} ms"
         why = f"(it must read {_amount(self.num_bytes)}; this device reads {_amount(self.bandwidth)}/s)"
         if self.share > 1:
-            return f"{step} is shorter than memory would take {why}: the weights are at least partly held in cache, and memory bandwidth does not bound plain decoding here."
+            return (
+                f"{step} is shorter than memory would take {why}: the weights are at least partly held in cache, and "
+                "memory bandwidth does not bound plain decoding here."
+            )
         used = f"{step} used {100 * self.share:.0f} % of the memory bandwidth {why}"
         if self.share < BOUND:
             return f"{used}: something else bounds it, arithmetic or overhead, so plain decoding could go faster here."
-        return f"{used}: that is why plain decoding cannot go faster than {1 / self.share:.1f} times this. A step that checks several tokens reads hardly more."
+        return (
+            f"{used}: that is why plain decoding cannot go faster than {1 / self.share:.1f} times this. A step that "
+            "checks several tokens reads hardly more."
+        )
 
 
 def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent]) -> Roofline | None:
-    """The roofline of a race's plain lane; None where the header has no figures that can be used, or the lane took no step."""
+    """The roofline of a race's plain lane; None where the header has no figures that can be used, or the lane took no
+    step."""
     figures = header.get("roofline")
     if not isinstance(figures, Mapping):
         return None

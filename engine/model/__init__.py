@@ -1,3 +1,4 @@
-"""The arithmetic of a target, in torch: attention over static buffers, layers with fewer operations than transformers', the gated delta rule.
+"""The arithmetic of a target, in torch: attention over static buffers, layers with fewer operations than transformers',
+the gated delta rule.
 
 May import: the engine's root."""

@@ -1,8 +1,9 @@
 """The one extension point: an attention function, registered with transformers by name, that owns the cache.
 
-A model under it runs with `use_cache=False` and no Cache object, and since no mask function bears this name, transformers builds no mask. Keys and
-values are written at the step's positions into static buffers of length S, and every row attends over all S columns under the step's own mask,
-so shapes never change. What lies behind the pointer is masked, and overwritten before it can be seen.
+A model under it runs with `use_cache=False` and no Cache object, and since no mask function bears this name,
+transformers builds no mask. Keys and values are written at the step's positions into static buffers of length S, and
+every row attends over all S columns under the step's own mask, so shapes never change. What lies behind the pointer is
+masked, and overwritten before it can be seen.
 """
 
 from __future__ import annotations
@@ -24,14 +25,27 @@ if TYPE_CHECKING:
 
 NAME = "photofinish"
 LAYER_TYPES = {"full_attention", "sliding_attention", LAYER_TYPE}
-IGNORABLE = {"output_router_logits", "dropout", "is_causal", "position_ids", "use_cache", "output_attentions", "output_hidden_states", "cache_position", "logits_to_keep", "return_dict"}
-"""Arguments of an attention call that change nothing here: no dropout at inference; the mask, positions and cache are the engine's own."""
+IGNORABLE = {
+    "output_router_logits",
+    "dropout",
+    "is_causal",
+    "position_ids",
+    "use_cache",
+    "output_attentions",
+    "output_hidden_states",
+    "cache_position",
+    "logits_to_keep",
+    "return_dict",
+}
+"""Arguments of an attention call that change nothing here: no dropout at inference; the mask, positions and cache are
+the engine's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1, kv_heads, S, dim], of a linear layer
-    its rings; per window (None: full attention) an additive mask [groups * W, S]."""
+    """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1,
+    kv_heads, S, dim], of a linear layer its rings; per window (None: full attention) an additive mask [groups * W,
+    S]."""
 
     at: Tensor
     kv: list[tuple[Tensor, Tensor]]
@@ -45,12 +59,23 @@ class StepState:
 
 
 def attend(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, scaling: float | None = None, sliding_window: int | None = None, state: StepState | None = None, **more: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    state: StepState | None = None,
+    **more: Any,
 ):
     """query [1, heads, W, dim], key and value [1, kv_heads, W, dim] -> ([1, W, heads, dim], None)."""
     unknown = [name for name, value in more.items() if value is not None and name not in IGNORABLE]
     if unknown:
-        raise UnsupportedModel(f"{type(module).__name__} needs {', '.join(unknown)} in its attention, which this engine does not do")
+        raise UnsupportedModel(
+            f"{type(module).__name__} needs {', '.join(unknown)} in its attention, which this engine does not do"
+        )
     if state is None:
         raise UnsupportedModel(f"{type(module).__name__} does not hand the engine's state on to its attention")
     if state.seen is not None:
@@ -64,9 +89,12 @@ def attend(
 
 
 def attend_rows(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """query [1, heads, W, dim] over keys and values [1, kv_heads, S, dim] under an additive mask [groups * W, S] -> [1, W, heads, dim]."""
+    """query [1, heads, W, dim] over keys and values [1, kv_heads, S, dim] under an additive mask [groups * W, S] -> [1,
+    W, heads, dim]."""
     _, heads, width, dim = query.shape
-    rows = query.reshape(1, keys.shape[1], -1, dim)  # heads that share keys become rows: K and V are read once, never repeated
+    rows = query.reshape(
+        1, keys.shape[1], -1, dim
+    )  # heads that share keys become rows: K and V are read once, never repeated
     out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scaling)
     return out.reshape(1, heads, width, -1).transpose(1, 2)  # how rows lie in memory is each kernel's own choice
 
@@ -89,16 +117,23 @@ class Shape:
 
 
 def shape_of(model: PreTrainedModel) -> Shape:
-    """Read the cache's shape off the configuration. Raises UnsupportedModel for what the fixed step cannot reproduce."""
+    """Read the cache's shape off the configuration. Raises UnsupportedModel for what the fixed step cannot
+    reproduce."""
     config = model.config.get_text_config()
     kind = type(model).__name__
     types = set(getattr(config, "layer_types", None) or ())
     if types - LAYER_TYPES:
-        raise UnsupportedModel(f"{kind} has layers of type {', '.join(sorted(types - LAYER_TYPES))}; this engine does {', '.join(sorted(LAYER_TYPES))}")
+        raise UnsupportedModel(
+            f"{kind} has layers of type {', '.join(sorted(types - LAYER_TYPES))}; this engine does "
+            f"{', '.join(sorted(LAYER_TYPES))}"
+        )
     ropes = config.rope_parameters if isinstance(getattr(config, "rope_parameters", None), dict) else {}
     for rope in ropes.values() if all(isinstance(r, dict) for r in ropes.values()) else [ropes]:
         if rope.get("rope_type") in ("dynamic", "longrope"):
-            raise UnsupportedModel(f"{kind} uses {rope['rope_type']} RoPE, whose angles depend on the length so far; this engine needs fixed angles")
+            raise UnsupportedModel(
+                f"{kind} uses {rope['rope_type']} RoPE, whose angles depend on the length so far; this engine needs "
+                "fixed angles"
+            )
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     windows = {None, getattr(config, "sliding_window", None)}
@@ -115,16 +150,23 @@ def shape_of(model: PreTrainedModel) -> Shape:
 
 
 def windows_of(model: PreTrainedModel) -> dict[int, int | None]:
-    """Per layer the window that the configuration gives it; None: full attention, WINDOW of delta_rule.py: a linear layer."""
+    """Per layer the window that the configuration gives it; None: full attention, WINDOW of delta_rule.py: a linear
+    layer."""
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
-    types = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
+    types = (
+        getattr(config, "layer_types", None)
+        or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
+    )
     windows = {"sliding_attention": window, LAYER_TYPE: WINDOW}
     return {layer: windows.get(kind) for layer, kind in enumerate(types)}
 
 
-def caches(shape: Shape, length: int, num_states: int, dtype: torch.dtype, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Zeros, per layer: keys and values over `length` columns; of a linear layer rings of its last `num_states` states (float32) and of its inputs."""
+def caches(
+    shape: Shape, length: int, num_states: int, dtype: torch.dtype, device: torch.device
+) -> list[tuple[Tensor, Tensor]]:
+    """Zeros, per layer: keys and values over `length` columns; of a linear layer rings of its last `num_states` states
+    (float32) and of its inputs."""
     columns: tuple[tuple[int, ...], torch.dtype] = (1, shape.num_kv_heads, length, shape.head_dim), dtype
     sizes = [(columns, columns)] * shape.num_layers
     if shape.linear is not None:

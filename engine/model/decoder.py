@@ -1,4 +1,5 @@
-"""transformers' decoders of the usual kind, and hybrids of one kind, as a plain loop over fused layers (`layers.py`): no decorators, masks and output objects a layer."""
+"""transformers' decoders of the usual kind, and hybrids of one kind, as a plain loop over fused layers (`layers.py`):
+no decorators, masks and output objects a layer."""
 
 from __future__ import annotations
 
@@ -15,16 +16,35 @@ from torch import Tensor, nn
 from ..errors import UnsupportedModel
 from .attention import StepState
 from .delta_rule import DeltaLayer
-from .layers import FusedAttention, FusedMLP, FusedNorm, fuse_layers, fused_attention, fused_mlp, fused_norm, is_stock, join_projections
+from .layers import (
+    FusedAttention,
+    FusedMLP,
+    FusedNorm,
+    fuse_layers,
+    fused_attention,
+    fused_mlp,
+    fused_norm,
+    is_stock,
+    join_projections,
+)
 
 DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
 """transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm."""
 HYBRIDS = {"Qwen3_5TextModel"}
-"""Those that do the same with layers some of which are linear (`delta_rule.py`), and whose positions, three for every token, are one and the same for text."""
+"""Those that do the same with layers some of which are linear (`delta_rule.py`), and whose positions, three for every
+token, are one and the same for text."""
 ANGLES_BY_TYPE = {"Gemma3TextModel"}
 EVERY_LAYER = "layer"
-HEADS = {"Gemma3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3_5ForCausalLM"}
-"""transformers' classes that do just this: the decoder, then `lm_head`, then, where the configuration says so, a cap on the logits."""
+HEADS = {
+    "Gemma3ForCausalLM",
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3_5ForCausalLM",
+}
+"""transformers' classes that do just this: the decoder, then `lm_head`, then, where the configuration says so, a cap on
+the logits."""
 PRE_NORM = ("input_layernorm", "post_attention_layernorm")
 SANDWICH = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 LAYERS = {
@@ -35,17 +55,24 @@ LAYERS = {
     "Qwen3_5DecoderLayer": PRE_NORM,
     "Gemma3DecoderLayer": SANDWICH,
 }
-"""class -> its norms: before attention and before the MLP; or before and after attention, before and after the MLP. A linear layer stands for attention."""
+"""class -> its norms: before attention and before the MLP; or before and after attention, before and after the MLP. A
+linear layer stands for attention."""
 
 
 def fuse(model: nn.Module, by_layer_norm: bool) -> None:
-    """Replace the model's decoder, in place, by its equal with fewer operations, or, where it is none that is known, those of its norms and MLPs that are.
-    To be done once the engine's attention and linear layers are set, and before linears are packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
+    """Replace the model's decoder, in place, by its equal with fewer operations, or, where it is none that is known,
+    those of its norms and MLPs that are. To be done once the engine's attention and linear layers are set, and before
+    linears are packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
     join_projections(model)
     for name, child in list(model.named_children()):
         if (fused := _decoder(child, by_layer_norm)) is not None:
             setattr(model, name, fused)
-            if type(model).__name__ in HEADS and is_stock(model) and name == "model" and not getattr(model.config, "final_logit_softcapping", None):
+            if (
+                type(model).__name__ in HEADS
+                and is_stock(model)
+                and name == "model"
+                and not getattr(model.config, "final_logit_softcapping", None)
+            ):
                 model.forward = partial(_head_on_top, ref(model))
     fuse_layers(model, by_layer_norm)
 
@@ -65,8 +92,8 @@ def is_head_on_top(model: nn.Module) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a decoder returns, under transformers' names: the rows after the last norm, and, if asked for, the embeddings and what every layer gave. With
-    logits, what a model returns."""
+    """What a decoder returns, under transformers' names: the rows after the last norm, and, if asked for, the
+    embeddings and what every layer gave. With logits, what a model returns."""
 
     last_hidden_state: Tensor
     hidden_states: tuple[Tensor, ...] | None
@@ -83,11 +110,25 @@ class StepDecoder(nn.Module, ABC):
         return self
 
     def forward(
-        self, input_ids: Tensor | None = None, position_ids: Tensor | None = None, state: StepState | None = None, output_hidden_states: bool = False, use_cache: bool = False, **more: Any
+        self,
+        input_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        state: StepState | None = None,
+        output_hidden_states: bool = False,
+        use_cache: bool = False,
+        **more: Any,
     ) -> Decoded:
         """input_ids, position_ids [1, n]. Raises UnsupportedModel for a call that is no step of the engine."""
-        if input_ids is None or position_ids is None or state is None or use_cache or any(value is not None for value in more.values()):
-            raise UnsupportedModel("a prepared model runs the engine's steps only; load another copy to call it otherwise")
+        if (
+            input_ids is None
+            or position_ids is None
+            or state is None
+            or use_cache
+            or any(value is not None for value in more.values())
+        ):
+            raise UnsupportedModel(
+                "a prepared model runs the engine's steps only; load another copy to call it otherwise"
+            )
         return self._decoded(input_ids, position_ids, state, output_hidden_states)
 
     @abstractmethod
@@ -97,7 +138,14 @@ class StepDecoder(nn.Module, ABC):
 class FusedDecoder(StepDecoder):
     """One of the classes in DECODERS over fused layers."""
 
-    def __init__(self, stock: Any, layers: Sequence[FusedLayer], norm: FusedNorm, kinds: Sequence[str], angles: Mapping[str, Angles]) -> None:
+    def __init__(
+        self,
+        stock: Any,
+        layers: Sequence[FusedLayer],
+        norm: FusedNorm,
+        kinds: Sequence[str],
+        angles: Mapping[str, Angles],
+    ) -> None:
         super().__init__()
         self.embed_tokens, self.norm = stock.embed_tokens, norm
         self.layers, self.angles = nn.ModuleList(layers), nn.ModuleDict(angles)
@@ -119,8 +167,9 @@ class HybridDecoder(FusedDecoder):
 
 
 class Angles(nn.Module):
-    """Rotary angles: of a position its multiple of every frequency. Those of the first half of a head are taken backwards: what they add to its values
-    is subtracted, and a sine changes its sign with its angle, a cosine does not."""
+    """Rotary angles: of a position its multiple of every frequency. Those of the first half of a head are taken
+    backwards: what they add to its values is subtracted, and a sine changes its sign with its angle, a cosine does
+    not."""
 
     frequencies: Tensor
 
@@ -142,7 +191,10 @@ def _angles(decoder: Any, kind: str) -> Angles | None:
     """What `rotary_emb` of a decoder gives for layers of that type, if it is no more than frequencies and a factor."""
     rotary, by_type = decoder.rotary_emb, type(decoder).__name__ in ANGLES_BY_TYPE
     prefix = f"{kind}_" if by_type else ""
-    frequencies, scaling = getattr(rotary, f"{prefix}inv_freq", None), getattr(rotary, f"{prefix}attention_scaling", None)
+    frequencies, scaling = (
+        getattr(rotary, f"{prefix}inv_freq", None),
+        getattr(rotary, f"{prefix}attention_scaling", None),
+    )
     if not is_stock(rotary) or not isinstance(frequencies, Tensor) or not isinstance(scaling, int | float):
         return None
     angles = Angles(frequencies, float(scaling))
@@ -152,7 +204,11 @@ def _angles(decoder: Any, kind: str) -> Angles | None:
     cos, sin = rotary(x, asked, kind) if by_type else rotary(x, asked)
     our_cos, our_sin = (each[:, :, 0] for each in angles(positions, x.dtype))
     half = len(frequencies)
-    same = cos.shape == our_cos.shape and torch.allclose(cos, our_cos, atol=1e-5) and torch.allclose(sin, torch.cat((-our_sin[..., :half], our_sin[..., half:]), -1), atol=1e-5)
+    same = (
+        cos.shape == our_cos.shape
+        and torch.allclose(cos, our_cos, atol=1e-5)
+        and torch.allclose(sin, torch.cat((-our_sin[..., :half], our_sin[..., half:]), -1), atol=1e-5)
+    )
     return angles if same else None
 
 
@@ -193,6 +249,8 @@ def _layer(layer: Any, by_layer_norm: bool) -> FusedLayer | None:
     if not names or not is_stock(layer):
         return None
     linear, mlp = getattr(layer, "linear_attn", None), fused_mlp(layer.mlp)
-    attention = linear if isinstance(linear, DeltaLayer) else fused_attention(getattr(layer, "self_attn", None), by_layer_norm)
+    attention = (
+        linear if isinstance(linear, DeltaLayer) else fused_attention(getattr(layer, "self_attn", None), by_layer_norm)
+    )
     norms = [norm for name in names if (norm := fused_norm(getattr(layer, name), by_layer_norm)) is not None]
     return None if attention is None or mlp is None or len(norms) < len(names) else FusedLayer(attention, mlp, norms)

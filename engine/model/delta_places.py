@@ -15,7 +15,8 @@ Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class LinearShape:
-    """What a model's linear layers keep of a sequence. `layers`: their indices; `kernel`: inputs that a convolution sees, the newest included."""
+    """What a model's linear layers keep of a sequence. `layers`: their indices; `kernel`: inputs that a convolution
+    sees, the newest included."""
 
     layers: tuple[int, ...]
     num_key_heads: int
@@ -30,20 +31,27 @@ class LinearShape:
         return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
     def parts_of(self, projected: Tensor) -> Rows:
-        """projected [n, conv_dim + (value_dim + 2) * value_heads] -> views of it: the convolution's inputs, z, b and a."""
+        """projected [n, conv_dim + (value_dim + 2) * value_heads] -> views of it: the convolution's inputs, z,
+        b and a."""
         heads = self.num_value_heads
         mixed, z, b, a = projected.split([self.conv_dim, heads * self.value_dim, heads, heads], -1)
         return mixed, z, b, a
 
     def ring_sizes(self, num_states: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Sizes of one layer's rings: states [R, 1, 1, value_heads, key_dim, value_dim], inputs [R + kernel - 2, 1, 1, conv_dim].
-        The third dimension is where the buffers of other layers count positions."""
-        return (num_states, 1, 1, self.num_value_heads, self.key_dim, self.value_dim), (num_states + self.kernel - 2, 1, 1, self.conv_dim)
+        """Sizes of one layer's rings: states [R, 1, 1, value_heads, key_dim, value_dim], inputs [R + kernel - 2, 1, 1,
+        conv_dim]. The third dimension is where the buffers of other layers count positions."""
+        return (num_states, 1, 1, self.num_value_heads, self.key_dim, self.value_dim), (
+            num_states + self.kernel - 2,
+            1,
+            1,
+            self.conv_dim,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where in the rings a forward reads and writes, the same for every layer; all device tensors. `chunked`: it is a prefill."""
+    """Where in the rings a forward reads and writes, the same for every layer; all device tensors. `chunked`: it is a
+    prefill."""
 
     begun: Tensor
     state: Tensor
@@ -55,7 +63,8 @@ class Places:
 
     @staticmethod
     def of(at: Tensor, shape: LinearShape, num_states: int, chunked: bool) -> Places:
-        """For tokens at positions `at` [n], in rings of `num_states`. A step has fewer tokens than that; of a prefill's states only the last stays."""
+        """For tokens at positions `at` [n], in rings of `num_states`. A step has fewer tokens than that; of a prefill's
+        states only the last stays."""
         assert chunked or len(at) < num_states, f"a step of {len(at)} tokens in a ring of {num_states} states"
         num_inputs = num_states + shape.kernel - 2
         past = at[:1] + torch.arange(1 - shape.kernel, 0, device=at.device)
@@ -71,6 +80,7 @@ class Places:
         )
 
     def read(self, states: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """What a layer remembers where a forward begins, copied from its rings: [value_heads, key_dim, value_dim] and [kernel - 1, conv_dim]."""
+        """What a layer remembers where a forward begins, copied from its rings: [value_heads, key_dim, value_dim] and
+        [kernel - 1, conv_dim]."""
         state = torch.where(self.begun, states.index_select(0, self.state).view(states.shape[3:]), 0.0)
         return state, torch.where(self.past_known, inputs.index_select(0, self.past).flatten(1), 0.0)

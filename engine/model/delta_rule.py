@@ -1,18 +1,21 @@
-"""Linear attention with a gated delta rule (Yang et al. 2024, arXiv:2412.06464), as the hybrid models of the Qwen3-Next and Qwen3.5 families have it
-in most of their layers: an exact fixed step, and rollback by moving the target's pointer.
+"""Linear attention with a gated delta rule (Yang et al. 2024, arXiv:2412.06464), as the hybrid models of the Qwen3-Next
+and Qwen3.5 families have it in most of their layers: an exact fixed step, and rollback by moving the target's pointer.
 
-Such a layer remembers by one matrix S a head. With q, k, v from a short convolution, gates g < 0 and 0 < b < 1, a token does
+Such a layer remembers by one matrix S a head. With q, k, v from a short convolution, gates g < 0 and 0 < b < 1, a token
+does
 
     S <- exp(g) S;   S <- S + k (b (v - S^T k))^T;   out = S^T q
 
-so there is nothing to mask: a rejected token has changed S. Each layer therefore keeps the states of the last positions in a ring: the state after
-n tokens lies at slot n mod R, and R is at least W + 1, so that a step of width W reads the slot of the pointer and writes the W slots after
-it. A rollback moves the pointer, as for keys and values; padding writes slots that no pointer reaches before a real token overwrites
-them; a step repeated at the same pointer does the same again; and before the first token the state is zero, whatever the ring holds. The
-convolution's last inputs lie in a ring of their own.
+so there is nothing to mask: a rejected token has changed S. Each layer therefore keeps the states of the last positions
+in a ring: the state after n tokens lies at slot n mod R, and R is at least W + 1, so that a step of width W reads the
+slot of the pointer and writes the W slots after it. A rollback moves the pointer, as for keys and values; padding
+writes slots that no pointer reaches before a real token overwrites them; a step repeated at the same pointer does the
+same again; and before the first token the state is zero, whatever the ring holds. The convolution's last inputs lie in
+a ring of their own.
 
-Inside a step tokens go one by one, each with operations of the same shapes whatever the width. A prefill (no logits asked for) takes CHUNK tokens at
-once: all lanes of a race prefill the same tokens in the same chunks, so they begin from the same bits, and no step ever does that.
+Inside a step tokens go one by one, each with operations of the same shapes whatever the width. A prefill (no logits
+asked for) takes CHUNK tokens at once: all lanes of a race prefill the same tokens in the same chunks, so they begin
+from the same bits, and no step ever does that.
 """
 
 from __future__ import annotations
@@ -34,20 +37,24 @@ if TYPE_CHECKING:
 
 CHUNK = 64
 LANES = 64
-"""Functions such as exp are applied to rows of a multiple of this many numbers: what does not fill the CPU's vectors goes through another exp, with
-other bits, and which numbers those are would depend on the width."""
+"""Functions such as exp are applied to rows of a multiple of this many numbers: what does not fill the CPU's vectors
+goes through another exp, with other bits, and which numbers those are would depend on the width."""
 MixStep = Callable[["DeltaLayer", Rows, "Places", Tensor, Tensor], Tensor]
 """mix_step(layer, rows, places, states, inputs): see `DeltaLayer.mix`."""
 
 
 def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
-    """None for a model without linear layers. Raises UnsupportedModel where one is of a kind that is not in KINDS, or where they differ in shape."""
+    """None for a model without linear layers. Raises UnsupportedModel where one is of a kind that is not in KINDS, or
+    where they differ in shape."""
     types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     wanted = {layer for layer, kind in enumerate(types) if kind == LAYER_TYPE}
     found = {module.layer_idx: module for module in model.modules() if type(module).__name__ in KINDS}
     name = type(model).__name__
     if missing := wanted ^ found.keys():
-        raise UnsupportedModel(f"{name} has linear attention in layer {min(missing)} of a kind that this engine does not do; it does {', '.join(sorted(KINDS))}")
+        raise UnsupportedModel(
+            f"{name} has linear attention in layer {min(missing)} of a kind that this engine does not do; it does "
+            f"{', '.join(sorted(KINDS))}"
+        )
     if not wanted:
         return None
     shapes = {(m.num_k_heads, m.num_v_heads, m.head_k_dim, m.head_v_dim, m.conv_kernel_size) for m in found.values()}
@@ -57,7 +64,8 @@ def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
 
 
 def fix_linear_layers(model: PreTrainedModel) -> None:
-    """Put a DeltaLayer of the same weights in the place of every linear layer, in place. Their projections stay modules, to be packed as others are."""
+    """Put a DeltaLayer of the same weights in the place of every linear layer, in place. Their projections stay
+    modules, to be packed as others are."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child).__name__ in KINDS:
@@ -65,7 +73,8 @@ def fix_linear_layers(model: PreTrainedModel) -> None:
 
 
 class DeltaLayer(nn.Module):
-    """A linear layer on the engine's rings, with the projections, gates and norm of the transformers module that it replaces."""
+    """A linear layer on the engine's rings, with the projections, gates and norm of the transformers module that it
+    replaces."""
 
     in_proj: nn.Module
     """All projections of the input in one, where `project` is of_one."""
@@ -74,13 +83,22 @@ class DeltaLayer(nn.Module):
     def __init__(self, stock: Any) -> None:
         super().__init__()
         if stock.conv1d.bias is not None:
-            raise UnsupportedModel(f"{type(stock).__name__} has a bias in its convolution, which this engine does not do")
+            raise UnsupportedModel(
+                f"{type(stock).__name__} has a bias in its convolution, which this engine does not do"
+            )
         for name, child in stock.named_children():
             if isinstance(child, nn.Linear):
                 self.add_module(name, child)
         self.norm, self.layer_idx, self.dt_bias = stock.norm, stock.layer_idx, stock.dt_bias
         self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
-        self.shape = LinearShape((stock.layer_idx,), stock.num_k_heads, stock.num_v_heads, stock.head_k_dim, stock.head_v_dim, stock.conv_kernel_size)
+        self.shape = LinearShape(
+            (stock.layer_idx,),
+            stock.num_k_heads,
+            stock.num_v_heads,
+            stock.head_k_dim,
+            stock.head_v_dim,
+            stock.conv_kernel_size,
+        )
         self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
         self.mix_step: MixStep | None = None
         """What `mix` is in steps, where kernels do that."""
@@ -97,14 +115,19 @@ class DeltaLayer(nn.Module):
         return self.out_proj(self.mix(self.project(self, hidden_states), state.places, states, inputs)[None])
 
     def mix(self, rows: Rows, places: Places, states: Tensor, inputs: Tensor) -> Tensor:
-        """rows: convolution inputs [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads]; rings as `ring_sizes` -> [n, value_heads * value_dim]."""
+        """rows: convolution inputs [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads]; rings as
+        `ring_sizes` -> [n, value_heads * value_dim]."""
         mixed, z, b, a = rows
         if self.mix_step is not None and not places.chunked:
             return self.mix_step(self, rows, places, states, inputs)
         s = self.shape
         state, past = places.read(states, inputs)
         inputs.index_copy_(0, places.inputs, mixed[-len(places.inputs) :].view(-1, 1, 1, s.conv_dim))
-        keys, values = self._convolve(mixed, past).float().split([2 * s.num_key_heads * s.key_dim, s.num_value_heads * s.value_dim], dim=-1)
+        keys, values = (
+            self._convolve(mixed, past)
+            .float()
+            .split([2 * s.num_key_heads * s.key_dim, s.num_value_heads * s.value_dim], dim=-1)
+        )
         q, k = self._normalized(keys).chunk(2, 1)
         q, v = q / s.key_dim**0.5, values.reshape(-1, s.num_value_heads, s.value_dim)
         b, g = self._gates(b, a)
@@ -123,14 +146,16 @@ class DeltaLayer(nn.Module):
         return in_lanes(self.activation, sum(others, start=first).to(mixed.dtype))
 
     def _normalized(self, x: Tensor) -> Tensor:
-        """Float32 [n, 2 * key_heads * key_dim] -> [n, 2 * value_heads, key_dim], of length 1; a key head serves consecutive value heads."""
+        """Float32 [n, 2 * key_heads * key_dim] -> [n, 2 * value_heads, key_dim], of length 1; a key head serves
+        consecutive value heads."""
         s = self.shape
         heads = x.reshape(-1, 2 * s.num_key_heads, s.key_dim)
         heads = heads * torch.rsqrt((heads * heads).sum(-1, keepdim=True) + 1e-6)
         return heads.repeat_interleave(s.num_value_heads // s.num_key_heads, dim=1)
 
     def _gates(self, b: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Both [n, value_heads]: how much of a token is written, from 0 to 1, and the logarithm of what the state keeps."""
+        """Both [n, value_heads]: how much of a token is written, from 0 to 1, and the logarithm of what the state
+        keeps."""
         kept = self.rate * in_lanes(F.softplus, a.float() + self.dt_bias)
         return in_lanes(torch.sigmoid, b).float(), kept
 
@@ -141,11 +166,16 @@ def in_lanes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return function(F.pad(x, (0, -size % LANES)).contiguous())[:, :size]
 
 
-def _delta_rule(q: Tensor, k: Tensor, v: Tensor, b: Tensor, kept: Tensor, state: Tensor, states: Tensor, places: Tensor) -> Tensor:
-    """Token by token from `state` [heads, key_dim, value_dim]; the state after each goes into `states` at its place. q, k [n, heads, key_dim],
-    v [n, heads, value_dim], b and kept [n, heads], all float32 -> [n, heads, value_dim]."""
+def _delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, b: Tensor, kept: Tensor, state: Tensor, states: Tensor, places: Tensor
+) -> Tensor:
+    """Token by token from `state` [heads, key_dim, value_dim]; the state after each goes into `states` at its place. q,
+    k [n, heads, key_dim], v [n, heads, value_dim], b and kept [n, heads], all float32 -> [n, heads, value_dim]."""
     out, after = torch.empty_like(v), state.new_empty(len(v), *state.shape)
-    each = (x.unbind() for x in (q[..., None], k[..., None], v[:, :, None], b[..., None, None], kept[..., None, None], after, out))
+    each = (
+        x.unbind()
+        for x in (q[..., None], k[..., None], v[:, :, None], b[..., None, None], kept[..., None, None], after, out)
+    )
     for q_i, k_i, v_i, b_i, kept_i, after_i, out_i in zip(*each, strict=True):
         state = state * kept_i
         recalled = (state * k_i).sum(1, keepdim=True)
@@ -156,8 +186,9 @@ def _delta_rule(q: Tensor, k: Tensor, v: Tensor, b: Tensor, kept: Tensor, state:
 
 
 def delta_rule_in_chunks(q: Tensor, k: Tensor, v: Tensor, b: Tensor, g: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """The same sums, CHUNK tokens at once: within a chunk, what token t writes is the solution of a triangular system, since it depends on what
-    those before it wrote. As `_delta_rule`, with g [n, heads] = log(kept); returns the rows and the last state."""
+    """The same sums, CHUNK tokens at once: within a chunk, what token t writes is the solution of a triangular system,
+    since it depends on what those before it wrote. As `_delta_rule`, with g [n, heads] = log(kept); returns the rows
+    and the last state."""
     rows = []
     for start in range(0, len(v), CHUNK):
         part = slice(start, start + CHUNK)
@@ -167,9 +198,14 @@ def delta_rule_in_chunks(q: Tensor, k: Tensor, v: Tensor, b: Tensor, g: Tensor, 
         causal = torch.ones(n, n, dtype=torch.bool, device=v.device).tril()
         decay = (total[:, :, None] - total[:, None]).masked_fill(~causal, -torch.inf).exp()
         system = (written * decay * (keys @ keys.transpose(1, 2))).tril(-1)  # its diagonal is 1, and taken as read
-        fresh = torch.linalg.solve_triangular(system, written * (values - total[..., None].exp() * (keys @ state)), upper=False, unitriangular=True)
+        fresh = torch.linalg.solve_triangular(
+            system, written * (values - total[..., None].exp() * (keys @ state)), upper=False, unitriangular=True
+        )
         rows.append(total[..., None].exp() * (queries @ state) + (decay * (queries @ keys.transpose(1, 2))) @ fresh)
-        state = total[:, -1, None, None].exp() * state + ((total[:, -1:] - total).exp()[..., None] * keys).transpose(1, 2) @ fresh
+        state = (
+            total[:, -1, None, None].exp() * state
+            + ((total[:, -1:] - total).exp()[..., None] * keys).transpose(1, 2) @ fresh
+        )
     return torch.cat(rows, 1).transpose(0, 1), state
 
 
@@ -187,10 +223,18 @@ def _of_two(layer: Any, x: Tensor) -> Rows:
     """Qwen3-Next: two projections, whose columns are grouped by key head. x [1, n, hidden]."""
     s: LinearShape = layer.shape
     heads, group = s.num_key_heads, s.num_value_heads // s.num_key_heads
-    query, key, value, z = layer.in_proj_qkvz(x)[0].unflatten(-1, (heads, -1)).split([s.key_dim, s.key_dim, group * s.value_dim, group * s.value_dim], -1)
+    query, key, value, z = (
+        layer.in_proj_qkvz(x)[0]
+        .unflatten(-1, (heads, -1))
+        .split([s.key_dim, s.key_dim, group * s.value_dim, group * s.value_dim], -1)
+    )
     b, a = layer.in_proj_ba(x)[0].unflatten(-1, (heads, -1)).split([group, group], -1)
     return torch.cat([y.flatten(1) for y in (query, key, value)], -1), z.flatten(1), b.flatten(1), a.flatten(1)
 
 
-KINDS: dict[str, Callable[[Any, Tensor], Rows]] = {"Qwen3NextGatedDeltaNet": _of_two, "Qwen3_5GatedDeltaNet": of_four, "Qwen3_5MoeGatedDeltaNet": of_four}
+KINDS: dict[str, Callable[[Any, Tensor], Rows]] = {
+    "Qwen3NextGatedDeltaNet": _of_two,
+    "Qwen3_5GatedDeltaNet": of_four,
+    "Qwen3_5MoeGatedDeltaNet": of_four,
+}
 """transformers' modules that a DeltaLayer replaces, by the way they project."""

@@ -1,9 +1,10 @@
-"""Layers with fewer operations than transformers', and the same results: what a narrow step spends outside its weights is mostly the start of one small
-operation after another.
+"""Layers with fewer operations than transformers', and the same results: what a narrow step spends outside its weights
+is mostly the start of one small operation after another.
 
-Projections of the same input become one linear (q, k, v; gate, up; those of a linear layer), a norm of eight operations becomes one or three, and queries
-and keys are turned together. Only what is known to be the same is replaced: attention of the classes listed here, norms and MLPs that agree with their
-replacement on random rows but for rounding. What differs stays as it is.
+Projections of the same input become one linear (q, k, v; gate, up; those of a linear layer), a norm of eight operations
+becomes one or three, and queries and keys are turned together. Only what is known to be the same is replaced: attention
+of the classes listed here, norms and MLPs that agree with their replacement on random rows but for rounding. What
+differs stays as it is.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from .attention import NAME, StepState
 from .delta_rule import DeltaLayer, in_lanes, of_four, of_one
 
 ATTENTION = {"Gemma3Attention", "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"}
-"""transformers' classes that do just this: project, norm queries and keys by head if they have such norms, turn halves of heads, attend, project."""
+"""transformers' classes that do just this: project, norm queries and keys by head if they have such norms, turn halves
+of heads, attend, project."""
 GATED = {"Qwen3_5Attention"}
-"""Those that besides multiply what they attend to by the sigmoid of a gate, beside each query in its projection; and may turn only the first part of a head."""
+"""Those that besides multiply what they attend to by the sigmoid of a gate, beside each query in its projection; and
+may turn only the first part of a head."""
 WINDOW_IN_CONFIG = {"MistralAttention"}
 MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ROWS = 3
@@ -31,8 +34,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
 def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:
-    """Replace norms and MLPs below `model` by their equals, in place; returns how many. To be done before linears are packed. by_layer_norm: see
-    `Kernels.norms_by_layer_norm`."""
+    """Replace norms and MLPs below `model` by their equals, in place; returns how many. To be done before linears are
+    packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
     num_fused = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -43,7 +46,8 @@ def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:
 
 
 def join_projections(model: nn.Module) -> None:
-    """Make one linear of the four projections of every linear layer below `model`, in place. To be done before linears are packed."""
+    """Make one linear of the four projections of every linear layer below `model`, in place. To be done before linears
+    are packed."""
     for layer in model.modules():
         if isinstance(layer, DeltaLayer) and layer.project is of_four:
             parts = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
@@ -60,9 +64,11 @@ def is_stock(module: nn.Module) -> bool:
 
 
 def root_mean_square(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, by_layer_norm: bool) -> Tensor:
-    """x / sqrt(mean(x ** 2) + eps) * weight over the last dimension d, float32 inside. by_layer_norm: weight and bias (zeros) are [2 d], else [d] and None.
+    """x / sqrt(mean(x ** 2) + eps) * weight over the last dimension d, float32 inside. by_layer_norm: weight and bias
+    (zeros) are [2 d], else [d] and None.
 
-    For torch has no such kernel on the CPU, but one for layer norm; and [x, -x] has mean 0 and the variance mean(x ** 2)."""
+    For torch has no such kernel on the CPU, but one for layer norm; and [x, -x] has mean 0 and the variance mean(x **
+    2)."""
     dim = x.shape[-1]
     if by_layer_norm:
         return torch.layer_norm(torch.cat((x, -x), -1), (2 * dim,), weight, bias, eps)[..., :dim]
@@ -95,11 +101,20 @@ def fused_norm(norm: Any, by_layer_norm: bool) -> FusedNorm | None:
     """An RMSNorm that multiplies by its weight, or by one more (Gemma); None for anything else."""
     weights = dict(norm.named_parameters())
     eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
-    if not type(norm).__name__.endswith("RMSNorm") or not is_stock(norm) or set(weights) != {"weight"} or weights["weight"].ndim != 1 or not isinstance(eps, float):
+    if (
+        not type(norm).__name__.endswith("RMSNorm")
+        or not is_stock(norm)
+        or set(weights) != {"weight"}
+        or weights["weight"].ndim != 1
+        or not isinstance(eps, float)
+    ):
         return None
     weight, precise = weights["weight"].detach(), copy.deepcopy(norm).float()
     rows = _rows(weight, len(weight))
-    for scale in (weight, 1.0 + weight.float()):  # where weights are large, rounding to 16 bits hides which of the two it is
+    for scale in (
+        weight,
+        1.0 + weight.float(),
+    ):  # where weights are large, rounding to 16 bits hides which of the two it is
         same = FusedNorm(weight.float(), scale.float(), eps, by_layer_norm)
         fused = FusedNorm(weight, scale, eps, by_layer_norm)
         if _agree(norm, fused, rows) and all(_agree(precise, same, rows.float() * size) for size in (1.0, eps**0.5)):
@@ -123,7 +138,12 @@ class FusedMLP(nn.Module):
 @torch.inference_mode()
 def fused_mlp(mlp: Any) -> FusedMLP | None:
     """A gated MLP; None for anything else."""
-    if set(dict(mlp.named_children())) != MLP or not is_stock(mlp) or not _can_join([mlp.gate_proj, mlp.up_proj]) or mlp.gate_proj.out_features != mlp.up_proj.out_features:
+    if (
+        set(dict(mlp.named_children())) != MLP
+        or not is_stock(mlp)
+        or not _can_join([mlp.gate_proj, mlp.up_proj])
+        or mlp.gate_proj.out_features != mlp.up_proj.out_features
+    ):
         return None
     fused = FusedMLP(mlp)
     return fused if _agree(mlp, fused, _rows(mlp.gate_proj.weight, mlp.gate_proj.in_features)) else None
@@ -141,8 +161,13 @@ class FusedAttention(nn.Module):
         projections = [stock.q_proj, stock.k_proj, stock.v_proj]
         self.qkv, self.o_proj = together(projections), stock.o_proj
         self.layer_idx, self.head_dim, self.scaling = stock.layer_idx, stock.head_dim, stock.scaling
-        self.sliding_window = getattr(stock.config if type(stock).__name__ in WINDOW_IN_CONFIG else stock, "sliding_window", None)
-        counts = [linear.out_features // (stock.head_dim * parts) for linear, parts in zip(projections, (self.query_parts, 1, 1), strict=True)]
+        self.sliding_window = getattr(
+            stock.config if type(stock).__name__ in WINDOW_IN_CONFIG else stock, "sliding_window", None
+        )
+        counts = [
+            linear.out_features // (stock.head_dim * parts)
+            for linear, parts in zip(projections, (self.query_parts, 1, 1), strict=True)
+        ]
         self.num_heads, self.num_turned = counts[0], counts[0] + counts[1]
         self.eps, self.by_layer_norm = (norms[0].eps, norms[0].by_layer_norm) if norms else (0.0, False)
         self.norms = nn.ModuleList(norms)
@@ -156,29 +181,49 @@ class FusedAttention(nn.Module):
         if self.scales is not None:
             turned = (root_mean_square(turned, None, None, self.eps, self.by_layer_norm) * self.scales).to(x.dtype)
         turned = (turned * cos + turned.roll(self.head_dim // 2, -1) * sin).transpose(1, 2)
-        query, key, value = turned[:, : self.num_heads], turned[:, self.num_heads :], heads[:, :, self.num_turned :].transpose(1, 2)
-        out, _ = ALL_ATTENTION_FUNCTIONS[NAME](self, query, key, value, None, scaling=self.scaling, sliding_window=self.sliding_window, state=state)
+        query, key, value = (
+            turned[:, : self.num_heads],
+            turned[:, self.num_heads :],
+            heads[:, :, self.num_turned :].transpose(1, 2),
+        )
+        out, _ = ALL_ATTENTION_FUNCTIONS[NAME](
+            self, query, key, value, None, scaling=self.scaling, sliding_window=self.sliding_window, state=state
+        )
         return self.o_proj(out.flatten(2))
 
 
 class GatedAttention(FusedAttention):
-    """Attention of one of the classes in GATED, with norms of queries and keys. `qkv` gives a query and its gate in turns, then keys and values."""
+    """Attention of one of the classes in GATED, with norms of queries and keys. `qkv` gives a query and its gate in
+    turns, then keys and values."""
 
     query_parts = 2
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
-        """x [1, n, hidden] -> [1, n, hidden]. cos, sin [1, n, 1, first values of a head that are turned]; of the sines the first half negated."""
+        """x [1, n, hidden] -> [1, n, hidden]. cos, sin [1, n, 1, first values of a head that are turned]; of the sines
+        the first half negated."""
         num_queries, num_kv, num_values = 2 * self.num_heads, self.num_turned - self.num_heads, cos.shape[-1]
         assert self.scales is not None
         heads = self.qkv(x).view(1, x.shape[1], -1, self.head_dim)
-        normed = root_mean_square(torch.cat((heads[:, :, :num_queries:2], heads[:, :, num_queries:-num_kv]), 2), None, None, self.eps, self.by_layer_norm)
+        normed = root_mean_square(
+            torch.cat((heads[:, :, :num_queries:2], heads[:, :, num_queries:-num_kv]), 2),
+            None,
+            None,
+            self.eps,
+            self.by_layer_norm,
+        )
         turned = (normed * self.scales).to(x.dtype)
         first = turned[..., :num_values]
         across = first.roll(num_values // 2, -1) * sin
         first.mul_(cos).add_(across)
         turned = turned.transpose(1, 2)
-        query, key, value = turned[:, : self.num_heads], turned[:, self.num_heads :], heads[:, :, -num_kv:].transpose(1, 2)
-        out, _ = ALL_ATTENTION_FUNCTIONS[NAME](self, query, key, value, None, scaling=self.scaling, sliding_window=None, state=state)
+        query, key, value = (
+            turned[:, : self.num_heads],
+            turned[:, self.num_heads :],
+            heads[:, :, -num_kv:].transpose(1, 2),
+        )
+        out, _ = ALL_ATTENTION_FUNCTIONS[NAME](
+            self, query, key, value, None, scaling=self.scaling, sliding_window=None, state=state
+        )
         return self.o_proj(out.flatten(2) * in_lanes(torch.sigmoid, heads[0, :, 1:num_queries:2].flatten(1)))
 
 
@@ -186,15 +231,25 @@ class GatedAttention(FusedAttention):
 def fused_attention(attention: Any, by_layer_norm: bool) -> FusedAttention | None:
     """One of ATTENTION whose norms, if any, are known, or one of GATED; None for anything else."""
     name = type(attention).__name__
-    if name not in ATTENTION | GATED or not is_stock(attention) or not _can_join([attention.q_proj, attention.k_proj, attention.v_proj]):
+    if (
+        name not in ATTENTION | GATED
+        or not is_stock(attention)
+        or not _can_join([attention.q_proj, attention.k_proj, attention.v_proj])
+    ):
         return None
-    norms = [fused_norm(child, by_layer_norm) for name, child in attention.named_children() if name in ("q_norm", "k_norm")]
+    norms = [
+        fused_norm(child, by_layer_norm) for name, child in attention.named_children() if name in ("q_norm", "k_norm")
+    ]
     known = [norm for norm in norms if norm is not None and len(norm.scale) == attention.head_dim]
     if len(known) != len(norms) or len({norm.eps for norm in known}) > 1:
         return None
     if name in ATTENTION:
         return FusedAttention(attention, known)
-    return GatedAttention(attention, known) if known and attention.q_proj.out_features == 2 * attention.o_proj.in_features else None
+    return (
+        GatedAttention(attention, known)
+        if known and attention.q_proj.out_features == 2 * attention.o_proj.in_features
+        else None
+    )
 
 
 def _can_join(linears: Sequence[nn.Module]) -> bool:
@@ -205,7 +260,8 @@ def _can_join(linears: Sequence[nn.Module]) -> bool:
 
 
 def together(linears: Sequence[nn.Linear]) -> nn.Linear:
-    """One linear that gives their outputs side by side. Theirs become parts of its weights, so that memory is asked for one linear at a time."""
+    """One linear that gives their outputs side by side. Theirs become parts of its weights, so that memory is asked for
+    one linear at a time."""
     first, sizes = linears[0], [linear.out_features for linear in linears]
     joined = nn.Linear(first.in_features, sum(sizes), first.bias is not None, device="meta")
     for name in ("weight", "bias") if first.bias is not None else ("weight",):

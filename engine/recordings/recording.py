@@ -1,8 +1,10 @@
 """A race as one JSON file: everything to judge it by, to replay it and to run it again. Standard library only.
 
-    {"schema": 1, "format": "photofinish-race", **header, "events": [...], "verdict": {...} | null, "plain_verdict": {...} | null}
+    {"schema": 1, "format": "photofinish-race", **header, "events": [...], "verdict": {...} | null, "plain_verdict":
+    {...} | null}
 
-`header` and `result` are those of a backend's race. `read` trusts nothing: a recording may come from a stranger (see `recording_check.py`).
+`header` and `result` are those of a backend's race. `read` trusts nothing: a recording may come from a stranger (see
+`recording_check.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mappin
 
 
 def loads(data: bytes, source: str = "the recording") -> dict[str, Any]:
-    """A checked recording from the bytes of its file; `source` names it in errors. Raises UsageError for anything a broken or hostile file can hold."""
+    """A checked recording from the bytes of its file; `source` names it in errors. Raises UsageError for anything a
+    broken or hostile file can hold."""
     try:
         return check(parse(data, MAX_BYTES))
     except UsageError as error:
@@ -68,10 +71,13 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
-    """Write a recording whole or not at all: an old file at `path` stays until the new one is complete. Raises RaceError if it cannot be written."""
+    """Write a recording whole or not at all: an old file at `path` stays until the new one is complete. Raises
+    RaceError if it cannot be written."""
     data = json.dumps(recording, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
     if len(data) > MAX_BYTES:
-        raise RaceError(f"the recording has {len(data)} bytes; more than {MAX_BYTES} could not be read again, so it was not saved")
+        raise RaceError(
+            f"the recording has {len(data)} bytes; more than {MAX_BYTES} could not be read again, so it was not saved"
+        )
     try:
         _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
@@ -105,8 +111,8 @@ def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
 
 
 def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
-    """What `race --json` prints: the circumstances, the verdicts, each lane's tokens, text and numbers, and the speed-up of the lane
-    called `speculative` over the fastest plain decoding (None without either)."""
+    """What `race --json` prints: the circumstances, the verdicts, each lane's tokens, text and numbers, and the
+    speed-up of the lane called `speculative` over the fastest plain decoding (None without either)."""
     events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
     return {
         "schema": SCHEMA,
@@ -142,7 +148,11 @@ def text(events: Iterable[LaneEvent], lane: str, stop: tuple[str, ...] = ()) -> 
 
 def _lane(events: list[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str, Any]:
     numbers = asdict(lane_metrics(events, name))
-    lane = {"token_ids": token_ids(events, name), "text": text(events, name, stop), **{key: numbers[key] for key in METRIC_KEYS}}
+    lane = {
+        "token_ids": token_ids(events, name),
+        "text": text(events, name, stop),
+        **{key: numbers[key] for key in METRIC_KEYS},
+    }
     failed = next((e.event for e in events if e.lane == name and isinstance(e.event, Failed)), None)
     return lane if failed is None else {**lane, "error": failed.message}
 

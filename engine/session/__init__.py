@@ -1,4 +1,5 @@
-"""A race on this machine: a loaded model, a prompt and a RaceSpec become one stream of lane events, a header and a verdict.
+"""A race on this machine: a loaded model, a prompt and a RaceSpec become one stream of lane events, a header and a
+verdict.
 
     set_up.py       the named steps from a loaded model to lanes that are ready to run
     torch_race.py   the race itself

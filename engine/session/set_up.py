@@ -6,7 +6,8 @@
     build_lane        a lane's rule, drafter and target
     warm_up           everything that a lane will run, once, untimed
 
-Which forward a lane runs was decided before, when the model was made ready (`target/prepare.py`): `Prepared.kernels` is asked for it.
+Which forward a lane runs was decided before, when the model was made ready (`target/prepare.py`): `Prepared.kernels` is
+asked for it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Order:
 
 @dataclass(frozen=True)
 class Widths:
-    """What was found and decided. asked: the width that the exact lanes share, or "auto". length: of the static cache. seconds: of a step, by width."""
+    """What was found and decided. asked: the width that the exact lanes share, or "auto". length: of the static cache.
+    seconds: of a step, by width."""
 
     asked: int | str
     plan: WidthPlan
@@ -100,7 +102,9 @@ def choose_widths(order: Order) -> Widths:
     lanes, num_prompt = order.spec.lanes, len(order.prompt.token_ids)
     asked = {lane.width for lane in lanes if lane.width != "fastest"}
     if len(asked) > 1:
-        raise UsageError(f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}")
+        raise UsageError(
+            f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}"
+        )
     width = asked.pop() if asked else "auto"
     widths = candidates(max(lane.max_drafts for lane in lanes), width, fine=order.prepared.kernels.rows_cost)
     length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
@@ -113,8 +117,8 @@ def choose_widths(order: Order) -> Widths:
 
 
 def time_widths(order: Order, length: int, widths: Sequence[int]) -> dict[int, float]:
-    """Seconds of a step at each width: measured whole for the first race of this length, then once more a race, the least counting, since a busy
-    machine can only add."""
+    """Seconds of a step at each width: measured whole for the first race of this length, then once more a race, the
+    least counting, since a busy machine can only add."""
     known: dict[int, float] = order.loaded.attached(("seconds", length, tuple(widths), torch.get_num_threads()), dict)
     target = StaticTarget(order.prepared, length, widths, pool=order.pool)
     for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(order.prompt.token_ids)).items():
@@ -123,7 +127,8 @@ def time_widths(order: Order, length: int, widths: Sequence[int]) -> dict[int, f
 
 
 def read_roofline(order: Order) -> dict[str, Any] | None:
-    """What a plain step halfway through the race must read, and how fast this device reads; None where there is no room to measure it."""
+    """What a plain step halfway through the race must read, and how fast this device reads; None where there is no room
+    to measure it."""
     order.progress("measuring the memory bandwidth", None)
     try:
         bandwidth = measured_bandwidth(order.prepared.device, torch.get_num_threads())

@@ -1,4 +1,5 @@
-"""A race on this machine: a loaded model, a prompt and a RaceSpec become one stream of lane events, a header and a verdict."""
+"""A race on this machine: a loaded model, a prompt and a RaceSpec become one stream of lane events, a header and a
+verdict."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ PLAIN = "plain"
 class TorchRace:
     """Probes and chooses the widths, builds and warms every lane (all before the first timed step), then runs.
 
-    `header()` is known at once; `events()` is the race, to be iterated once (closing it stops every lane within a step); `result()` is the
-    verdict on what was committed. Raises UsageError for what cannot be raced and RaceError for what fails on the way.
+    `header()` is known at once; `events()` is the race, to be iterated once (closing it stops every lane within a
+    step); `result()` is the verdict on what was committed. Raises UsageError for what cannot be raced and RaceError for
+    what fails on the way.
     """
 
     def __init__(self, loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progress = silent) -> None:
@@ -53,7 +55,8 @@ class TorchRace:
         return build_lane(self._order, self.widths, lane, self._reference)
 
     def _reference(self) -> Sequence[int]:
-        """The target's own completion, from an untimed run of the exact lanes' loop without a drafter: what `synthetic` drafts from."""
+        """The target's own completion, from an untimed run of the exact lanes' loop without a drafter: what `synthetic`
+        drafts from."""
         self._order.progress("decoding once, untimed, for the synthetic drafter", None)
         lane = self.build(LaneSpec("reference", width=self.widths.asked))
         return [t for event in self.decode(lane) if isinstance(event, Step) for t in event.token_ids]
@@ -62,7 +65,16 @@ class TorchRace:
         """A lane's events, as the loop gives them: without text, and not remembered."""
         ending = ending or self._ending()
         params = self.spec.params
-        return decode(lane.target, lane.drafter, lane.accept, self.prompt.token_ids, ending, params.max_new_tokens, lane.spec.max_drafts, audit=self.spec.audit)
+        return decode(
+            lane.target,
+            lane.drafter,
+            lane.accept,
+            self.prompt.token_ids,
+            ending,
+            params.max_new_tokens,
+            lane.spec.max_drafts,
+            audit=self.spec.audit,
+        )
 
     def _pieces(self) -> Pieces:
         return Pieces(self.loaded.tokenizer, self.prompt.token_ids, self.end_ids)
@@ -96,7 +108,13 @@ class TorchRace:
         """Everything known before the first step that is needed to judge or repeat the race."""
         info, plan_ = self.loaded.info, self.widths.plan
         return {
-            "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "dtype": info.dtype, "licence": info.licence},
+            "model": {
+                "name": info.name,
+                "revision": info.revision,
+                "digest": info.digest,
+                "dtype": info.dtype,
+                "licence": info.licence,
+            },
             "device": self.prepared.kernels.about_device(),
             "versions": environment.versions(self.prepared.kernels.describe(self.prepared.model)),
             "runs": self.prepared.kernels.runs(self.prepared.model),
@@ -119,7 +137,8 @@ class TorchRace:
         }
 
     def result(self) -> dict[str, Any]:
-        """The verdict on the last exact lane against the baseline, and on the plain lane against the baseline; None where a lane is missing."""
+        """The verdict on the last exact lane against the baseline, and on the plain lane against the baseline; None
+        where a lane is missing."""
         others = [name for name in self.lanes if name not in (REFERENCE, PLAIN)]
         return {
             "verdict": self._compare(REFERENCE, others[-1]) if others else None,
@@ -140,23 +159,50 @@ class TorchRace:
         def measure(position: int, token_a: int, token_b: int) -> Difference:
             return self._explain(a, b, position, (token_a, token_b))
 
-        return compare(a.steps, b.steps, names=(first, second), same_class=same_class, dtype=self.loaded.info.dtype, explain=measure, finished=a.finished and b.finished).to_json()
+        return compare(
+            a.steps,
+            b.steps,
+            names=(first, second),
+            same_class=same_class,
+            dtype=self.loaded.info.dtype,
+            explain=measure,
+            finished=a.finished and b.finished,
+        ).to_json()
 
     def _explain(self, a: Lane, b: Lane, position: int, tokens: tuple[int, int]) -> Difference:
-        """Compute the row at `position` again in both lanes, from their own caches at their own widths, and measure how close the choice was."""
+        """Compute the row at `position` again in both lanes, from their own caches at their own widths, and measure how
+        close the choice was."""
         rows = []
         for lane in (a, b):
-            last = self.prompt.token_ids[-1] if position == 0 else [t for s in lane.steps for t in s.token_ids][position - 1]
+            last = (
+                self.prompt.token_ids[-1]
+                if position == 0
+                else [t for s in lane.steps for t in s.token_ids][position - 1]
+            )
             lane.target.rollback(len(self.prompt.token_ids) - 1 + position)
             logits, _ = lane.target.extend([last], 1, width=width_at(lane.steps, position))
             rows.append(logits[0].clone())
         margin, rounding, share = explain(self.sampler, rows[0], rows[1], position, tokens)
         pieces = tuple(self.loaded.tokenizer.decode([t]) for t in tokens)
-        return Difference(position, tokens, (pieces[0], pieces[1]), (width_at(a.steps, position), width_at(b.steps, position)), margin, rounding, share)
+        return Difference(
+            position,
+            tokens,
+            (pieces[0], pieces[1]),
+            (width_at(a.steps, position), width_at(b.steps, position)),
+            margin,
+            rounding,
+            share,
+        )
 
 
 def _same_distribution(a: Lane, b: Lane) -> Verdict:
     """The verdict on two lanes that do not promise the same tokens: nothing is compared."""
     rule = (a if a.accept.guarantee == "same distribution" else b).spec.rule
     names = f"{a.spec.name} and {b.spec.name}"
-    return Verdict("same_distribution", 0, None, None, f"same distribution only: {names} promise the same odds for every token, not the same tokens (rule {rule!r})")
+    return Verdict(
+        "same_distribution",
+        0,
+        None,
+        None,
+        f"same distribution only: {names} promise the same odds for every token, not the same tokens (rule {rule!r})",
+    )

@@ -1,4 +1,5 @@
-"""One number for a row of logits, a function of all its bits: rows are compared across lanes, and across recordings, by it."""
+"""One number for a row of logits, a function of all its bits: rows are compared across lanes, and across recordings, by
+it."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from torch import Tensor
 
 
 class Checksums:
-    """`checksums(logits [n, vocab])`: per row the sum over tokens of the row's bits times an odd 64-bit weight, modulo 2**64: any single changed bit
-    changes it. One wait for the device for all rows."""
+    """`checksums(logits [n, vocab])`: per row the sum over tokens of the row's bits times an odd 64-bit weight, modulo
+    2**64: any single changed bit changes it. One wait for the device for all rows."""
 
     def __init__(self) -> None:
         self._weights: Tensor | None = None

@@ -1,4 +1,5 @@
-"""How far back a sequence with linear layers can go: what its rings of states still hold, and what was put in, to put it in again. No torch."""
+"""How far back a sequence with linear layers can go: what its rings of states still hold, and what was put in, to put
+it in again. No torch."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ class Put:
 
 @dataclass
 class Past:
-    """A sequence of `end` tokens. The states after `oldest` .. `newest` tokens are in the rings of `num_states`. `puts`: all that was put in, or None
-    where a jump made it unknown."""
+    """A sequence of `end` tokens. The states after `oldest` .. `newest` tokens are in the rings of `num_states`.
+    `puts`: all that was put in, or None where a jump made it unknown."""
 
     num_states: int
     end: int = 0

@@ -30,13 +30,17 @@ class Buffers:
     num_states: int = 0
     """Of a linear layer's ring."""
     hidden: Tensor | None = None
-    """Where a step's hidden states [widest step, layers * dim] are put. A drafter reads them one step later, when the lanes that share this lane's graph
-    memory have run: so they are no output of a graph. None: every call makes its own."""
+    """Where a step's hidden states [widest step, layers * dim] are put. A drafter reads them one step later, when the
+    lanes that share this lane's graph memory have run: so they are no output of a graph. None: every call makes its
+    own."""
 
-    def forward(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
-        """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync, no state but the buffers.
-        The logits are those of the model's own forward, with whatever it does to them. With logits it is a step: its hidden states are in `hidden`
-        and valid until the next one. Without, it is a prefill: they are the caller's."""
+    def forward(
+        self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """ids [1, n] at the pointer -> logits [n, vocab] (or None), hidden [n, layers * dim] (or None). No host sync,
+        no state but the buffers. The logits are those of the model's own forward, with whatever it does to them. With
+        logits it is a step: its hidden states are in `hidden` and valid until the next one. Without, it is a prefill:
+        they are the caller's."""
         if self._whole is None:
             logits, states = self._run(ids, want_logits, seen)
         else:
@@ -50,7 +54,9 @@ class Buffers:
     def _whole(self) -> Forward | None:
         return self.prepared.kernels.forward(self.prepared.model, self.kv)
 
-    def _run(self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None) -> tuple[Tensor | None, Sequence[Tensor] | None]:
+    def _run(
+        self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None
+    ) -> tuple[Tensor | None, Sequence[Tensor] | None]:
         model = self.prepared.model
         at = self.pointer + self.columns[: ids.shape[1]]
         shape = self.prepared.shape
@@ -59,5 +65,13 @@ class Buffers:
         masks = {} if attend is not None else additive_masks(shape, at, self.columns, self.prepared.dtype)
         state = StepState(at, self.kv, masks, seen, places, attend)
         run = model if want_logits else model.get_decoder()
-        out = run(input_ids=ids, position_ids=at[None], use_cache=False, output_hidden_states=bool(self.hidden_layers), state=state)
-        return out.logits[0] if want_logits else None, [states[0] for states in out.hidden_states] if self.hidden_layers else None
+        out = run(
+            input_ids=ids,
+            position_ids=at[None],
+            use_cache=False,
+            output_hidden_states=bool(self.hidden_layers),
+            state=state,
+        )
+        return out.logits[0] if want_logits else None, [
+            states[0] for states in out.hidden_states
+        ] if self.hidden_layers else None

@@ -1,5 +1,5 @@
-"""A transformers causal LM made ready for fixed steps, once: the engine's attention, fused layers, whatever linears and kernels are the fastest here; and
-compared with the stock model."""
+"""A transformers causal LM made ready for fixed steps, once: the engine's attention, fused layers, whatever linears and
+kernels are the fastest here; and compared with the stock model."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ FAITHFUL_TOKENS, ROWS = 24, 16
 """Compared, and how many of them at once: no more than any kernels take."""
 ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.1}
 INT8_LIMIT = 0.3
-"""By how much logits may move on average with weights of 8 bits, as a share of their spread. Measured with the default model: 0.024; logits that have
-nothing to do with the model's differ by 1.1."""
+"""By how much logits may move on average with weights of 8 bits, as a share of their spread. Measured with the default
+model: 0.024; logits that have nothing to do with the model's differ by 1.1."""
 
 
 @torch.inference_mode()
-def prepare(model: PreTrainedModel, kernels: Kernels | None = None, int8: bool = False, progress: Progress = silent) -> Prepared:
-    """Switch the model, in place, to the engine's attention and fused layers, and install `kernels` (None: the fastest here; int8: with weights of 8 bits).
-    The fixed step is then compared with the stock model on a few tokens. Raises UnsupportedModel if they disagree: whatever an architecture does
-    beyond what the fixed step reproduces is refused, never ignored."""
+def prepare(
+    model: PreTrainedModel, kernels: Kernels | None = None, int8: bool = False, progress: Progress = silent
+) -> Prepared:
+    """Switch the model, in place, to the engine's attention and fused layers, and install `kernels` (None: the fastest
+    here; int8: with weights of 8 bits). The fixed step is then compared with the stock model on a few tokens. Raises
+    UnsupportedModel if they disagree: whatever an architecture does beyond what the fixed step reproduces is refused,
+    never ignored."""
     kind = type(model).__name__
     try:
         return _prepare(model, kernels, int8, progress)
@@ -93,13 +96,26 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
     rows = []
     for start in range(0, len(ids), ROWS):
         target.jump(start)
-        rows.append(target.forward(torch.tensor([ids[start : start + ROWS]], device=prepared.device), seen)[0].float().clone())
+        rows.append(
+            target.forward(torch.tensor([ids[start : start + ROWS]], device=prepared.device), seen)[0].float().clone()
+        )
     logits = torch.cat(rows)
     if seen != (wanted := windows_of(prepared.model)):
         layer = next(layer for layer in wanted if seen.get(layer, -1) != wanted[layer])
-        what = f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in" if layer in seen else "does not go through"
+        what = (
+            f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in"
+            if layer in seen
+            else "does not go through"
+        )
         raise UnsupportedModel(f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface")
     error, scale = float((logits - stock).abs().mean()), float(stock.std())
-    limit, why = (INT8_LIMIT, "int8 weights cost it too much; choose another dtype") if prepared.int8 else (ROUNDING.get(prepared.dtype, 1e-3), "it does something this engine would ignore")
+    limit, why = (
+        (INT8_LIMIT, "int8 weights cost it too much; choose another dtype")
+        if prepared.int8
+        else (ROUNDING.get(prepared.dtype, 1e-3), "it does something this engine would ignore")
+    )
     if not error <= limit * scale:
-        raise UnsupportedModel(f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} on average (limit {limit * scale:.2g}); {why}")
+        raise UnsupportedModel(
+            f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} "
+            f"on average (limit {limit * scale:.2g}); {why}"
+        )

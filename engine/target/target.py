@@ -1,8 +1,9 @@
 """A transformers causal LM as a Target: a static cache, fixed widths, rollback by moving a pointer.
 
-All state of a sequence is device tensors: the key and value buffers and one pointer n. A step of width W puts its rows at positions n .. n + W - 1,
-real tokens first, then padding. Rows past the real tokens are ignored and their cache entries overwritten by the next step. Nothing in Python
-changes inside a step, so it is captured as a CUDA graph as it is (`graphs.py`).
+All state of a sequence is device tensors: the key and value buffers and one pointer n. A step of width W puts its rows
+at positions n .. n + W - 1, real tokens first, then padding. Rows past the real tokens are ignored and their cache
+entries overwritten by the next step. Nothing in Python changes inside a step, so it is captured as a CUDA graph as it
+is (`graphs.py`).
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ def cache_length(num_prompt_tokens: int, max_new_tokens: int, width: int) -> int
 class StaticTarget:
     """One sequence's state over shared weights. Implements `interfaces.Target`.
 
-    length: S, columns of the static cache. widths: the widths that steps may have, from one exactness class if tokens are to be equal.
-    hidden_layers: indices into transformers' `hidden_states` (0: embeddings) whose rows `extend` returns side by side.
-    reach: tokens by which a rollback may go back beyond the widest step and still be a pointer's move where the model has linear layers, at the
-    price of a state each; further back it computes all tokens again, with the same bits.
-    pool: graph memory that the race shares. whole_steps: whether rules may be judged on the device (None: on CUDA alone); see `verifier`.
+    length: S, columns of the static cache. widths: the widths that steps may have, from one exactness class if tokens
+    are to be equal. hidden_layers: indices into transformers' `hidden_states` (0: embeddings) whose rows `extend`
+    returns side by side. reach: tokens by which a rollback may go back beyond the widest step and still be a pointer's
+    move where the model has linear layers, at the price of a state each; further back it computes all tokens again,
+    with the same bits. pool: graph memory that the race shares. whole_steps: whether rules may be judged on the device
+    (None: on CUDA alone); see `verifier`.
     """
 
     def __init__(
@@ -70,11 +72,15 @@ class StaticTarget:
         self._pointer = self._input.pointer
         self._ids = {width: self._input.ids(width) for width in self.widths}
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
-        hidden = torch.empty(max(self.widths), num_features, dtype=prepared.dtype, device=device) if num_features else None
+        hidden = (
+            torch.empty(max(self.widths), num_features, dtype=prepared.dtype, device=device) if num_features else None
+        )
         self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers, num_states, hidden)
         self._pool = pool or kernels.graph_pool()
         self._steps = {
-            width: kernels.fixed(partial(self._buffers.forward, self._ids[width], True), self._pool, f"the step of width {width}")
+            width: kernels.fixed(
+                partial(self._buffers.forward, self._ids[width], True), self._pool, f"the step of width {width}"
+            )
             for width in self.widths
         }
         allowed = kernels.judges_on_device if whole_steps is None else whole_steps
@@ -83,9 +89,11 @@ class StaticTarget:
         self.checksums = Checksums()
 
     @torch.inference_mode()
-    def extend(self, token_ids: Sequence[int], num_logits: int, width: int | None = None) -> tuple[Tensor, Tensor | None]:
-        """See `interfaces.Target`. With `num_logits` 0 it is a prefill: whole chunks of exact size, no LM head. Else one fixed step, at the
-        narrowest of the target's widths that holds the tokens, or at `width`."""
+    def extend(
+        self, token_ids: Sequence[int], num_logits: int, width: int | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `interfaces.Target`. With `num_logits` 0 it is a prefill: whole chunks of exact size, no LM head. Else
+        one fixed step, at the narrowest of the target's widths that holds the tokens, or at `width`."""
         num_tokens = len(token_ids)
         if num_logits == 0:
             return self._prefill(token_ids)
@@ -117,7 +125,9 @@ class StaticTarget:
         step = self._whole.under(accept)
         return None if step is None else partial(self._verify, step)
 
-    def _verify(self, step: DeviceStep, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
+    def _verify(
+        self, step: DeviceStep, token: int, draft: Draft, position: int
+    ) -> tuple[Acceptance, Tensor, Tensor | None]:
         token_ids = (token, *draft.token_ids)
         width = self.width_for(len(token_ids))
         assert self.length + width <= self.cache_length
@@ -131,7 +141,9 @@ class StaticTarget:
         for start in range(0, len(token_ids), PREFILL_CHUNK):
             chunk = token_ids[start : start + PREFILL_CHUNK]
             self._input.point(self.length)
-            _, rows = self._buffers.forward(torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False)
+            _, rows = self._buffers.forward(
+                torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False
+            )
             if self._past is not None:
                 self._past.prefilled(chunk)
             self._point(self.length + len(chunk))
@@ -139,14 +151,25 @@ class StaticTarget:
                 hidden.append(rows)
         prepared = self.prepared
         if self.hidden_layers and not hidden:
-            hidden.append(torch.empty(0, len(self.hidden_layers) * prepared.shape.hidden_size, dtype=prepared.dtype, device=prepared.device))
-        return torch.empty(0, self.vocab_size, dtype=prepared.dtype, device=prepared.device), torch.cat(hidden) if hidden else None
+            hidden.append(
+                torch.empty(
+                    0,
+                    len(self.hidden_layers) * prepared.shape.hidden_size,
+                    dtype=prepared.dtype,
+                    device=prepared.device,
+                )
+            )
+        return torch.empty(0, self.vocab_size, dtype=prepared.dtype, device=prepared.device), torch.cat(
+            hidden
+        ) if hidden else None
 
     def rollback(self, length: int) -> None:
-        """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until it is overwritten.
+        """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until it is
+        overwritten.
 
-        Linear layers have the states of the last step's tokens at hand, and of `reach` before it. Further back all tokens up to `length` are
-        put in again as they were, prefills and steps of the same widths; raises UsageError if a jump left them unknown."""
+        Linear layers have the states of the last step's tokens at hand, and of `reach` before it. Further back all
+        tokens up to `length` are put in again as they were, prefills and steps of the same widths; raises UsageError if
+        a jump left them unknown."""
         assert 0 <= length <= self.length, f"cannot roll back from {self.length} to {length}"
         if self._past is not None and not self._past.holds(length):
             self._put_again(length, self._past)
@@ -156,14 +179,17 @@ class StaticTarget:
     def _put_again(self, length: int, past: Past) -> None:
         puts = past.until(length)
         if puts is None:
-            raise UsageError(f"this sequence cannot go back to {length} tokens: its model has linear layers, whose states are kept from token {past.oldest} on, and what came before is not known")
+            raise UsageError(
+                f"this sequence cannot go back to {length} tokens: its model has linear layers, whose states are "
+                f"kept from token {past.oldest} on, and what came before is not known"
+            )
         self.jump(0)
         for put in puts:
             self.extend(put.token_ids, 1 if put.width else 0, put.width or None)
 
     def jump(self, length: int) -> None:
-        """Put the pointer anywhere, over whatever the buffers hold: for probes and timings, which bring their own context. Within the last step it is
-        a rollback, and 0 is the empty sequence."""
+        """Put the pointer anywhere, over whatever the buffers hold: for probes and timings, which bring their own
+        context. Within the last step it is a rollback, and 0 is the empty sequence."""
         assert 0 <= length <= self.cache_length
         if self._past is not None:
             self._past.moved(length)
@@ -173,8 +199,8 @@ class StaticTarget:
         self.length = length  # the device hears of it with the next call
 
     def states(self) -> list[Tensor]:
-        """Per linear layer the state [heads, key_dim, value_dim] and the last inputs [kernel - 1, conv_dim] at the pointer: besides keys and values all
-        that a model remembers."""
+        """Per linear layer the state [heads, key_dim, value_dim] and the last inputs [kernel - 1, conv_dim] at the
+        pointer: besides keys and values all that a model remembers."""
         linear = self.prepared.shape.linear
         if linear is None:
             return []
@@ -195,7 +221,8 @@ class StaticTarget:
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, seen: dict[int, int | None]) -> tuple[Tensor, Tensor | None]:
-        """One direct forward of ids [1, n] that moves nothing, noting which window each layer asked for: to check a model."""
+        """One direct forward of ids [1, n] that moves nothing, noting which window each layer asked for: to check a
+        model."""
         self._input.point(self.length)
         logits, hidden = self._buffers.forward(ids, True, seen)
         assert logits is not None
@@ -203,9 +230,12 @@ class StaticTarget:
 
     @torch.inference_mode()
     def warm(self, prompt_ids: Sequence[int] = (), accept: AcceptRule | None = None) -> None:
-        """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures the graphs: of whole steps, if
-        lanes under rule `accept` take them. Leaves the sequence empty."""
-        for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK} - self.prepared.kernels.warmed:
+        """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures
+        the graphs: of whole steps, if lanes under rule `accept` take them. Leaves the sequence empty."""
+        for size in {
+            min(len(prompt_ids), PREFILL_CHUNK),
+            len(prompt_ids) % PREFILL_CHUNK,
+        } - self.prepared.kernels.warmed:
             self._prefill(prompt_ids[:size])
             self.prepared.kernels.warmed.add(size)
             self.jump(0)

@@ -1,5 +1,5 @@
-"""`python -m engine train`: text, the target's hidden states over it, text that the target writes itself, the head, each kept in --out so that a stopped run
-goes on."""
+"""`python -m engine train`: text, the target's hidden states over it, text that the target writes itself, the head,
+each kept in --out so that a stopped run goes on."""
 
 from __future__ import annotations
 
@@ -51,7 +51,15 @@ def train(options: Namespace) -> int:
         extract(model, windows, hidden_layers, data, progress)
         _write(options, loaded, target.output, hidden_layers, data, progress)
         features = Features(data)
-        design = Design(options.kind, options.layers, options.intermediate, options.vocabulary, options.block, options.chain, options.train_output)
+        design = Design(
+            options.kind,
+            options.layers,
+            options.intermediate,
+            options.vocabulary,
+            options.block,
+            options.chain,
+            options.train_output,
+        )
         words_ = _words(folder / WORDS, features, design.draft_vocab_size, target.output)
         spec = new_spec(design, target, hidden_layers, _mask_token(loaded.tokenizer, len(target.output)))
         torch.manual_seed(options.seed)
@@ -85,10 +93,15 @@ def vars_of(report: Any) -> dict[str, Any]:
 
 def _line(now: Any) -> str:
     alphas = " ".join(f"{a:.2f}" for a in now.held_out_alphas)
-    return f"step {now.step}  {now.share:4.0%}  {now.elapsed_s / 60:.1f} min  loss {now.loss:.3f}  held out: {now.held_out_length:.2f} tokens a step, acceptance by position {alphas}"
+    return (
+        f"step {now.step}  {now.share:4.0%}  {now.elapsed_s / 60:.1f} min  loss {now.loss:.3f}  held out: "
+        f"{now.held_out_length:.2f} tokens a step, acceptance by position {alphas}"
+    )
 
 
-def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Callable[[str, float | None], None]) -> list[list[int]]:
+def _windows(
+    options: Namespace, tokenizer: Any, data: Path, progress: Callable[[str, float | None], None]
+) -> list[list[int]]:
     """The windows of text to train on, from `data`, or made now: texts cut to length."""
     path = data / WINDOWS
     if path.exists():
@@ -97,7 +110,9 @@ def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Callable[
 
     rng = random.Random(options.seed)
     progress("cutting texts", None)
-    windows = list(itertools.islice(cut(tokenizer, all_texts(options.data, options.seed), options.length, rng), options.windows))
+    windows = list(
+        itertools.islice(cut(tokenizer, all_texts(options.data, options.seed), options.length, rng), options.windows)
+    )
     if not windows:
         raise UsageError("there is no training text: --data gave nothing long enough")
     rng.shuffle(windows)
@@ -106,8 +121,16 @@ def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Callable[
     return windows
 
 
-def _write(options: Namespace, loaded: Any, output: Any, hidden_layers: Sequence[int], data: Path, progress: Callable[[str, float | None], None]) -> None:
-    """Let the target write windows of its own into `data`, with the words that it likely says in the windows of text."""
+def _write(
+    options: Namespace,
+    loaded: Any,
+    output: Any,
+    hidden_layers: Sequence[int],
+    data: Path,
+    progress: Callable[[str, float | None], None],
+) -> None:
+    """Let the target write windows of its own into `data`, with the words that it likely says in the windows of
+    text."""
     if not options.written:
         return
     from .features import Features
@@ -134,7 +157,8 @@ def _words(path: Path, features: Any, count: int, output: Any) -> Any:
 
 
 def _scales(features: Any, normed: bool) -> Any:
-    """The typical size of every feature that the head reads [layers * size], over some windows; of normalised rows where the head normalises them."""
+    """The typical size of every feature that the head reads [layers * size], over some windows; of normalised rows
+    where the head normalises them."""
     import torch
 
     batch = features.batch(list(range(0, len(features.index), max(1, len(features.index) // 16))))
@@ -169,28 +193,94 @@ TRAIN = Command(
             type=words,
             nargs="+",
             default=[BUILTIN],
-            help=f"text files, folders of them, {BUILTIN}: Python's standard library and its documentation, or {PROMPTS}: prompts of ours (default {BUILTIN})",
+            help=f"text files, folders of them, {BUILTIN}: Python's standard library and its documentation, or "
+            f"{PROMPTS}: prompts of ours (default {BUILTIN})",
         ),
-        option("--out", metavar="DIR", type=not_empty, required=True, help="where the head, its checkpoints and its log go; a stopped run started again goes on"),
-        option("--data-dir", metavar="DIR", type=not_empty, help="where windows and hidden states are kept, to share them between heads (default: data in --out)"),
+        option(
+            "--out",
+            metavar="DIR",
+            type=not_empty,
+            required=True,
+            help="where the head, its checkpoints and its log go; a stopped run started again goes on",
+        ),
+        option(
+            "--data-dir",
+            metavar="DIR",
+            type=not_empty,
+            help="where windows and hidden states are kept, to share them between heads (default: data in --out)",
+        ),
         option("--steps", metavar="N", type=integer(1, 10_000_000), help="optimiser steps"),
         option("--minutes", metavar="M", type=_positive, help="minutes of training, data apart"),
-        option("--windows", metavar="N", type=integer(0, 10_000_000), default=1500, help="windows of plain text (default 1500)"),
-        option("--written", metavar="N", type=integer(0, 10_000_000), default=6000, help="windows that the target writes itself, after beginnings of many kinds (default 6000)"),
-        option("--new-tokens", metavar="N", type=integer(2, 100_000), default=176, help="tokens of such a window, its beginning apart (default 176)"),
-        option("--together", metavar="N", type=integer(1, 4096), default=128, help="such windows written together (default 128)"),
-        option("--length", metavar="N", type=integer(48, 100_000), default=384, help="tokens of a window (default 384)"),
-        option("--vocabulary", metavar="N", type=integer(2, 10_000_000), default=8192, help="words the head drafts among, those the target most likely says (default 8192)"),
-        option("--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"),
+        option(
+            "--windows",
+            metavar="N",
+            type=integer(0, 10_000_000),
+            default=1500,
+            help="windows of plain text (default 1500)",
+        ),
+        option(
+            "--written",
+            metavar="N",
+            type=integer(0, 10_000_000),
+            default=6000,
+            help="windows that the target writes itself, after beginnings of many kinds (default 6000)",
+        ),
+        option(
+            "--new-tokens",
+            metavar="N",
+            type=integer(2, 100_000),
+            default=176,
+            help="tokens of such a window, its beginning apart (default 176)",
+        ),
+        option(
+            "--together",
+            metavar="N",
+            type=integer(1, 4096),
+            default=128,
+            help="such windows written together (default 128)",
+        ),
+        option(
+            "--length", metavar="N", type=integer(48, 100_000), default=384, help="tokens of a window (default 384)"
+        ),
+        option(
+            "--vocabulary",
+            metavar="N",
+            type=integer(2, 10_000_000),
+            default=8192,
+            help="words the head drafts among, those the target most likely says (default 8192)",
+        ),
+        option(
+            "--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"
+        ),
         option("--layers", metavar="N", type=integer(1, 32), default=1, help="decoder layers of the head (default 1)"),
-        option("--intermediate", metavar="N", type=integer(8, 1_000_000), default=2048, help="width of its MLP (default 2048)"),
-        option("--chain", metavar="N", type=integer(1, 16), default=4, help="eagle3: steps of training-time test (default 4)"),
+        option(
+            "--intermediate",
+            metavar="N",
+            type=integer(8, 1_000_000),
+            default=2048,
+            help="width of its MLP (default 2048)",
+        ),
+        option(
+            "--chain",
+            metavar="N",
+            type=integer(1, 16),
+            default=4,
+            help="eagle3: steps of training-time test (default 4)",
+        ),
         option("--block", metavar="N", type=integer(2, 64), default=8, help="dflash: block size, k + 1 (default 8)"),
-        option("--compact", action="store_true", help="store matrices in 8 bits, and no output rows where they are the target's; this engine reads that"),
-        option("--train-output", action="store_true", help="train the output rows too, which begin as the target's own"),
+        option(
+            "--compact",
+            action="store_true",
+            help="store matrices in 8 bits, and no output rows where they are the target's; this engine reads that",
+        ),
+        option(
+            "--train-output", action="store_true", help="train the output rows too, which begin as the target's own"
+        ),
         option("--batch", metavar="N", type=integer(1, 4096), default=8, help="windows a step (default 8)"),
         option("--learning-rate", metavar="X", type=_positive, default=1e-3, help="at its peak (default 0.001)"),
-        option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="of data, weights and order (default 0)"),
+        option(
+            "--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="of data, weights and order (default 0)"
+        ),
         DTYPE,
         DEVICE,
         option("--threads", metavar="N", type=integer(1, 64), help="CPU threads (default: torch's own choice)"),

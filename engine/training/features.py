@@ -1,4 +1,5 @@
-"""What a head learns from: the target's hidden states over windows, computed once and kept on disk, one file of windows after another."""
+"""What a head learns from: the target's hidden states over windows, computed once and kept on disk, one file of windows
+after another."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ WINDOWS_PER_FILE = 64
 
 @dataclass(frozen=True)
 class Batch:
-    """ids [B, T] (padded with 0), lengths [B], hidden [B, T, layers * size]: the states that the head reads, last [B, T, size]: what the target's
-    output layer reads."""
+    """ids [B, T] (padded with 0), lengths [B], hidden [B, T, layers * size]: the states that the head reads, last [B,
+    T, size]: what the target's output layer reads."""
 
     ids: Tensor
     lengths: Tensor
@@ -29,7 +30,9 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device, hidden states as float32."""
-        return Batch(self.ids.to(device), self.lengths.to(device), self.hidden.to(device).float(), self.last.to(device).float())
+        return Batch(
+            self.ids.to(device), self.lengths.to(device), self.hidden.to(device).float(), self.last.to(device).float()
+        )
 
     @property
     def valid(self) -> Tensor:
@@ -62,7 +65,12 @@ class Features:
                 for name, part in parts.items():
                     tensor = file.get_slice(name)[row : row + 1]
                     part.append(tensor[:, :longest] if tensor.shape[1] >= longest else _padded(tensor, longest))
-        return Batch(torch.cat(parts["ids"]), torch.tensor([self.index[i][2] for i in which]), torch.cat(parts["hidden"]), torch.cat(parts["last"]))
+        return Batch(
+            torch.cat(parts["ids"]),
+            torch.tensor([self.index[i][2] for i in which]),
+            torch.cat(parts["hidden"]),
+            torch.cat(parts["last"]),
+        )
 
 
 def _padded(tensor: Tensor, length: int) -> Tensor:
@@ -72,8 +80,16 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 
 
 @torch.inference_mode()
-def extract(model: Any, windows: Sequence[Sequence[int]], hidden_layers: Sequence[int], folder: Path, progress: Progress, batch_size: int = 8) -> None:
-    """Run the stock model over all windows and write `folder`'s files; those that exist are kept, so that an interrupted run goes on."""
+def extract(
+    model: Any,
+    windows: Sequence[Sequence[int]],
+    hidden_layers: Sequence[int],
+    folder: Path,
+    progress: Progress,
+    batch_size: int = 8,
+) -> None:
+    """Run the stock model over all windows and write `folder`'s files; those that exist are kept, so that an
+    interrupted run goes on."""
     folder.mkdir(parents=True, exist_ok=True)
     device = next(model.parameters()).device
     decoder = model.get_decoder()

@@ -29,8 +29,9 @@ NUM_WINDOWS, NUM_ROWS = 512, 8192
 
 @dataclass(frozen=True)
 class Design:
-    """What a head will be. block_size: of DFlash; num_steps: training-time-test steps of EAGLE-3, which is also the k it is published for.
-    train_output False: the output rows stay the target's own (as in EAGLE 1), which is cheaper to train."""
+    """What a head will be. block_size: of DFlash; num_steps: training-time-test steps of EAGLE-3, which is also the k
+    it is published for. train_output False: the output rows stay the target's own (as in EAGLE 1), which is cheaper to
+    train."""
 
     kind: str
     num_layers: int = 1
@@ -52,13 +53,18 @@ class TargetWeights:
     @classmethod
     def of(cls, model: Any) -> TargetWeights:
         """A model's, before its linears are packed."""
-        return cls(model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach(), model.config.get_text_config())
+        return cls(
+            model.get_input_embeddings().weight.detach(),
+            model.get_output_embeddings().weight.detach(),
+            model.config.get_text_config(),
+        )
 
 
 @torch.inference_mode()
 def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
-    """The `count` token ids that the target most likely says, ascending [count]: by its probabilities at TEMPERATURE over NUM_ROWS places of its windows,
-    half of the weight on how often the windows hold them. What a head cannot draft ends a draft, so what counts is the mass that is left out.
+    """The `count` token ids that the target most likely says, ascending [count]: by its probabilities at TEMPERATURE
+    over NUM_ROWS places of its windows, half of the weight on how often the windows hold them. What a head cannot draft
+    ends a draft, so what counts is the mass that is left out.
 
     output [vocab, size]: the target's output rows."""
     chosen = list(range(0, len(features.index), max(1, len(features.index) // NUM_WINDOWS)))
@@ -75,20 +81,27 @@ def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
 
 
 def begin_from(head: Head, folder: Path) -> None:
-    """Give `head` the weights of a published head of the same shape; its words, and their output rows, stay its own. Raises UsageError."""
+    """Give `head` the weights of a published head of the same shape; its words, and their output rows, stay its own.
+    Raises UsageError."""
     from ..heads.formats import read_tensors
 
-    tensors = {name: value for name, value in read_tensors(folder).items() if name not in ("lm_head.weight", "d2t", "t2d")}
+    tensors = {
+        name: value for name, value in read_tensors(folder).items() if name not in ("lm_head.weight", "d2t", "t2d")
+    }
     own = {name: value for name, value in head.named_parameters() if name != "lm_head.weight"}
     if tensors.keys() != own.keys() or any(value.shape != tensors[name].shape for name, value in own.items()):
-        raise UsageError(f"the head in {str(folder)!r} has another shape than the one to be trained; choose the same --kind, --layers and --intermediate")
+        raise UsageError(
+            f"the head in {str(folder)!r} has another shape than the one to be trained; choose the same --kind, "
+            "--layers and --intermediate"
+        )
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(tensors[name])
 
 
 def default_layers(kind: str, num_target_layers: int) -> tuple[int, ...]:
-    """Which of the target's hidden states a new head reads: early, middle, late; as the speculators package chooses them."""
+    """Which of the target's hidden states a new head reads: early, middle, late; as the speculators package chooses
+    them."""
     return tuple(sorted({min(2, num_target_layers), num_target_layers // 2, max(0, num_target_layers - 3)}))
 
 
@@ -115,14 +128,23 @@ def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ..
     if design.kind == "eagle3":
         return HeadSpec("eagle3", LlamaConfig(**shape), hidden_layers, norm_before_residual=True, norm_before_fc=True)
     layers = Qwen3Config(**shape, layer_types=["full_attention"] * design.num_layers, use_sliding_window=False)
-    return HeadSpec("dflash", layers, hidden_layers, block_size=design.block_size, mask_token_id=mask_token_id, causal=(False,) * design.num_layers, windows=(None,) * design.num_layers)
+    return HeadSpec(
+        "dflash",
+        layers,
+        hidden_layers,
+        block_size=design.block_size,
+        mask_token_id=mask_token_id,
+        causal=(False,) * design.num_layers,
+        windows=(None,) * design.num_layers,
+    )
 
 
 def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tensor) -> Head:
-    """A head that begins near its target: its output rows are the target's, and what an EAGLE-3 head's layer adds to is the latest of the hidden states
-    it reads.
+    """A head that begins near its target: its output rows are the target's, and what an EAGLE-3 head's layer adds to is
+    the latest of the hidden states it reads.
 
-    scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that a target whose states are large does not drown the head."""
+    scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that a target whose states
+    are large does not drown the head."""
     vocab_size, size = target.output.shape
     head: Head
     if spec.kind == "eagle3":
@@ -147,13 +169,24 @@ def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tenso
     return head
 
 
-def save_head(head: Head, folder: Path, target_name: str, num_tokens: int, dtype: torch.dtype = torch.bfloat16, compact: bool = False) -> None:
-    """config.json and model.safetensors in the speculators format, which vLLM serves. compact: matrices in 8 bits, and no output rows where they are the
-    rows of the embedding that the target lent; this engine reads that."""
+def save_head(
+    head: Head,
+    folder: Path,
+    target_name: str,
+    num_tokens: int,
+    dtype: torch.dtype = torch.bfloat16,
+    compact: bool = False,
+) -> None:
+    """config.json and model.safetensors in the speculators format, which vLLM serves. compact: matrices in 8 bits, and
+    no output rows where they are the rows of the embedding that the target lent; this engine reads that."""
     folder.mkdir(parents=True, exist_ok=True)
     spec, vocab_size = head.spec, head.spec.layers.vocab_size
     tensors = {name: value.detach().to(dtype).contiguous().cpu() for name, value in head.named_parameters()}
-    tied = compact and head.target_ids is not None and torch.equal(tensors[OUTPUT], head._lent[0][head.target_ids].to(dtype).cpu())
+    tied = (
+        compact
+        and head.target_ids is not None
+        and torch.equal(tensors[OUTPUT], head._lent[0][head.target_ids].to(dtype).cpu())
+    )
     if tied:
         del tensors[OUTPUT]
     if compact:
@@ -177,19 +210,43 @@ def save_head(head: Head, folder: Path, target_name: str, num_tokens: int, dtype
         "speculators_config": {
             "algorithm": spec.kind,
             "default_proposal_method": "greedy",
-            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": num_tokens, "accept_tolerance": 0.0, "verifier_accept_k": 1}],
+            "proposal_methods": [
+                {
+                    "proposal_type": "greedy",
+                    "speculative_tokens": num_tokens,
+                    "accept_tolerance": 0.0,
+                    "verifier_accept_k": 1,
+                }
+            ],
             "verifier": {"name_or_path": target_name, "architectures": []},
         },
     }
     if spec.kind == "eagle3":
         config |= {"eagle_aux_hidden_state_layer_ids": list(spec.hidden_layers), "embed_requires_grad": False}
-        config |= {name: getattr(spec, name) for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")}
+        config |= {
+            name: getattr(spec, name) for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+        }
     else:
-        config |= {"aux_hidden_state_layer_ids": list(spec.hidden_layers), "block_size": spec.block_size, "mask_token_id": spec.mask_token_id}
+        config |= {
+            "aux_hidden_state_layer_ids": list(spec.hidden_layers),
+            "block_size": spec.block_size,
+            "mask_token_id": spec.mask_token_id,
+        }
         config |= {"sample_from_anchor": False, "sliding_window_non_causal": False}
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _layers(config: Any) -> dict[str, Any]:
-    dropped = ("architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "id2label", "label2id", "problem_type", "return_dict", "chunk_size_feed_forward")
+    dropped = (
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "transformers_version",
+        "_name_or_path",
+        "id2label",
+        "label2id",
+        "problem_type",
+        "return_dict",
+        "chunk_size_feed_forward",
+    )
     return {key: value for key, value in config.to_dict().items() if key not in dropped}

@@ -1,8 +1,10 @@
-"""What heads are trained to do: give the target's own distribution, at every place of the draft, from what they will know when they draft.
+"""What heads are trained to do: give the target's own distribution, at every place of the draft, from what they will
+know when they draft.
 
-Each loss returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at TEMPERATURE and over the head's
-vocabulary; None while gradients are recorded. What is lowered is the negative logarithm of that acceptance (Samarin et al. 2026, "LK losses", arXiv
-2602.23881) and a share of the cross entropy, which leads where p and q hardly meet yet.
+Each loss returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at
+TEMPERATURE and over the head's vocabulary; None while gradients are recorded. What is lowered is the negative logarithm
+of that acceptance (Samarin et al. 2026, "LK losses", arXiv 2602.23881) and a share of the cross entropy, which leads
+where p and q hardly meet yet.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ CROSS_ENTROPY = 0.3
 TINY = 1e-6
 
 
-def eagle3_loss(head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_steps: int, decay: float = 0.9) -> tuple[Tensor, Tensor | None]:
-    """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, as a chain of drafts does; the mean over steps of the loss against the
-    target, step j weighted by decay ** j.
+def eagle3_loss(
+    head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_steps: int, decay: float = 0.9
+) -> tuple[Tensor, Tensor | None]:
+    """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, as a chain of drafts does; the mean
+    over steps of the loss against the target, step j weighted by decay ** j.
 
-    output [draft vocabulary, size]: the target's output rows of the head's words. Row i of step j stands for the j-th token drafted after row i: it
-    sees the target's rows up to i and its own chain."""
+    output [draft vocabulary, size]: the target's output rows of the head's words. Row i of step j stands for the j-th
+    token drafted after row i: it sees the target's rows up to i and its own chain."""
     ids, (_, num_tokens) = batch.ids, batch.ids.shape
     num_rows = num_tokens - num_steps - 1
     with torch.no_grad():
@@ -47,7 +51,8 @@ def eagle3_loss(head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_
             return chain_attention(query, chain[layer], causal)
 
         angles = tuple(part[None, j : j + num_rows] for part in rope)
-        hidden, out = head.step(head.embed(ids[:, 1 + j : 1 + j + num_rows]), hidden, angles, attend)  # type: ignore[arg-type]
+        embedded = head.embed(ids[:, 1 + j : 1 + j + num_rows])
+        hidden, out = head.step(embedded, hidden, angles, attend)  # type: ignore[arg-type]
         rows = slice(1 + j, 1 + j + num_rows)
         loss, alpha = _against(p[:, rows], head.lm_head(out), valid[:, rows])
         losses.append(decay**j * loss)
@@ -57,7 +62,8 @@ def eagle3_loss(head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_
 
 
 def chain_attention(query: Tensor, chain: list[tuple[Tensor, Tensor]], causal: Tensor) -> Tensor:
-    """Row i of query [B, heads, n, dim] over the first step's keys and values up to i, and row i alone of every later step's [B, kv_heads, n, dim]."""
+    """Row i of query [B, heads, n, dim] over the first step's keys and values up to i, and row i alone of every later
+    step's [B, kv_heads, n, dim]."""
     groups = query.shape[1] // chain[0][0].shape[1]
     keys, values = ([part[i].repeat_interleave(groups, 1) for part in chain] for i in (0, 1))
     scale = query.shape[-1] ** -0.5
@@ -70,9 +76,12 @@ def chain_attention(query: Tensor, chain: list[tuple[Tensor, Tensor]], causal: T
     return out
 
 
-def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anchors: Tensor, decay: float) -> tuple[Tensor, Tensor | None]:
-    """Blocks at `anchors` [n] (places in the windows, the same in all of them), each seeing the context before its anchor and itself; the loss
-    against the target given the true tokens before, the i-th drafted token weighted by exp(-(i - 1) / decay)."""
+def dflash_loss(
+    head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anchors: Tensor, decay: float
+) -> tuple[Tensor, Tensor | None]:
+    """Blocks at `anchors` [n] (places in the windows, the same in all of them), each seeing the context before its
+    anchor and itself; the loss against the target given the true tokens before, the i-th drafted token weighted by
+    exp(-(i - 1) / decay)."""
     ids, spec, size = batch.ids, head.spec, head.spec.block_size
     num_tokens = ids.shape[1]
     places = anchors[:, None] + torch.arange(size, device=ids.device)
@@ -88,11 +97,14 @@ def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anch
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         keys, values = (torch.cat([old, new], 2) for old, new in zip(cached[layer], (key, value), strict=True))
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=masks[layer].to(query.dtype), enable_gqa=True)
+        return F.scaled_dot_product_attention(
+            query, keys, values, attn_mask=masks[layer].to(query.dtype), enable_gqa=True
+        )
 
     inputs = torch.full((len(ids), len(anchors), size), spec.mask_token_id, device=ids.device)
     inputs[:, :, 0] = ids[:, anchors]
-    out = head.block(head.embed(inputs.flatten(1)), tuple(part[None, rows] for part in rope), attend)  # type: ignore[arg-type]
+    angles: Any = tuple(part[None, rows] for part in rope)
+    out = head.block(head.embed(inputs.flatten(1)), angles, attend)
     out = out.view(len(ids), len(anchors), size, -1)[:, :, 1:]
     with torch.no_grad():
         p = _probabilities(batch.last[:, places[:, :-1]] @ output.T)
@@ -103,8 +115,9 @@ def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anch
 
 
 class _Distance(torch.autograd.Function):
-    """sum of weights [...] * (CROSS_ENTROPY * -(p . log q) - log A) with q = softmax(logits / TEMPERATURE) and A = sum of min(p, q), both [..., vocab]; in
-    as few passes over the vocabulary as there can be. A's derivative by a scaled logit is q * ([q < p] - sum of q where q < p)."""
+    """sum of weights [...] * (CROSS_ENTROPY * -(p . log q) - log A) with q = softmax(logits / TEMPERATURE) and A = sum
+    of min(p, q), both [..., vocab]; in as few passes over the vocabulary as there can be. A's derivative by a scaled
+    logit is q * ([q < p] - sum of q where q < p)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, p: Tensor, weights: Tensor) -> Tensor:
@@ -136,7 +149,8 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _against(p: Tensor, logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
-    """p, and the logits of q [..., vocab] -> the mean loss of rows by their weights [...], and 1 - TV [...] where no gradients are wanted."""
+    """p, and the logits of q [..., vocab] -> the mean loss of rows by their weights [...], and 1 - TV [...] where no
+    gradients are wanted."""
     weights = weights / weights.sum().clamp(min=1e-9)
     with torch.autocast(logits.device.type, enabled=False):
         loss = _Distance.apply(logits, p, weights)
@@ -152,5 +166,6 @@ def _stacked(alphas: list[Tensor | None], rows: Tensor) -> Tensor | None:
 
 
 def mean_length(alphas: Tensor) -> float:
-    """Expected tokens a step, the target's own included, of drafts whose i-th token is accepted with probability alphas [rows, k]."""
+    """Expected tokens a step, the target's own included, of drafts whose i-th token is accepted with probability alphas
+    [rows, k]."""
     return 1.0 + float(alphas.cumprod(-1).sum(-1).mean()) if len(alphas) else 1.0

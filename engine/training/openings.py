@@ -1,5 +1,6 @@
-"""Beginnings that the target continues to give text of its own: the first words of a kind of text (openings.json), prompts of ours cut anywhere, pieces of
-texts, and nothing at all. The shorter a beginning, the more of the text is the target's own choice, and the more kinds of text a head learns."""
+"""Beginnings that the target continues to give text of its own: the first words of a kind of text (openings.json),
+prompts of ours cut anywhere, pieces of texts, and nothing at all. The shorter a beginning, the more of the text is the
+target's own choice, and the more kinds of text a head learns."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ PIECE, PIECES_KEPT = 128, 0.15
 def openings(tokenizer: Any, seed: int) -> Iterator[list[int]]:
     """Token ids of beginnings, without end, as the tokenizer begins a text; equal seeds give equal ones."""
     rng = random.Random(seed)
-    sources = {"words": _words(tokenizer, rng), "prompts": _prompts(tokenizer, rng), "texts": _texts(tokenizer, rng), "nothing": cycle([start_ids(tokenizer)])}
+    sources = {
+        "words": _words(tokenizer, rng),
+        "prompts": _prompts(tokenizer, rng),
+        "texts": _texts(tokenizer, rng),
+        "nothing": cycle([start_ids(tokenizer)]),
+    }
     while True:
         ids = next(sources[_one_of(SOURCES, rng)])
         if ids:

@@ -1,5 +1,6 @@
-"""Prompts of our own writing, made from parts by a seeded generator, one kind after another: JSON, SQL, code, prose, chat, summaries. The target
-continues them. Held-out prompts (`assets/prompts/held_out.json`) were written by hand and share none of these parts on purpose."""
+"""Prompts of our own writing, made from parts by a seeded generator, one kind after another: JSON, SQL, code, prose,
+chat, summaries. The target continues them. Held-out prompts (`assets/prompts/held_out.json`) were written by hand and
+share none of these parts on purpose."""
 
 from __future__ import annotations
 
@@ -7,16 +8,30 @@ import json
 import random
 from collections.abc import Callable, Iterator
 
+REMARKS = (
+    "Neighbours complained about the noise",
+    "The mayor welcomed the plan",
+    "Two shops on the ground floor will move for good",
+)
+
 
 def _parts(text: str, separator: str | None = "|") -> list[str]:
     return text.split(separator)
 
 
-FIRST = _parts("Ana Bruno Chen Dora Elif Femi Greta Hugo Ines Jonas Kofi Lena Mateo Nadia Omar Priya Quentin Rosa Sven Tara Umar Vera Wei Ximena Yusuf Zoe", None)
-LAST = _parts(
-    "Adler Baptiste Costa Dimitrov Eriksen Fontaine Garcia Haddad Ivanov Jansen Kowalski Lindqvist Moreau Nakamura Okoye Petrov Quist Rossi Silva Tanaka Ueda Vargas Weber Xu Yilmaz Zhang", None
+FIRST = _parts(
+    "Ana Bruno Chen Dora Elif Femi Greta Hugo Ines Jonas Kofi Lena Mateo Nadia Omar Priya Quentin Rosa Sven Tara "
+    "Umar Vera Wei Ximena Yusuf Zoe",
+    None,
 )
-CITIES = _parts("Lisbon Osaka Nairobi Lima Oslo Krakow Austin Accra Hanoi Turin Quito Perth Malmo Izmir Pune Leeds Lyon Graz", None)
+LAST = _parts(
+    "Adler Baptiste Costa Dimitrov Eriksen Fontaine Garcia Haddad Ivanov Jansen Kowalski Lindqvist Moreau Nakamura "
+    "Okoye Petrov Quist Rossi Silva Tanaka Ueda Vargas Weber Xu Yilmaz Zhang",
+    None,
+)
+CITIES = _parts(
+    "Lisbon Osaka Nairobi Lima Oslo Krakow Austin Accra Hanoi Turin Quito Perth Malmo Izmir Pune Leeds Lyon Graz", None
+)
 TEAMS = _parts("support platform research logistics design security billing mobile growth operations", None)
 STATUS = _parts("active inactive pending archived shipped cancelled open closed", None)
 THINGS = _parts("lamp kettle notebook drill tent keyboard scarf blender monitor helmet backpack speaker", None)
@@ -30,8 +45,16 @@ TABLES = {
     "flights": _parts("id origin destination departs_at arrives_at seats carrier", None),
     "books": _parts("id title author_id published isbn pages language", None),
 }
-VERBS = _parts("load save parse merge filter count group sort find remove update encode decode split validate format resize convert", None)
-NOUNS = _parts("user record file path node token matrix image event config message page word row column edge item account invoice packet", None)
+VERBS = _parts(
+    "load save parse merge filter count group sort find remove update encode decode split validate format resize "
+    "convert",
+    None,
+)
+NOUNS = _parts(
+    "user record file path node token matrix image event config message page word row column edge item account "
+    "invoice packet",
+    None,
+)
 PEOPLE = [
     "a retired cartographer",
     "the new apprentice",
@@ -44,7 +67,10 @@ PEOPLE = [
     "the school's only teacher",
     "a deserter",
 ]
-PLACES = _parts("the flooded library|a village above the clouds|the last station of the line|an island without birds|the winter market|a house with forty doors|the salt mines|the edge of the map")
+PLACES = _parts(
+    "the flooded library|a village above the clouds|the last station of the line|an island without birds|the winter "
+    "market|a house with forty doors|the salt mines|the edge of the map"
+)
 TURNS = [
     "found a letter that was not addressed to anyone",
     "heard the bells an hour early",
@@ -71,7 +97,10 @@ TOPICS = [
     "how to tune a piano",
     "why we dream",
 ]
-ASKS = _parts("Can you explain {t} to me?|I never understood {t}.|What should I read about {t}?|Give me three facts about {t}.|Is it true what they say about {t}?|Summarise {t} in two sentences.")
+ASKS = _parts(
+    "Can you explain {t} to me?|I never understood {t}.|What should I read about {t}?|Give me three facts about "
+    "{t}.|Is it true what they say about {t}?|Summarise {t} in two sentences."
+)
 
 
 def prompts(seed: int) -> Iterator[tuple[str, str]]:
@@ -117,7 +146,14 @@ def _json(rng: random.Random) -> str:
     indent = rng.choice((None, None, 1, 2, 4))
     text = json.dumps({table: rows} if rng.random() < 0.4 else rows, indent=indent)
     return (
-        rng.choice((f"The {table} as JSON:\n", f"```json\n// {table}.json\n", f"GET /api/{table}\n\nHTTP/1.1 200 OK\nContent-Type: application/json\n\n", ""))
+        rng.choice(
+            (
+                f"The {table} as JSON:\n",
+                f"```json\n// {table}.json\n",
+                f"GET /api/{table}\n\nHTTP/1.1 200 OK\nContent-Type: application/json\n\n",
+                "",
+            )
+        )
         + text[: int(len(text) * rng.uniform(0.4, 0.95))]
     )
 
@@ -127,8 +163,20 @@ def _csv(rng: random.Random) -> str:
     header = list(rows[0])
     lines = [",".join(header), *(",".join(str(row[field]) for field in header) for row in rows)]
     shown = rng.randint(1, 3)
-    form: Callable[[dict[str, object]], str] = rng.choice((json.dumps, lambda row: "- " + "; ".join(f"{k}: {v}" for k, v in row.items()), lambda row: "| " + " | ".join(map(str, row.values())) + " |"))
-    return f"{rng.choice(('Convert these rows', 'Rewrite each line', 'Turn the CSV into records'))}.\n\n" + "\n".join(lines) + f"\n\n{table}:\n" + "\n".join(form(row) for row in rows[:shown]) + "\n"
+    form: Callable[[dict[str, object]], str] = rng.choice(
+        (
+            json.dumps,
+            lambda row: "- " + "; ".join(f"{k}: {v}" for k, v in row.items()),
+            lambda row: "| " + " | ".join(map(str, row.values())) + " |",
+        )
+    )
+    return (
+        f"{rng.choice(('Convert these rows', 'Rewrite each line', 'Turn the CSV into records'))}.\n\n"
+        + "\n".join(lines)
+        + f"\n\n{table}:\n"
+        + "\n".join(form(row) for row in rows[:shown])
+        + "\n"
+    )
 
 
 def _sql(rng: random.Random) -> str:
@@ -139,8 +187,11 @@ def _sql(rng: random.Random) -> str:
     starts = (
         f"CREATE TABLE {table} (\n    id INTEGER PRIMARY KEY,\n    {a} TEXT NOT NULL,\n",
         f"SELECT {a}, {b}, COUNT(*) AS n\nFROM {table}\nWHERE {c} IS NOT NULL\n",
-        f"-- {table} per {a}, newest first\nSELECT t.{a}, t.{b}, o.{rng.choice(TABLES[other])}\nFROM {table} AS t\nJOIN {other} AS o ON",
-        f"INSERT INTO {table} ({', '.join(fields)}) VALUES\n({', '.join(repr(_value(rng, f)) for f in fields)}),\n({', '.join(repr(_value(rng, f)) for f in fields)}),\n",
+        f"-- {table} per {a}, newest first\nSELECT t.{a}, t.{b}, o.{rng.choice(TABLES[other])}\nFROM {table} AS "
+        f"t\nJOIN {other} AS o ON",
+        f"INSERT INTO {table} ({', '.join(fields)}) "
+        f"VALUES\n({', '.join(repr(_value(rng, f)) for f in fields)}),\n"
+        f"({', '.join(repr(_value(rng, f)) for f in fields)}),\n",
         f"UPDATE {table}\nSET {a} = {_value(rng, a)!r}\nWHERE {b} = {_value(rng, b)!r};\n\nUPDATE {table}\n",
         f"WITH recent AS (\n    SELECT {a}, {b}\n    FROM {table}\n    WHERE {c} > {_value(rng, c)!r}\n)\n",
     )
@@ -149,15 +200,22 @@ def _sql(rng: random.Random) -> str:
 
 def _code(rng: random.Random) -> str:
     verb, noun, other, kind = rng.choice(VERBS), rng.choice(NOUNS), rng.choice(NOUNS), rng.choice(NOUNS).title()
-    fields = "\n".join(f"    {name}: {rng.choice(('int', 'str', 'float', 'list[str]', 'bool'))}" for name in rng.sample(NOUNS, 3))
+    fields = "\n".join(
+        f"    {name}: {rng.choice(('int', 'str', 'float', 'list[str]', 'bool'))}" for name in rng.sample(NOUNS, 3)
+    )
     starts = (
         f'def {verb}_{noun}s({noun}s, {other}=None):\n    """{verb.title()} the {noun}s and return the {other}."""\n',
-        f"import os\nimport sys\n\n\nclass {kind}:\n    def __init__(self, {noun}, {other}):\n        self.{noun} = {noun}\n        self.{other} = {other}\n\n    def {verb}(self):\n",
+        f"import os\nimport sys\n\n\nclass {kind}:\n    def __init__(self, {noun}, {other}):\n        self.{noun} = "
+        f"{noun}\n        self.{other} = {other}\n\n    def {verb}(self):\n",
         f"@dataclass\nclass {kind}:\n{fields}\n\n    def {verb}(self) -> ",
-        f'function {verb}{noun.title()}({noun}, options) {{\n  if (!{noun}) {{\n    throw new Error("no {noun}");\n  }}\n',
-        f"import unittest\n\nfrom {noun}s import {verb}_{other}\n\n\nclass Test{verb.title()}{other.title()}(unittest.TestCase):\n    def test_empty(self):\n",
-        f"#include <stdio.h>\n#include <stdlib.h>\n\nstatic int {verb}_{noun}(struct {noun} *{noun[0]}, size_t n)\n{{\n    ",
-        f'package main\n\nimport (\n\t"fmt"\n\t"os"\n)\n\n// {verb.title()}{noun.title()} returns the {other}.\nfunc {verb.title()}{noun.title()}(',
+        f'function {verb}{noun.title()}({noun}, options) {{\n  if (!{noun}) {{\n    throw new Error("no {noun}");\n '
+        " }\n",
+        f"import unittest\n\nfrom {noun}s import {verb}_{other}\n\n\nclass "
+        f"Test{verb.title()}{other.title()}(unittest.TestCase):\n    def test_empty(self):\n",
+        f"#include <stdio.h>\n#include <stdlib.h>\n\nstatic int {verb}_{noun}(struct {noun} *{noun[0]}, size_t "
+        f"n)\n{{\n    ",
+        f'package main\n\nimport (\n\t"fmt"\n\t"os"\n)\n\n// {verb.title()}{noun.title()} returns the '
+        f"{other}.\nfunc {verb.title()}{noun.title()}(",
         f'<ul class="{noun}s">\n  <li><a href="/{noun}/1">{noun.title()} 1</a></li>\n',
     )
     return rng.choice(starts)
@@ -168,8 +226,10 @@ def _prose(rng: random.Random) -> str:
     starts = (
         f"In {where}, {who} {turn}.",
         f"{who[0].upper()}{who[1:]} {turn}. Nobody in {where} spoke of it afterwards, but",
-        f"It was {rng.choice(('late', 'early', 'almost dark', 'the coldest week of the year'))} when {who} came to {where}.\n\n",
-        f"{topic[0].upper()}{topic[1:]}\n\nMost people have never asked themselves {topic if topic.startswith(('how', 'why', 'what')) else 'about ' + topic}. ",
+        f"It was {rng.choice(('late', 'early', 'almost dark', 'the coldest week of the year'))} when {who} came to "
+        f"{where}.\n\n",
+        f"{topic[0].upper()}{topic[1:]}\n\nMost people have never asked themselves "
+        f"{topic if topic.startswith(('how', 'why', 'what')) else 'about ' + topic}. ",
         f"The short answer to the question of {topic} is",
         f"# {topic.title()}\n\n## Introduction\n\n",
     )
@@ -177,20 +237,38 @@ def _prose(rng: random.Random) -> str:
 
 
 def _chat(rng: random.Random) -> str:
-    a, b = rng.choice((("User", "Assistant"), ("Q", "A"), (rng.choice(FIRST), rng.choice(FIRST)), ("Customer", "Agent")))
+    a, b = rng.choice(
+        (("User", "Assistant"), ("Q", "A"), (rng.choice(FIRST), rng.choice(FIRST)), ("Customer", "Agent"))
+    )
     ask = rng.choice(ASKS).format(t=rng.choice(TOPICS))
-    first = rng.choice(("", f"{a}: Hello!\n{b}: Hello, how can I help?\n", f"{a}: Do you have a minute?\n{b}: Of course.\n"))
+    first = rng.choice(
+        ("", f"{a}: Hello!\n{b}: Hello, how can I help?\n", f"{a}: Do you have a minute?\n{b}: Of course.\n")
+    )
     return f"{first}{a}: {ask}\n{b}:"
 
 
 def _summary(rng: random.Random) -> str:
     who, city, team = _person(rng), rng.choice(CITIES), rng.choice(TEAMS)
     text = (
-        f"The {team} office in {city} will close for {rng.randint(2, 9)} weeks while the roof is repaired. {who}, who leads the {team} group, said that "
-        f"{rng.randint(12, 90)} people would work from {rng.choice(CITIES)} until then. The repair will cost {rng.randint(2, 40)}0,000 euros, of which the insurer pays "
-        f"{rng.choice(('half', 'a third', 'nothing', 'most'))}. {rng.choice(('Neighbours complained about the noise', 'The mayor welcomed the plan', 'Two shops on the ground floor will move for good'))}."
+        f"The {team} office in {city} will close for {rng.randint(2, 9)} weeks while the roof is repaired. {who}, "
+        f"who leads the {team} group, said that "
+        f"{rng.randint(12, 90)} people would work from {rng.choice(CITIES)} until then. The repair will cost "
+        f"{rng.randint(2, 40)}0,000 euros, of which the insurer pays "
+        f"{rng.choice(('half', 'a third', 'nothing', 'most'))}. "
+        f"{rng.choice(REMARKS)}."
     )
-    return f"{rng.choice(('Article', 'Report', 'Minutes'))}:\n{text}\n\n{rng.choice(('Summary', 'In one sentence', 'Key points', 'Questions about the text'))}:"
+    head = rng.choice(("Article", "Report", "Minutes"))
+    task = rng.choice(("Summary", "In one sentence", "Key points", "Questions about the text"))
+    return f"{head}:\n{text}\n\n{task}:"
 
 
-MAKERS: dict[str, Callable[[random.Random], str]] = {"json": _json, "code": _code, "sql": _sql, "prose": _prose, "csv": _csv, "chat": _chat, "essay": _prose, "summary": _summary}
+MAKERS: dict[str, Callable[[random.Random], str]] = {
+    "json": _json,
+    "code": _code,
+    "sql": _sql,
+    "prose": _prose,
+    "csv": _csv,
+    "chat": _chat,
+    "essay": _prose,
+    "summary": _summary,
+}

@@ -1,4 +1,5 @@
-"""Text that every machine with Python has: the standard library's source and its reference documentation; and text files that the user names."""
+"""Text that every machine with Python has: the standard library's source and its reference documentation; and text
+files that the user names."""
 
 from __future__ import annotations
 
@@ -18,10 +19,14 @@ SUFFIXES = (".txt", ".md", ".rst", ".py", ".json", ".sql", ".csv", ".html", ".js
 
 
 def texts_of(data: str, seed: int) -> Iterator[str]:
-    """Texts of `builtin`, of `prompts` (our own, several of one kind after another, without end), of a file, or of a folder's text files, in an order
-    that the seed decides. Raises UsageError for what is not there."""
+    """Texts of `builtin`, of `prompts` (our own, several of one kind after another, without end), of a file, or of a
+    folder's text files, in an order that the seed decides. Raises UsageError for what is not there."""
     if data == BUILTIN:
-        paths = [p for p in Path(sysconfig.get_paths()["stdlib"]).rglob("*.py") if not {"site-packages", "test", "tests", "pydoc_data", "idlelib"} & set(p.parts)]
+        paths = [
+            p
+            for p in Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")
+            if not {"site-packages", "test", "tests", "pydoc_data", "idlelib"} & set(p.parts)
+        ]
         yield from _interleaved(_read(paths, seed), _documentation(seed))
         return
     if data == PROMPTS:
@@ -33,7 +38,10 @@ def texts_of(data: str, seed: int) -> Iterator[str]:
     elif path.is_dir():
         yield from _read([p for p in path.rglob("*") if p.suffix in SUFFIXES], seed)
     else:
-        raise UsageError(f"there is no training text at {data!r}; choose {BUILTIN}, {PROMPTS}, a file or a folder of {', '.join(SUFFIXES)} files")
+        raise UsageError(
+            f"there is no training text at {data!r}; choose {BUILTIN}, {PROMPTS}, a file or a folder of "
+            f"{', '.join(SUFFIXES)} files"
+        )
 
 
 def all_texts(data: Sequence[str], seed: int) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""The training loop: AdamW, a warm-up and a cosine to zero, checkpoints that a later run goes on from, held-out acceptance as it goes."""
+"""The training loop: AdamW, a warm-up and a cosine to zero, checkpoints that a later run goes on from, held-out
+acceptance as it goes."""
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ HELD_OUT_SHARE = 0.03
 HELD_OUT_BATCHES = 6
 NUM_ANCHORS = 48
 LONG_EVERY = 3
-"""Of so many steps of EAGLE-3 one trains the whole chain, the others its first place alone: more text in the same time."""
+"""Of so many steps of EAGLE-3 one trains the whole chain, the others its first place alone: more text in the
+same time."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast. The end is at `num_steps` optimiser steps or after `minutes` of training, whichever is given and comes first; the learning
-    rate falls to zero there."""
+    """How long and how fast. The end is at `num_steps` optimiser steps or after `minutes` of training, whichever is
+    given and comes first; the learning rate falls to zero there."""
 
     num_steps: int | None = None
     minutes: float | None = None
@@ -43,7 +45,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Report:
-    """Where training is: share done (0 to 1), the loss's recent mean, the expected tokens a step on held-out windows, and by place their acceptance."""
+    """Where training is: share done (0 to 1), the loss's recent mean, the expected tokens a step on held-out windows,
+    and by place their acceptance."""
 
     step: int
     share: float
@@ -54,24 +57,51 @@ class Report:
 
 
 class Trainer:
-    """Trains `head` on `features`. Everything that matters for going on is in `folder / CHECKPOINT`; the order of windows follows from the seed and step."""
+    """Trains `head` on `features`. Everything that matters for going on is in `folder / CHECKPOINT`; the order of
+    windows follows from the seed and step."""
 
-    def __init__(self, head: Head, design: Design, features: Features, output: Tensor, schedule: Schedule, folder: Path, device: torch.device, seed: int = 0) -> None:
-        self.head, self.design, self.features, self.schedule, self.folder, self.device, self.seed = head.to(device), design, features, schedule, folder, device, seed
+    def __init__(
+        self,
+        head: Head,
+        design: Design,
+        features: Features,
+        output: Tensor,
+        schedule: Schedule,
+        folder: Path,
+        device: torch.device,
+        seed: int = 0,
+    ) -> None:
+        self.head, self.design, self.features, self.schedule, self.folder, self.device, self.seed = (
+            head.to(device),
+            design,
+            features,
+            schedule,
+            folder,
+            device,
+            seed,
+        )
         self.output = output.to(device)
         folder.mkdir(parents=True, exist_ok=True)
         self.head.train().requires_grad_(True)
         self.head.lm_head.requires_grad_(design.train_output)
-        self.optimizer = torch.optim.AdamW(self.head.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+        self.optimizer = torch.optim.AdamW(
+            self.head.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
+        )
         self.step, self.elapsed_s = 0, 0.0
-        self.rope = rope_table(head.spec.layers, max(length for _, _, length in features.index) + design.block_size + 8, torch.float32, device)
+        self.rope = rope_table(
+            head.spec.layers,
+            max(length for _, _, length in features.index) + design.block_size + 8,
+            torch.float32,
+            device,
+        )
         num_held_out = max(1, round(len(features.index) * HELD_OUT_SHARE))
         order = torch.randperm(len(features.index), generator=torch.Generator().manual_seed(seed)).tolist()
         self.held_out, self.train_on = order[:num_held_out], order[num_held_out:]
         self._resume()
 
     def run(self, report: Callable[[Report], None]) -> None:
-        """Train to the end of the schedule, calling `report` every so often and at the end, with share 1. A schedule already done trains nothing."""
+        """Train to the end of the schedule, calling `report` every so often and at the end, with share 1. A schedule
+        already done trains nothing."""
         losses: list[float] = []
         saved = started = time.monotonic()
         before = self.elapsed_s
@@ -91,7 +121,10 @@ class Trainer:
     @property
     def share(self) -> float:
         """How much of the schedule is done."""
-        parts = [self.step / self.schedule.num_steps if self.schedule.num_steps else 0.0, self.elapsed_s / (60 * self.schedule.minutes) if self.schedule.minutes else 0.0]
+        parts = [
+            self.step / self.schedule.num_steps if self.schedule.num_steps else 0.0,
+            self.elapsed_s / (60 * self.schedule.minutes) if self.schedule.minutes else 0.0,
+        ]
         return min(1.0, max(parts))
 
     def _train_step(self) -> float:
@@ -107,7 +140,9 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch, seed: int, num_steps: int) -> tuple[Tensor, Tensor | None]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=choose(self.device, torch.float32).trains_in_bfloat16):
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=choose(self.device, torch.float32).trains_in_bfloat16
+        ):
             if isinstance(self.head, Eagle3Head):
                 return eagle3_loss(self.head, batch, self.output, self.rope, num_steps)
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + seed)
@@ -121,7 +156,13 @@ class Trainer:
         per_epoch = max(1, len(self.train_on) // size)
         epoch, place = divmod(step, per_epoch)
         generator = torch.Generator().manual_seed(self.seed * 7_919 + epoch)
-        by_length = sorted(range(len(self.train_on)), key=lambda i: (self.features.index[self.train_on[i]][2] // 32, (i * 2_654_435_761 + epoch * 40_503) % 2**32))
+        by_length = sorted(
+            range(len(self.train_on)),
+            key=lambda i: (
+                self.features.index[self.train_on[i]][2] // 32,
+                (i * 2_654_435_761 + epoch * 40_503) % 2**32,
+            ),
+        )
         batches = [by_length[i * size : (i + 1) * size] for i in range(per_epoch)]
         chosen = batches[int(torch.randperm(per_epoch, generator=generator)[place])]
         return [self.train_on[i] for i in chosen]
@@ -131,14 +172,30 @@ class Trainer:
         size = self.schedule.batch_size
         ordered = sorted(self.held_out, key=lambda i: self.features.index[i][2])
         starts = range(0, len(ordered), max(size, len(ordered) // HELD_OUT_BATCHES))
-        found = [self._loss(self.features.batch(ordered[s : s + size]).to(self.device), 0, self.design.num_steps)[1] for s in starts]
+        found = [
+            self._loss(self.features.batch(ordered[s : s + size]).to(self.device), 0, self.design.num_steps)[1]
+            for s in starts
+        ]
         alphas = torch.cat([alpha.float() for alpha in found if alpha is not None])
-        return Report(self.step, self.share, self.elapsed_s, sum(losses) / len(losses), mean_length(alphas), tuple(alphas.mean(0).tolist()))
+        return Report(
+            self.step,
+            self.share,
+            self.elapsed_s,
+            sum(losses) / len(losses),
+            mean_length(alphas),
+            tuple(alphas.mean(0).tolist()),
+        )
 
     def save(self) -> None:
         """Write the checkpoint, whole or not at all."""
         partial = self.folder / f"{CHECKPOINT}.partial"
-        state: dict[str, Any] = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step, "elapsed_s": self.elapsed_s, "design": asdict(self.design)}
+        state: dict[str, Any] = {
+            "head": self.head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+            "elapsed_s": self.elapsed_s,
+            "design": asdict(self.design),
+        }
         torch.save(state, partial)
         partial.rename(self.folder / CHECKPOINT)
 
@@ -150,7 +207,10 @@ class Trainer:
         if state["design"] != asdict(self.design):
             from ..errors import UsageError
 
-            raise UsageError(f"{str(self.folder)!r} holds a checkpoint of another head, {state['design']}; choose another --out, or the same settings")
+            raise UsageError(
+                f"{str(self.folder)!r} holds a checkpoint of another head, {state['design']}; choose another --out, "
+                "or the same settings"
+            )
         self.head.load_state_dict(state["head"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.elapsed_s = state["step"], state["elapsed_s"]

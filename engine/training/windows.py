@@ -10,7 +10,8 @@ MIN_TOKENS = 32
 
 
 def cut(tokenizer: Any, texts: Iterable[str], length: int, rng: random.Random) -> Iterator[list[int]]:
-    """Every text in pieces of `length` tokens, the first shortened at random so that pieces start anywhere; what is shorter than MIN_TOKENS is dropped.
+    """Every text in pieces of `length` tokens, the first shortened at random so that pieces start anywhere; what is
+    shorter than MIN_TOKENS is dropped.
 
     Every piece begins as the tokenizer begins a text."""
     start = start_ids(tokenizer)

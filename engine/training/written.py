@@ -1,7 +1,9 @@
-"""Text that the target writes itself, a hundred windows at a time, with the hidden states of writing it: what a head reads when it drafts.
+"""Text that the target writes itself, a hundred windows at a time, with the hidden states of writing it: what a head
+reads when it drafts.
 
-Eight times as fast on a CPU as `generate` and a second pass (0.6 thousand tokens a second on one core, Gemma 3 270M): beginnings of one length need no
-padding, heads that share keys are rows of one product, words that are hardly ever said are left out, and the states are kept as they come."""
+Eight times as fast on a CPU as `generate` and a second pass (0.6 thousand tokens a second on one core, Gemma 3 270M):
+beginnings of one length need no padding, heads that share keys are rows of one product, words that are hardly ever said
+are left out, and the states are kept as they come."""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ POOL = 8
 
 @dataclass(frozen=True)
 class Writing:
-    """`num_tokens` after each beginning, `batch_size` windows together; every window at one of `temperatures`, its first `num_free` tokens at no less than
-    `free`, so that equal beginnings part."""
+    """`num_tokens` after each beginning, `batch_size` windows together; every window at one of `temperatures`, its
+    first `num_free` tokens at no less than `free`, so that equal beginnings part."""
 
     num_tokens: int = 176
     batch_size: int = 128
@@ -39,8 +41,11 @@ class Writing:
     free: float = 0.9
 
 
-def grouped_attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None = None, **_: Any) -> tuple[Tensor, None]:
-    """transformers' attention interface: heads of query [B, heads, n, dim] that share keys [B, kv_heads, S, dim] become rows."""
+def grouped_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None = None, **_: Any
+) -> tuple[Tensor, None]:
+    """transformers' attention interface: heads of query [B, heads, n, dim] that share keys [B, kv_heads, S, dim] become
+    rows."""
     size, heads, n, dim = query.shape
     groups = heads // key.shape[1]
     rows = query.reshape(size, key.shape[1], groups * n, dim)
@@ -58,11 +63,14 @@ AttentionMaskInterface.register(NAME, whole_mask)
 
 
 class Writer:
-    """A stock model, switched to `grouped_attention`, that writes with the words given [words] (ids) and their output rows `output` [vocab, size].
+    """A stock model, switched to `grouped_attention`, that writes with the words given [words] (ids) and their output
+    rows `output` [vocab, size].
 
     layers: which hidden states are kept."""
 
-    def __init__(self, model: Any, output: Tensor, words: Tensor, layers: Sequence[int], writing: Writing = Writing()) -> None:
+    def __init__(
+        self, model: Any, output: Tensor, words: Tensor, layers: Sequence[int], writing: Writing = Writing()
+    ) -> None:
         self.writing, self.layers, self.device = writing, tuple(layers), output.device
         model.set_attn_implementation(NAME)
         self._decoder, self._config = model.get_decoder(), model.config.get_text_config()
@@ -71,12 +79,17 @@ class Writer:
         head.weight = nn.Parameter(output[self._words], requires_grad=False)
         self._head = choose(output.device, output.dtype).linear_for_many_rows(head)
         ends = model.generation_config.eos_token_id
-        self._ends = torch.tensor(ends if isinstance(ends, list) else [ends] if ends is not None else [], dtype=torch.long, device=output.device)
+        self._ends = torch.tensor(
+            ends if isinstance(ends, list) else [ends] if ends is not None else [],
+            dtype=torch.long,
+            device=output.device,
+        )
 
     @torch.inference_mode()
     def write(self, beginnings: Sequence[Sequence[int]], seed: int) -> dict[str, Tensor]:
-        """Beginnings of one length, continued: ids [B, T], lengths [B] (the end of text is the last that counts), hidden [B, T, layers * size] and last
-        [B, T, size] in bfloat16, as `Features` reads them. The last token written has no states and is left out."""
+        """Beginnings of one length, continued: ids [B, T], lengths [B] (the end of text is the last that counts),
+        hidden [B, T, layers * size] and last [B, T, size] in bfloat16, as `Features` reads them. The last token written
+        has no states and is left out."""
         writing, rng = self.writing, random.Random(seed)
         generator = torch.Generator(self.device).manual_seed(seed)
         new = torch.tensor(beginnings, device=self.device)
@@ -88,7 +101,13 @@ class Writer:
         for index in range(writing.num_tokens):
             at = 0 if index == 0 else num_given + index - 1
             places = torch.arange(at, at + new.shape[1], device=self.device)
-            out = self._decoder(input_ids=new, past_key_values=cache, use_cache=True, output_hidden_states=True, position_ids=places[None])
+            out = self._decoder(
+                input_ids=new,
+                past_key_values=cache,
+                use_cache=True,
+                output_hidden_states=True,
+                position_ids=places[None],
+            )
             ids.append(new)
             hidden.append(torch.cat([out.hidden_states[i] for i in self.layers], -1).bfloat16().cpu())
             last.append(out.last_hidden_state.bfloat16().cpu())
@@ -97,7 +116,12 @@ class Writer:
         written = torch.cat(ids, 1)
         ended = torch.isin(written[:, num_given:], self._ends)
         lengths = torch.where(ended.any(1), num_given + ended.int().argmax(1) + 1, total)
-        return {"ids": written.cpu(), "lengths": lengths.cpu(), "hidden": torch.cat(hidden, 1), "last": torch.cat(last, 1)}
+        return {
+            "ids": written.cpu(),
+            "lengths": lengths.cpu(),
+            "hidden": torch.cat(hidden, 1),
+            "last": torch.cat(last, 1),
+        }
 
     def _sample(self, scores: Tensor, generator: torch.Generator) -> Tensor:
         """A column of each row of scores [B, words] by one uniform number [B, 1]."""
@@ -106,9 +130,12 @@ class Writer:
         return torch.searchsorted(mass, level, right=True).clamp_(max=scores.shape[-1] - 1)
 
 
-def write_features(writer: Writer, beginnings: Iterator[list[int]], num_windows: int, folder: Path, seed: int, progress: Progress) -> None:
-    """Files of `batch_size` windows each until there are `num_windows`, in `folder`; those that exist are kept, so that an interrupted run goes on. Of a
-    batch, every beginning is cut to the shortest; windows that end early, below MIN_TOKENS tokens, are left out."""
+def write_features(
+    writer: Writer, beginnings: Iterator[list[int]], num_windows: int, folder: Path, seed: int, progress: Progress
+) -> None:
+    """Files of `batch_size` windows each until there are `num_windows`, in `folder`; those that exist are kept, so that
+    an interrupted run goes on. Of a batch, every beginning is cut to the shortest; windows that end early, below
+    MIN_TOKENS tokens, are left out."""
     size = writer.writing.batch_size
     num_files = -(-num_windows // size)
     folder.mkdir(parents=True, exist_ok=True)

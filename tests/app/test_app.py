@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.turns import PER_ADDRESS
+from app.race_queue import PER_ADDRESS
 from engine.events import from_json
 from engine.recordings.recording import loads
 from tests.helpers import ROOT

@@ -10,10 +10,10 @@ import pytest
 
 from app.catalogue import ASSETS, DEFAULT_TARGET, KINDS, Pair, Preset, load, load_pairs, load_presets
 from app.machine import Machine
-from app.order import read_order
 from app.recorded import RACES, recorded_view
+from app.request import read_request
 from app.stream import first_frame
-from app.words import safe
+from app.texts import safe
 from engine.drafters import DRAFTERS
 from engine.errors import UsageError
 from engine.recordings.recording import read, write
@@ -29,7 +29,10 @@ RECORDED_RACES = sorted(RACES.glob("*.json"))
 def test_a_preset_can_be_raced_as_it_is(preset) -> None:
     """A button that answers with an error."""
     catalogue = load(SMALL)
-    read_order(catalogue, preset.prompt, catalogue.default.id, preset.drafter, preset.k, preset.temperature, 1.0, preset.seed, preset.max_new_tokens, "auto", True, False)
+    names = ("prompt", "drafter", "k", "temperature", "seed", "max_new_tokens")
+    asked = {name: getattr(preset, name) for name in names}
+    others = {"pair": catalogue.default.id, "top_p": 1.0, "width": "auto", "audit": True, "chat": False}
+    read_request(catalogue, {**asked, **others})
     assert preset.kind in KINDS and preset.name and preset.expect.endswith(".")
     assert preset.expect.startswith("Speculation pays" if preset.pays else "Speculation does not pay")
 

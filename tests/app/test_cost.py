@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cost import MAX_DOLLARS, Cost, check_dollars, costs, saving
-from app.words import cost_line
+from app.texts import cost_line
 from engine.errors import UsageError
 from engine.metrics import cost_per_million, lane_metrics, ratio
 from engine.recordings.recording import events_of

@@ -6,21 +6,24 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import httpx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.backend import TorchBackend
 from app.catalogue import Pair, load
 from app.machine import Machine
-from app.order import read_order
-from engine.drafters import DRAFTERS, check
+from app.request import read_request
+from app.ui import build
+from engine.drafters import DRAFTERS, Kind, check, label
 from engine.errors import UsageError
 from engine.models.sources import DEFAULT_TARGET
-from tests.helpers.pageserver import TARGET, Refused, served
+from tests.helpers.pageserver import ORDER, TARGET, Refused, served
 
 SMALL = Machine(memory_gib=24.0)
 LARGE = Machine(gpu_gib=141.0, memory_gib=500.0, hub=True)
@@ -111,12 +114,37 @@ def test_what_is_offered_may_be_named(text: str) -> None:
     assert catalogue.drafter(catalogue.default, text) == text
 
 
+def test_a_drafter_of_the_table_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drafter that somebody adds would stay hidden until three lists of the page repeat what the table says."""
+    free, head = Kind(str, Mock(), "says the same again", weightless=True), Kind(str, Mock(), "a head")
+    monkeypatch.setitem(sys.modules, "echoes", SimpleNamespace(FREE=free, HEAD=head))
+    monkeypatch.setitem(DRAFTERS, "echo", "echoes:FREE")
+    monkeypatch.setitem(DRAFTERS, "echo_head", "echoes:HEAD")
+    catalogue = load(SMALL)
+    page = build(catalogue, TorchBackend())
+    drafters = next(block for block in page.blocks.values() if getattr(block, "label", "") == "Drafter")
+    assert ("echo: says the same again", "echo") in drafters.choices  # type: ignore[attr-defined]
+    assert catalogue.drafter(catalogue.default, "echo:3") == "echo:3"
+    with pytest.raises(UsageError, match="unknown drafter 'echo_head'"):
+        catalogue.drafter(catalogue.default, "echo_head")
+
+
+def test_a_label_never_hides_what_an_argument_says() -> None:
+    """Two drafters under one label cannot be told apart; a few words stand only for a drafter that they say all of."""
+    shown = [label(pair.drafter) for pair in CATALOGUES[LARGE].runnable] + ["none: plain decoding twice"]
+    assert len(set(shown)) == len({pair.drafter for pair in CATALOGUES[LARGE].runnable}) + 1
+    assert label("hybrid:ngram+dflash") == "hybrid: copy, else dflash"
+    named = ("ngram:3", "eagle3:owner/name", "hybrid:ngram:3+eagle3", "hybrid:ngram+draft_model:a/b", "synthetic:1")
+    for text in named:
+        assert label(text) == text
+
+
 def test_an_order_names_nothing_that_is_not_offered() -> None:
     """The check has to stand between the visitor and the race, not beside it."""
     catalogue = CATALOGUES[SMALL]
     with pytest.raises(UsageError, match="unknown drafter"):
-        drafter = "synthetic:0.5+draft_model:/etc"
-        read_order(catalogue, "a", catalogue.default.id, drafter, 4, 0, 1, 0, 16, "auto", True, False)
+        changes = {"pair": catalogue.default.id, "drafter": "synthetic:0.5+draft_model:/etc"}
+        read_request(catalogue, {**ORDER, **changes})
 
 
 def ids(machine: Machine, pairs: str, *arguments: str) -> set[str]:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.handlers import _address
+from app.race_queue import PER_ADDRESS, PER_VISITOR, RaceQueue
 from app.stream import FRAME_S, HEARTBEAT_FRAMES, Stage, first_frame
-from app.turns import PER_ADDRESS, PER_VISITOR, Turns
 from app.ui import SPACE_PROXIES
 from engine.errors import RaceError, UsageError
 from engine.events import from_json
@@ -228,18 +228,18 @@ def test_an_address_has_twelve_races_at_most() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("xy"), st.booleans()), max_size=60))
-def test_turns_are_a_line(moves) -> None:
+def test_the_queue_is_a_line(moves) -> None:
     """Whoever came first goes first, whatever leaves from the middle; a place counts exactly those before it."""
-    turns, line = Turns(), []
+    queue, line = RaceQueue(), []
     for number, address, enters in moves:
         visitor = f"{number} at {address}"
         if enters:
             mine = sum(ticket.visitor == visitor for ticket in line)
             if mine < PER_VISITOR and sum(ticket.address == address for ticket in line) < PER_ADDRESS:
-                line.append(turns.enter(visitor, address))
+                line.append(queue.enter(visitor, address))
             else:
                 with pytest.raises(UsageError):
-                    turns.enter(visitor, address)
+                    queue.enter(visitor, address)
         elif tickets := [ticket for ticket in line if ticket.visitor == visitor]:
             tickets[0].leave()
             tickets[0].leave()
@@ -251,8 +251,8 @@ def test_turns_are_a_line(moves) -> None:
 def test_the_expected_wait_is_learnt() -> None:
     """A wait that is shown has to come from races that were held."""
     now = [0.0]
-    turns = Turns(lambda: now[0])
-    first, second, third = (turns.enter(visitor, "here") for visitor in "abc")
+    queue = RaceQueue(lambda: now[0])
+    first, second, third = (queue.enter(visitor, "here") for visitor in "abc")
     assert second.expected_s is None
     now[0] = 10.0
     first.leave()

@@ -110,5 +110,7 @@ def test_the_view_imports_nothing_heavy() -> None:
     """State and frames must be there before torch, plotly or Gradio are."""
     import subprocess
 
-    code = "import sys, app.view, app.stream, app.order, app.recorded, app.cost; print([m for m in ('torch', 'transformers', 'gradio', 'plotly', 'numpy') if m in sys.modules])"
+    heavy = ("torch", "transformers", "gradio", "plotly", "numpy")
+    modules = "app.view, app.stream, app.request, app.controls, app.colours, app.recorded, app.cost"
+    code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -155,7 +155,7 @@ class Broken(Drafter):
         return Draft()
 
 
-BROKEN = drafters.Kind(parse=str, make=lambda argument, context: Broken())
+BROKEN = drafters.Kind(parse=str, make=lambda argument, context: Broken(), label="breaks")
 
 
 def test_a_drafter_that_raises_fails_its_lane_only(monkeypatch, capsys, tmp_path):

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from app.catalogue import load_pairs
 from app.loader import ModelStatus
-from app.words import model_line
+from app.texts import model_line
 from engine.cli.report import print_report
 from engine.errors import PhotofinishError, RaceError, UsageError
 from engine.kernels.cuda.kernels import CudaKernels

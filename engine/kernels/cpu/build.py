@@ -1,7 +1,8 @@
 """Compiles the C of this folder, once for a processor and a compiler, and loads it.
 
-Nothing is fetched and nothing is asked of a package: where there is no C compiler, or the processor is another, the engine does the same with torch,
-more slowly. Threads are torch's own: its library of them is in the process, and these functions use it as they find it.
+Nothing is fetched and nothing is asked of a package: where there is no C compiler, or the processor is another, the
+engine does the same with torch, more slowly. Threads are torch's own: its library of them is in the process, and these
+functions use it as they find it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-c")
 """No fused multiplications but those written: the same expression compiled twice is to give the same bits."""
 NEEDED = {"AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"), "AVX2 and FMA": ("avx2", "fma")}
-"""Instruction sets, the best first: one of them whole is enough. `vectors.h` has every name in both; what some files need more is only there with the first."""
+"""Instruction sets, the best first: one of them whole is enough. `vectors.h` has every name in both; what some files
+need more is only there with the first."""
 OFF = "PHOTOFINISH_NATIVE"
 COMPILE_S = 120.0
 
@@ -57,7 +59,8 @@ def has(name: str) -> bool:
 
 
 def description() -> str:
-    """For the record: what the kernels were made of and by; "" where there are none, or nothing has asked for them: on a GPU they are not compiled."""
+    """For the record: what the kernels were made of and by; "" where there are none, or nothing has asked for them: on
+    a GPU they are not compiled."""
     found = _found() if _found.cache_info().currsize else ""
     return "" if isinstance(found, str) else found[1]
 
@@ -120,15 +123,24 @@ def _compiler() -> list[str]:
 def _key(command: list[str]) -> tuple[str, str]:
     """What the compiled file depends on, as a hash, and the compiler's version."""
     try:
-        version = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True).stdout.partition("\n")[0]
+        version = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True
+        ).stdout.partition("\n")[0]
     except (OSError, subprocess.SubprocessError) as error:
         raise NoKernels(f"the C compiler {command[0]!r} does not run: {error}") from error
-    parts = [*command, version, *FLAGS, *sorted(processor_flags()), *(path.read_text() for path in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.c")]))]
+    parts = [
+        *command,
+        version,
+        *FLAGS,
+        *sorted(processor_flags()),
+        *(path.read_text() for path in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.c")])),
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest(), version
 
 
 def _compile(command: list[str], path: Path) -> None:
-    """Two processes may do this at once: the file appears whole. It is linked without the compiler's own library of threads, which would be a second one."""
+    """Two processes may do this at once: the file appears whole. It is linked without the compiler's own library of
+    threads, which would be a second one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         sources = sorted(FOLDER.glob("*.c"))
@@ -141,7 +153,9 @@ def _compile(command: list[str], path: Path) -> None:
 
 def _run(call: list[str], folder: str) -> None:
     try:
-        subprocess.run(call, cwd=folder, capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True)
+        subprocess.run(
+            call, cwd=folder, capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True
+        )
     except subprocess.CalledProcessError as error:
         log.warning("%s failed:\n%s", shlex.join(call), error.stderr)
         raise NoKernels(f"the C compiler {call[0]!r} failed; its messages are in the log") from error

@@ -1,4 +1,5 @@
-"""A linear whose weights are rounded to 8 bits with a scale for every 64 inputs of an output (`bytes.h`): half of bfloat16's bytes to read."""
+"""A linear whose weights are rounded to 8 bits with a scale for every 64 inputs of an output (`bytes.h`): half of
+bfloat16's bytes to read."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ SCALE_BYTES = 2
 
 
 class ByteLinear(NativeLinear):
-    """In the place of an nn.Linear that `reason_against_bytes` has nothing against; `act` as in NativeLinear. Rows are bfloat16; inside every 64 numbers of one are
-    rounded to `row_bytes` bytes by their largest. Sums over 64 inputs are exact, and there is one chain of additions of them."""
+    """In the place of an nn.Linear that `reason_against_bytes` has nothing against; `act` as in NativeLinear. Rows are
+    bfloat16; inside every 64 numbers of one are rounded to `row_bytes` bytes by their largest. Sums over 64 inputs are
+    exact, and there is one chain of additions of them."""
 
     def __init__(self, linear: nn.Linear, act: int | None = None, row_bytes: int = 2) -> None:
         assert row_bytes in (1, 2)
@@ -46,4 +48,8 @@ def reason_against_bytes(linear: Any) -> str | None:
     if not has("photofinish_pack_bytes"):
         return "there is no compiled kernel for weights of 8 bits here"
     k = linear.in_features
-    return None if k % LANES == 0 and k <= MOST_INPUTS else f"its {k} inputs are no multiple of {LANES}, or more than {MOST_INPUTS}"
+    return (
+        None
+        if k % LANES == 0 and k <= MOST_INPUTS
+        else f"its {k} inputs are no multiple of {LANES}, or more than {MOST_INPUTS}"
+    )

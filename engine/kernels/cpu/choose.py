@@ -1,4 +1,5 @@
-"""The choice of `sampler.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the price of reading a row."""
+"""The choice of `sampler.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the price of
+reading a row."""
 
 from __future__ import annotations
 
@@ -36,17 +37,30 @@ class Chooser:
         self._choose.restype = ctypes.c_int64
 
     def __call__(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
-        """The choices of rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what `draft` has; the last may be another.
-        They end before a row that the sampler itself is to decide: of another dtype, not finite, or with two scores that only its own bits tell apart."""
+        """The choices of rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what
+        `draft` has; the last may be another. They end before a row that the sampler itself is to decide: of another
+        dtype, not finite, or with two scores that only its own bits tell apart."""
         num_rows, num_columns = rows.shape
-        if rows.dtype != torch.bfloat16 or not rows.is_cpu or rows.stride(1) != 1 or (self._constants[1] and num_columns > len(self._tokens)):
+        if (
+            rows.dtype != torch.bfloat16
+            or not rows.is_cpu
+            or rows.stride(1) != 1
+            or (self._constants[1] and num_columns > len(self._tokens))
+        ):
             return []
         if self._arguments.num != num_columns:
             self._arguments = ChooserArguments(self._address, num_columns, *self._constants)
         numbers = ctypes.c_int64 * num_rows
         chosen = numbers()
         sizes = ctypes.c_int64(num_rows), ctypes.c_int64(rows.stride(0))
-        num = self._choose(ctypes.byref(self._arguments), ctypes.c_void_p(rows.data_ptr()), *sizes, numbers(*draft), ctypes.c_int64(position), chosen)
+        num = self._choose(
+            ctypes.byref(self._arguments),
+            ctypes.c_void_p(rows.data_ptr()),
+            *sizes,
+            numbers(*draft),
+            ctypes.c_int64(position),
+            chosen,
+        )
         return chosen[:num]
 
 

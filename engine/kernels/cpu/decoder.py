@@ -1,5 +1,5 @@
-"""A fused decoder (`model/decoder.py`) whose layers are one compiled call (`step.c`): no operation starts but in C, and nothing is masked, since every row looks
-at its own columns only."""
+"""A fused decoder (`model/decoder.py`) whose layers are one compiled call (`step.c`): no operation starts but in C, and
+nothing is masked, since every row looks at its own columns only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class DecoderArguments(ctypes.Structure):
     _fields_ = (
         ("layers", ctypes.POINTER(LayerArguments)),
         ("norm", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("num_layers", "hidden", "heads", "kv", "dim", "inner", "sandwich", "act")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("num_layers", "hidden", "heads", "kv", "dim", "inner", "sandwich", "act")
+        ),
         ("eps", ctypes.c_float),
     )
 
@@ -57,8 +60,8 @@ class Caches:
 
 
 class NativeDecoder(StepDecoder):
-    """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be. in_bytes: its linears' weights in 8 bits, where kernels
-    can do that."""
+    """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be.
+    in_bytes: its linears' weights in 8 bits, where kernels can do that."""
 
     def __init__(self, fused: FusedDecoder, in_bytes: bool = False) -> None:
         super().__init__()
@@ -80,7 +83,9 @@ class NativeDecoder(StepDecoder):
         arguments = (LayerArguments * len(layers))()
         for its, layer, kind in zip(arguments, layers, fused.kinds, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
-            its.qkv, its.o, its.down = (self._linear(linear) for linear in (attention.qkv, attention.o_proj, mlp.down_proj))
+            its.qkv, its.o, its.down = (
+                self._linear(linear) for linear in (attention.qkv, attention.o_proj, mlp.down_proj)
+            )
             its.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
             its.norms = (ctypes.c_void_p * 4)(*(self._floats(norm.scale) for norm in layer.norms))
             if len(attention.norms):
@@ -92,10 +97,21 @@ class NativeDecoder(StepDecoder):
         self._hidden, self._dim = attention.o_proj.out_features, attention.head_dim
         sizes = (len(layers), self._hidden, attention.num_heads, num_kv, self._dim, first.mlp.down_proj.in_features)
         self._kept_alive.append(arguments)
-        return DecoderArguments(arguments, self._floats(fused.norm.scale), *sizes, len(first.norms) == len(SANDWICH), ACTIVATIONS[type(first.mlp.act_fn).__name__], fused.norm.eps)
+        return DecoderArguments(
+            arguments,
+            self._floats(fused.norm.scale),
+            *sizes,
+            len(first.norms) == len(SANDWICH),
+            ACTIVATIONS[type(first.mlp.act_fn).__name__],
+            fused.norm.eps,
+        )
 
     def _linear(self, linear: nn.Linear, act: int | None = None) -> LinearArguments:
-        self.linears.append(native := ByteLinear(linear, act) if self._in_bytes and reason_against_bytes(linear) is None else NativeLinear(linear, act))
+        self.linears.append(
+            native := ByteLinear(linear, act)
+            if self._in_bytes and reason_against_bytes(linear) is None
+            else NativeLinear(linear, act)
+        )
         return native.arguments
 
     def _floats(self, values: Tensor) -> int:
@@ -127,17 +143,24 @@ class NativeDecoder(StepDecoder):
         return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
 
     def tables_for(self, length: int) -> tuple[list[Tensor], Any]:
-        """Cosines and sines [length, dim / 2] of every kind of angles, in turns, and their addresses; computed for the longest cache so far."""
+        """Cosines and sines [length, dim / 2] of every kind of angles, in turns, and their addresses; computed for the
+        longest cache so far."""
         tables = self._tables
         if tables is None or len(tables[0][0]) < length:
             positions = torch.arange(length)[None]
-            parts = [part[0, :, 0, self._dim // 2 :].contiguous() for kind in self._kinds for part in self.angles[kind](positions, torch.float32)]
+            parts = [
+                part[0, :, 0, self._dim // 2 :].contiguous()
+                for kind in self._kinds
+                for part in self.angles[kind](positions, torch.float32)
+            ]
             self._tables = tables = parts, (ctypes.c_void_p * len(parts))(*(part.data_ptr() for part in parts))
         return tables  # not what another thread may have put there since
 
     def room_for(self, num_rows: int, length: int, threads: int) -> int:
         """Memory for what a call computes on the way, this thread's own."""
-        num_bytes = self._size(ctypes.byref(self.arguments), ctypes.c_int64(num_rows), ctypes.c_int64(length), ctypes.c_int(threads))
+        num_bytes = self._size(
+            ctypes.byref(self.arguments), ctypes.c_int64(num_rows), ctypes.c_int64(length), ctypes.c_int(threads)
+        )
         if getattr(self._room, "bytes", None) is None or len(self._room.bytes) < num_bytes:
             self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
         return self._room.bytes.data_ptr()
@@ -149,7 +172,15 @@ def _layers(fused: FusedDecoder) -> list[Any]:
 
 def _sizes(layer: Any) -> tuple[Any, ...]:
     attention, mlp = layer.self_attn, layer.mlp
-    return len(layer.norms), type(mlp.act_fn), attention.qkv.weight.shape, attention.head_dim, attention.num_heads, attention.num_turned, mlp.down_proj.in_features
+    return (
+        len(layer.norms),
+        type(mlp.act_fn),
+        attention.qkv.weight.shape,
+        attention.head_dim,
+        attention.num_heads,
+        attention.num_turned,
+        mlp.down_proj.in_features,
+    )
 
 
 def reason_against_decoder(fused: Any) -> str | None:
@@ -165,7 +196,11 @@ def reason_against_decoder(fused: Any) -> str | None:
                 return why
         if (name := type(mlp.act_fn).__name__) not in ACTIVATIONS:
             return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
-        if attention.head_dim % (2 * LANES) or mlp.down_proj.in_features % LANES or attention.o_proj.out_features % LANES:
+        if (
+            attention.head_dim % (2 * LANES)
+            or mlp.down_proj.in_features % LANES
+            or attention.o_proj.out_features % LANES
+        ):
             return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES}"
         if any(norm.eps != fused.norm.eps for norm in (*layer.norms, *attention.norms)):
             return "its norms differ in eps"

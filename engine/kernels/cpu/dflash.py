@@ -1,4 +1,5 @@
-"""The rows of a DFlash head for one sequence by one compiled call (`dflash.c`), in place of the operations of fixed shapes of `drafters.dflash.DFlashDrafter`."""
+"""The rows of a DFlash head for one sequence by one compiled call (`dflash.c`), in place of the operations of fixed
+shapes of `drafters.dflash.DFlashDrafter`."""
 
 from __future__ import annotations
 
@@ -33,7 +34,21 @@ class BlockArguments(ctypes.Structure):
         ("layers", ctypes.POINTER(BlockLayerArguments)),
         *((name, LinearArguments) for name in ("fuse", "output")),
         *((name, POINTER) for name in ("embedding", "context_norm", "norm")),
-        *((name, NUMBER) for name in ("words", "mask", "num_layers", "hidden", "heads", "kv", "dim", "inner", "act", "window_from_block")),
+        *(
+            (name, NUMBER)
+            for name in (
+                "words",
+                "mask",
+                "num_layers",
+                "hidden",
+                "heads",
+                "kv",
+                "dim",
+                "inner",
+                "act",
+                "window_from_block",
+            )
+        ),
         *((name, ctypes.c_float) for name in ("eps", "scale", "embedding_scale")),
     )
 
@@ -49,7 +64,10 @@ def reason_against_block(head: Any) -> str | None:
         if not isinstance(layer.mlp, GatedMLP):
             return "its MLPs are not gated, or by another function"
         attention = layer.self_attn
-        if not all(isinstance(linear, NativeLinear) for linear in (attention.q_proj, getattr(attention, "kv_proj", None), attention.o_proj, layer.mlp.down_proj)):
+        if not all(
+            isinstance(linear, NativeLinear)
+            for linear in (attention.q_proj, getattr(attention, "kv_proj", None), attention.o_proj, layer.mlp.down_proj)
+        ):
             return "its linears are not packed"
     if not isinstance(head.fc, NativeLinear):
         return "its linears are not packed"
@@ -60,12 +78,21 @@ def reason_against_block(head: Any) -> str | None:
 
 
 class NativeDFlashRows:
-    """Context rows and blocks of a head that `reason_against_block` has nothing against. keys, values: per layer bfloat16 [kv_heads, S, dim]; rope: cos and sin float32
-    [S, dim]; states: the target's, bfloat16 [S, features]; they stay the caller's. block_size: rows of a block, the last token's included.
+    """Context rows and blocks of a head that `reason_against_block` has nothing against. keys, values: per layer
+    bfloat16 [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; states: the target's, bfloat16 [S, features]; they
+    stay the caller's. block_size: rows of a block, the last token's included.
 
     A row's bits do not depend on how many are wanted, on how context rows were taken in, nor on the threads."""
 
-    def __init__(self, head: Any, keys: list[Tensor], values: list[Tensor], rope: tuple[Tensor, Tensor], states: Tensor, block_size: int) -> None:
+    def __init__(
+        self,
+        head: Any,
+        keys: list[Tensor],
+        values: list[Tensor],
+        rope: tuple[Tensor, Tensor],
+        states: Tensor,
+        block_size: int,
+    ) -> None:
         attention = head.layers[0].self_attn
         self.head, self._block_size, self._first = head, block_size, 0 if head.spec.sample_from_anchor else 1
         self._length, self._dim, self._num_kv = keys[0].shape[1], attention.dim, len(keys[0])
@@ -79,14 +106,22 @@ class NativeDFlashRows:
         self._last = torch.zeros(most, head.fc.out_features, dtype=torch.bfloat16)
         self._logits = None if output is None else torch.zeros(most, output.out_features, dtype=torch.bfloat16)
         self._views = [None if self._logits is None else self._logits[:num] for num in range(most + 1)]
-        assert states.dtype == torch.bfloat16 and states.shape == (self._length, head.fc.in_features) and states.is_contiguous()
+        assert (
+            states.dtype == torch.bfloat16
+            and states.shape == (self._length, head.fc.in_features)
+            and states.is_contiguous()
+        )
         self._states_at, self._row_bytes = states.data_ptr(), states.shape[1] * states.element_size()
         kernels = library()
         self._call, self._room_bytes = kernels.photofinish_block, kernels.photofinish_block_room
         self._call.argtypes, self._call.restype = (*[POINTER] * 5, *[NUMBER] * 7, POINTER, POINTER, INT, POINTER), INT
         self._room_bytes.argtypes, self._room_bytes.restype = (POINTER, *[NUMBER] * 3, INT), NUMBER
         self._kept_alive = cache, angles, sides, states
-        self._constants = ctypes.addressof(self._arguments), ctypes.addressof(sides), *(part.data_ptr() for part in angles)
+        self._constants = (
+            ctypes.addressof(self._arguments),
+            ctypes.addressof(sides),
+            *(part.data_ptr() for part in angles),
+        )
         self._outputs = self._last.data_ptr(), None if self._logits is None else self._logits.data_ptr()
         self._room, self._room_at, self._room_for = torch.empty(0, dtype=torch.uint8), 0, (-1, 0)
 
@@ -101,22 +136,40 @@ class NativeDFlashRows:
             its.norm, its.inner_norm, its.query_norm, its.key_norm = map(self._scale, norms)
             its.window, its.causal = spec.windows[index] or 0, spec.causal[index]
         self._floats.append(arguments)
-        embedding, mlp, num_heads = embedding_of(head), layers[0].mlp, layers[0].self_attn.q_proj.out_features // self._dim
+        embedding, mlp, num_heads = (
+            embedding_of(head),
+            layers[0].mlp,
+            layers[0].self_attn.q_proj.out_features // self._dim,
+        )
         return BlockArguments(
             arguments,
             head.fc.arguments,
             LinearArguments() if output is None else output.arguments,
             *(embedding.data_ptr(), self._scale(head.hidden_norm), self._scale(head.norm)),
-            *(len(embedding), spec.mask_token_id, len(layers), head.fc.out_features, num_heads, self._num_kv, self._dim, mlp.down_proj.in_features),
+            *(
+                len(embedding),
+                spec.mask_token_id,
+                len(layers),
+                head.fc.out_features,
+                num_heads,
+                self._num_kv,
+                self._dim,
+                mlp.down_proj.in_features,
+            ),
             *(ACTIVATIONS[type(mlp.act_fn).__name__], spec.window_from_block),
             *(spec.layers.rms_norm_eps, self._dim**-0.5, 0 if spec.embedding_scale == 1 else spec.embedding_scale),
         )
 
     def _output(self) -> Any:
-        """The output layer, where it is one for the call, and logits are what it gives: else the head is asked apart."""
+        """The output layer, where it is one for the call, and logits are what it gives: else the head is asked
+        apart."""
         head = self.head
         output = head.lm_head if hasattr(head, "lm_head") else head._lent[1]
-        return output if isinstance(output, NativeLinear) and head.spec.logit_scale == 1 and head.spec.softcap is None else None
+        return (
+            output
+            if isinstance(output, NativeLinear) and head.spec.logit_scale == 1 and head.spec.softcap is None
+            else None
+        )
 
     def _scale(self, norm: Any) -> int:
         self._floats.append(kept := norm.weight.detach().float().contiguous())
@@ -127,7 +180,8 @@ class NativeDFlashRows:
         self._run(first, stop, 0, 0, 0)
 
     def draft(self, first: int, stop: int, token_id: int, num: int) -> Tensor:
-        """The same, then a block that begins at `stop` with that token: logits [num, draft vocabulary] of its first drafts. They are valid until the next call."""
+        """The same, then a block that begins at `stop` with that token: logits [num, draft vocabulary] of its first
+        drafts. They are valid until the next call."""
         assert 0 < num < len(self._views)
         self._run(first, stop, token_id, self._block_size, num)
         view = self._views[num]
@@ -138,8 +192,24 @@ class NativeDFlashRows:
         assert 0 <= first <= stop <= self._length - num_rows
         if num > self._room_for[0] or threads > self._room_for[1]:
             self._room_for = most = max(num, self._room_for[0]), max(threads, self._room_for[1])
-            self._room = torch.empty(self._room_bytes(self._constants[0], most[0], self._block_size, self._length, most[1]), dtype=torch.uint8)
+            self._room = torch.empty(
+                self._room_bytes(self._constants[0], most[0], self._block_size, self._length, most[1]),
+                dtype=torch.uint8,
+            )
             self._room_at = self._room.data_ptr()
         states_at = self._states_at + first * self._row_bytes
-        if self._call(*self._constants, states_at, num, token_id, num_rows, self._first, wanted, first, self._length, *self._outputs, threads, self._room_at):
+        if self._call(
+            *self._constants,
+            states_at,
+            num,
+            token_id,
+            num_rows,
+            self._first,
+            wanted,
+            first,
+            self._length,
+            *self._outputs,
+            threads,
+            self._room_at,
+        ):
             raise IndexError(f"token {token_id} is outside of the embedding of {self._arguments.words} words")

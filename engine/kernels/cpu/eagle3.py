@@ -1,4 +1,5 @@
-"""The rows of an EAGLE-3 head for one sequence by one compiled call (`eagle3.c`), in place of the forty operations a row of `heads.fused.Eagle3Rows`."""
+"""The rows of an EAGLE-3 head for one sequence by one compiled call (`eagle3.c`), in place of the forty operations a
+row of `heads.fused.Eagle3Rows`."""
 
 from __future__ import annotations
 
@@ -33,7 +34,23 @@ class HeadArguments(ctypes.Structure):
         ("layers", ctypes.POINTER(HeadLayerArguments)),
         *((name, LinearArguments) for name in ("fuse", "output")),
         *((name, POINTER) for name in ("embedding", "hidden_norm", "norm", "features_norm", "state_norms")),
-        *((name, NUMBER) for name in ("words", "num_layers", "hidden", "heads", "kv", "dim", "inner", "act", "features", "states", "norm_before_residual", "norm_output")),
+        *(
+            (name, NUMBER)
+            for name in (
+                "words",
+                "num_layers",
+                "hidden",
+                "heads",
+                "kv",
+                "dim",
+                "inner",
+                "act",
+                "features",
+                "states",
+                "norm_before_residual",
+                "norm_output",
+            )
+        ),
         *((name, ctypes.c_float) for name in ("eps", "scale")),
     )
 
@@ -50,7 +67,8 @@ class GatedMLP(nn.Module):
 
 
 def pack_head(head: Any, rounded: bool = True) -> None:
-    """Replace a head's linears that compiled kernels can multiply by, in place; rounded: their weights in 8 bits, where kernels can do that."""
+    """Replace a head's linears that compiled kernels can multiply by, in place; rounded: their weights in 8 bits, where
+    kernels can do that."""
     for layer in head.layers:
         gate_up: Any = getattr(layer.mlp, "gate_up", None)
         act = ACTIVATIONS.get(type(layer.mlp.act_fn).__name__)
@@ -81,19 +99,27 @@ def reason_against_head(head: Any) -> str | None:
     for layer in layers:
         if not isinstance(layer.mlp, GatedMLP):
             return "its MLPs are not gated, or by another function"
-        if not all(isinstance(linear, NativeLinear) for linear in (getattr(layer.self_attn, "qkv", None), layer.self_attn.o_proj, layer.mlp.down_proj)):
+        if not all(
+            isinstance(linear, NativeLinear)
+            for linear in (getattr(layer.self_attn, "qkv", None), layer.self_attn.o_proj, layer.mlp.down_proj)
+        ):
             return "its linears are not packed"
     if not isinstance(head.fc, NativeLinear):
         return "its linears are not packed"
-    sizes = (head.fc.in_features // len(head.spec.hidden_layers), head.fc.out_features, *(layer.mlp.down_proj.in_features for layer in layers))
+    sizes = (
+        head.fc.in_features // len(head.spec.hidden_layers),
+        head.fc.out_features,
+        *(layer.mlp.down_proj.in_features for layer in layers),
+    )
     if any(size % LANES for size in sizes) or layers[0].self_attn.dim % (2 * LANES):
         return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES}"
     return None
 
 
 class NativeEagle3Rows:
-    """As `heads.fused.Eagle3Rows`, for a head that `reason_against_head` has nothing against. keys, values: per layer bfloat16 [kv_heads, S, dim]; they stay the caller's.
-    rope: cos and sin float32 [S, dim]. A row of logits is valid until the next call."""
+    """As `heads.fused.Eagle3Rows`, for a head that `reason_against_head` has nothing against. keys, values: per layer
+    bfloat16 [kv_heads, S, dim]; they stay the caller's. rope: cos and sin float32 [S, dim]. A row of logits is valid
+    until the next call."""
 
     cache_dtype = torch.bfloat16
 
@@ -112,10 +138,17 @@ class NativeEagle3Rows:
         self._logits = None if output is None else torch.zeros(output.out_features, dtype=torch.bfloat16)
         kernels = library()
         self._call, self._room_bytes = kernels.photofinish_head, kernels.photofinish_head_room
-        self._call.argtypes, self._call.restype = (POINTER, *[POINTER] * 5, INT, *[NUMBER] * 3, *[POINTER] * 3, INT, POINTER), INT
+        self._call.argtypes, self._call.restype = (
+            (POINTER, *[POINTER] * 5, INT, *[NUMBER] * 3, *[POINTER] * 3, INT, POINTER),
+            INT,
+        )
         self._room_bytes.argtypes, self._room_bytes.restype = (POINTER, NUMBER, NUMBER, INT), NUMBER
         self._token = NUMBER()
-        self._constants = ctypes.addressof(self._arguments), ctypes.addressof(self._sides), *(part.data_ptr() for part in self._angles)
+        self._constants = (
+            ctypes.addressof(self._arguments),
+            ctypes.addressof(self._sides),
+            *(part.data_ptr() for part in self._angles),
+        )
         self._token_at, self._fed_at = ctypes.addressof(self._token), self._fed.data_ptr()
         self._outputs = self._fed_at, self._last.data_ptr(), None if self._logits is None else self._logits.data_ptr()
         self._room, self._room_at, self._room_for = torch.empty(0, dtype=torch.uint8), 0, (0, 0)
@@ -125,7 +158,9 @@ class NativeEagle3Rows:
         arguments = (HeadLayerArguments * len(layers))()
         for its, layer, window in zip(arguments, layers, windows, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
-            its.qkv, its.o, its.gate_up, its.down = (linear.arguments for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj))
+            its.qkv, its.o, its.gate_up, its.down = (
+                linear.arguments for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj)
+            )
             its.norm, its.inner_norm = self._scale(layer.input_layernorm), self._scale(layer.post_attention_layernorm)
             if not isinstance(attention.q_norm, nn.Identity):
                 its.query_norm, its.key_norm = self._scale(attention.q_norm), self._scale(attention.k_norm)
@@ -135,8 +170,16 @@ class NativeEagle3Rows:
         output, num_kv = self._output(), len(self._cache[0])
         norms = (layers[0].hidden_norm, head.norm, head.input_norm)
         pointers = [None if norm is None else self._scale(norm) for norm in norms]
-        pointers.append(self._kept(torch.cat([norm.weight.detach().float() for norm in head.fc_norm])) if spec.fc_norm else None)
-        sizes = (head.fc.out_features, attention.o_proj.in_features // self._dim, num_kv, self._dim, layers[0].mlp.down_proj.in_features)
+        pointers.append(
+            self._kept(torch.cat([norm.weight.detach().float() for norm in head.fc_norm])) if spec.fc_norm else None
+        )
+        sizes = (
+            head.fc.out_features,
+            attention.o_proj.in_features // self._dim,
+            num_kv,
+            self._dim,
+            layers[0].mlp.down_proj.in_features,
+        )
         act = ACTIVATIONS[type(layers[0].mlp.act_fn).__name__]
         embedding = embedding_of(head)
         return HeadArguments(
@@ -145,7 +188,16 @@ class NativeEagle3Rows:
             LinearArguments() if output is None else output.arguments,
             embedding.data_ptr(),
             *pointers,
-            *(len(embedding), len(layers), *sizes, act, head.fc.in_features, states, spec.norm_before_residual, spec.norm_output),
+            *(
+                len(embedding),
+                len(layers),
+                *sizes,
+                act,
+                head.fc.in_features,
+                states,
+                spec.norm_before_residual,
+                spec.norm_output,
+            ),
             *(config.rms_norm_eps, self._dim**-0.5),
         )
 
@@ -180,7 +232,12 @@ class NativeEagle3Rows:
         return self.head.logits(self._last)[0] if self._logits is None else self._logits
 
     def _take(self, token_ids: Tensor, states: Tensor, first: int, outputs: Any) -> None:
-        assert states.dtype == torch.bfloat16 and states.shape == (len(token_ids), self._features) and states.is_contiguous() and token_ids.is_contiguous()
+        assert (
+            states.dtype == torch.bfloat16
+            and states.shape == (len(token_ids), self._features)
+            and states.is_contiguous()
+            and token_ids.is_contiguous()
+        )
         self._run(token_ids.data_ptr(), states.data_ptr(), True, len(token_ids), first, outputs)
 
     def _run(self, tokens: int, given: int, to_fuse: bool, num: int, first: int, outputs: Any) -> None:
@@ -188,7 +245,11 @@ class NativeEagle3Rows:
         threads = torch.get_num_threads()
         if num > self._room_for[0] or threads > self._room_for[1]:
             self._room_for = most = max(num, self._room_for[0]), max(threads, self._room_for[1])
-            self._room = torch.empty(self._room_bytes(self._constants[0], most[0], self._length, most[1]), dtype=torch.uint8)
+            self._room = torch.empty(
+                self._room_bytes(self._constants[0], most[0], self._length, most[1]), dtype=torch.uint8
+            )
             self._room_at = self._room.data_ptr()
-        if self._call(*self._constants, tokens, given, to_fuse, num, first, self._length, *outputs, threads, self._room_at):
+        if self._call(
+            *self._constants, tokens, given, to_fuse, num, first, self._length, *outputs, threads, self._room_at
+        ):
             raise IndexError(f"a token is outside of the embedding of {self._arguments.words} words")

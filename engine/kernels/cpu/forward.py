@@ -1,4 +1,5 @@
-"""A model's forward over one sequence's caches in one compiled call (`step.c`), where it is no more than embeddings, a NativeDecoder and a head."""
+"""A model's forward over one sequence's caches in one compiled call (`step.c`), where it is no more than embeddings, a
+NativeDecoder and a head."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class ModelArguments(ctypes.Structure):
 
 
 class NativeForward:
-    """`native_forward` tells where it can be. What does not change from step to step is made once; logits stay in one place, overwritten by the next call."""
+    """`native_forward` tells where it can be. What does not change from step to step is made once; logits stay in one
+    place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._decoder, self._head, self._caches = model.get_decoder(), model.lm_head, Caches(kv)
@@ -39,15 +41,26 @@ class NativeForward:
         pointers = ctypes.addressof(self._decoder.arguments), ctypes.addressof(self._head.arguments), weight.data_ptr()
         self._arguments = ModelArguments(*pointers, *weight.shape, self._caches.num_layers, scale)
         self._arguments_at = ctypes.byref(self._arguments)
-        self._logits, self._places = torch.empty(0, self._head.out_features, dtype=weight.dtype), dict[int, tuple[Tensor, Tensor, int, int]]()
+        self._logits, self._places = (
+            torch.empty(0, self._head.out_features, dtype=weight.dtype),
+            dict[int, tuple[Tensor, Tensor, int, int]](),
+        )
         self._forward = self._decoder.kernels.photofinish_forward
 
-    def __call__(self, ids: Tensor, at: int, want_logits: bool, want_hidden: bool, seen: dict[int, int | None] | None = None) -> tuple[Tensor | None, Tensor | None]:
-        """ids [1, n] from position `at` on -> logits [n, vocab] and transformers' hidden states [layers + 1, n, hidden], where they are wanted. Notes in `seen` which
-        window each layer has. Raises IndexError for what is no token."""
+    def __call__(
+        self, ids: Tensor, at: int, want_logits: bool, want_hidden: bool, seen: dict[int, int | None] | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """ids [1, n] from position `at` on -> logits [n, vocab] and transformers' hidden states [layers + 1, n,
+        hidden], where they are wanted. Notes in `seen` which window each layer has. Raises IndexError for what is no
+        token."""
         if seen is not None:
             seen.update(self._decoder.windows)
-        num_rows, length, hidden, threads = ids.shape[1], self._caches.length, self._arguments.hidden, torch.get_num_threads()
+        num_rows, length, hidden, threads = (
+            ids.shape[1],
+            self._caches.length,
+            self._arguments.hidden,
+            torch.get_num_threads(),
+        )
         assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
         assert ids.dtype == torch.long and ids.is_contiguous()
         if want_logits:
@@ -76,7 +89,8 @@ class NativeForward:
         return logits, kept
 
     def _place(self, num_rows: int) -> tuple[Tensor, Tensor, int, int]:
-        """Where rows and logits of a step of so many rows are, and the addresses. Of all widths the logits lie in the same memory."""
+        """Where rows and logits of a step of so many rows are, and the addresses. Of all widths the logits lie in the
+        same memory."""
         if len(self._logits) < num_rows:
             self._logits = self._logits.new_empty(num_rows, self._head.out_features)
             self._places.clear()
@@ -93,7 +107,12 @@ def native_forward(model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> NativeFor
 def is_whole_step(model: Any) -> bool:
     """Whether a model's forward can be a NativeForward."""
     decoder = model.get_decoder()
-    if not isinstance(decoder, NativeDecoder) or not is_head_on_top(model) or model._forward_hooks or model._forward_pre_hooks:
+    if (
+        not isinstance(decoder, NativeDecoder)
+        or not is_head_on_top(model)
+        or model._forward_hooks
+        or model._forward_pre_hooks
+    ):
         return False
     head, embedding = model.lm_head, decoder.embed_tokens
     known = type(embedding) is nn.Embedding or type(embedding).__name__ in SCALED_EMBEDDINGS

@@ -1,4 +1,5 @@
-"""The CPU's kernels: compiled C where there is a compiler and the processor has the instructions, oneDNN for the linears that the C does not take."""
+"""The CPU's kernels: compiled C where there is a compiler and the processor has the instructions, oneDNN for the
+linears that the C does not take."""
 
 from __future__ import annotations
 

@@ -18,7 +18,13 @@ BLOCK, LANES = 32, 16
 class LinearArguments(ctypes.Structure):
     """`Linear` of linear.h."""
 
-    _fields_ = (("weights", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("num", ctypes.c_int64), ("k", ctypes.c_int64), ("row_bytes", ctypes.c_int64))
+    _fields_ = (
+        ("weights", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("num", ctypes.c_int64),
+        ("k", ctypes.c_int64),
+        ("row_bytes", ctypes.c_int64),
+    )
 
 
 def reason_against(linear: Any) -> str | None:
@@ -38,8 +44,9 @@ def reason_against(linear: Any) -> str | None:
 
 
 class NativeLinear(StepLinear):
-    """See StepLinear: its weights [num, k] in blocks as linear.h wants them. With an `act` of linear.h the first half of its outputs are
-    gates, the other half values, and act(gate) * value is what it gives. Raises AssertionError for rows of another dtype or size."""
+    """See StepLinear: its weights [num, k] in blocks as linear.h wants them. With an `act` of linear.h the first half
+    of its outputs are gates, the other half values, and act(gate) * value is what it gives. Raises AssertionError for
+    rows of another dtype or size."""
 
     weights: Tensor
     biases: Tensor | None
@@ -53,9 +60,17 @@ class NativeLinear(StepLinear):
         self.bias = linear.bias
         kernels, weight = library(), linear.weight.detach().contiguous()
         self.register_buffer("weights", self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
-        self.register_buffer("biases", None if linear.bias is None else self._in_blocks(linear.bias.detach().float()), persistent=False)
-        self.arguments = LinearArguments(self.weights.data_ptr(), None if self.biases is None else self.biases.data_ptr(), num, k, self.row_bytes)
-        self._linear, self._gated, self._self = kernels.photofinish_linear, kernels.photofinish_gated, ctypes.byref(self.arguments)
+        self.register_buffer(
+            "biases", None if linear.bias is None else self._in_blocks(linear.bias.detach().float()), persistent=False
+        )
+        self.arguments = LinearArguments(
+            self.weights.data_ptr(), None if self.biases is None else self.biases.data_ptr(), num, k, self.row_bytes
+        )
+        self._linear, self._gated, self._self = (
+            kernels.photofinish_linear,
+            kernels.photofinish_gated,
+            ctypes.byref(self.arguments),
+        )
 
     def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
         packed = torch.empty(blocks, self.in_features, BLOCK, dtype=weight.dtype)
@@ -63,19 +78,32 @@ class NativeLinear(StepLinear):
         return packed
 
     def _pack(self, pack: Any, weight: Tensor, packed: Tensor) -> None:
-        sizes = *map(ctypes.c_int64, weight.shape), ctypes.c_int(self.act is not None), ctypes.c_int(torch.get_num_threads())
+        sizes = (
+            *map(ctypes.c_int64, weight.shape),
+            ctypes.c_int(self.act is not None),
+            ctypes.c_int(torch.get_num_threads()),
+        )
         pack(ctypes.c_void_p(weight.data_ptr()), ctypes.c_void_p(packed.data_ptr()), *sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""
-        assert x.dtype == torch.bfloat16 and x.shape[-1] == self.in_features, f"bfloat16 rows of {self.in_features} are due, not {x.dtype} of {x.shape[-1]}"
+        assert x.dtype == torch.bfloat16 and x.shape[-1] == self.in_features, (
+            f"bfloat16 rows of {self.in_features} are due, not {x.dtype} of {x.shape[-1]}"
+        )
         x = x.contiguous()
         out = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
         num_rows, threads = ctypes.c_int64(x.numel() // self.in_features), ctypes.c_int(torch.get_num_threads())
         if self.act is None:
             self._linear(self._self, ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), num_rows, threads)
         else:
-            self._gated(self._self, ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), num_rows, ctypes.c_int(self.act), threads)
+            self._gated(
+                self._self,
+                ctypes.c_void_p(x.data_ptr()),
+                ctypes.c_void_p(out.data_ptr()),
+                num_rows,
+                ctypes.c_int(self.act),
+                threads,
+            )
         return out
 
     def read(self) -> Tensor:

@@ -1,6 +1,8 @@
-"""Linears whose weights are re-laid out once for narrow steps: for the compiled kernels where they run, else for oneDNN.
+"""Linears whose weights are re-laid out once for narrow steps: for the compiled kernels where they run, else for
+oneDNN.
 
-A packed model is another rounding of the same weights only where another kernel sums in another order, and every lane of a race runs the same packed weights.
+A packed model is another rounding of the same weights only where another kernel sums in another order, and every lane
+of a race runs the same packed weights.
 """
 
 from __future__ import annotations
@@ -45,8 +47,9 @@ def onednn_packs(dtype: torch.dtype) -> bool:
 
 
 def pack(module: nn.Module, in_bytes: bool = False) -> int:
-    """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers, in place; returns how many linears outside of these.
-    A tied embedding keeps its own copy. in_bytes: weights in 8 bits, wherever kernels of our own can do that; raises UnsupportedModel where they can nowhere."""
+    """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers,
+    in place; returns how many linears outside of these. A tied embedding keeps its own copy. in_bytes: weights in 8
+    bits, wherever kernels of our own can do that; raises UnsupportedModel where they can nowhere."""
     put_native_decoders(module, in_bytes)
     output = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
     num_packed = 0
@@ -64,5 +67,7 @@ def pack(module: nn.Module, in_bytes: bool = False) -> int:
                 continue
             num_packed += 1
     if in_bytes and not any(isinstance(part, ByteLinear) for part in module.modules()):
-        raise UnsupportedModel(f"{type(module).__name__} has no linear layer whose weights int8 kernels take; choose another dtype")
+        raise UnsupportedModel(
+            f"{type(module).__name__} has no linear layer whose weights int8 kernels take; choose another dtype"
+        )
     return num_packed

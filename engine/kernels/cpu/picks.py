@@ -24,7 +24,16 @@ class Near:
         self._constants = ids.ctypes.data, len(ids), params.temperature, splitmix64(params.seed)
         self._pick = library().photofinish_picks
         pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._pick.argtypes = (pointer, number, pointer, number, ctypes.c_float, ctypes.c_uint64, number, *[pointer] * 5)
+        self._pick.argtypes = (
+            pointer,
+            number,
+            pointer,
+            number,
+            ctypes.c_float,
+            ctypes.c_uint64,
+            number,
+            *[pointer] * 5,
+        )
         self._pick.restype = number
         self._best, self._leads, self._num = (ctypes.c_int64 * 1)(), (ctypes.c_float * 1)(), 1
 

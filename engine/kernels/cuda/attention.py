@@ -1,8 +1,8 @@
 """Attention of a step's rows over the static cache as Triton kernels, once `qkv_rope_cache.py` has filled it.
 
-The columns are split at fixed places, whatever the pointer, and a split is read block by block: first come sums of every split that a row sees, then a
-second launch adds those of a row in their order. What a row does not see changes none of its sums (weights of exactly 0), and what no row of a tile sees is not
-read; so a row's bits are its own.
+The columns are split at fixed places, whatever the pointer, and a split is read block by block: first come sums of
+every split that a row sees, then a second launch adds those of a row in their order. What a row does not see changes
+none of its sums (weights of exactly 0), and what no row of a tile sees is not read; so a row's bits are its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def _gated(out, gates, mask, result):
 @triton.jit
 def _add_splits(
     outs, peaks, sums, result, qkv, pairs, exists, positions, window, dims, inside,
-    HEADS: tl.constexpr, DIM: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+    HEADS: tl.constexpr, DIM: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr,
+    PADDED_SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Rows of a tile over the splits that they see: `pairs` [TILE] are their places among all rows and heads."""
     lowest = tl.maximum(positions - window + 1, 0) // SPLIT
@@ -55,7 +56,9 @@ def _add_splits(
         slots = pairs * SLOTS + (lowest + number) % SLOTS
         weights = tl.exp2(tl.load(peaks + slots, mask=live, other=float("-inf")) - peak)
         total += weights * tl.load(sums + slots, mask=live, other=0.0)
-        parts = tl.load(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        parts = tl.load(
+            outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0
+        )
         out += weights[:, None] * parts
     total = tl.where(exists, total, 1.0)
     out = out / total[:, None]
@@ -68,11 +71,14 @@ def _add_splits(
 
 @triton.jit(do_not_specialize=["at", "arrivals", "num_rows", "length", "window", "row_stride", "head_stride"])
 def _attend(
-    query, keys, values, at, outs, peaks, sums, arrivals, result, qkv, num_rows, length, window, row_stride, head_stride, scaling,
-    GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+    query, keys, values, at, outs, peaks, sums, arrivals, result, qkv, num_rows, length, window, row_stride,
+    head_stride, scaling,
+    GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr,
+    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """One program: a tile of rows over one split. The largest score, the sum of weights and the weighted sum of values go to the split's slot; with counters
-    [tiles, kv_heads] of programs that have arrived, the last of a tile adds its splits."""
+    """One program: a tile of rows over one split. The largest score, the sum of weights and the weighted sum of values
+    go to the split's slot; with counters [tiles, kv_heads] of programs that have arrived, the last of a tile adds its
+    splits."""
     kv_head = tl.program_id(0)
     tile = tl.program_id(1)
     members = tile * TILE + tl.arange(0, TILE)
@@ -80,7 +86,9 @@ def _attend(
     exists = rows < num_rows
     first_at = tl.load(at).to(tl.int32)
     low = tl.maximum(first_at + tile * TILE // GROUPS - window + 1, 0)
-    high = first_at + tl.minimum((tile * TILE + TILE - 1) // GROUPS, num_rows - 1) + 1  # rows of the tile see columns low .. high - 1
+    high = (
+        first_at + tl.minimum((tile * TILE + TILE - 1) // GROUPS, num_rows - 1) + 1
+    )  # rows of the tile see columns low .. high - 1
     split = low // (COLUMNS * BLOCKS) + tl.program_id(2)
     start = split * (COLUMNS * BLOCKS)
     if start >= high:
@@ -100,7 +108,9 @@ def _attend(
         columns = start + block * COLUMNS + tl.arange(0, COLUMNS)
         live = (columns >= low) & (columns < high)
         k = tl.load(its_keys + columns[None, :] * DIM + dims[:, None], mask=live[None, :] & inside[:, None], other=0.0)
-        v = tl.load(its_values + columns[:, None] * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        v = tl.load(
+            its_values + columns[:, None] * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0
+        )
         scores = dot(q, k, tl.zeros((TILE, COLUMNS), tl.float32)) * scaling
         seen = (columns[None, :] <= positions) & (columns[None, :] > positions - window)
         scores = tl.where(seen, scores, float("-inf"))
@@ -122,13 +132,32 @@ def _attend(
         num_others = (high - 1) // (COLUMNS * BLOCKS) - low // (COLUMNS * BLOCKS)
         if tl.atomic_add(counter, 1, sem="acq_rel") == num_others:
             tl.store(counter, 0)
-            _add_splits(outs, peaks, sums, result, qkv, pairs, exists, first_at + rows, window, dims, inside, HEADS, DIM, QKV_ROW, COLUMNS * BLOCKS, SLOTS, PADDED_SLOTS)
+            _add_splits(
+                outs,
+                peaks,
+                sums,
+                result,
+                qkv,
+                pairs,
+                exists,
+                first_at + rows,
+                window,
+                dims,
+                inside,
+                HEADS,
+                DIM,
+                QKV_ROW,
+                COLUMNS * BLOCKS,
+                SLOTS,
+                PADDED_SLOTS,
+            )
 
 
 @triton.jit(do_not_specialize=["at", "window"])
 def _combine(
     outs, peaks, sums, at, result, qkv, window,
-    HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+    HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr,
+    SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
 ):  # fmt: skip
     """One program: a row of one head, over the splits that it sees."""
     pair = tl.program_id(0)
@@ -138,7 +167,9 @@ def _combine(
     dims = tl.arange(0, PADDED)
     inside = dims < DIM
     every = tl.arange(0, PADDED_SLOTS)
-    peak = tl.max(tl.load(peaks + pair * SLOTS + (lowest + every) % SLOTS, mask=every < num_live, other=float("-inf")), 0)
+    peak = tl.max(
+        tl.load(peaks + pair * SLOTS + (lowest + every) % SLOTS, mask=every < num_live, other=float("-inf")), 0
+    )
     total = 0.0
     out = tl.zeros((PADDED,), tl.float32)
     for first in range(0, SLOTS, CHUNK):
@@ -147,7 +178,9 @@ def _combine(
         slots = pair * SLOTS + (lowest + some) % SLOTS
         weights = tl.exp2(tl.load(peaks + slots, mask=live, other=float("-inf")) - peak)
         total += tl.sum(weights * tl.load(sums + slots, mask=live, other=0.0), 0)
-        parts = tl.load(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        parts = tl.load(
+            outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0
+        )
         out += tl.sum(weights[:, None] * parts, 0)
     out = out / total
     if qkv is not None:
@@ -160,22 +193,45 @@ def warps_of(padded: int) -> int:
     return max(4, padded // 32)
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float, arrivals: Tensor | None = None, gated: Tensor | None = None) -> Tensor:
-    """query [m, heads, dim] over keys, values [1, kv_heads, S, dim] -> [m, heads * dim]. Row r, at position at[0] + r, sees columns up to its own, with a
-    window the last `window` of them. keys, values, at contiguous, of query the last dimension; dim and query's strides multiples of 16. Any m, but the
-    memory that it needs grows with it.
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    window: int | None,
+    scaling: float,
+    arrivals: Tensor | None = None,
+    gated: Tensor | None = None,
+) -> Tensor:
+    """query [m, heads, dim] over keys, values [1, kv_heads, S, dim] -> [m, heads * dim]. Row r, at position at[0] + r,
+    sees columns up to its own, with a window the last `window` of them. keys, values, at contiguous, of query the last
+    dimension; dim and query's strides multiples of 16. Any m, but the memory that it needs grows with it.
 
-    Two launches; one, whose bits are its own, with `arrivals`: `num_arrivals` zeros, int32, which are zeros again afterwards. Calls that run at once need
-    their own. gated: a qkv with gates, contiguous, as `place` takes it: what a row attends to is multiplied by their sigmoids."""
+    Two launches; one, whose bits are its own, with `arrivals`: `num_arrivals` zeros, int32, which are zeros again
+    afterwards. Calls that run at once need their own. gated: a qkv with gates, contiguous, as `place` takes it: what a
+    row attends to is multiplied by their sigmoids."""
     rows, heads, dim = query.shape
-    return _attended(query, query.stride(0), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals, gated).view(rows, heads * dim)
+    return _attended(
+        query, query.stride(0), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals, gated
+    ).view(rows, heads * dim)
 
 
-def attend_rows(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None, arrivals: Tensor | None = None) -> Tensor:
-    """The same for a query [1, heads, m, dim] as transformers' modules have it -> [1, m, heads, dim]. `scaling` None: 1 / sqrt(dim)."""
+def attend_rows(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    window: int | None,
+    scaling: float | None,
+    arrivals: Tensor | None = None,
+) -> Tensor:
+    """The same for a query [1, heads, m, dim] as transformers' modules have it -> [1, m, heads, dim]. `scaling` None: 1
+    / sqrt(dim)."""
     _, heads, rows, dim = query.shape
     scaling = dim**-0.5 if scaling is None else scaling
-    return _attended(query, query.stride(2), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals).view(1, rows, heads, dim)
+    return _attended(
+        query, query.stride(2), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals
+    ).view(1, rows, heads, dim)
 
 
 def num_arrivals(rows: int, heads: int, kv_heads: int) -> int:
@@ -200,10 +256,23 @@ def _attended(
     _, kv_heads, length, dim = keys.shape
     groups, unit = heads // kv_heads, UNIT.value
     row_stride = row_stride if rows > 1 else 0  # of a single row it says nothing
-    assert dim % unit == row_stride % unit == head_stride % unit == 0 and query.stride(-1) == 1 and heads == groups * kv_heads
-    assert keys.is_contiguous() and values.is_contiguous() and values.shape == keys.shape and query.dtype == keys.dtype == values.dtype
+    assert (
+        dim % unit == row_stride % unit == head_stride % unit == 0
+        and query.stride(-1) == 1
+        and heads == groups * kv_heads
+    )
+    assert (
+        keys.is_contiguous()
+        and values.is_contiguous()
+        and values.shape == keys.shape
+        and query.dtype == keys.dtype == values.dtype
+    )
     assert window is None or window > 0
-    assert arrivals is None or (arrivals.dtype == torch.int32 and arrivals.is_contiguous() and len(arrivals) >= num_arrivals(rows, heads, kv_heads))
+    assert arrivals is None or (
+        arrivals.dtype == torch.int32
+        and arrivals.is_contiguous()
+        and len(arrivals) >= num_arrivals(rows, heads, kv_heads)
+    )
     qkv_row = 0 if gated is None else (2 * heads + 2 * kv_heads) * dim
     assert gated is None or (gated.shape == (rows, qkv_row) and gated.is_contiguous() and gated.dtype == query.dtype)
     splits, padded = splits_of(length, kv_heads, dim, window), triton.next_power_of_2(dim)
@@ -213,12 +282,15 @@ def _attended(
     peaks, sums = outs.new_empty(rows, heads, splits.slots), outs.new_empty(rows, heads, splits.slots)
     result = query.new_empty(rows, heads, dim)
     _attend[(kv_heads, triton.cdiv(rows * groups, MOST_ROWS), splits.slots)](
-        query, keys, values, at, outs, peaks, sums, arrivals, result, gated, rows, length, reach, row_stride // unit, head_stride // unit, scaling * math.log2(math.e),
-        GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, COLUMNS=splits.columns, BLOCKS=splits.blocks, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=warps_of(padded),
+        query, keys, values, at, outs, peaks, sums, arrivals, result, gated, rows, length, reach, row_stride // unit,
+        head_stride // unit, scaling * math.log2(math.e),
+        GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, COLUMNS=splits.columns,
+        BLOCKS=splits.blocks, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=warps_of(padded),
     )  # fmt: skip
     if arrivals is None:
         _combine[(rows * heads,)](
             outs, peaks, sums, at, result, gated, reach,
-            HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.split, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=8,
+            HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.split, SLOTS=splits.slots,
+            PADDED_SLOTS=padded_slots, num_warps=8,
         )  # fmt: skip
     return result

@@ -13,14 +13,17 @@ import torch
 
 log = logging.getLogger(__name__)
 SWITCH = "PHOTOFINISH_TRITON"
-"""Environment: 0, and torch's own kernels are used everywhere; 1, and they run on the CPU too if TRITON_INTERPRET is 1: very slowly, to try them out."""
+"""Environment: 0, and torch's own kernels are used everywhere; 1, and they run on the CPU too if TRITON_INTERPRET is 1:
+very slowly, to try them out."""
 DTYPES = (torch.bfloat16, torch.float16)
 MOST_ROWS = 16
-"""Of a step that runs them: one tile of the tensor cores' rows. Any number up to it takes the same path, so a row's bits do not depend on the width."""
+"""Of a step that runs them: one tile of the tensor cores' rows. Any number up to it takes the same path, so a row's
+bits do not depend on the width."""
 LEAST_CAPABILITY = (8, 0)
 """Of the device: asynchronous copies and products of bfloat16."""
 EARLY = "PHOTOFINISH_EARLY"
-"""Environment: 1, and linears begin before the launch before them has ended, which no other kernel does yet, where the device can do that."""
+"""Environment: 1, and linears begin before the launch before them has ended, which no other kernel does yet, where the
+device can do that."""
 EARLY_CAPABILITY = (9, 0)
 
 
@@ -32,7 +35,10 @@ def kernels_for(device: torch.device, dtype: torch.dtype) -> bool:
 def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str:
     """Why steps of a model of that dtype do not run the kernels on that device; "" where they do."""
     if dtype not in DTYPES:
-        return f"it needs {' or '.join(str(each).removeprefix('torch.') for each in DTYPES)}, not {str(dtype).removeprefix('torch.')}"
+        return (
+            f"it needs {' or '.join(str(each).removeprefix('torch.') for each in DTYPES)}, not "
+            f"{str(dtype).removeprefix('torch.')}"
+        )
     return reason_against(device) or ""
 
 
@@ -55,23 +61,37 @@ def reason_against(device: torch.device) -> str | None:
 def _reason_against(device: torch.device) -> str | None:
     capability = torch.cuda.get_device_capability(device)
     if capability < LEAST_CAPABILITY:
-        return f"the device has compute capability {capability[0]}.{capability[1]}; they need {LEAST_CAPABILITY[0]}.{LEAST_CAPABILITY[1]}"
+        return (
+            f"the device has compute capability {capability[0]}.{capability[1]}; they need "
+            f"{LEAST_CAPABILITY[0]}.{LEAST_CAPABILITY[1]}"
+        )
     try:
         from .sample import pick_rows
 
         rows = torch.zeros(3, 5, device=device)
         rows[0, 4] = rows[1, 2] = rows[2, 0] = 1
-        tokens, keys = torch.arange(5, dtype=torch.int32, device=device), torch.zeros(3, 2, dtype=torch.int32, device=device)
+        tokens, keys = (
+            torch.arange(5, dtype=torch.int32, device=device),
+            torch.zeros(3, 2, dtype=torch.int32, device=device),
+        )
         found = pick_rows(rows, tokens, keys, 0.0)[0].tolist()
-    except Exception as error:  # no triton, no compiler for what it generates, a driver too old: whatever it is, torch's kernels do
+    except (
+        Exception
+    ) as error:  # no triton, no compiler for what it generates, a driver too old: whatever it is, torch's kernels do
         log.warning("the Triton kernels are not used", exc_info=True)
-        return f"triton does not run here: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
+        return (
+            f"triton does not run here: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
+        )
     return None if found == [4, 2, 0] else f"a first kernel gave {found} where [4, 2, 0] is right"
 
 
 def can_begin_early(device: torch.device) -> bool:
-    """Whether a launch may begin there before the one before it has ended; on the CPU the interpreter leaves out what that takes."""
-    return device.type == "cpu" or (device.type == "cuda" and torch.cuda.get_device_capability(device) >= EARLY_CAPABILITY)
+    """Whether a launch may begin there before the one before it has ended; on the CPU the interpreter leaves out what
+    that takes."""
+    return device.type == "cpu" or (
+        device.type == "cuda" and torch.cuda.get_device_capability(device) >= EARLY_CAPABILITY
+    )
 
 
 def begins_early(device: torch.device) -> bool:
@@ -80,7 +100,8 @@ def begins_early(device: torch.device) -> bool:
 
 
 def description(device: torch.device) -> str:
-    """For the versions of a measurement: what the kernels are made of, as a hash, and by which triton. "" where that device runs none."""
+    """For the versions of a measurement: what the kernels are made of, as a hash, and by which triton. "" where that
+    device runs none."""
     if reason_against(device) is not None:
         return ""
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))

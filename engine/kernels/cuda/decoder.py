@@ -1,7 +1,8 @@
-"""A fused decoder (`model/decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows than with one.
+"""A fused decoder (`model/decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows
+than with one.
 
-Where norms come before attention and MLP alone, none is launched: a linear that adds to the residual leaves the sums of squares of its own columns behind, and
-the next linear multiplies its products by what they make of the row's norm.
+Where norms come before attention and MLP alone, none is launched: a linear that adds to the residual leaves the sums of
+squares of its own columns behind, and the next linear multiplies its products by what they make of the row's norm.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ MOST_HEAD_DIM = 256
 
 
 class GpuLayer(nn.Module, ABC):
-    """The kernels of one layer over the weights of a FusedLayer: its MLP, and what a subclass has in front of it, between linears `enter` and `leave`. `norms` [dim]
-    float32 each: as there; `layer`, `window`: what the layer is to notice in a step's state."""
+    """The kernels of one layer over the weights of a FusedLayer: its MLP, and what a subclass has in front of it,
+    between linears `enter` and `leave`. `norms` [dim] float32 each: as there; `layer`, `window`: what the layer is to
+    notice in a step's state."""
 
     enter: GpuLinear
     leave: GpuLinear
@@ -41,13 +43,17 @@ class GpuLayer(nn.Module, ABC):
         super().__init__()
         mlp = fused.mlp
         assert isinstance(mlp, FusedMLP)
-        self.gate_up, self.down = GpuLinear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__]), GpuLinear(mlp.down_proj)
+        self.gate_up, self.down = (
+            GpuLinear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__]),
+            GpuLinear(mlp.down_proj),
+        )
         self.norms = nn.ParameterList(nn.Parameter(norm.scale.float(), requires_grad=False) for norm in fused.norms)
         self.eps = [norm.eps for norm in fused.norms]
 
     @abstractmethod
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
-        """What `enter` gave of a step's rows [n, any], and their angles [n, values of a head that are turned] -> what `leave` takes [n, any]."""
+        """What `enter` gave of a step's rows [n, any], and their angles [n, values of a head that are turned] -> what
+        `leave` takes [n, any]."""
 
 
 class GpuAttentionLayer(GpuLayer):
@@ -60,16 +66,26 @@ class GpuAttentionLayer(GpuLayer):
         super().__init__(fused)
         attention = fused.self_attn
         assert isinstance(attention, FusedAttention)
-        self.enter, self.leave, self.is_gated = GpuLinear(attention.qkv), GpuLinear(attention.o_proj), isinstance(attention, GatedAttention)
+        self.enter, self.leave, self.is_gated = (
+            GpuLinear(attention.qkv),
+            GpuLinear(attention.o_proj),
+            isinstance(attention, GatedAttention),
+        )
         self.scales = None if attention.scales is None else nn.Parameter(attention.scales.float(), requires_grad=False)
-        self.head_eps, self.num_heads, self.num_kv_heads = attention.eps, attention.num_heads, attention.num_turned - attention.num_heads
+        self.head_eps, self.num_heads, self.num_kv_heads = (
+            attention.eps,
+            attention.num_heads,
+            attention.num_turned - attention.num_heads,
+        )
         self.window, self.scaling, self.layer = attention.sliding_window, attention.scaling, attention.layer_idx
 
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
         """See GpuLayer. Three launches, or two."""
         keys, values = state.kv[self.layer]
         query = place(entered, cos, sin, self.scales, self.head_eps, keys, values, state.at, self.num_heads)
-        return attend(query, keys, values, state.at, self.window, self.scaling, self.arrivals, entered if self.is_gated else None)
+        return attend(
+            query, keys, values, state.at, self.window, self.scaling, self.arrivals, entered if self.is_gated else None
+        )
 
 
 class GpuDeltaLayer(GpuLayer):
@@ -98,19 +114,23 @@ class GpuDeltaLayer(GpuLayer):
 
 
 class GpuDecoder(StepDecoder):
-    """In the place of a FusedDecoder on CUDA; `reason_against_decoder` tells whether it can be. More than MOST_ROWS tokens at once go through the FusedDecoder that
-    it was made of, whose weights it shares."""
+    """In the place of a FusedDecoder on CUDA; `reason_against_decoder` tells whether it can be. More than MOST_ROWS
+    tokens at once go through the FusedDecoder that it was made of, whose weights it shares."""
 
     def __init__(self, fused: FusedDecoder) -> None:
         super().__init__()
         self._for_prefills = (fused,)  # no child: no step runs its linears
         self.embed_tokens, self.angles, self.kinds = fused.embed_tokens, fused.angles, fused.kinds
-        self.layers = nn.ModuleList((GpuDeltaLayer if isinstance(layer.self_attn, DeltaLayer) else GpuAttentionLayer)(layer) for layer in fused.layers)
+        self.layers = nn.ModuleList(
+            (GpuDeltaLayer if isinstance(layer.self_attn, DeltaLayer) else GpuAttentionLayer)(layer)
+            for layer in fused.layers
+        )
         self.scale, self.eps = nn.Parameter(fused.norm.scale.float(), requires_grad=False), fused.norm.eps
         self._sandwich = len(self._layers[0].norms) > len(PRE_NORM)
 
     def merge(self, merged: bool = True) -> None:
-        """Attention of a layer in one launch, whose last program adds up what all found, or in two. Other sums, so: before anything is probed."""
+        """Attention of a layer in one launch, whose last program adds up what all found, or in two. Other sums, so:
+        before anything is probed."""
         layers = [layer for layer in self._layers if isinstance(layer, GpuAttentionLayer)]
         num = max((num_arrivals(MOST_ROWS, layer.num_heads, layer.num_kv_heads) for layer in layers), default=0)
         arrivals = torch.zeros(num, dtype=torch.int32, device=self.scale.device) if merged else None
@@ -128,9 +148,14 @@ class GpuDecoder(StepDecoder):
 
     def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:
         if state.attend is None:
-            return self.fused(input_ids=input_ids, position_ids=position_ids, state=state, output_hidden_states=all_states)
+            return self.fused(
+                input_ids=input_ids, position_ids=position_ids, state=state, output_hidden_states=all_states
+            )
         embedded = self.embed_tokens(input_ids)[0]
-        turns = {kind: [part[0, :, 0].contiguous() for part in angles(position_ids, embedded.dtype)] for kind, angles in self.angles.items()}
+        turns = {
+            kind: [part[0, :, 0].contiguous() for part in angles(position_ids, embedded.dtype)]
+            for kind, angles in self.angles.items()
+        }
         rows = self._sandwiched(embedded, turns, state) if self._sandwich else self._pre_normed(embedded, turns, state)
         if state.seen is not None:
             state.seen.update({layer.layer: layer.window for layer in self._layers})
@@ -156,8 +181,20 @@ class GpuDecoder(StepDecoder):
         hidden = normed(x, layers[0].norms[0], layers[0].eps[0])
         for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
             _, after_attention, before_mlp, after_mlp = list(layer.norms)
-            x, hidden = add_normed(x, layer.leave(layer.mix(layer.enter(hidden), *turns[kind], state)), after_attention, before_mlp, layer.eps[1])
-            x, hidden = add_normed(x, layer.down(layer.gate_up(hidden)), after_mlp, self.scale if following is None else following.norms[0], layer.eps[3])
+            x, hidden = add_normed(
+                x,
+                layer.leave(layer.mix(layer.enter(hidden), *turns[kind], state)),
+                after_attention,
+                before_mlp,
+                layer.eps[1],
+            )
+            x, hidden = add_normed(
+                x,
+                layer.down(layer.gate_up(hidden)),
+                after_mlp,
+                self.scale if following is None else following.norms[0],
+                layer.eps[3],
+            )
             rows.append(x)
         rows[-1] = hidden
         return rows
@@ -173,7 +210,11 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
             return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
         linears = [mlp.gate_up, mlp.down_proj]
         if isinstance(mixer, DeltaLayer):
-            if mixer.mix_step is None or mixer.project is not of_one or not all(isinstance(linear, GpuLinear) for linear in (mixer.in_proj, mixer.out_proj)):
+            if (
+                mixer.mix_step is None
+                or mixer.project is not of_one
+                or not all(isinstance(linear, GpuLinear) for linear in (mixer.in_proj, mixer.out_proj))
+            ):
                 return f"linear layer {mixer.layer_idx} runs no kernels"
         else:
             assert isinstance(mixer, FusedAttention)

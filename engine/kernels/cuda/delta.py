@@ -1,12 +1,14 @@
 """A step of a linear layer (gated delta rule, `engine/delta_rule.py`) in two launches, whatever its width.
 
-The first: a program takes one value head and a block of its values. What does not hang on the order of the tokens comes first, for all of them at once: the
-short convolution, the lengths of q and k, the gates. Then token by token, the state [key_dim, BLOCK] in registers: decay, recall, write, the state into its
-slot of the ring, output. The second: the gated norm, a program for each row and head.
+The first: a program takes one value head and a block of its values. What does not hang on the order of the tokens comes
+first, for all of them at once: the short convolution, the lengths of q and k, the gates. Then token by token, the state
+[key_dim, BLOCK] in registers: decay, recall, write, the state into its slot of the ring, output. The second: the gated
+norm, a program for each row and head.
 
-A row's bits are its own: the number of rows is an argument that no binary knows, every token runs the same instructions, and products and sums are fused
-nowhere, so the compiler has no choice of rounding. More than MOST_ROWS rows run in parts, each from the state that the one before left in the ring: the same
-bits again. Programs of one launch share no place that any of them writes; what a program writes and reads itself lies in scratch memory of its own.
+A row's bits are its own: the number of rows is an argument that no binary knows, every token runs the same
+instructions, and products and sums are fused nowhere, so the compiler has no choice of rounding. More than MOST_ROWS
+rows run in parts, each from the state that the one before left in the ring: the same bits again. Programs of one launch
+share no place that any of them writes; what a program writes and reads itself lies in scratch memory of its own.
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ if TYPE_CHECKING:
 from ...model.delta_rule import DeltaLayer
 
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
-"""transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in float32, rounded."""
+"""transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in
+float32, rounded."""
 ACTIVATIONS = {"SiLU", "SiLUActivation"}
 BLOCK = 32
 """Values of a head that one program keeps: with 32 heads of 128 that is 128 programs, of 16 kB of state each."""
 WARPS = 8
-"""With twice the threads that a head has keys the compiler reads q and k straight to where the state's rows lie, and the loop has no detour through shared
-memory."""
+"""With twice the threads that a head has keys the compiler reads q and k straight to where the state's rows lie, and
+the loop has no detour through shared memory."""
 GATES = 4
-"""Numbers after a token's q, k and v in scratch memory: what the state keeps, what is written, and two that keep rows aligned."""
+"""Numbers after a token's q, k and v in scratch memory: what the state keeps, what is written, and two that keep rows
+aligned."""
 LEAST_DIM = 16
 ROUNDING = {"enable_fp_fusion": False}
 """How kernels are compiled."""
@@ -47,7 +51,8 @@ def silu(x):
 
 @triton.jit
 def softplus(x):
-    """log(1 + exp(x)) = max(x, 0) + log(1 + u) with u = exp(-|x|); and log(1 + u) = 2 artanh(s) with s = u / (2 + u), at most 1/3."""
+    """log(1 + exp(x)) = max(x, 0) + log(1 + u) with u = exp(-|x|); and log(1 + u) = 2 artanh(s) with s = u / (2 + u),
+    at most 1/3."""
     u = tl.exp(-tl.abs(x))
     s = u / (2.0 + u)
     t = s * s
@@ -56,9 +61,24 @@ def softplus(x):
 
 
 @triton.jit
-def convolved(mixed, taps, inputs, past, past_known, inputs_at, channels, num_written, first, num_rows, STRIDE: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr, ROWS: tl.constexpr):
-    """Rows first .. first + ROWS of the short convolution with its activation, [ROWS, channels] float32. The inputs of the first `num_written` of all rows go into
-    the ring; what is read there lies at other slots."""
+def convolved(
+    mixed,
+    taps,
+    inputs,
+    past,
+    past_known,
+    inputs_at,
+    channels,
+    num_written,
+    first,
+    num_rows,
+    STRIDE: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    KERNEL: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Rows first .. first + ROWS of the short convolution with its activation, [ROWS, channels] float32. The inputs of
+    the first `num_written` of all rows go into the ring; what is read there lies at other slots."""
     rows = first + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, channels.shape[0]), tl.float32)
     for tap in tl.static_range(KERNEL):
@@ -107,18 +127,67 @@ def _delta_step(
     # The state comes from farthest: it is asked for first.
     cells = (head * KEY_DIM + keys)[:, None] * VALUE_DIM + (block * BLOCK + values)[None, :]
     slot = tl.load(state_at, mask=first == 0, other=0) + tl.load(next_states + first - 1, mask=first > 0, other=0)
-    num_known = tl.where((first > 0) | (tl.load(begun) != 0), STATE, 0)  # a mask of one number is beyond some interpreters
+    num_known = tl.where(
+        (first > 0) | (tl.load(begun) != 0), STATE, 0
+    )  # a mask of one number is beyond some interpreters
     state = tl.load(states + slot * STATE + cells, mask=cells < num_known, other=0.0)
 
     key_channels = (head // GROUP) * KEY_DIM + keys
     num_written = tl.where((head % GROUP == 0) & (block == 0), num_rows, 0)  # one program of those that share keys
-    q = convolved(mixed, taps, inputs, past, past_known, inputs_at, key_channels, num_written, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
-    k = convolved(mixed, taps, inputs, past, past_known, inputs_at, KEYS + key_channels, num_written, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
-    v = convolved(mixed, taps, inputs, past, past_known, inputs_at, 2 * KEYS + columns, num_rows, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
+    q = convolved(
+        mixed,
+        taps,
+        inputs,
+        past,
+        past_known,
+        inputs_at,
+        key_channels,
+        num_written,
+        first,
+        num_rows,
+        MIXED_STRIDE,
+        CHANNELS,
+        KERNEL,
+        ROWS,
+    )
+    k = convolved(
+        mixed,
+        taps,
+        inputs,
+        past,
+        past_known,
+        inputs_at,
+        KEYS + key_channels,
+        num_written,
+        first,
+        num_rows,
+        MIXED_STRIDE,
+        CHANNELS,
+        KERNEL,
+        ROWS,
+    )
+    v = convolved(
+        mixed,
+        taps,
+        inputs,
+        past,
+        past_known,
+        inputs_at,
+        2 * KEYS + columns,
+        num_rows,
+        first,
+        num_rows,
+        MIXED_STRIDE,
+        CHANNELS,
+        KERNEL,
+        ROWS,
+    )
     there = first + rows < num_rows
     share = tl.load(b + (first + rows) * B_STRIDE + head, mask=there, other=0.0).to(tl.float32)
     share = rounded(1.0 / (1.0 + tl.exp(-share)), b)
-    step = tl.load(a + (first + rows) * A_STRIDE + head, mask=there, other=0.0).to(tl.float32) + tl.load(dt_bias + head).to(tl.float32)
+    step = tl.load(a + (first + rows) * A_STRIDE + head, mask=there, other=0.0).to(tl.float32) + tl.load(
+        dt_bias + head
+    ).to(tl.float32)
     kept = tl.exp(tl.load(rate + head) * softplus(step))
 
     # From here on it is one token at a time, and a block of registers cannot be indexed: they go through memory.
@@ -168,23 +237,42 @@ def _gated_norm(x, z, weight, out, eps, Z_STRIDE: tl.constexpr, VALUE_HEADS: tl.
 
 
 def fits(layer: DeltaLayer, dtype: torch.dtype) -> bool:
-    """Whether `mix_step` does what this layer does, for rows of that dtype: SiLU after the convolution, a gated norm that is known, dimensions that are powers
-    of two."""
+    """Whether `mix_step` does what this layer does, for rows of that dtype: SiLU after the convolution, a gated norm
+    that is known, dimensions that are powers of two."""
     s, norm = layer.shape, layer.norm
-    weight, powers = getattr(norm, "weight", None), all(dim >= LEAST_DIM and dim & (dim - 1) == 0 for dim in (s.key_dim, s.value_dim))
-    known = type(norm).__name__ in NORMS and is_stock(norm) and getattr(norm, "activation", None) == "silu" and isinstance(getattr(norm, "variance_epsilon", None), float)
-    return powers and known and isinstance(weight, Tensor) and weight.dtype == dtype and weight.shape == (s.value_dim,) and type(layer.activation).__name__ in ACTIVATIONS
+    weight, powers = (
+        getattr(norm, "weight", None),
+        all(dim >= LEAST_DIM and dim & (dim - 1) == 0 for dim in (s.key_dim, s.value_dim)),
+    )
+    known = (
+        type(norm).__name__ in NORMS
+        and is_stock(norm)
+        and getattr(norm, "activation", None) == "silu"
+        and isinstance(getattr(norm, "variance_epsilon", None), float)
+    )
+    return (
+        powers
+        and known
+        and isinstance(weight, Tensor)
+        and weight.dtype == dtype
+        and weight.shape == (s.value_dim,)
+        and type(layer.activation).__name__ in ACTIVATIONS
+    )
 
 
 def mix_step(layer: DeltaLayer, rows: Rows, places: Places, states: Tensor, inputs: Tensor) -> Tensor:
-    """What `DeltaLayer.mix` gives and writes, for a step (`places.chunked` False) of a layer that `fits`: rows are the convolution's inputs [n, conv_dim], z
-    [n, value_heads * value_dim], b and a [n, value_heads], which may be columns of wider tensors; rings as `ring_sizes`, contiguous, states in float32; ->
-    [n, value_heads * value_dim]. Rounded to the rows' dtype where `mix` rounds. Two launches, and one more for every MOST_ROWS rows after the first."""
+    """What `DeltaLayer.mix` gives and writes, for a step (`places.chunked` False) of a layer that `fits`: rows are the
+    convolution's inputs [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads], which may be columns
+    of wider tensors; rings as `ring_sizes`, contiguous, states in float32; -> [n, value_heads * value_dim]. Rounded to
+    the rows' dtype where `mix` rounds. Two launches, and one more for every MOST_ROWS rows after the first."""
     mixed, z, b, a = rows
     s, num_rows = layer.shape, len(mixed)
     num_values = s.num_value_heads * s.value_dim
     assert not places.chunked and len(places.inputs) == len(places.next_states) == num_rows < len(states)
-    assert all(x.stride(1) == 1 and x.dtype == mixed.dtype == inputs.dtype for x in rows) and states.dtype == layer.taps.dtype == layer.rate.dtype == torch.float32
+    assert (
+        all(x.stride(1) == 1 and x.dtype == mixed.dtype == inputs.dtype for x in rows)
+        and states.dtype == layer.taps.dtype == layer.rate.dtype == torch.float32
+    )
     assert states.is_contiguous() and inputs.is_contiguous() and layer.taps.is_contiguous()
     block = min(BLOCK, s.value_dim)
     width = 2 * s.key_dim + block + GATES
@@ -203,7 +291,18 @@ def mix_step(layer: DeltaLayer, rows: Rows, places: Places, states: Tensor, inpu
         )  # fmt: skip
     grid = (s.num_value_heads, num_rows)
     norm = layer.norm
-    _gated_norm[grid](out, z, norm.weight, normed, norm.variance_epsilon, Z_STRIDE=_stride(z), VALUE_HEADS=s.num_value_heads, VALUE_DIM=s.value_dim, num_warps=1, **ROUNDING)
+    _gated_norm[grid](
+        out,
+        z,
+        norm.weight,
+        normed,
+        norm.variance_epsilon,
+        Z_STRIDE=_stride(z),
+        VALUE_HEADS=s.num_value_heads,
+        VALUE_DIM=s.value_dim,
+        num_warps=1,
+        **ROUNDING,
+    )
     return normed
 
 

@@ -18,10 +18,12 @@ ERROR_MODE = "thread_local"
 
 
 class GraphPool:
-    """Memory that graphs share: what one of them needs only while it runs, another uses when it runs. One a race, whose graphs run one at a time.
+    """Memory that graphs share: what one of them needs only while it runs, another uses when it runs. One a race, whose
+    graphs run one at a time.
 
-    A graph of its own, captured first, keeps the pool open while others come and go: PyTorch does not reopen a pool that all graphs have left. All
-    captures share one stream, for memory freed on a stream is used again on that stream only."""
+    A graph of its own, captured first, keeps the pool open while others come and go: PyTorch does not reopen a pool
+    that all graphs have left. All captures share one stream, for memory freed on a stream is used again on that stream
+    only."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -39,14 +41,17 @@ class GraphPool:
 
 
 class FixedCall(Generic[T]):
-    """`call()` runs `function()`, which takes no arguments, reads buffers that stay in place and never asks the host for anything.
+    """`call()` runs `function()`, which takes no arguments, reads buffers that stay in place and never asks the host
+    for anything.
 
-    The first call warms up on a side stream and captures; later calls replay. So `function` must give the same however often it is run over
-    the same buffers, or be called first where that does not matter. The returned tensors are valid until any call of the same pool runs again, of this
-    lane or another: what is read later belongs in a buffer that `function` writes to. `name` is what an error calls it. Raises RaceError where it
-    cannot be captured."""
+    The first call warms up on a side stream and captures; later calls replay. So `function` must give the same however
+    often it is run over the same buffers, or be called first where that does not matter. The returned tensors are valid
+    until any call of the same pool runs again, of this lane or another: what is read later belongs in a buffer that
+    `function` writes to. `name` is what an error calls it. Raises RaceError where it cannot be captured."""
 
-    def __init__(self, function: Callable[[], T], device: torch.device, pool: GraphPool | None = None, name: str = "a fixed call") -> None:
+    def __init__(
+        self, function: Callable[[], T], device: torch.device, pool: GraphPool | None = None, name: str = "a fixed call"
+    ) -> None:
         self._function, self._device, self._name = function, device, name
         self._pool = pool or GraphPool(device)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -69,15 +74,19 @@ class FixedCall(Generic[T]):
         current.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # The outer context is for a capture that fails: it leaves its own stream behind as the current one.
-        with torch.cuda.stream(current), torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=ERROR_MODE):
+        with (
+            torch.cuda.stream(current),
+            torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=ERROR_MODE),
+        ):
             self._result = self._function()
         return graph
 
 
 @contextmanager
 def named(what: str) -> Iterator[None]:
-    """Whatever is raised while `what` is captured becomes one sentence that names it and the first cause: where an operation is not allowed in a
-    capture, ending the capture raises again and hides it. Errors that the engine raises on purpose stay what they are."""
+    """Whatever is raised while `what` is captured becomes one sentence that names it and the first cause: where an
+    operation is not allowed in a capture, ending the capture raises again and hides it. Errors that the engine raises
+    on purpose stay what they are."""
     handled = sys.exception()  # by our caller: no cause of what is raised in here
     try:
         yield
@@ -88,4 +97,7 @@ def named(what: str) -> Iterator[None]:
         if isinstance(cause, PhotofinishError):
             raise cause from error
         words = str(cause).strip().splitlines()
-        raise RaceError(f"{what} could not be captured as a CUDA graph: {type(cause).__name__}{': ' + words[0][:200] if words else ''}") from error
+        raise RaceError(
+            f"{what} could not be captured as a CUDA graph: "
+            f"{type(cause).__name__}{': ' + words[0][:200] if words else ''}"
+        ) from error

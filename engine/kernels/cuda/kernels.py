@@ -1,4 +1,5 @@
-"""CUDA's kernels: Triton where it runs, else torch's own, in captured graphs. With TRITON_INTERPRET=1 Triton's run on the CPU too, very slowly: for tests."""
+"""CUDA's kernels: Triton where it runs, else torch's own, in captured graphs. With TRITON_INTERPRET=1 Triton's run on
+the CPU too, very slowly: for tests."""
 
 from __future__ import annotations
 
@@ -177,7 +178,11 @@ class CudaKernels(TorchKernels):
     def free_bytes(self) -> int:
         if self.on_host:
             return super().free_bytes()
-        return torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return (
+            torch.cuda.mem_get_info(self.device)[0]
+            + torch.cuda.memory_reserved(self.device)
+            - torch.cuda.memory_allocated(self.device)
+        )
 
     def give_back_memory(self) -> None:
         if not self.on_host:

@@ -1,7 +1,7 @@
 """A linear for few rows: its weights are read once, and a row's bits are its own.
 
-Every output is one fixed order of sums (`linear_kernel.py`), whatever the number of rows, and rows that do not exist are zeros. So a linear has one
-configuration (`tiles.py`) for all numbers of rows.
+Every output is one fixed order of sums (`linear_kernel.py`), whatever the number of rows, and rows that do not exist
+are zeros. So a linear has one configuration (`tiles.py`) for all numbers of rows.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Launch = tuple[tuple[int, int], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A residual stream after an addition, and what the next linear needs to take it normed: rows, scaled [m, n]; squares [16, parts] float32, whose
-    rows add up to the sums of squares of `rows` (those beyond m hold anything)."""
+    """A residual stream after an addition, and what the next linear needs to take it normed: rows, scaled [m, n];
+    squares [16, parts] float32, whose rows add up to the sums of squares of `rows` (those beyond m hold anything)."""
 
     rows: Tensor
     scaled: Tensor
@@ -40,11 +40,11 @@ class Added:
 
 
 class GpuLinear(nn.Linear):
-    """`linear`, whose weight [N, K] and bias it shares; with act "silu" or "gelu_tanh" it is a gate and a value side by side (N = 2 I) and gives
-    act(gate) * value. All sums are float32, and rounded once.
+    """`linear`, whose weight [N, K] and bias it shares; with act "silu" or "gelu_tanh" it is a gate and a value side by
+    side (N = 2 I) and gives act(gate) * value. All sums are float32, and rounded once.
 
-    Every input must be contiguous, in the weight's dtype and begin at a multiple of 16 bytes. One call at a time: calls share the counters of a split.
-    Raises ValueError for what `reason_against` is against."""
+    Every input must be contiguous, in the weight's dtype and begin at a multiple of 16 bytes. One call at a time: calls
+    share the counters of a split. Raises ValueError for what `reason_against` is against."""
 
     arrivals: Tensor
 
@@ -52,7 +52,10 @@ class GpuLinear(nn.Linear):
         nn.Module.__init__(self)
         weight = linear.weight
         if act is not None and (act not in ACTIVATIONS or len(weight) % 2):
-            raise ValueError(f"no activation {act!r} of {len(weight)} outputs; choose one of {', '.join(ACTIVATIONS)} and an even number of outputs")
+            raise ValueError(
+                f"no activation {act!r} of {len(weight)} outputs; choose one of {', '.join(ACTIVATIONS)} and an "
+                "even number of outputs"
+            )
         if why := reason_against(linear):
             raise ValueError(why)
         self.weight, self.bias, self.act = weight, linear.bias, act
@@ -63,8 +66,13 @@ class GpuLinear(nn.Linear):
         self.tiles_from: str = DEFAULT
         """Where the configuration comes from, in words; see `table.put_tiles`."""
         self.early: bool = choice.begins_early(weight.device)
-        """Whether launches begin before the one before them has ended, which changes no bit; only where `choice.can_begin_early`."""
-        self.register_buffer("arrivals", torch.zeros(triton.cdiv(self.out_features, LEAST_BLOCK_N), dtype=torch.int32, device=weight.device), persistent=False)
+        """Whether launches begin before the one before them has ended, which changes no bit; only where
+        `choice.can_begin_early`."""
+        self.register_buffer(
+            "arrivals",
+            torch.zeros(triton.cdiv(self.out_features, LEAST_BLOCK_N), dtype=torch.int32, device=weight.device),
+            persistent=False,
+        )
 
     def plain(self) -> nn.Linear:
         """The linear that this was made of, over the same weight. Not for one with an activation."""
@@ -83,18 +91,21 @@ class GpuLinear(nn.Linear):
         return out.view(*x.shape[:-1], self.out_features)
 
     def add_to(self, x: Tensor, residual: Tensor, scale: Tensor) -> Added:
-        """residual + linear(x), both of them rounded as stock does; and those rows times `scale`, the next norm's. x [m, K], residual [m, N], scale [N]
-        float32; at most 16 rows. Not for one with an activation."""
+        """residual + linear(x), both of them rounded as stock does; and those rows times `scale`, the next norm's. x
+        [m, K], residual [m, N], scale [N] float32; at most 16 rows. Not for one with an activation."""
         assert self.act is None
         assert residual.shape == (len(x), self.out_features) and residual.dtype == x.dtype and _is_plain(residual)
         assert scale.shape == (self.out_features,) and scale.dtype == torch.float32 and _is_plain(scale)
         rows, scaled = torch.empty_like(residual), torch.empty_like(residual)
-        squares = torch.empty(MOST_ROWS, triton.cdiv(self.out_features, self.config.block_n), dtype=torch.float32, device=x.device)
+        squares = torch.empty(
+            MOST_ROWS, triton.cdiv(self.out_features, self.config.block_n), dtype=torch.float32, device=x.device
+        )
         self._launch(x, rows, residual=residual, scale=scale, scaled=scaled, squares=squares)
         return Added(rows, scaled, squares)
 
     def normed(self, added: Added, eps: float) -> Tensor:
-        """linear(RMSNorm(added.rows) * scale) [m, N or I]: the norm's factor of a row is multiplied into its products. At most 16 rows."""
+        """linear(RMSNorm(added.rows) * scale) [m, N or I]: the norm's factor of a row is multiplied into its products.
+        At most 16 rows."""
         assert added.squares.shape[0] == MOST_ROWS and _is_plain(added.squares)
         out = added.scaled.new_empty(len(added.scaled), self.out_features)
         self._launch(added.scaled, out, parts=added.squares, eps=eps)
@@ -110,14 +121,19 @@ class GpuLinear(nn.Linear):
         grid, arguments = self._arguments(x, out, parts, eps, **added)
         linear_rows[grid](**arguments)
 
-    def _arguments(self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor) -> Launch:
+    def _arguments(
+        self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor
+    ) -> Launch:
         assert x.shape[1] == self.in_features and 0 < len(x) <= MOST_ROWS and x.dtype == self.weight.dtype
         assert _is_plain(x) and _is_plain(self.weight) and (self.bias is None or _is_plain(self.bias))
         config, split = self.config, self.config.split_k
         num_parts = 0 if parts is None else parts.shape[1]
         pointers: dict[str, Any] = dict.fromkeys(("residual", "scale", "scaled", "squares")) | added
         if split > 1:
-            pointers |= {"partial": torch.empty(split, MOST_ROWS, len(self.weight), dtype=torch.float32, device=x.device), "arrivals": self.arrivals}
+            pointers |= {
+                "partial": torch.empty(split, MOST_ROWS, len(self.weight), dtype=torch.float32, device=x.device),
+                "arrivals": self.arrivals,
+            }
         else:
             pointers |= {"partial": None, "arrivals": None}
         launched_early = {"launch_pdl": True} if self.early and not INTERPRETED else {}
@@ -158,7 +174,10 @@ def reason_against(linear: nn.Linear) -> str | None:
     """Why this linear cannot be a GpuLinear; None if it can."""
     weight = linear.weight
     if weight.dtype not in DTYPES or weight.shape[1] % INPUTS_MULTIPLE or not _is_plain(weight):
-        return f"a linear of {' x '.join(map(str, weight.shape))} in {weight.dtype}: it must be contiguous, aligned, bfloat16 or float16, and its inputs a multiple of {INPUTS_MULTIPLE}"
+        return (
+            f"a linear of {' x '.join(map(str, weight.shape))} in {weight.dtype}: it must be contiguous, aligned, "
+            f"bfloat16 or float16, and its inputs a multiple of {INPUTS_MULTIPLE}"
+        )
     return None
 
 

@@ -1,8 +1,10 @@
-"""The kernel of `linear.py`: a program takes some outputs and all rows, and walks along the inputs, which gives every output one fixed order of sums.
+"""The kernel of `linear.py`: a program takes some outputs and all rows, and walks along the inputs, which gives every
+output one fixed order of sums.
 
-With EARLY a launch may begin before the one before it has ended (programmatic dependent launch, compute capability 9.0 and later), so that memory need not
-stand idle between two of them. A program then has its first weights brought into the L2 cache, and waits until the launch before has ended and all that it
-wrote is there to be read. Before that it writes nothing, and what it read counts for nothing: weights are read again from the cache. Every program waits, so
+With EARLY a launch may begin before the one before it has ended (programmatic dependent launch, compute capability 9.0
+and later), so that memory need not stand idle between two of them. A program then has its first weights brought into
+the L2 cache, and waits until the launch before has ended and all that it wrote is there to be read. Before that it
+writes nothing, and what it read counts for nothing: weights are read again from the cache. Every program waits, so
 whoever waits for the end of this launch has waited for all before it. No sum changes.
 """
 
@@ -20,7 +22,8 @@ ON_DEVICE = tl.constexpr(not INTERPRETED)
 SECTOR = tl.constexpr(16)
 """Weights of 16 bits in 32 bytes, the least that the L2 cache fetches."""
 AHEAD = tl.constexpr(2)
-"""Blocks of weights that a program fetches before it waits: 32 kB or so, and an SM, which takes in 36 kB a microsecond, has one to three programs."""
+"""Blocks of weights that a program fetches before it waits: 32 kB or so, and an SM, which takes in 36 kB a microsecond,
+has one to three programs."""
 
 
 @triton.jit
@@ -33,7 +36,9 @@ def load_rows(x, rows, inputs, num_rows, K: tl.constexpr, EVEN_K: tl.constexpr):
 
 
 @triton.jit
-def load_weights(weight, outputs, inputs, NUM: tl.constexpr, K: tl.constexpr, EVEN_N: tl.constexpr, EVEN_K: tl.constexpr):
+def load_weights(
+    weight, outputs, inputs, NUM: tl.constexpr, K: tl.constexpr, EVEN_N: tl.constexpr, EVEN_K: tl.constexpr
+):
     """weight [NUM, K] at outputs and inputs; zeros beyond its edges."""
     places = weight + outputs.to(tl.int64)[:, None] * K + inputs[None, :]
     if EVEN_N and EVEN_K:
@@ -44,7 +49,8 @@ def load_weights(weight, outputs, inputs, NUM: tl.constexpr, K: tl.constexpr, EV
 
 @triton.jit
 def fetch_weights(weight, outputs, start, NUM: tl.constexpr, K: tl.constexpr, SPAN: tl.constexpr, INPUTS: tl.constexpr):
-    """Into the L2 cache: the first INPUTS of the span of weight [NUM, K] that begins at start, by a number of every sector; volatile, for nobody uses them."""
+    """Into the L2 cache: the first INPUTS of the span of weight [NUM, K] that begins at start, by a number of every
+    sector; volatile, for nobody uses them."""
     inputs = start + tl.arange(0, INPUTS // SECTOR) * SECTOR
     exists = (outputs < NUM)[:, None] & (inputs < tl.minimum(start + SPAN, K))[None, :]
     tl.load(weight + outputs.to(tl.int64)[:, None] * K + inputs[None, :], mask=exists, other=0.0, volatile=True)
@@ -52,7 +58,8 @@ def fetch_weights(weight, outputs, start, NUM: tl.constexpr, K: tl.constexpr, SP
 
 @triton.jit
 def let_next_begin(k, LAST: tl.constexpr, EARLY: tl.constexpr):
-    """In the round, at k = LAST, that asks for a program's last weights: earlier, and what the next launch fetches would be driven out of the cache again."""
+    """In the round, at k = LAST, that asks for a program's last weights: earlier, and what the next launch fetches
+    would be driven out of the cache again."""
     if EARLY and ON_DEVICE:  # noqa: SIM102 one is known at compile time, the other is not
         if k == LAST:
             gdc_launch_dependents()
@@ -105,8 +112,8 @@ def linear_rows(
     WEIGHTS_FIRST: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """One of the tiles of outputs, over one of SPLIT spans of the inputs. There are two sums, so that a multiplication need not wait for the one before:
-    gate and up, or those of the two halves of every block of inputs."""
+    """One of the tiles of outputs, over one of SPLIT spans of the inputs. There are two sums, so that a multiplication
+    need not wait for the one before: gate and up, or those of the two halves of every block of inputs."""
     SPAN: tl.constexpr = (K + SPLIT * BLOCK_K - 1) // (SPLIT * BLOCK_K) * BLOCK_K
     EVEN_N: tl.constexpr = NUM % BLOCK_N == 0
     EVEN_K: tl.constexpr = SPAN * SPLIT == K
@@ -129,7 +136,11 @@ def linear_rows(
 
     if parts is not None:  # asked for early, added up late: meanwhile the weights come
         columns = tl.arange(0, PARTS_BLOCK)
-        sums = tl.load(parts + rows[:, None] * PARTS + columns[None, :], mask=(rows < num_rows)[:, None] & (columns < PARTS)[None, :], other=0.0)
+        sums = tl.load(
+            parts + rows[:, None] * PARTS + columns[None, :],
+            mask=(rows < num_rows)[:, None] & (columns < PARTS)[None, :],
+            other=0.0,
+        )
 
     first = tl.zeros((BLOCK_N, ROWS) if WEIGHTS_FIRST else (ROWS, BLOCK_N), tl.float32)
     second = tl.zeros((BLOCK_N, ROWS) if WEIGHTS_FIRST else (ROWS, BLOCK_N), tl.float32)
@@ -139,9 +150,16 @@ def linear_rows(
         for k in tl.range(0, SPAN, BLOCK_K, num_stages=STAGES):
             let_next_begin(k, LAST, EARLY)
             for_first, for_second = k + inputs, k + HALF + inputs
-            rows_first, rows_second = load_rows(x, rows, for_first, num_rows, K, EVEN_K), load_rows(x, rows, for_second, num_rows, K, EVEN_K)
-            first = product(rows_first, load_weights(weight, outputs, for_first, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST)
-            second = product(rows_second, load_weights(weight, outputs, for_second, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST)
+            rows_first, rows_second = (
+                load_rows(x, rows, for_first, num_rows, K, EVEN_K),
+                load_rows(x, rows, for_second, num_rows, K, EVEN_K),
+            )
+            first = product(
+                rows_first, load_weights(weight, outputs, for_first, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST
+            )
+            second = product(
+                rows_second, load_weights(weight, outputs, for_second, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST
+            )
         first += second
     else:
         inputs = start + tl.arange(0, BLOCK_K)
@@ -149,8 +167,12 @@ def linear_rows(
         for k in tl.range(0, SPAN, BLOCK_K, num_stages=STAGES):
             let_next_begin(k, LAST, EARLY)
             block = load_rows(x, rows, k + inputs, num_rows, K, EVEN_K)
-            first = product(block, load_weights(weight, outputs, k + inputs, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST)
-            second = product(block, load_weights(up_weight, outputs, k + inputs, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST)
+            first = product(
+                block, load_weights(weight, outputs, k + inputs, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST
+            )
+            second = product(
+                block, load_weights(up_weight, outputs, k + inputs, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST
+            )
     if WEIGHTS_FIRST:
         first, second = first.trans(), second.trans()
 
@@ -172,7 +194,9 @@ def linear_rows(
             for other in tl.static_range(1, SPLIT):
                 first += tl.load(partial + other * ROWS * SUMS + places, mask=exists, other=0.0, cache_modifier=".cg")
                 if ACT is not None:
-                    second += tl.load(partial + other * ROWS * SUMS + places + NUM, mask=exists, other=0.0, cache_modifier=".cg")
+                    second += tl.load(
+                        partial + other * ROWS * SUMS + places + NUM, mask=exists, other=0.0, cache_modifier=".cg"
+                    )
             tl.store(arrivals + tile, 0)
 
         if parts is not None:
@@ -191,6 +215,10 @@ def linear_rows(
         if residual is not None:
             result = stored(result.to(tl.float32) + tl.load(residual + at, mask=exists, other=0.0).to(tl.float32), out)
             exact = result.to(tl.float32)
-            tl.store(scaled + at, stored(exact * tl.load(scale + outputs, mask=outputs < NUM, other=0.0)[None, :], scaled), mask=exists)
+            tl.store(
+                scaled + at,
+                stored(exact * tl.load(scale + outputs, mask=outputs < NUM, other=0.0)[None, :], scaled),
+                mask=exists,
+            )
             tl.store(squares + rows * tl.num_programs(0) + tile, tl.sum(exact * exact, axis=1), mask=rows < num_rows)
         tl.store(out + at, result, mask=exists)

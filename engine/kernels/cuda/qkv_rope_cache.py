@@ -1,4 +1,5 @@
-"""What a projection of queries, keys and values becomes before attention, as one Triton kernel: a program takes one head of one row, so a row's bits are its own."""
+"""What a projection of queries, keys and values becomes before attention, as one Triton kernel: a program takes one
+head of one row, so a row's bits are its own."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .runtime import rounded, stored
 
 @triton.jit
 def _turned(source, cos, sin, scales, dims, inside, eps, DIM: tl.constexpr, TURNED: tl.constexpr):
-    """A head [DIM] at `source`, normed by its scales [DIM] if they are given, the first TURNED of it turned by its angles, rounded wherever FusedAttention rounds."""
+    """A head [DIM] at `source`, normed by its scales [DIM] if they are given, the first TURNED of it turned by its
+    angles, rounded wherever FusedAttention rounds."""
     partners = tl.where(dims < TURNED // 2, dims + TURNED // 2, dims - TURNED // 2)
     first = dims < TURNED
     x = tl.load(source + dims, mask=inside, other=0.0).to(tl.float32)
@@ -20,7 +22,9 @@ def _turned(source, cos, sin, scales, dims, inside, eps, DIM: tl.constexpr, TURN
     if scales is not None:
         factor = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
         x = rounded(rounded(x * factor, source) * tl.load(scales + dims, mask=inside, other=0.0), source)
-        partner = rounded(rounded(partner * factor, source) * tl.load(scales + partners, mask=inside, other=0.0), source)
+        partner = rounded(
+            rounded(partner * factor, source) * tl.load(scales + partners, mask=inside, other=0.0), source
+        )
     along = rounded(x * tl.load(cos + dims, mask=first, other=0.0).to(tl.float32), source)
     across = rounded(partner * tl.load(sin + dims, mask=first, other=0.0).to(tl.float32), source)
     if TURNED < DIM:
@@ -33,7 +37,8 @@ def _turned(source, cos, sin, scales, dims, inside, eps, DIM: tl.constexpr, TURN
 @triton.jit(do_not_specialize=["at", "length"])
 def _place(
     qkv, cos, sin, scales, eps, keys, values, at, query, length,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, QUERY_PARTS: tl.constexpr, DIM: tl.constexpr, TURNED: tl.constexpr, PADDED: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, QUERY_PARTS: tl.constexpr, DIM: tl.constexpr, TURNED: tl.constexpr,
+    PADDED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     head = tl.program_id(1)
@@ -56,18 +61,36 @@ def _place(
         tl.store(values + ((head - HEADS - KV_HEADS).to(tl.int64) * length + column) * DIM + dims, value, mask=inside)
 
 
-def place(qkv: Tensor, cos: Tensor, sin: Tensor, scales: Tensor | None, eps: float, keys: Tensor, values: Tensor, at: Tensor, heads: int) -> Tensor:
-    """qkv [m, (heads + 2 kv_heads) * dim], or, with a gate after every query, which stays where it is, [m, (2 heads + 2 kv_heads) * dim]; cos, sin [m, d], d even:
-    the first values of a head that are turned, of the sines the first half negated; scales [heads + kv_heads, dim] float32: of the norms of queries and keys by
-    head, if there are any; keys, values [1, kv_heads, S, dim]; at [m] int64: all contiguous and, but for scales and at, of one dtype of 16 bits ->
+def place(
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    scales: Tensor | None,
+    eps: float,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    heads: int,
+) -> Tensor:
+    """qkv [m, (heads + 2 kv_heads) * dim], or, with a gate after every query, which stays where it is, [m, (2 heads + 2
+    kv_heads) * dim]; cos, sin [m, d], d even: the first values of a head that are turned, of the sines the first half
+    negated; scales [heads + kv_heads, dim] float32: of the norms of queries and keys by head, if there are any; keys,
+    values [1, kv_heads, S, dim]; at [m] int64: all contiguous and, but for scales and at, of one dtype of 16 bits ->
     query [m, heads, dim]. Keys and values of row r are written at column at[r]. One launch; any m."""
     _, kv_heads, length, dim = keys.shape
     rows, turned = cos.shape
     query_parts = 1 + (qkv.shape[1] > (heads + 2 * kv_heads) * dim)
-    assert qkv.shape == (rows, (query_parts * heads + 2 * kv_heads) * dim) and sin.shape == cos.shape and at.shape == (rows,) and values.shape == keys.shape
+    assert (
+        qkv.shape == (rows, (query_parts * heads + 2 * kv_heads) * dim)
+        and sin.shape == cos.shape
+        and at.shape == (rows,)
+        and values.shape == keys.shape
+    )
     assert turned <= dim and turned % 2 == 0
     assert all(x.is_contiguous() and x.dtype == keys.dtype for x in (qkv, cos, sin, keys, values))
-    assert scales is None or (scales.shape == (heads + kv_heads, dim) and scales.dtype == torch.float32 and scales.is_contiguous())
+    assert scales is None or (
+        scales.shape == (heads + kv_heads, dim) and scales.dtype == torch.float32 and scales.is_contiguous()
+    )
     query = qkv.new_empty(rows, heads, dim)
     padded = triton.next_power_of_2(dim)
     _place[(rows, heads + 2 * kv_heads)](

@@ -1,4 +1,5 @@
-"""Norms of rows as Triton kernels: one program a row, so that a row's bits are its own. Float32 inside, one rounding where a row is written."""
+"""Norms of rows as Triton kernels: one program a row, so that a row's bits are its own. Float32 inside, one rounding
+where a row is written."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def warps_of(padded: int) -> int:
 
 
 def normed(x: Tensor, scale: Tensor, eps: float) -> Tensor:
-    """x [m, d] of 16 bits, scale [d] float32, both contiguous -> [m, d]: x / sqrt(mean(x ** 2) + eps) * scale. Any m."""
+    """x [m, d] of 16 bits, scale [d] float32, both contiguous -> [m, d]: x / sqrt(mean(x ** 2) + eps) * scale.
+    Any m."""
     rows, dim = x.shape
     _check(x, (scale,))
     out = torch.empty_like(x)
@@ -62,7 +64,8 @@ def normed(x: Tensor, scale: Tensor, eps: float) -> Tensor:
 
 
 def add_normed(x: Tensor, y: Tensor, after: Tensor, before: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x, y [m, d] of 16 bits, after, before [d] float32, all contiguous -> (s = x + normed(y, after), normed(s, before)), in one launch. Any m."""
+    """x, y [m, d] of 16 bits, after, before [d] float32, all contiguous -> (s = x + normed(y, after), normed(s,
+    before)), in one launch. Any m."""
     rows, dim = x.shape
     _check(x, (after, before))
     assert y.shape == x.shape and y.dtype == x.dtype and y.is_contiguous()
@@ -74,4 +77,6 @@ def add_normed(x: Tensor, y: Tensor, after: Tensor, before: Tensor, eps: float) 
 
 def _check(x: Tensor, scales: tuple[Tensor, ...]) -> None:
     assert x.is_contiguous()
-    assert all(scale.shape == x.shape[1:] and scale.dtype == torch.float32 and scale.is_contiguous() for scale in scales)
+    assert all(
+        scale.shape == x.shape[1:] and scale.dtype == torch.float32 and scale.is_contiguous() for scale in scales
+    )

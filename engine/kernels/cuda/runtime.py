@@ -1,6 +1,8 @@
-"""Whether Triton kernels can run here, and what all of them share. To be imported only where they may run: it needs triton, which comes with a CUDA build of torch.
+"""Whether Triton kernels can run here, and what all of them share. To be imported only where they may run: it needs
+triton, which comes with a CUDA build of torch.
 
-With TRITON_INTERPRET=1, set before this is imported, kernels run on CPU tensors by Triton's interpreter: that is how tests run them.
+With TRITON_INTERPRET=1, set before this is imported, kernels run on CPU tensors by Triton's interpreter: that is how
+tests run them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def dot(a, b, total):
 
 @triton.jit
 def stored(x, like):
-    """x, float32, as a number behind the pointer `like`, rounded to the nearest: the interpreter would cut bits off for bfloat16."""
+    """x, float32, as a number behind the pointer `like`, rounded to the nearest: the interpreter would cut bits off for
+    bfloat16."""
     if UPCAST and like.dtype.element_ty == tl.bfloat16:
         bits = x.to(tl.int32, bitcast=True)
         x = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000).to(tl.float32, bitcast=True)

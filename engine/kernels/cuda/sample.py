@@ -1,5 +1,5 @@
-"""The target's choice of a token in every row (`sampler.py`: argmax(logits / T + Gumbel noise of seed, position and token)) in two launches, where
-torch takes some thirty passes over rows as wide as the vocabulary."""
+"""The target's choice of a token in every row (`sampler.py`: argmax(logits / T + Gumbel noise of seed, position and
+token)) in two launches, where torch takes some thirty passes over rows as wide as the vocabulary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _mixed(x):
 @triton.jit
 def _noise(tokens, low, high):
     """Standard Gumbel noise of int32 tokens, under the two words of a position's key."""
-    words = _mixed(_mixed((tokens ^ low).to(tl.uint32, bitcast=True)) + high.to(tl.uint32, bitcast=True)).to(tl.int32, bitcast=True)
+    words = _mixed(_mixed((tokens ^ low).to(tl.uint32, bitcast=True)) + high.to(tl.uint32, bitcast=True)).to(
+        tl.int32, bitcast=True
+    )
     value = words.to(tl.float32)
     value = tl.where(words < 0, value + 4294967296.0, value)
     unit = tl.minimum((value + 0.5) * 2.3283064365386963e-10, 0.99999994)
@@ -37,8 +39,21 @@ def _noise(tokens, low, high):
 
 
 @triton.jit
-def _best_of_blocks(rows, tokens, keys, values, seconds, places, vocab, num_blocks, temperature, GREEDY: tl.constexpr, BLOCK: tl.constexpr):
-    """Of row i and block j: the best score, the second best, and the best one's column, or NOT_NUMBERS where a score is no number."""
+def _best_of_blocks(
+    rows,
+    tokens,
+    keys,
+    values,
+    seconds,
+    places,
+    vocab,
+    num_blocks,
+    temperature,
+    GREEDY: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Of row i and block j: the best score, the second best, and the best one's column, or NOT_NUMBERS where a score is
+    no number."""
     row, block = tl.program_id(0), tl.program_id(1)
     columns = block * BLOCK + tl.arange(0, BLOCK)
     present = columns < vocab
@@ -70,15 +85,40 @@ def _best_of_rows(values, seconds, places, chosen, margins, num_blocks, BLOCKS: 
 
 
 def pick_rows(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """rows [n, vocab] of any floating dtype; tokens [at least vocab] int32, the names of columns; keys [n, 2] int32 of `noise.keys_of`; all contiguous
-    -> int64 [n]: of each row the column of the best score, the first of equals, -1 where the row is no numbers (NaN); and float32 [n]: by how much it
-    leads the next best. The noise is that of `noise.gumbel_rows` but for the last bits of its logarithms."""
+    """rows [n, vocab] of any floating dtype; tokens [at least vocab] int32, the names of columns; keys [n, 2] int32 of
+    `noise.keys_of`; all contiguous -> int64 [n]: of each row the column of the best score, the first of equals, -1
+    where the row is no numbers (NaN); and float32 [n]: by how much it leads the next best. The noise is that of
+    `noise.gumbel_rows` but for the last bits of its logarithms."""
     num_rows, vocab = rows.shape
-    assert rows.is_contiguous() and tokens.is_contiguous() and keys.is_contiguous() and len(tokens) >= vocab and keys.shape == (num_rows, 2)
+    assert (
+        rows.is_contiguous()
+        and tokens.is_contiguous()
+        and keys.is_contiguous()
+        and len(tokens) >= vocab
+        and keys.shape == (num_rows, 2)
+    )
     num_blocks = triton.cdiv(vocab, BLOCK)
     values, seconds = (torch.empty(num_rows, num_blocks, dtype=torch.float32, device=rows.device) for _ in range(2))
     places = torch.empty(num_rows, num_blocks, dtype=torch.int32, device=rows.device)
-    chosen, margins = torch.empty(num_rows, dtype=torch.int64, device=rows.device), torch.empty(num_rows, dtype=torch.float32, device=rows.device)
-    _best_of_blocks[(num_rows, num_blocks)](rows, tokens, keys, values, seconds, places, vocab, num_blocks, float(temperature or 1.0), GREEDY=temperature == 0, BLOCK=BLOCK, num_warps=8)
-    _best_of_rows[(num_rows,)](values, seconds, places, chosen, margins, num_blocks, BLOCKS=triton.next_power_of_2(num_blocks), num_warps=4)
+    chosen, margins = (
+        torch.empty(num_rows, dtype=torch.int64, device=rows.device),
+        torch.empty(num_rows, dtype=torch.float32, device=rows.device),
+    )
+    _best_of_blocks[(num_rows, num_blocks)](
+        rows,
+        tokens,
+        keys,
+        values,
+        seconds,
+        places,
+        vocab,
+        num_blocks,
+        float(temperature or 1.0),
+        GREEDY=temperature == 0,
+        BLOCK=BLOCK,
+        num_warps=8,
+    )
+    _best_of_rows[(num_rows,)](
+        values, seconds, places, chosen, margins, num_blocks, BLOCKS=triton.next_power_of_2(num_blocks), num_warps=4
+    )
     return chosen, margins

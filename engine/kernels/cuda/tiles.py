@@ -26,9 +26,9 @@ MOST_CANDIDATES = 8
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A program takes `block_n` outputs (of a gate, and as many of its values) and `block_k` inputs at a time, `num_stages` - 1 such blocks ahead;
-    `split_k` programs share the inputs of a tile. `weights_first`: they are the left factor, which with 64 outputs and 4 warps makes Hopper multiply a
-    whole block straight from shared memory."""
+    """A program takes `block_n` outputs (of a gate, and as many of its values) and `block_k` inputs at a time,
+    `num_stages` - 1 such blocks ahead; `split_k` programs share the inputs of a tile. `weights_first`: they are the
+    left factor, which with 64 outputs and 4 warps makes Hopper multiply a whole block straight from shared memory."""
 
     block_n: int
     block_k: int
@@ -42,7 +42,8 @@ class Config:
         return triton.cdiv(n, self.block_n) * self.split_k
 
     def shared_bytes(self, gated: bool, capability: tuple[int, int] = HOPPER) -> int:
-        """Of shared memory for weights and rows on their way, 16 bits each. Only Hopper multiplies straight from there, which takes a block more."""
+        """Of shared memory for weights and rows on their way, 16 bits each. Only Hopper multiplies straight from there,
+        which takes a block more."""
         num_blocks = self.num_stages if self.weights_first and capability[0] == HOPPER[0] else self.num_stages - 1
         return 2 * num_blocks * ((2 if gated else 1) * self.block_n + MOST_ROWS) * self.block_k
 
@@ -71,7 +72,8 @@ HEAD = (
     Config(32, 256, 4, 5),
     Config(32, 128, 4, 6),
 )
-"""The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB of weights on their way in an SM."""
+"""The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB
+of weights on their way in an SM."""
 HEAD_PROGRAMS = 8
 """An SM has so many programs of 64 outputs or more: a head."""
 
@@ -103,8 +105,9 @@ H100 = Chip("an H100", HOPPER, 132, 227 << 10)
 
 
 def candidates(n: int, k: int, gated: bool, chip: Chip = H100) -> list[Config]:
-    """Configurations worth trying for n outputs (of a gated linear: n of each) and k inputs, the best guess first. Tiles that leave SMs idle are split
-    over the inputs, in as few parts as it takes; then come those with half as many. Those that the chip does not hold are left out: consumer chips have 99 kB."""
+    """Configurations worth trying for n outputs (of a gated linear: n of each) and k inputs, the best guess first.
+    Tiles that leave SMs idle are split over the inputs, in as few parts as it takes; then come those with half as many.
+    Those that the chip does not hold are left out: consumer chips have 99 kB."""
 
     def leaves_idle(config: Config) -> bool:
         return config.num_programs(n) < ENOUGH * chip.num_sms

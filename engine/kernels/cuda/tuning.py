@@ -35,7 +35,8 @@ LEAST_COLD_BYTES = 64 << 20
 REPEATS = 15
 
 Timer = Callable[[Sequence[GpuLinear], Config], float]
-"""Seconds that linears of one shape take under a configuration. Raises TritonError or RuntimeError where it cannot run."""
+"""Seconds that linears of one shape take under a configuration. Raises TritonError or RuntimeError where it
+cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ def tune(linears: Sequence[GpuLinear], progress: Progress = silent, timer: Timer
     """The table's entries for these linears on this device: for each shape the fastest of its candidates. The linears
     stay as they are. An entry also tells the `seconds` of a call and `default_seconds`, those of the default tiles
     (None where they cannot run), for readers. A candidate that cannot run is left out; a shape of which none can has no
-    entry. Without a `timer`, by the GPU's own clock. Call it after `compile_all`, on a device that is otherwise idle."""
+    entry. Without a `timer`, by the GPU's own clock. Call it after `compile_all`, on a device that is idle otherwise.
+    """
     timer, groups = timer or graph_seconds, _by_shape(linears)
     entries = []
     for done, (key, group) in enumerate(groups.items()):
@@ -147,8 +149,8 @@ def _timed(group: Sequence[GpuLinear], timer: Timer) -> dict[Config, float]:
 
 
 def graph_seconds(group: Sequence[GpuLinear], config: Config) -> float:
-    """Seconds a call of 8 rows, in a captured graph that goes through different weights in turn; where those would stay in the L2 cache, it is filled
-    with something else before every replay. The median of some replays."""
+    """Seconds a call of 8 rows, in a captured graph that goes through different weights in turn; where those would stay
+    in the L2 cache, it is filled with something else before every replay. The median of some replays."""
     linears: list[GpuLinear] = []
     for linear in {id(linear.weight): linear for linear in group}.values():
         linears.append(linear)
@@ -181,7 +183,10 @@ def _replay_seconds(call: Callable[[], object], other: torch.Tensor | None, devi
             call()  # compiles
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(current), torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE):  # as in graphs.py
+        with (
+            torch.cuda.stream(current),
+            torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE),
+        ):  # as in graphs.py
             call()
         seconds = []
         for _ in range(REPEATS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.drafters import label
 from engine.models.default_model import NAME, NOTICE
 from engine.models.random_targets import PREFIX
 
@@ -16,22 +17,29 @@ HEADER = """
 <header class="page-header">
   <div class="page-mark" aria-hidden="true"></div>
   <h1>Photofinish</h1>
-  <p>One prompt, one model, two decoders: plain on the left, speculative on the right. Both write the same tokens, and the page proves it; what differs is the time.</p>
+  <p>One prompt, one model, two decoders: plain on the left, speculative on the right. Both write the same tokens,
+  and the page proves it; what differs is the time.</p>
 </header>
 """
-DRAFTERS = {
-    "none": "none: plain decoding twice",
-    "ngram": "ngram: copy what followed before",
-    "eagle3": "eagle3: a head, token by token",
-    "dflash": "dflash: a head, a block at once",
-    "hybrid:ngram+eagle3": "hybrid: copy, else eagle3",
-    "hybrid:ngram+dflash": "hybrid: copy, else dflash",
-}
-"""What the drafters that ship do, in a few words."""
 SMALL_MODEL = "A small base model: the text is not the point."
-RANDOM_WEIGHTS = "RANDOM WEIGHTS: step times are those of this shape; the text, and how much of a draft is accepted, mean nothing."
+RANDOM_WEIGHTS = (
+    "RANDOM WEIGHTS: step times are those of this shape; the text, and how much of a draft is accepted, mean nothing."
+)
 WAITING_FOR_MODEL = "Race will start as soon as the model is ready."
-_CODES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;", "$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;", "\\": "&#92;"})
+_CODES = str.maketrans(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        '"': "&quot;",
+        "'": "&#39;",
+        "$": "&#36;",
+        "{": "&#123;",
+        "}": "&#125;",
+        "`": "&#96;",
+        "\\": "&#92;",
+    }
+)
 
 
 def safe(text: object) -> str:
@@ -41,8 +49,14 @@ def safe(text: object) -> str:
 
 def footer() -> str:
     """Whose model it is, and under which terms."""
-    notice = safe(NOTICE).replace("ai.google.dev/gemma/terms", '<a href="https://ai.google.dev/gemma/terms" target="_blank" rel="noopener">ai.google.dev/gemma/terms</a>')
-    return f'<footer class="page-footer"><p>{notice}.</p><p>Every number on this page is made by the engine, from device-synchronised times of single steps; nothing is measured in the browser.</p></footer>'
+    notice = safe(NOTICE).replace(
+        "ai.google.dev/gemma/terms",
+        '<a href="https://ai.google.dev/gemma/terms" target="_blank" rel="noopener">ai.google.dev/gemma/terms</a>',
+    )
+    return (
+        f'<footer class="page-footer"><p>{notice}.</p><p>Every number on this page is made by the engine, from '
+        "device-synchronised times of single steps; nothing is measured in the browser.</p></footer>"
+    )
 
 
 def model_line(status: ModelStatus | None) -> str:
@@ -58,25 +72,35 @@ def model_line(status: ModelStatus | None) -> str:
 
 
 def _line(state: str, text: str, share: float | None) -> str:
-    bar = "" if share is None else f'<progress max="1" value="{share:.3f}" aria-label="Progress of the model"></progress>'
-    return f'<div class="page-model" data-state="{state}" role="status"><span class="page-lamp" aria-hidden="true"></span><span>{safe(text)}</span>{bar}</div>'
+    bar = (
+        "" if share is None else f'<progress max="1" value="{share:.3f}" aria-label="Progress of the model"></progress>'
+    )
+    lamp = '<span class="page-lamp" aria-hidden="true"></span>'
+    return f'<div class="page-model" data-state="{state}" role="status">{lamp}<span>{safe(text)}</span>{bar}</div>'
 
 
 def preset_line(preset: Preset) -> str:
     """What to expect of a preset."""
     mark = "pays" if preset.pays else "does-not"
-    sampling = "greedy" if preset.temperature == 0 else f"sampled at temperature {preset.temperature:g}, seed {preset.seed}"
-    return f'<p class="page-expect" data-pays="{mark}"><strong>{safe(preset.name)}</strong> {safe(preset.expect)} <span>({safe(sampling)})</span></p>'
+    sampling = (
+        "greedy" if preset.temperature == 0 else f"sampled at temperature {preset.temperature:g}, seed {preset.seed}"
+    )
+    name, expect = f"<strong>{safe(preset.name)}</strong>", safe(preset.expect)
+    return f'<p class="page-expect" data-pays="{mark}">{name} {expect} <span>({safe(sampling)})</span></p>'
 
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
     """(what to show, drafter) for each drafter on offer."""
-    return [(DRAFTERS.get(text, text), text) for text in drafters]
+    return [(label(text), text) for text in drafters]
 
 
 def refused(offers: Sequence[Offer]) -> str:
     """The pairs that cannot be chosen here, each with its reason."""
-    rows = "".join(f'<li aria-disabled="true"><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span></li>' for offer in offers if offer.reason)
+    rows = "".join(
+        f'<li aria-disabled="true"><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span></li>'
+        for offer in offers
+        if offer.reason
+    )
     return f'<div class="page-refused"><p>Not on offer here:</p><ul>{rows}</ul></div>' if rows else ""
 
 
@@ -92,7 +116,12 @@ def cost_line(found: Sequence[Cost] | None) -> str:
         return '<p class="page-cost">After a race: what a million tokens would cost in each lane.</p>'
     lanes = "".join(f"<span><b>{amount(cost.dollars)}</b> {cost.lane}</span>" for cost in found)
     share = saving(found)
-    verdict = "" if share is None else f'<span class="page-saving" data-good="{str(share >= 0).lower()}">{abs(100 * share):.1f} % {"less" if share >= 0 else "more"} than plain</span>'
+    verdict = (
+        ""
+        if share is None
+        else f'<span class="page-saving" data-good="{str(share >= 0).lower()}">{abs(100 * share):.1f} % '
+        f"{'less' if share >= 0 else 'more'} than plain</span>"
+    )
     return f'<p class="page-cost">1M tokens: {lanes}{verdict}</p>'
 
 

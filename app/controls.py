@@ -1,0 +1,147 @@
+"""The controls of a race, each described once: the page builds its components from this, and a request is read by these
+names. No Gradio here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.spec import MAX_AUTO_K, MAX_WIDTH
+
+from .catalogue import Catalogue, Pair, Preset
+from .request import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from .texts import drafter_choices
+
+LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
+WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
+STUDY = "synthetic:0.8 drafts right 80 times in 100, to study the hardware."
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control. `name`: of its value in a request and in the API. `kind`: Gradio's class. `limits`: that class's
+    arguments for what can be chosen. `look`: its other arguments."""
+
+    name: str
+    kind: Literal["Checkbox", "Dropdown", "Number", "Radio", "Slider", "Textbox"]
+    default: Any
+    label: str
+    help: str | None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    look: Mapping[str, Any] = field(default_factory=dict)
+
+
+def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str, Any]:
+    """What a preset sets, by the names of controls, where this pair is chosen."""
+    drafter, k = catalogue.drafting(preset, pair)
+    return {
+        "prompt": preset.prompt,
+        "drafter": drafter,
+        "k": str(k),
+        "temperature": preset.temperature,
+        "top_p": 1,
+        "seed": preset.seed,
+        "max_new_tokens": preset.max_new_tokens,
+    }
+
+
+def controls(catalogue: Catalogue) -> tuple[Control, ...]:
+    """All controls in their order on the page and in the API, set to the first preset and the default pair."""
+    pair = catalogue.default
+    first = preset_values(catalogue, catalogue.presets[0], pair)
+    return (
+        Control(
+            "prompt",
+            "Textbox",
+            first["prompt"],
+            label="Prompt",
+            help=None,
+            limits={"max_length": MAX_PROMPT_CHARS},
+            look={
+                "lines": 4,
+                "max_lines": 4,
+                "show_label": False,
+                "placeholder": "A prompt, used byte for byte",
+                "elem_id": "page-prompt",
+            },
+        ),
+        Control(
+            "pair",
+            "Radio",
+            pair.id,
+            label="Target and drafter",
+            help="What is raced: the model that decides, and what guesses for it.",
+            limits={"choices": [(each.title, each.id) for each in catalogue.runnable]},
+        ),
+        Control(
+            "drafter",
+            "Dropdown",
+            first["drafter"],
+            label="Drafter",
+            help=f"What proposes tokens. It changes speed, never tokens. {STUDY}",
+            limits={"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True},
+        ),
+        Control(
+            "k",
+            "Dropdown",
+            first["k"],
+            label="Draft length k",
+            help="Tokens a draft may have. More can win more, and waste more. auto: as many as pay, step by step.",
+            limits={"choices": LENGTHS},
+        ),
+        Control(
+            "temperature",
+            "Slider",
+            first["temperature"],
+            label="Temperature",
+            help="0 is greedy. Above, tokens are sampled: the same ones in both lanes, for the same seed.",
+            limits={"minimum": 0, "maximum": 2, "step": 0.05},
+        ),
+        Control(
+            "top_p",
+            "Slider",
+            first["top_p"],
+            label="Top-p",
+            help="Sample within the likeliest tokens that hold this share; 1 is off.",
+            limits={"minimum": 0.05, "maximum": 1, "step": 0.05},
+        ),
+        Control(
+            "seed",
+            "Number",
+            first["seed"],
+            label="Seed",
+            help="Decides all noise. The same seed gives the same text.",
+            limits={"minimum": 0, "precision": 0},
+        ),
+        Control(
+            "max_new_tokens",
+            "Slider",
+            first["max_new_tokens"],
+            label="Length",
+            help="Tokens after which every lane ends at the latest.",
+            limits={"minimum": 16, "maximum": MAX_NEW_TOKENS, "step": 16},
+        ),
+        Control(
+            "width",
+            "Dropdown",
+            "auto",
+            label="Width",
+            help="Rows of every exact step, above k. auto: the narrowest that gives the same bits.",
+            limits={"choices": WIDTHS},
+        ),
+        Control(
+            "audit",
+            "Checkbox",
+            True,
+            label="Audit",
+            help="Compare all bits of all rows of logits, not the tokens alone.",
+        ),
+        Control(
+            "chat",
+            "Checkbox",
+            False,
+            label="Chat template",
+            help="Send the prompt as one message, for models that were tuned to chat.",
+        ),
+    )

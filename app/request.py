@@ -1,0 +1,81 @@
+"""What a visitor asks for, checked: the values of the page (or of the API, where they can be anything) become one
+frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.errors import UsageError
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.text import check_prompt_text
+
+from .catalogue import Catalogue, Pair
+
+MAX_PROMPT_CHARS = 20_000
+MAX_NEW_TOKENS = 1_000
+"""Limits of the page, below those of the engine: other visitors wait for the same device."""
+
+
+@dataclass(frozen=True)
+class RaceRequest:
+    """A race that can be held: the prompt's text, whether it goes through the model's chat template, the pair, and the
+    race's own settings."""
+
+    prompt: str
+    chat: bool
+    pair: Pair
+    spec: RaceSpec
+
+
+def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
+    """Check every value, whatever its type. `values`: one by the name of each of `controls.controls`. Raises
+    UsageError, a sentence that names the value and the limits or choices."""
+    pair = catalogue.pair(values["pair"])
+    drafter = catalogue.drafter(pair, values["drafter"])
+    _check_prompt(values["prompt"])
+    length = _whole(values["max_new_tokens"])
+    if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
+        raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
+    params = SamplingParams(
+        temperature=_number(values["temperature"]),  # type: ignore[arg-type]
+        top_p=_number(values["top_p"]),  # type: ignore[arg-type]
+        seed=_whole(values["seed"]),  # type: ignore[arg-type]
+        max_new_tokens=length,  # type: ignore[arg-type]
+    )
+    lanes = standard_lanes(drafter, _decimal(values["k"]), _decimal(values["width"]))  # type: ignore[arg-type]
+    spec = RaceSpec(lanes, params, audit=_flag("audit", values["audit"]))
+    return RaceRequest(str(values["prompt"]), _flag("chat", values["chat"]), pair, spec)
+
+
+def _check_prompt(prompt: object) -> None:
+    check_prompt_text(prompt)  # type: ignore[arg-type]
+    if isinstance(prompt, str) and len(prompt) > MAX_PROMPT_CHARS:
+        raise UsageError(
+            f"the prompt has {len(prompt)} characters; at most {MAX_PROMPT_CHARS} are allowed on this page"
+        )
+
+
+def _whole(value: object) -> object:
+    """A whole number that arrives as 7.0, as sliders and JSON may send it, is 7; anything else is left for the spec to
+    judge."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _number(value: object) -> object:
+    return float(value) if type(value) is int and abs(value) < 2**53 else value
+
+
+def _decimal(value: object) -> object:
+    """A choice of a list arrives as text."""
+    return (
+        int(value)
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 3
+        else _whole(value)
+    )
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be true or false, not {str(value)[:40]!r}")
+    return value
