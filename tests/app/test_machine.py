@@ -71,7 +71,17 @@ def test_a_tool_that_hangs_does_not_hang_the_page(gpu, hub) -> None:
     assert time.monotonic() - started < GPU_TIMEOUT_S + 1 and GPU_TIMEOUT_S + HUB_TIMEOUT_S <= 4
 
 
-@pytest.mark.parametrize(("host", "own"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("192.0.2.7", False), ("no such host", False)])
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.7", False),
+        ("no such host", False),
+    ],
+)
 def test_who_can_see_what_is_served(host: str, own: bool) -> None:
     """A page for the whole network must not keep a core free for a browser that runs elsewhere."""
     assert is_own_address(host) is own

@@ -59,7 +59,9 @@ def test_frames_keep_their_rate() -> None:
 
     async def run() -> list[float]:
         times = []
-        async with aclosing(Stage(StagedBackend(RACE, step_s=0.03, prepare_s=0.6)).frames("a", "at a", ORDER)) as frames:
+        async with aclosing(
+            Stage(StagedBackend(RACE, step_s=0.03, prepare_s=0.6)).frames("a", "at a", ORDER)
+        ) as frames:
             async for _ in frames:
                 times.append(time.monotonic())
         return times
@@ -176,7 +178,11 @@ def test_a_visitor_has_three_races_at_most() -> None:
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(UsageError("the prompt is too long"), "The prompt is too long."), (RaceError("out of memory"), "Out of memory."), (ZeroDivisionError("secret"), "a fault of this program")],
+    [
+        (UsageError("the prompt is too long"), "The prompt is too long."),
+        (RaceError("out of memory"), "Out of memory."),
+        (ZeroDivisionError("secret"), "a fault of this program"),
+    ],
 )
 def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None:
     """A visitor reads what to do, never a traceback, and an error must not keep the device."""
@@ -188,7 +194,11 @@ def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None
         backend = StagedBackend(RACE, failing=fail)
         stage = Stage(backend)
         frames = await watch(stage, "a")
-        assert frames[-1]["state"] == "failed" and words in frames[-1]["status"]["text"] and "secret" not in json.dumps(frames)
+        assert (
+            frames[-1]["state"] == "failed"
+            and words in frames[-1]["status"]["text"]
+            and "secret" not in json.dumps(frames)
+        )
         backend.fail = lambda: None
         assert (await watch(stage, "a"))[-1]["state"] == "finished"
 

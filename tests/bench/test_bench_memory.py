@@ -45,12 +45,15 @@ def test_on_a_gpu_there_is_one_set_of_weights(name, monkeypatch):
         assert shared < 0.05 * before, (shared, before)
 
 
+@pytest.mark.slow
 def test_a_bench_reads_no_weights_twice(monkeypatch):
     """The same, of the whole command: the target, and the draft model of a lane, are loaded once each."""
     read, model = [], loading._model
     monkeypatch.setattr(loading, "_model", lambda source, *more: read.append(source.name) or model(source, *more))
     options = Namespace(target=str(TRAINED), dtype="float32", device="cpu", threads=1, k=3, quick=True)
     size = measure_module.Size(prompts=1, repeats=1, tokens=12, rounds=1, compiled=False)
-    report, faults = measure_module.measure(options, (f"draft_model:{DRAFT}",), ("json",), size, SamplingParams(max_new_tokens=12), [], silent)
+    report, faults = measure_module.measure(
+        options, (f"draft_model:{DRAFT}",), ("json",), size, SamplingParams(max_new_tokens=12), [], silent
+    )
     assert not faults and {row["name"] for row in report["rows"]} >= {"hf_eager", "hf_assisted", f"draft_model:{DRAFT}"}
     assert sorted(read) == [str(DRAFT), str(TRAINED)]

@@ -99,7 +99,9 @@ def test_prefill_is_not_decoding(way):
     started = time.perf_counter()
     written = timed.run(way, prompt_of("trained"), NUM_NEW)
     wall = time.perf_counter() - started
-    assert written.prefill_s >= slow and written.prefill_s + written.decode_s <= wall and written.decode_s <= wall - slow
+    assert (
+        written.prefill_s >= slow and written.prefill_s + written.decode_s <= wall and written.decode_s <= wall - slow
+    )
     assert written.tokens_per_s == pytest.approx(written.num_timed / written.decode_s)
 
 
@@ -147,7 +149,9 @@ def test_every_stock_step_has_the_same_past(name):
     """Each round would attend over more than the one before: a curve that grows with its own rounds."""
     model = fresh(name)
     seen: list[int] = []
-    model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs["past_key_values"].get_seq_length()), with_kwargs=True)
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["past_key_values"].get_seq_length()), with_kwargs=True
+    )
     curve = Peers(model, SamplingParams(), (EAGER,)).step_curve(10, 2)
     assert tuple(curve) == WIDTHS and min(curve.values()) > 0
     assert seen == [0] + [10] * (3 * len(WIDTHS))

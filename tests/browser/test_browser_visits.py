@@ -100,11 +100,15 @@ def test_two_visitors_see_their_own_races(visit) -> None:
     set_number(second, "Length", "32")
     run_race(first, "running")
     second.click("#page-race-button")
-    second.wait_for_selector('.pf[data-state="waiting"] [data-ref=statusText]:has-text("1 race is before yours")', timeout=RACE_MS)  # at one moment: it may pass quickly
+    second.wait_for_selector(
+        '.pf[data-state="waiting"] [data-ref=statusText]:has-text("1 race is before yours")', timeout=RACE_MS
+    )  # at one moment: it may pass quickly
     first.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
     second.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
     assert first.evaluate(f"{STATE}.race") != second.evaluate(f"{STATE}.race")
-    first.wait_for_function(f"{STATE}.metrics.speculative.num_tokens > 32", timeout=RACE_MS)  # a finished race plays once by itself, and counts up to where it is
+    first.wait_for_function(
+        f"{STATE}.metrics.speculative.num_tokens > 32", timeout=RACE_MS
+    )  # a finished race plays once by itself, and counts up to where it is
     assert second.evaluate(f"{STATE}.metrics.speculative.num_tokens") <= 32
 
 
@@ -144,7 +148,9 @@ def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
         client = tab.context.new_cdp_session(tab)
         window = client.send("Browser.getWindowForTarget")["windowId"]
         client.send("Browser.setWindowBounds", {"windowId": window, "bounds": {"windowState": "minimized"}})
-        tab.evaluate("() => { window.drawn = 0; document.addEventListener('photofinish:painted', () => { window.drawn += 1; }); }")
+        tab.evaluate(
+            "() => { window.drawn = 0; document.addEventListener('photofinish:painted', () => { window.drawn += 1; }); }"
+        )
         tab.wait_for_timeout(1500)
         assert tab.evaluate("window.drawn") < 15, "the page went on drawing: this test hides nothing"
         client.send("Browser.setWindowBounds", {"windowId": window, "bounds": {"windowState": "normal"}})

@@ -14,9 +14,22 @@ from engine.errors import UsageError
 from engine.events import LaneEvent, Step, to_json
 from engine.metrics import disturbance
 from engine.recordings.recording import events_of, loads, text
-from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
+from tests.helpers.race_pages import (
+    SETTLED,
+    STATE,
+    TEXT,
+    TOKENS,
+    expected,
+    feed,
+    frames,
+    race_over,
+    show,
+    words,
+    words_of,
+)
 from tests.helpers.races import fixed_race
 
+pytestmark = pytest.mark.browser
 SHORT = race_over(words_of(TEXT)[:80], seed=5)
 
 
@@ -27,7 +40,11 @@ def slowed(recorded: dict[str, Any], lane: str, every: int, factor: float) -> di
     for e in events_of(recorded):
         event = e.event
         if isinstance(event, Step):
-            event = replace(event, verify_s=event.verify_s * factor) if e.lane == lane and event.index % every == 0 else event
+            event = (
+                replace(event, verify_s=event.verify_s * factor)
+                if e.lane == lane and event.index % every == 0
+                else event
+            )
             clocks[e.lane] = clocks.get(e.lane, 0.0) + event.seconds
         elif hasattr(event, "decode_s"):
             event = replace(event, decode_s=clocks[e.lane])
@@ -94,7 +111,9 @@ def test_only_a_race_that_says_so_may_lack_its_end(page: Any, claim: Any) -> Non
 @pytest.mark.parametrize("dark", [False, True])
 def test_high_contrast_tells_tokens_apart(open_page: Any, dark: bool) -> None:
     """Windows high contrast takes the colours away: what remains is line and weight, and four kinds must still be four."""
-    page = open_page(dark=dark, forced_colors="active", color_scheme="dark" if dark else "light", reduced_motion="reduce")
+    page = open_page(
+        dark=dark, forced_colors="active", color_scheme="dark" if dark else "light", reduced_motion="reduce"
+    )
     feed(page, SHORT)
     looks = page.evaluate("""() => Object.fromEntries(["accepted", "rejected", "correction", "bonus"].map((kind) => {
         const style = getComputedStyle(document.querySelector(`.pf-text .pf-${kind}`));

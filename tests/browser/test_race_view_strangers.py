@@ -14,7 +14,20 @@ import pytest
 from app.race_view import FOLDER, RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE, SCRIPTS, frame_json
 from engine.errors import UsageError
 from engine.recordings.recording import loads
-from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
+from tests.helpers.race_pages import (
+    HOSTILE,
+    SETTLED,
+    STATE,
+    TEXT,
+    TOKENS,
+    expected,
+    feed,
+    frames,
+    race_over,
+    show,
+    words,
+    words_of,
+)
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
@@ -87,7 +100,12 @@ def test_hostile_text_is_exact_and_runs_nothing(page: Any) -> None:
 def test_hostile_labels_run_nothing(page: Any) -> None:
     """Names, sentences and status texts come from strangers' files too."""
     recorded = json.loads(json.dumps(SHORT))
-    for where, key in ((recorded["model"], "name"), (recorded["device"], "name"), (recorded["verdict"], "sentence"), (recorded["plain_verdict"], "sentence")):
+    for where, key in (
+        (recorded["model"], "name"),
+        (recorded["device"], "name"),
+        (recorded["verdict"], "sentence"),
+        (recorded["plain_verdict"], "sentence"),
+    ):
         where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
     sent = frames(recorded, ribbon="<b>RECORDED", status="</p><script>window.ran=1</script>")
     show(page, sent)
@@ -155,7 +173,16 @@ def test_a_broken_file_gives_one_sentence_and_changes_nothing(page: Any) -> None
         assert page.evaluate("text => window.photofinish.open(text, 'bad.json')", json.dumps(broken)) is False, broken
         sentence = words(page, "alert")
         assert sentence.startswith("bad.json cannot be opened: ") and sentence.endswith(".") and len(sentence) < 500
-    for text in ("", "null", "[]", '{"a":', "1" * 1000, "[" * 200_000, '{"__proto__":{"x":1}}', "<script>window.ran=1</script>"):
+    for text in (
+        "",
+        "null",
+        "[]",
+        '{"a":',
+        "1" * 1000,
+        "[" * 200_000,
+        '{"__proto__":{"x":1}}',
+        "<script>window.ran=1</script>",
+    ):
         assert page.evaluate("text => window.photofinish.open(text)", text) is False
     assert page.evaluate(TOKENS) == before
     assert page.evaluate("({}).x") is None

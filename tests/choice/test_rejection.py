@@ -76,7 +76,13 @@ def probabilities(sampler: Sampler, row: Any) -> list[float]:
 def joint(sampler: Sampler, row_after: Any) -> dict[tuple[int, int], float]:
     """The target's own odds of its first two tokens; `row_after(tokens)` are its logits there."""
     first = probabilities(sampler, row_after(()))
-    return {(a, b): p * q for a, p in enumerate(first) if p > 0 for b, q in enumerate(probabilities(sampler, row_after((a,)))) if q > 0}
+    return {
+        (a, b): p * q
+        for a, p in enumerate(first)
+        if p > 0
+        for b, q in enumerate(probabilities(sampler, row_after((a,))))
+        if q > 0
+    }
 
 
 def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
@@ -95,7 +101,13 @@ def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
     return ((chi2 / df) ** (1 / 3) - (1 - 2 / (9 * df))) / math.sqrt(2 / (9 * df))
 
 
-def bias(params: SamplingParams = PLAIN, k: int = 2, rule_of: Any = Rejection, sample_of: Any = drafters_sampler, **guesser: Any) -> float:
+def bias(
+    params: SamplingParams = PLAIN,
+    k: int = 2,
+    rule_of: Any = Rejection,
+    sample_of: Any = drafters_sampler,
+    **guesser: Any,
+) -> float:
     seen: Counter = Counter()
     for seed in range(NUM_RACES):
         sampler = Sampler(SamplingParams(params.temperature, params.top_k, params.top_p, seed, 3), VOCAB, PACKED)
@@ -223,7 +235,11 @@ def test_a_draft_model_keeps_the_targets_odds():
         sampler = Sampler(SamplingParams(1.5, top_k=3, seed=seed), vocab_size, PACKED)
         rule = Rejection(sampler)
         target.rollback(0)
-        seen[first_two(target, DraftModelDrafter(model, drafters_sampler(rule, sampler), vocab_size, True), rule, prompt, 2)] += 1
+        seen[
+            first_two(
+                target, DraftModelDrafter(model, drafters_sampler(rule, sampler), vocab_size, True), rule, prompt, 2
+            )
+        ] += 1
     assert abs(excess(seen, odds)) < 4 and len(seen) >= 5
 
 
@@ -234,7 +250,10 @@ def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k)
     prompt = encode_prompt(loaded.tokenizer, "import os\n", False)
     results = {}
     for temperature in (0.0, 0.9):
-        spec = RaceSpec(standard_lanes(f"draft_model:{DRAFT}", k, "auto", "rejection"), SamplingParams(temperature, seed=3, max_new_tokens=24))
+        spec = RaceSpec(
+            standard_lanes(f"draft_model:{DRAFT}", k, "auto", "rejection"),
+            SamplingParams(temperature, seed=3, max_new_tokens=24),
+        )
         race = TorchRace(loaded, spec, prompt)
         recording = recordings.build(race.header(), list(race.events()), race.result())
         recordings.check(recording)

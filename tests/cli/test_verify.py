@@ -24,7 +24,9 @@ def test_a_race_agrees_with_itself(recording):
     result = compare(recording, copy.deepcopy(recording))
     assert result["same_tokens"] and result["differences"] == [] and result["digest"]["same"]
     assert result["sentence"].startswith("same tokens")
-    assert "bit for bit" in result["sentence"] if recording["spec"]["audit"] else "were not recorded" in result["sentence"]
+    assert (
+        "bit for bit" in result["sentence"] if recording["spec"]["audit"] else "were not recorded" in result["sentence"]
+    )
     json.dumps(result, allow_nan=False)
 
 
@@ -40,18 +42,26 @@ def test_the_first_token_that_differs_is_named(recording, data):
     step["drafted"][: step["num_accepted"]] = step["token_ids"][: step["num_accepted"]]
     result = compare(recording, here)
     assert not result["same_tokens"]
-    assert result["sentence"] == f"different: lane {lane!r} parts from the recording at position {position}: token {before} there, token {before + 1} here"
+    assert (
+        result["sentence"]
+        == f"different: lane {lane!r} parts from the recording at position {position}: token {before} there, token {before + 1} here"
+    )
     assert [name for name, each in result["lanes"].items() if not each["same_tokens"]] == [lane]
 
 
-@pytest.mark.parametrize("longer, words", [("here", "it ended there and goes on here"), ("there", "it went on there and ends here")])
+@pytest.mark.parametrize(
+    "longer, words", [("here", "it ended there and goes on here"), ("there", "it went on there and ends here")]
+)
 def test_a_lane_that_goes_on_for_longer_is_different(longer, words):
     """Equal tokens as far as both go are not the same completion."""
     there, here = races.fixed_race(), races.fixed_race()
     short = there if longer == "here" else here
     short["events"].remove(speculative_steps(short)[-1])
     result = compare(there, here)
-    assert not result["same_tokens"] and f"lane 'speculative' parts from the recording at position 4: {words}" in result["sentence"]
+    assert (
+        not result["same_tokens"]
+        and f"lane 'speculative' parts from the recording at position 4: {words}" in result["sentence"]
+    )
 
 
 def test_other_bits_with_the_same_tokens_are_told_and_accepted():
@@ -87,13 +97,20 @@ def test_other_weights_and_circumstances_are_named():
 def test_other_tiles_are_named_where_tokens_part():
     """Tiles decide bits: who gets other tokens under other tiles would look for a fault elsewhere."""
     there, here = races.fixed_race(), races.fixed_race()
-    there["versions"]["kernels"], here["versions"]["kernels"] = (f"0a, triton 3.9.0, tiles {tiles}" for tiles in ("1 (default)", "2 (table file 3)"))
+    there["versions"]["kernels"], here["versions"]["kernels"] = (
+        f"0a, triton 3.9.0, tiles {tiles}" for tiles in ("1 (default)", "2 (table file 3)")
+    )
     assert "kernels" not in compare(there, here)["sentence"]
     step = speculative_steps(here)[0]
     step["token_ids"][-1] += 1
     result = compare(there, here)
-    assert not result["same_tokens"] and result["sentence"].endswith("; other kernels or other tiles ran here than there: they may round otherwise")
-    assert "kernels: 0a, triton 3.9.0, tiles 1 (default) there, 0a, triton 3.9.0, tiles 2 (table file 3) here" in result["differences"]
+    assert not result["same_tokens"] and result["sentence"].endswith(
+        "; other kernels or other tiles ran here than there: they may round otherwise"
+    )
+    assert (
+        "kernels: 0a, triton 3.9.0, tiles 1 (default) there, 0a, triton 3.9.0, tiles 2 (table file 3) here"
+        in result["differences"]
+    )
 
 
 def test_a_lane_that_fails_here_is_no_success():

@@ -49,7 +49,13 @@ def test_a_draft_beyond_what_was_asked_for_fails_the_lane(race):
     assert str(k + 1) in last.message and f"at most {k}" in last.message
 
 
-@given(races(), st.sampled_from([ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]), st.integers(0, 4))
+@given(
+    races(),
+    st.sampled_from(
+        [ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]
+    ),
+    st.integers(0, 4),
+)
 def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
     """One drafter's bug would end the whole race with a traceback, or leave its lane waiting for ever."""
     lane, table, truth = race
@@ -58,7 +64,11 @@ def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
     steps = [e for e in events if isinstance(e, Step)]
     if isinstance(last, Failed):
         assert type(error).__name__ in last.message and str(error) in last.message and "drafter" in last.message
-        assert len(steps) == max(0, at - 1) and isinstance(events[0] if events else Started(0, 0), Started) and bool(events) == (at > 0)
+        assert (
+            len(steps) == max(0, at - 1)
+            and isinstance(events[0] if events else Started(0, 0), Started)
+            and bool(events) == (at > 0)
+        )
     assert tokens_of(events) == tokens_of(truth)[: len(tokens_of(events))]
     assert isinstance(last, Failed) or tokens_of(events) == tokens_of(truth)
 

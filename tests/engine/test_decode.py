@@ -13,7 +13,19 @@ from engine.decode import decode
 from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
 from engine.interfaces import Choice, Draft
 from tests.helpers.fake_races import races
-from tests.helpers.fakes import Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Oracle, Random, Slow, run, tokens_of
+from tests.helpers.fakes import (
+    Adversarial,
+    Empty,
+    Ends,
+    Fake,
+    FakeClock,
+    FakeTarget,
+    Oracle,
+    Random,
+    Slow,
+    run,
+    tokens_of,
+)
 
 GOOD = {
     "empty": lambda truth, seed: Empty(),
@@ -27,7 +39,11 @@ GOOD = {
 
 def summary(events):
     """What must be equal in every lane, whatever was drafted."""
-    return tokens_of(events), [c for e in events if isinstance(e, Step) for c in e.checksums], (events[-1].reason, events[-1].num_tokens)
+    return (
+        tokens_of(events),
+        [c for e in events if isinstance(e, Step) for c in e.checksums],
+        (events[-1].reason, events[-1].num_tokens),
+    )
 
 
 @given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
@@ -197,7 +213,18 @@ def test_any_ending_cuts_every_lane_at_the_same_token(race, name, seed, stop_at)
 
     def written(drafter):
         rule = Coupled(lane["sample"])
-        events = list(decode(FakeTarget(table), drafter, rule, lane["prompt"], AtSum(lane["max_new_tokens"]), lane["max_new_tokens"], lane["k"], audit=True))
+        events = list(
+            decode(
+                FakeTarget(table),
+                drafter,
+                rule,
+                lane["prompt"],
+                AtSum(lane["max_new_tokens"]),
+                lane["max_new_tokens"],
+                lane["k"],
+                audit=True,
+            )
+        )
         return summary(events)
 
     assert written(GOOD[name](tokens_of(truth), seed)) == written(Empty())

@@ -26,7 +26,9 @@ from tests.helpers.trained import DRAFT, PROMPTS
 
 DRAFTERS = ("ngram", f"draft_model:{DRAFT}", "synthetic:0.6")
 NEW_TOKENS = 24
-on_every_model = pytest.mark.parametrize(("name", "dtype"), [("qwen3_5", torch.bfloat16), ("qwen3_next", torch.float32)], ids=str)
+on_every_model = pytest.mark.parametrize(
+    ("name", "dtype"), [("qwen3_5", torch.bfloat16), ("qwen3_next", torch.float32)], ids=str
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +49,13 @@ def loaded(place: Path, dtype: str) -> LoadedModel:
     return load(str(place), dtype, "cpu")
 
 
-def raced(model: LoadedModel, drafters: Sequence[str], k: int, temperature: float, num_new: int = NEW_TOKENS) -> TorchRace:
+def raced(
+    model: LoadedModel, drafters: Sequence[str], k: int, temperature: float, num_new: int = NEW_TOKENS
+) -> TorchRace:
     """A whole audited race: the standard lanes, and one of each drafter under its own name."""
-    lanes = standard_lanes(drafters[0], k)[:2] + tuple(LaneSpec(text.partition(":")[0], drafter=text, k=k) for text in drafters)
+    lanes = standard_lanes(drafters[0], k)[:2] + tuple(
+        LaneSpec(text.partition(":")[0], drafter=text, k=k) for text in drafters
+    )
     params = SamplingParams(temperature=temperature, seed=2, max_new_tokens=num_new)
     race = TorchRace(model, RaceSpec(lanes, params, audit=True), encode_prompt(model.tokenizer, PROMPTS[0]))
     list(race.events())
@@ -78,6 +84,7 @@ def test_every_drafter_writes_the_baselines_tokens_from_its_bits(folder, few_row
             assert any(s.num_accepted < len(s.drafted) for s in race.lanes[name].steps)
 
 
+@pytest.mark.slow
 def test_drafts_are_accepted_in_every_number(folder, few_rows):
     """Rollbacks of one length only would prove little."""
     race = raced(loaded(folder, "float32"), ["synthetic:0.8"], 7, 0.0, 96)

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.events import Finished, LaneEvent, Started, Step, steps
-from engine.metrics import DISTURBED, MIN_STEPS_TO_JUDGE, cost_per_million, disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
+from engine.metrics import (
+    DISTURBED,
+    MIN_STEPS_TO_JUDGE,
+    cost_per_million,
+    disturbance,
+    lane_metrics,
+    percentile,
+    race_speedup,
+    ratio,
+    speedup,
+)
 from engine.recordings.recording import events_of
 from tests.helpers.races import recordings
 
@@ -70,7 +80,12 @@ def test_numbers_of_random_races_agree_with_each_other(recording):
         assert m == lane_metrics([e for e in events if e.lane == lane], lane)
         assert m.num_tokens == end.num_tokens and m.decode_s == pytest.approx(end.decode_s)
         assert m.tokens_per_s * m.tpot_s == pytest.approx(1)
-        assert min(s.seconds for s in steps(events, lane)) <= m.itl_p50_s <= m.itl_p95_s <= max(s.seconds for s in steps(events, lane))
+        assert (
+            min(s.seconds for s in steps(events, lane))
+            <= m.itl_p50_s
+            <= m.itl_p95_s
+            <= max(s.seconds for s in steps(events, lane))
+        )
         assert 1 <= m.mean_acceptance_length <= 8
         assert (m.acceptance_rate is None) == (sum(m.per_step_drafted) == 0)
         assert all(a >= b for a, b in pairwise(m.acceptance_by_position)), "accepting token i needs all before it"
@@ -93,7 +108,10 @@ def test_speedup_of_a_lane_over_itself_is_one_and_turns_round(recording):
     a, b = (steps(events_of(recording), lane) for lane in ("plain", "speculative"))
     assert speedup(a, a) == pytest.approx(1)
     assert speedup(a, b) * speedup(b, a) == pytest.approx(1)
-    assert speedup(a, b) == pytest.approx(lane_metrics(events_of(recording), "speculative").tokens_per_s / lane_metrics(events_of(recording), "plain").tokens_per_s)
+    assert speedup(a, b) == pytest.approx(
+        lane_metrics(events_of(recording), "speculative").tokens_per_s
+        / lane_metrics(events_of(recording), "plain").tokens_per_s
+    )
 
 
 def test_speedup_compares_the_same_number_of_tokens():
@@ -125,7 +143,10 @@ def test_cost_reproduces_the_published_figures_and_not_the_wrong_one():
     assert 1 - cost_per_million(250, 5) / cost_per_million(100, 5) == pytest.approx(0.6)
 
 
-@pytest.mark.parametrize("speed, price", [(None, 1.0), (0.0, 1.0), (1.0, None), (float("nan"), 1.0), (1.0, float("inf")), (1e-320, 1.0), (1.0, -1.0)])
+@pytest.mark.parametrize(
+    "speed, price",
+    [(None, 1.0), (0.0, 1.0), (1.0, None), (float("nan"), 1.0), (1.0, float("inf")), (1e-320, 1.0), (1.0, -1.0)],
+)
 def test_no_cost_rather_than_nonsense(speed, price):
     """No infinity, NaN or negative price reaches the screen."""
     assert cost_per_million(speed, price) is None
@@ -158,12 +179,16 @@ def test_a_disturbed_machine_is_named_with_its_lane_and_both_figures(count, medi
     stalled = set(rng.sample(range(count), count // 10 + 1))
     found = disturbance(make_lane(*((0, 0, 1, median * factor if i in stalled else median) for i in range(count))))
     assert found is not None and found.lane == "a" and found.p95_s > DISTURBED * found.median_s
-    assert all(part in found.sentence for part in ("lane a", f"{1000 * found.median_s:.1f} ms", f"{1000 * found.p95_s:.1f} ms"))
+    assert all(
+        part in found.sentence for part in ("lane a", f"{1000 * found.median_s:.1f} ms", f"{1000 * found.p95_s:.1f} ms")
+    )
 
 
 def test_only_steps_of_equal_width_are_compared():
     """A lane that drafts at width 8 and coasts at width 1 has two step times by design; a lane of a few steps has no percentile to speak of."""
     wide = make_lane(*((0, 0, 1, 0.1) for _ in range(30)))
-    narrow = [LaneEvent("a", e.clock_s, Step(30 + i, 30 + i, (), 0, (1,), 0.0, 0.01, 1)) for i, e in enumerate(wide[1:-1])]
+    narrow = [
+        LaneEvent("a", e.clock_s, Step(30 + i, 30 + i, (), 0, (1,), 0.0, 0.01, 1)) for i, e in enumerate(wide[1:-1])
+    ]
     assert disturbance([*wide[:-1], *narrow]) is None
     assert disturbance(make_lane(*((0, 0, 1, 0.01 if i % 2 else 1.0) for i in range(MIN_STEPS_TO_JUDGE - 1)))) is None

@@ -29,7 +29,9 @@ def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):
 
     monkeypatch.setattr(StaticTarget, "time_widths", quick)
     assert set(race().widths.seconds.values()) == {1e-9}
-    trained().attached(("seconds", second.widths.length, tuple(sorted(second.widths.seconds)), torch.get_num_threads()), dict).clear()
+    trained().attached(
+        ("seconds", second.widths.length, tuple(sorted(second.widths.seconds)), torch.get_num_threads()), dict
+    ).clear()
 
 
 def test_prefills_are_warmed_once(monkeypatch):

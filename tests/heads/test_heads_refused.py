@@ -13,7 +13,23 @@ from hypothesis import strategies as st
 
 from engine.errors import UsageError
 from engine.heads.formats import read_spec
-from tests.helpers.head_fixtures import FORMATS, HEADS, LAYERS, NUM_LAYERS, ORIGINAL, SIZE, SPECULATORS, TENSORS, ZLAB, changed, formats_target, made, pickled, save, tensors_of
+from tests.helpers.head_fixtures import (
+    FORMATS,
+    HEADS,
+    LAYERS,
+    NUM_LAYERS,
+    ORIGINAL,
+    SIZE,
+    SPECULATORS,
+    TENSORS,
+    ZLAB,
+    changed,
+    formats_target,
+    made,
+    pickled,
+    save,
+    tensors_of,
+)
 
 
 def refused(folder, kind, match, k=3, option="", target=None) -> str:
@@ -30,7 +46,11 @@ def refused(folder, kind, match, k=3, option="", target=None) -> str:
 def test_a_head_for_another_target_is_refused(kind, tmp_path):
     """Shapes of other models would meet in a matrix product, or ids in a table that is too short."""
     refused(HEADS[kind], kind, "2048 words and the target has 512")
-    folder = changed(HEADS[kind], tmp_path / "sizes", lambda c: (c["transformer_layer_config"].pop("vocab_size"), c.pop("draft_vocab_size")))
+    folder = changed(
+        HEADS[kind],
+        tmp_path / "sizes",
+        lambda c: (c["transformer_layer_config"].pop("vocab_size"), c.pop("draft_vocab_size")),
+    )
     refused(folder, kind, "fc reads 384 features; 3 hidden states of this target have 192.*another target.*#aux=")
 
 
@@ -117,13 +137,19 @@ def test_a_configuration_that_makes_no_sense_here_is_refused_by_name(kind, top, 
     [
         ({**LAYERS, "architectures": ["LlamaForCausalLM"]}, "describes no draft head"),
         ({**ORIGINAL, "architectures": ["PEagleDraftModel"]}, "describes no draft head"),
-        ({**ORIGINAL, "eagle_config": {"use_mtp_layernorm": True}}, "eagle_config sets use_mtp_layernorm to True.*it does False"),
+        (
+            {**ORIGINAL, "eagle_config": {"use_mtp_layernorm": True}},
+            "eagle_config sets use_mtp_layernorm to True.*it does False",
+        ),
         ({**ORIGINAL, "eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state to False.*it does True"),
         ({**ORIGINAL, "eagle_config": {"parallel_draft_step": 2}}, "parallel_draft_step to 2"),
         ({**ORIGINAL, "eagle_config": {"a_new_flag": 1}}, "a_new_flag"),
         ({**ZLAB, "architectures": ["DFlash2DraftModel"]}, "DFlash2DraftModel is not supported.*DFlashDraftModel"),
         ({**ZLAB, "architectures": ["DominoDraftModel"]}, "DominoDraftModel"),
-        ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "projector_type": "domino"}}, "projector_type to 'domino'"),
+        (
+            {**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "projector_type": "domino"}},
+            "projector_type to 'domino'",
+        ),
         ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "attention_sink_bias": True}}, "attention_sink_bias"),
         ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "use_swa": True}}, "use_swa"),
         ({**ZLAB, "conv_kernel_size": 4}, "conv_kernel_size"),
@@ -146,12 +172,18 @@ def test_a_broken_configuration_is_refused(text, kind, tmp_path):
 
 @pytest.mark.slow
 @given(
-    st.recursive(st.none() | st.booleans() | st.integers(-2, 9) | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)), st.data()
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-2, 9) | st.text(max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    ),
+    st.data(),
 )
 @settings(max_examples=80)
 def test_no_configuration_is_a_traceback(tmp_path_factory, value, data):
     """One odd value in a published file would end a race with a stack of calls."""
-    config = json.loads(json.dumps(data.draw(st.sampled_from([SPECULATORS["eagle3"], SPECULATORS["dflash"], ORIGINAL, ZLAB]))))
+    config = json.loads(
+        json.dumps(data.draw(st.sampled_from([SPECULATORS["eagle3"], SPECULATORS["dflash"], ORIGINAL, ZLAB])))
+    )
     places = [config, *(v for v in config.values() if isinstance(v, dict))]
     place = data.draw(st.sampled_from(places))
     place[data.draw(st.sampled_from(sorted(place)))] = value
@@ -180,7 +212,11 @@ def test_a_pickle_that_holds_more_than_tensors_is_refused_and_not_run(tmp_path):
     """A head from anywhere would run its code here."""
     weights = tensors_of(FORMATS / "yuhuili")
     mark = tmp_path / "mark"
-    refused(pickled(FORMATS / "yuhuili", tmp_path / "code", {**weights, "x": Harm(mark)}), "eagle3", "damaged or holds more than tensors")
+    refused(
+        pickled(FORMATS / "yuhuili", tmp_path / "code", {**weights, "x": Harm(mark)}),
+        "eagle3",
+        "damaged or holds more than tensors",
+    )
     assert not mark.exists()
     for i, value in enumerate((weights | {"epoch": 3}, [1, 2], {"state_dict": weights}, {3: torch.ones(1)})):
         refused(pickled(FORMATS / "yuhuili", tmp_path / str(i), value), "eagle3", "holds more than named tensors")

@@ -92,7 +92,10 @@ class FakeTarget:
         self.queued_s = 0.0
 
     def checksums(self, logits: Sequence[Sequence[float]]) -> tuple[int, ...]:
-        return tuple(int.from_bytes(hashlib.blake2b(struct.pack(f"{len(row)}d", *row), digest_size=8).digest(), "big") for row in logits)
+        return tuple(
+            int.from_bytes(hashlib.blake2b(struct.pack(f"{len(row)}d", *row), digest_size=8).digest(), "big")
+            for row in logits
+        )
 
 
 @dataclass
@@ -268,7 +271,16 @@ class Slow(Oracle):
         return super().guess(done, k)
 
 
-def run(target: Any, drafter: Any, prompt: Sequence[int], max_new_tokens: int, k: int, end_ids: Sequence[int] = (), sample: Any = None, **more: Any) -> Iterator[Event]:
+def run(
+    target: Any,
+    drafter: Any,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    k: int,
+    end_ids: Sequence[int] = (),
+    sample: Any = None,
+    **more: Any,
+) -> Iterator[Event]:
     """`decode` with the fakes' own ending and the coupled rule."""
     rule: Any = Coupled(sample or sample_with())
     return decode(target, drafter, rule, prompt, Ends(max_new_tokens, frozenset(end_ids)), max_new_tokens, k, **more)

@@ -58,7 +58,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None) -> Iterator[Server]:
+def served(
+    cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None
+) -> Iterator[Server]:
     """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes. Compiled kernels are put into the
     cache, if there are any: compiling them once more in every fresh one is half a minute of both cores, and tests/kernels/cpu/test_native_build.py's business."""
     if has_kernels():
@@ -69,12 +71,19 @@ def served(cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), lo
             shutil.copy(kernels, partial)
             partial.replace(copy)  # whole or not at all: another process's page may look for it
     port = free_port()
-    environment = {**os.environ, "PHOTOFINISH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
+    environment = {
+        **os.environ,
+        "PHOTOFINISH_CACHE": str(cache),
+        "HF_HUB_OFFLINE": "1",
+        "GRADIO_ANALYTICS_ENABLED": "False",
+    }
     command = [sys.executable, *script, "--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
     started = time.monotonic()
     log_path = log or cache / f"log-{port}"
     output = log_path.open("w")
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True
+    )
     try:
         url = f"http://127.0.0.1:{port}"
         while not _answers(url):

@@ -34,7 +34,11 @@ class Tape(TorchDispatchMode):
 
         for func, args, kwargs, out in self.calls:
             made = func(*tree_map(current, args), **tree_map(current, kwargs))
-            now.update((id(old), new) for old, new in zip(tree_leaves(out), tree_leaves(made), strict=True) if isinstance(old, torch.Tensor))
+            now.update(
+                (id(old), new)
+                for old, new in zip(tree_leaves(out), tree_leaves(made), strict=True)
+                if isinstance(old, torch.Tensor)
+            )
         return tree_map(current, result)
 
 

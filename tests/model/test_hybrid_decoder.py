@@ -28,13 +28,22 @@ def stock_logits(model: Any, ids: list[int]) -> Tensor:
         return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
 
 
-@pytest.mark.parametrize("more", [{}, {"attention_bias": True}, {"partial_rotary_factor": 1.0}, {"head_dim": 24, "num_key_value_heads": 4}], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"attention_bias": True}, {"partial_rotary_factor": 1.0}, {"head_dim": 24, "num_key_value_heads": 4}],
+    ids=str,
+)
 def test_gated_attention_is_the_stock_models(more):
     """A gate taken for a query, a bias left out, the unturned part of a head turned: another model than the one named, by more than rounding."""
-    model, ids = fresh("qwen3_5", layer_types=["full_attention"] * 2, num_hidden_layers=2, **more), random_ids(24, VOCAB)
+    model, ids = (
+        fresh("qwen3_5", layer_types=["full_attention"] * 2, num_hidden_layers=2, **more),
+        random_ids(24, VOCAB),
+    )
     logits = stock_logits(model, ids)
     rows = steps_of(model, ids)
-    assert type(model.get_decoder()) is HybridDecoder and all(isinstance(layer.self_attn, GatedAttention) for layer in model.get_decoder().layers)
+    assert type(model.get_decoder()) is HybridDecoder and all(
+        isinstance(layer.self_attn, GatedAttention) for layer in model.get_decoder().layers
+    )
     torch.testing.assert_close(rows, logits, atol=1e-4, rtol=1e-4)
 
 

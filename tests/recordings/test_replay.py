@@ -66,4 +66,6 @@ def test_the_light_modules_stay_light():
         "import sys, engine.recordings.replay, engine.cli.main, engine.cli.commands, engine.cli.verify, engine.recordings.recording, engine.metrics;"
         "print(sorted({'torch', 'transformers', 'numpy', 'rich', 'gradio'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

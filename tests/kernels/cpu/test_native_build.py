@@ -51,7 +51,9 @@ def folder(monkeypatch, tmp_path: Path) -> Path:
 def script(folder: Path, text: str) -> str:
     """A compiler that tells its version, and otherwise does what `text` says."""
     path = folder / "a compiler"
-    path.write_text(f'#!/bin/sh\ncase "$*" in *--version) echo "a compiler 1.0"; exit 0;; esac\necho "$*" >> {folder}/calls\n{text}\n')
+    path.write_text(
+        f'#!/bin/sh\ncase "$*" in *--version) echo "a compiler 1.0"; exit 0;; esac\necho "$*" >> {folder}/calls\n{text}\n'
+    )
     path.chmod(0o755)
     return f"'{path}'"
 
@@ -190,11 +192,25 @@ def test_the_engine_runs_with_a_compiler_that_fails(folder):
     """The whole engine, in a process of its own: the first thing that a visitor without a working compiler sees."""
     if not (build.has_kernels() or onednn_packs(torch.bfloat16)):
         pytest.skip("bfloat16 linears are not to be had here")
-    more = {"CC": script(folder, "echo 'internal compiler error' >&2; exit 1"), "PHOTOFINISH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", STEP, str(TRAINED)], cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=120)
+    more = {
+        "CC": script(folder, "echo 'internal compiler error' >&2; exit 1"),
+        "PHOTOFINISH_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", STEP, str(TRAINED)],
+        cwd=ROOT,
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     kind, finite, description, recorded, dtype = json.loads(done.stdout)
-    assert (kind, finite, description, recorded) == ("FusedDecoder", True, "", False) and dtype in ("bfloat16", "float32")
+    assert (kind, finite, description, recorded) == ("FusedDecoder", True, "", False) and dtype in (
+        "bfloat16",
+        "float32",
+    )
     assert done.stderr.count("steps run on torch's kernels") == 1 and "Traceback" not in done.stderr
 
 
@@ -249,7 +265,11 @@ def test_two_processes_compile_at_once(folder):
 def test_there_is_one_library_of_threads():
     """Two of them would each keep threads that spin while the other's work, on the same cores."""
     build.library()
-    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if re.search(r"/lib(gomp|omp|iomp5)\b[^/]*$", line)}
+    mapped = {
+        line.split()[-1]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if re.search(r"/lib(gomp|omp|iomp5)\b[^/]*$", line)
+    }
     assert len(mapped) == 1
 
 

@@ -40,7 +40,9 @@ def test_rows_are_those_of_torch(packed, form):
         ours, theirs = (rows_of(drafter(head, natively, 64), cuts, [5, 500, 9, 77]) for natively in (True, False))
         for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             limit = 0.08 if place else 0.03  # random weights amplify what is fed back
-            assert float((a.float() - b.float()).abs().mean()) < limit * float(b.float().std()), f"row {place} of {form}"
+            assert float((a.float() - b.float()).abs().mean()) < limit * float(b.float().std()), (
+                f"row {place} of {form}"
+            )
             assert torch.isfinite(a).all()
 
 

@@ -78,7 +78,9 @@ def with_an_embedding_of_its_own(model: Any) -> None:
     model.get_decoder().embed_tokens = Shifted(*embedding.weight.shape, _weight=embedding.weight)
 
 
-@pytest.mark.parametrize("change", [with_a_hook, with_a_hook_on_its_head, with_another_forward, with_an_embedding_of_its_own])
+@pytest.mark.parametrize(
+    "change", [with_a_hook, with_a_hook_on_its_head, with_another_forward, with_an_embedding_of_its_own]
+)
 def test_a_model_that_does_more_is_called_itself(change):
     """What somebody put into a model would be left out, without a word."""
     model = prepare(made("llama"))

@@ -30,7 +30,9 @@ WAIT, LET_BEGIN, FETCH = "ACQBULK", "PREEXIT", "LDG.E.U16.STRONG.SYS"
 MEMORY = ("LDG", "LDS", "STG", "STS", "ATOM", "RED", "UBLK", "CCTL")
 
 
-def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: bool, which: int, early: bool = False) -> dict:
+def compiled(
+    n: int, k: int, act: str | None, added: bool, parts: int, bias: bool, which: int, early: bool = False
+) -> dict:
     """What the compiler says of one kernel for sm_90."""
     import triton
     from triton import knobs
@@ -47,8 +49,21 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
     kinds |= {"residual": rows, "scaled": rows, "scale": "*fp32", "squares": "*fp32"} if added else {}
     kinds |= {"parts": "*fp32"} if parts else {}
     kinds |= {"partial": "*fp32", "arrivals": "*i32"} if is_split else {}
-    constants = {"NUM": n, "K": k, "ACT": act, "PARTS": parts, "PARTS_BLOCK": triton.next_power_of_2(parts) if parts else 0, "SPLIT": config.split_k}
-    constants |= {"BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.num_stages, "WEIGHTS_FIRST": config.weights_first, "EARLY": early}
+    constants = {
+        "NUM": n,
+        "K": k,
+        "ACT": act,
+        "PARTS": parts,
+        "PARTS_BLOCK": triton.next_power_of_2(parts) if parts else 0,
+        "SPLIT": config.split_k,
+    }
+    constants |= {
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "STAGES": config.num_stages,
+        "WEIGHTS_FIRST": config.weights_first,
+        "EARLY": early,
+    }
     names = linear_rows.arg_names
     source = ASTSource(
         linear_rows,
@@ -61,8 +76,17 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
-        usage = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
-        code = subprocess.run([knobs.nvidia.nvdisasm.path, file.name], capture_output=True, text=True, check=True).stdout if early else ""
+        usage = subprocess.run(
+            [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        code = (
+            subprocess.run([knobs.nvidia.nvdisasm.path, file.name], capture_output=True, text=True, check=True).stdout
+            if early
+            else ""
+        )
     return {
         "split": is_split,
         "ptx": kernel.asm["ptx"],

@@ -34,7 +34,11 @@ HIDDEN = (0, 1)
 @torch.inference_mode()
 def stock(name: str, dtype: torch.dtype, num: int) -> tuple[Tensor, Tensor]:
     model = build(*config_of(name), dtype)
-    out = model(input_ids=torch.tensor([random_ids(num, model.config.vocab_size, 3)]), use_cache=False, output_hidden_states=True)
+    out = model(
+        input_ids=torch.tensor([random_ids(num, model.config.vocab_size, 3)]),
+        use_cache=False,
+        output_hidden_states=True,
+    )
     return out.logits[0].float(), torch.cat([out.hidden_states[layer][0] for layer in HIDDEN], -1).float()
 
 
@@ -68,7 +72,12 @@ def test_a_model_on_the_kernels_is_the_same_model_with_bits_of_its_own(name: str
 
 def test_the_probe_finds_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
     """Widths 1 to 16 run one binary: plain decoding and the exact baseline are the same there. The probe must see what steps run, not what prefills do."""
-    for module, name, value in ((exactness, "MIN_ROWS", 3), (operators, "LINEAR_ROWS", (6, 6)), (operators, "ATTENTION_ROUNDS", (1, 1)), (operators, "ATTENTION_ROWS", 6)):
+    for module, name, value in (
+        (exactness, "MIN_ROWS", 3),
+        (operators, "LINEAR_ROWS", (6, 6)),
+        (operators, "ATTENTION_ROUNDS", (1, 1)),
+        (operators, "ATTENTION_ROWS", 6),
+    ):
         monkeypatch.setattr(module, name, value)
     found = probe(prepared("qwen3"), 64, (1, 3))
     assert found.classes == ((1, 3),) and not found.unstable
@@ -89,7 +98,9 @@ def test_where_kernels_fail_torch_goes_on(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.undo()
     monkeypatch.setattr(put, "put_tiles", broken)
     made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
-    assert not made.kernels.triton and not any(isinstance(module, GpuLinear | GpuDecoder) for module in made.model.modules())
+    assert not made.kernels.triton and not any(
+        isinstance(module, GpuLinear | GpuDecoder) for module in made.model.modules()
+    )
 
 
 def test_attention_in_one_launch_is_the_same_attention() -> None:
@@ -113,9 +124,17 @@ def test_whole_steps_on_the_kernels_write_the_same_tokens_whatever_is_drafted(mo
 
     def written_by(drafter: Any, width: int, k: int, whole: bool) -> tuple[list[int], list[int]]:
         target = StaticTarget(prepared("qwen3"), LENGTH, (width,), whole_steps=whole)
-        steps = [event for event in lane(prepared("qwen3"), drafter, prompt, (width,), params, k, target=target) if isinstance(event, Step)]
+        steps = [
+            event
+            for event in lane(prepared("qwen3"), drafter, prompt, (width,), params, k, target=target)
+            if isinstance(event, Step)
+        ]
         return [token for step in steps for token in step.token_ids], [row for step in steps for row in step.checksums]
 
     tokens, rows = written_by(Empty(), 1, 0, True)
-    assert (tokens, rows) == written_by(Random(3, tokens, prepared("qwen3").vocab_size), 3, 2, True) == written_by(Oracle(tokens), 4, 3, True)
+    assert (
+        (tokens, rows)
+        == written_by(Random(3, tokens, prepared("qwen3").vocab_size), 3, 2, True)
+        == written_by(Oracle(tokens), 4, 3, True)
+    )
     assert (tokens, rows) == written_by(Empty(), 1, 0, False)

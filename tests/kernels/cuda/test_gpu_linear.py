@@ -114,10 +114,16 @@ def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
     """A residual that is added before it may be, a norm over other rows than those that went on, or a factor that misses a part or the bias's turn."""
     linear = linear_of(shape, dtype)
     n, k = shape[:2]
-    x, residual, scale = random(5, k, dtype=dtype), random(5, n, dtype=dtype, seed=1), 1 + 0.1 * random(n, seed=2).float()
+    x, residual, scale = (
+        random(5, k, dtype=dtype),
+        random(5, n, dtype=dtype, seed=1),
+        1 + 0.1 * random(n, seed=2).float(),
+    )
     added = linear.add_to(x, residual, scale)
     if dtype is torch.float16:  # which the interpreter rounds as a GPU does
-        assert same_bits(added.rows, linear(x) + residual) and same_bits(added.scaled, (added.rows.float() * scale).to(dtype))
+        assert same_bits(added.rows, linear(x) + residual) and same_bits(
+            added.scaled, (added.rows.float() * scale).to(dtype)
+        )
     step = ROUNDING[dtype] * exact(linear, x).abs()  # of the product, which is rounded before it is added
     expected = exact(linear, x) + residual.double()
     assert ((added.rows.double() - expected).abs() <= step + ROUNDING[dtype] * expected.abs() + 2e-6).all()
@@ -154,7 +160,9 @@ def test_weights_are_shared() -> None:
     assert set(linear.state_dict()) == {"weight", "bias"}
 
 
-@pytest.mark.parametrize("linear", [nn.Linear(64, 32), nn.Linear(56, 32).bfloat16(), nn.Linear(64, 33).bfloat16()], ids=str)
+@pytest.mark.parametrize(
+    "linear", [nn.Linear(64, 32), nn.Linear(56, 32).bfloat16(), nn.Linear(64, 33).bfloat16()], ids=str
+)
 def test_refuses_what_it_cannot_do(linear: nn.Linear) -> None:
     """float32 would be cut to TF32, and rows of other lengths are not aligned."""
     with pytest.raises(ValueError, match=r"a linear of|33 outputs"):

@@ -114,7 +114,10 @@ def test_what_cannot_be_captured_is_named_with_its_first_cause(machine):
 
     with pytest.raises(RaceError) as caught:
         FixedCall(branches, CUDA, name="the step of width 8")()
-    assert str(caught.value) == "the step of width 8 could not be captured as a CUDA graph: RuntimeError: operation not permitted when stream is capturing"
+    assert (
+        str(caught.value)
+        == "the step of width 8 could not be captured as a CUDA graph: RuntimeError: operation not permitted when stream is capturing"
+    )
 
 
 def test_a_refused_model_stays_refused(machine):
