@@ -1,5 +1,6 @@
-"""Every test run: no network, one thread (tests that need two ask for them: on a busy machine threads wait for each other ten times as long as they
-compute, above all where they spin), and properties that try the same examples each time (HYPOTHESIS_PROFILE=explore looks for new ones)."""
+"""Every test run: no network, one thread (tests that need two ask for them: on a busy machine threads wait for each
+other ten times as long as they compute, above all where they spin), and properties that try the same examples each time
+(HYPOTHESIS_PROFILE=explore looks for new ones)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton; for tests/helpers/gpu_kernels.py
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: programs that tests interrupt would never notice
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in a shell's background job: programs that tests interrupt would never notice
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest

@@ -1,4 +1,5 @@
-"""The rooms of the engine and who may import whom: arrows point down, kernels are known to the seam alone, and nothing else asks for a device's type."""
+"""The rooms of the engine and who may import whom: arrows point down, kernels are known to the seam alone, and nothing
+else asks for a device's type."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def runs(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def imports(name: str, tree: ast.Module) -> Iterator[str]:
-    """The engine's modules that a module imports when it runs, in functions too, and those that its tables of `module:attribute` name."""
+    """The engine's modules that a module imports when it runs, in functions too, and those that its tables of
+    `module:attribute` name."""
     for node in runs(tree):
         if isinstance(node, ast.ImportFrom):
             package = name.split(".") if is_package(name) else name.split(".")[:-1]
@@ -69,7 +71,12 @@ def imports(name: str, tree: ast.Module) -> Iterator[str]:
             module = ".".join([*base, *([node.module] if node.module else [])])
             if module.split(".")[0] == "engine":
                 yield from (full if (full := f"{module}.{alias.name}") in modules() else module for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("engine.") and ":" in node.value:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value.startswith("engine.")
+            and ":" in node.value
+        ):
             yield node.value.partition(":")[0]
 
 
@@ -90,7 +97,13 @@ def test_every_arrow_points_down():
     """Whoever wants to understand a room would have to know those above it first."""
     # a table of plug-ins names what lies above it: that is what a table is for
     tables = {"engine.spec", "engine.cli.main", "engine.drafters"}
-    upward = [f"{name} -> {other}" for name, others in arrows().items() if name not in tables for other in others if floor(other) > floor(name)]
+    upward = [
+        f"{name} -> {other}"
+        for name, others in arrows().items()
+        if name not in tables
+        for other in others
+        if floor(other) > floor(name)
+    ]
     assert not upward
 
 
@@ -119,7 +132,13 @@ def test_kernels_are_imported_by_the_seam_alone():
     def kinds(name: str) -> set[str]:
         return {kind for kind in SEAM if name.startswith(f"engine.{kind}")}
 
-    wrong = [f"{name} -> {other}" for name, others in arrows().items() if name != CHOOSES for other in others if kinds(other) - kinds(name)]
+    wrong = [
+        f"{name} -> {other}"
+        for name, others in arrows().items()
+        if name != CHOOSES
+        for other in others
+        if kinds(other) - kinds(name)
+    ]
     assert not wrong
 
 
@@ -128,20 +147,36 @@ def asks(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         if node.attr in ("is_cuda", "is_cpu", "is_mps"):
             return True
-        return node.attr in ("cuda", "mps") and isinstance(node.value, ast.Name | ast.Attribute) and ast.unparse(node.value) in ("torch", "torch.backends")
+        return (
+            node.attr in ("cuda", "mps")
+            and isinstance(node.value, ast.Name | ast.Attribute)
+            and ast.unparse(node.value) in ("torch", "torch.backends")
+        )
     if isinstance(node, ast.Compare):
-        texts = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)}
-        return bool(texts & DEVICE_TYPES) and any(isinstance(part, ast.Attribute) and part.attr == "type" for part in ast.walk(node))
+        texts = {
+            part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        }
+        return bool(texts & DEVICE_TYPES) and any(
+            isinstance(part, ast.Attribute) and part.attr == "type" for part in ast.walk(node)
+        )
     return False
 
 
 def test_a_devices_type_is_asked_behind_the_seam_alone():
     """Each such question is a place to change for the next kind of device."""
-    found = [f"{name}, line {node.lineno}" for name, tree in modules().items() if not name.startswith("engine.kernels") for node in ast.walk(tree) if asks(node)]
+    found = [
+        f"{name}, line {node.lineno}"
+        for name, tree in modules().items()
+        if not name.startswith("engine.kernels")
+        for node in ast.walk(tree)
+        if asks(node)
+    ]
     assert not found
 
 
-@pytest.mark.parametrize("code", ["x.device.type == 'cuda'", "x.is_cuda", "torch.cuda.synchronize()", "if x.type in ('cpu', 'mps'): pass"])
+@pytest.mark.parametrize(
+    "code", ["x.device.type == 'cuda'", "x.is_cuda", "torch.cuda.synchronize()", "if x.type in ('cpu', 'mps'): pass"]
+)
 def test_such_a_question_is_noticed(code):
     """The test above would find nothing."""
     assert any(asks(node) for node in ast.walk(ast.parse(code)))
@@ -153,7 +188,11 @@ def test_the_view_has_no_torch_and_the_engine_no_view():
     def named(path: Path) -> set[str]:
         nodes = list(ast.walk(ast.parse(path.read_text())))
         names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-        return {name.split(".")[0] for name in names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}}
+        return {
+            name.split(".")[0]
+            for name in names
+            | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+        }
 
     assert not [path for path in (ROOT / "engine").rglob("*.py") if named(path) & {"gradio", "plotly", "app"}]
     assert not [path for path in (ROOT / "app").rglob("*.py") if named(path) & {"torch", "transformers"}]
@@ -164,6 +203,13 @@ def test_no_test_imports_another():
     trees = {path: ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("*.py")}
     nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
     named = [(path, node.module or "") for path, node in nodes if isinstance(node, ast.ImportFrom)]
-    named += [(path, alias.name) for path, node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
-    wrong = [f"{path.name}: {name}" for path, name in named if any(part.startswith("test_") for part in name.split("."))]
+    named += [
+        (path, alias.name)
+        for path, node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
+    wrong = [
+        f"{path.name}: {name}" for path, name in named if any(part.startswith("test_") for part in name.split("."))
+    ]
     assert not wrong

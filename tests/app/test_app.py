@@ -1,4 +1,5 @@
-"""The page as a whole, over HTTP: it is up before a model is, races end right, visitors share one device, and nothing they send breaks it."""
+"""The page as a whole, over HTTP: it is up before a model is, races end right, visitors share one device, and nothing
+they send breaks it."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def test_two_visitors_take_turns(server) -> None:
     second = Watched(server.visitor("second"))
     assert "1 race is before yours" in _at(second, "waiting")["status"]["text"]
     second.until("finished")
-    assert first.until("finished") <= second.until("preparing") + 0.5  # its last frame holds the whole race, and is made when the device is free again
+    assert (
+        first.until("finished") <= second.until("preparing") + 0.5
+    )  # its last frame holds the whole race, and is made when the device is free again
     assert second.until("preparing") - first.until("finished") < 1.5
 
 
@@ -174,11 +177,19 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 def test_the_view_needs_no_torch() -> None:
     """Six seconds to the page leave no room for torch."""
-    assert run("-c", "import sys, app.ui, app.backend; print([m for m in ('torch', 'transformers', 'plotly') if m in sys.modules])").stdout.strip() == "[]"
+    assert (
+        run(
+            "-c",
+            "import sys, app.ui, app.backend; print([m for m in ('torch', 'transformers', 'plotly') if m in "
+            "sys.modules])",
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_gradio_can_take_the_name_app() -> None:
-    """`gradio app.py` puts app.py where the package `app` was; whatever is imported later from the package is gone then."""
+    """`gradio app.py` puts app.py where the package `app` was; whatever is imported later from the package is gone
+    then."""
     code = "import runpy, sys, types; space = runpy.run_path('app.py'); sys.modules['app'] = types.ModuleType('app'); c = space['load'](space['machine'].probe()); space['build'](c, space['TorchBackend']()); print('ok')"
     done = run("-c", code)
     assert done.stdout.strip().endswith("ok"), done.stderr

@@ -1,4 +1,5 @@
-"""What ships with the page: presets that can be raced, pairs that name what exists, recordings that can be read, and a header that Spaces understands."""
+"""What ships with the page: presets that can be raced, pairs that name what exists, recordings that can be read, and a
+header that Spaces understands."""
 
 from __future__ import annotations
 
@@ -42,13 +43,19 @@ def test_a_preset_suits_every_target() -> None:
     catalogue = load(SMALL, target="./elsewhere")
     for preset in catalogue.presets:
         drafter, k = catalogue.drafting(preset, catalogue.default)
-        assert drafter in catalogue.drafters(catalogue.default) and (drafter, k) in ((preset.drafter, preset.k), (catalogue.default.drafter, catalogue.default.k))
+        assert drafter in catalogue.drafters(catalogue.default) and (drafter, k) in (
+            (preset.drafter, preset.k),
+            (catalogue.default.drafter, catalogue.default.k),
+        )
         bundled = load(SMALL)
-        assert bundled.drafting(preset, bundled.default) == (preset.drafter, preset.k), "the target that ships has the heads that ship"
+        assert bundled.drafting(preset, bundled.default) == (preset.drafter, preset.k), (
+            "the target that ships has the heads that ship"
+        )
 
 
 def test_presets_show_both_sides() -> None:
-    """A page that only shows prompts where it wins is an advertisement. And greedy prose of a small model loops, which flatters any n-gram drafter."""
+    """A page that only shows prompts where it wins is an advertisement. And greedy prose of a small model loops, which
+    flatters any n-gram drafter."""
     presets = load_presets()
     assert {preset.kind for preset in presets} == set(KINDS)
     assert any(not preset.pays for preset in presets)
@@ -67,7 +74,13 @@ def test_no_field_is_left_out_or_made_up(name) -> None:
 def test_the_fields_pairs_are_there() -> None:
     """The pairs that the field races, each a valid lane."""
     pairs = load_pairs()
-    assert {pair.target for pair in pairs} >= {DEFAULT_TARGET, "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "RedHatAI/gemma-4-31B-it-FP8-Dynamic", "openai/gpt-oss-120b"}
+    assert {pair.target for pair in pairs} >= {
+        DEFAULT_TARGET,
+        "Qwen/Qwen3-8B",
+        "Qwen/Qwen3.5-9B",
+        "RedHatAI/gemma-4-31B-it-FP8-Dynamic",
+        "openai/gpt-oss-120b",
+    }
     for pair in pairs:
         LaneSpec("speculative", pair.drafter, pair.k)
         assert pair.needs_gpu == pair.needs_hub == (pair.target != DEFAULT_TARGET)
@@ -77,7 +90,9 @@ def test_a_small_machine_gets_the_bundled_model_and_reasons() -> None:
     """Everything else is greyed, with the reason; asking for it all the same is refused with that reason."""
     catalogue = load(SMALL)
     assert catalogue.default.target == DEFAULT_TARGET
-    assert {pair.target for pair in catalogue.runnable} == {DEFAULT_TARGET} and catalogue.runnable[0] == catalogue.default
+    assert {pair.target for pair in catalogue.runnable} == {DEFAULT_TARGET} and catalogue.runnable[
+        0
+    ] == catalogue.default
     assert all("GPU" in offer.reason or "drafter" in offer.reason for offer in catalogue.offers if offer.reason)
     with pytest.raises(UsageError, match="needs a GPU"):
         catalogue.pair("qwen3-8b-draft")
@@ -124,7 +139,11 @@ def test_a_recording_is_a_race_that_is_over(tmp_path) -> None:
     view = recorded_view("a", tmp_path)
     assert view is not None and (view.state, view.ribbon, view.recording) == ("finished", "RECORDED", fixed_race())
     first = json.loads(first_frame(view))
-    assert first["events"] == fixed_race()["events"] and first["recording"] == fixed_race() and set(first["metrics"]) == {"plain", "baseline", "speculative"}
+    assert (
+        first["events"] == fixed_race()["events"]
+        and first["recording"] == fixed_race()
+        and set(first["metrics"]) == {"plain", "baseline", "speculative"}
+    )
     assert recorded_view("b", tmp_path) is None
     (tmp_path / "c.json").write_text("{}")
     with pytest.raises(UsageError):
@@ -142,7 +161,9 @@ def test_the_repository_is_a_space() -> None:
     header = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert header, "README.md has no front matter"
     values = dict(re.findall(r"^(\w+): *(.+?) *$", header[1], re.MULTILINE))
-    pinned = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE))
+    pinned = dict(
+        re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     assert values["sdk"] == "gradio"
     assert values["sdk_version"].strip("'\"") == pinned["gradio"]
     assert values["app_file"] == "app.py" and (ROOT / values["app_file"]).is_file()

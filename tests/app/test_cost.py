@@ -20,7 +20,10 @@ dollars = st.none() | st.floats(0.001, 1000)
 def test_every_lane_is_charged_by_its_own_speed(recording, price):
     """One price, one formula: a lane's cost is that of its own tokens a second."""
     events = events_of(recording)
-    assert [(each.lane, each.dollars) for each in costs(events, price)] == [(lane, cost_per_million(lane_metrics(events, lane).tokens_per_s, price)) for lane in ("plain", "baseline", "speculative")]
+    assert [(each.lane, each.dollars) for each in costs(events, price)] == [
+        (lane, cost_per_million(lane_metrics(events, lane).tokens_per_s, price))
+        for lane in ("plain", "baseline", "speculative")
+    ]
 
 
 @given(dollars, dollars, dollars)
@@ -34,7 +37,10 @@ def test_the_saving_is_against_the_cheapest_plain_decoding(plain, baseline, spec
 def test_the_line_on_the_page_says_all_of_it():
     """Three costs under the names of their lanes, and what speculation saves."""
     line = cost_line([Cost("plain", 4.0), Cost("baseline", 5.0), Cost("speculative", 1.0)])
-    assert [words in line for words in ("$4.00</b> plain", "$5.00</b> baseline", "$1.00</b> speculative", "75.0 % less than plain")] == [True] * 4
+    assert [
+        words in line
+        for words in ("$4.00</b> plain", "$5.00</b> baseline", "$1.00</b> speculative", "75.0 % less than plain")
+    ] == [True] * 4
     assert cost_line(None) != line
 
 

@@ -1,4 +1,5 @@
-"""What a visitor may name: what the catalogue offers, in every part of a drafter's name, and what the operator allows."""
+"""What a visitor may name: what the catalogue offers, in every part of a drafter's name, and what the operator
+allows."""
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ def test_only_what_is_offered_may_be_named(named: tuple[str, list[str]], pair: P
 SPEED_OF_OTHERS = ["synthetic:0.8+eagle3", "synthetic:1+hybrid:ngram+eagle3"]
 
 
-@pytest.mark.parametrize("text", ["none", "ngram:3", "eagle3", "hybrid:ngram+eagle3", "synthetic:0.8", *SPEED_OF_OTHERS])
+@pytest.mark.parametrize(
+    "text", ["none", "ngram:3", "eagle3", "hybrid:ngram+eagle3", "synthetic:0.8", *SPEED_OF_OTHERS]
+)
 def test_what_is_offered_may_be_named(text: str) -> None:
     """The page tells visitors to type synthetic:0.8, and the cost of a drafter on offer is on offer too."""
     catalogue = CATALOGUES[SMALL]

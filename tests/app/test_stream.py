@@ -1,4 +1,5 @@
-"""The stage: frames in order and at their rate, one race at a time, first come first served, and a device that is free when nobody watches."""
+"""The stage: frames in order and at their rate, one race at a time, first come first served, and a device that is free
+when nobody watches."""
 
 from __future__ import annotations
 
@@ -55,11 +56,14 @@ def test_a_browser_gets_the_whole_race(recording) -> None:
 
 
 def test_frames_keep_their_rate() -> None:
-    """Twenty a second at most, and one now and then when nothing happens, or a visitor who left would never be noticed."""
+    """Twenty a second at most, and one now and then when nothing happens, or a visitor who left would never be
+    noticed."""
 
     async def run() -> list[float]:
         times = []
-        async with aclosing(Stage(StagedBackend(RACE, step_s=0.03, prepare_s=0.6)).frames("a", "at a", ORDER)) as frames:
+        async with aclosing(
+            Stage(StagedBackend(RACE, step_s=0.03, prepare_s=0.6)).frames("a", "at a", ORDER)
+        ) as frames:
             async for _ in frames:
                 times.append(time.monotonic())
         return times
@@ -176,7 +180,11 @@ def test_a_visitor_has_three_races_at_most() -> None:
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(UsageError("the prompt is too long"), "The prompt is too long."), (RaceError("out of memory"), "Out of memory."), (ZeroDivisionError("secret"), "a fault of this program")],
+    [
+        (UsageError("the prompt is too long"), "The prompt is too long."),
+        (RaceError("out of memory"), "Out of memory."),
+        (ZeroDivisionError("secret"), "a fault of this program"),
+    ],
 )
 def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None:
     """A visitor reads what to do, never a traceback, and an error must not keep the device."""
@@ -188,7 +196,11 @@ def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None
         backend = StagedBackend(RACE, failing=fail)
         stage = Stage(backend)
         frames = await watch(stage, "a")
-        assert frames[-1]["state"] == "failed" and words in frames[-1]["status"]["text"] and "secret" not in json.dumps(frames)
+        assert (
+            frames[-1]["state"] == "failed"
+            and words in frames[-1]["status"]["text"]
+            and "secret" not in json.dumps(frames)
+        )
         backend.fail = lambda: None
         assert (await watch(stage, "a"))[-1]["state"] == "finished"
 
@@ -212,7 +224,8 @@ def test_the_last_race_is_remembered_until_its_visitor_leaves() -> None:
 
 
 def test_an_address_has_twelve_races_at_most() -> None:
-    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it likes."""
+    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it
+    likes."""
 
     async def run() -> None:
         stage = Stage(StagedBackend(RACE, step_s=0.01))

@@ -9,7 +9,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view import RUNNING_TEXT, Ended, News, Prepared, Preparing, RaceView, Waiting, fold, fold_all, frame, waiting_text
+from app.view import (
+    RUNNING_TEXT,
+    Ended,
+    News,
+    Prepared,
+    Preparing,
+    RaceView,
+    Waiting,
+    fold,
+    fold_all,
+    frame,
+    waiting_text,
+)
 from engine.events import LaneEvent, from_json
 from engine.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import events_of
@@ -19,18 +31,28 @@ KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics
 
 
 def header_of(recording: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in recording.items() if key not in ("schema", "format", "events", "verdict", "plain_verdict")}
+    return {
+        key: value
+        for key, value in recording.items()
+        if key not in ("schema", "format", "events", "verdict", "plain_verdict")
+    }
 
 
 def history(recording: dict[str, Any]) -> list[News]:
     """All that happens in a race that waits, is prepared and runs to its end."""
-    before: list[News] = [Waiting(2, None), Waiting(1, 12.0), Preparing("reading the weights", 0.5), Prepared(header_of(recording))]
+    before: list[News] = [
+        Waiting(2, None),
+        Waiting(1, 12.0),
+        Preparing("reading the weights", 0.5),
+        Prepared(header_of(recording)),
+    ]
     return [*before, *events_of(recording), Ended("finished", "Finished.", recording)]
 
 
 @given(recordings(failing=True), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
 def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None:
-    """A frame that drops or repeats an event, or a fold that depends on how many arrive at once, shows a race that did not happen."""
+    """A frame that drops or repeats an event, or a fold that depends on how many arrive at once, shows a race that did
+    not happen."""
     news = history(recording)
     view, sent, frames = RaceView("r"), None, []
     for count, with_metrics in [*cuts, (len(news), False)]:
@@ -102,7 +124,10 @@ def test_a_synthetic_race_wears_its_ribbon() -> None:
 def test_the_queue_in_words() -> None:
     """A waiting visitor reads place and time, and no time where nobody knows it."""
     assert waiting_text(Waiting(1, None)) == "Waiting for the device: 1 race is before yours."
-    assert waiting_text(Waiting(3, 61.7)) == "Waiting for the device: 3 races are before yours. Yours should start in about 62 s."
+    assert (
+        waiting_text(Waiting(3, 61.7))
+        == "Waiting for the device: 3 races are before yours. Yours should start in about 62 s."
+    )
     assert "4 min" in waiting_text(Waiting(3, 240.0))
 
 
@@ -113,4 +138,6 @@ def test_the_view_imports_nothing_heavy() -> None:
     heavy = ("torch", "transformers", "gradio", "plotly", "numpy")
     modules = "app.view, app.stream, app.request, app.controls, app.colours, app.recorded, app.cost"
     code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -1,4 +1,5 @@
-"""The bench: what its object promises, the order of its rounds, its medians, and that it finds a lane that writes other tokens."""
+"""The bench: what its object promises, the order of its rounds, its medians, and that it finds a lane that writes other
+tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +36,18 @@ from tests.helpers.trained import PROMPTS, trained
 
 TRAINED = ROOT / "tests/fixtures/trained"
 DRAFT = f"draft_model:{TRAINED / 'draft'}"
-BENCH = ["bench", "--quick", "--target", str(TRAINED / "target"), "--dtype", "float32", "--threads", "1", "--max-new-tokens", "12"]
+BENCH = [
+    "bench",
+    "--quick",
+    "--target",
+    str(TRAINED / "target"),
+    "--dtype",
+    "float32",
+    "--threads",
+    "1",
+    "--max-new-tokens",
+    "12",
+]
 CONTRACT = {"schema", "device", "dtype", "rows", "widths", "bandwidth_share"}
 ROW = {"name", "kind", "tokens_per_s", "p25", "p75", "speedup_vs_plain", "identical", "synthetic"}
 PARAMS = SamplingParams(max_new_tokens=12)
@@ -45,7 +57,24 @@ PARAMS = SamplingParams(max_new_tokens=12)
 def report(tmp_path_factory) -> dict:
     """A whole bench of two kinds, as another program reads it."""
     done = subprocess.run(
-        [sys.executable, "-m", "engine", *BENCH, "--json", "--drafter", "ngram", DRAFT, "synthetic:0.7", "--kinds", "chat", "json"], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [
+            sys.executable,
+            "-m",
+            "engine",
+            *BENCH,
+            "--json",
+            "--drafter",
+            "ngram",
+            DRAFT,
+            "synthetic:0.7",
+            "--kinds",
+            "chat",
+            "json",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return json.loads(done.stdout)
@@ -54,19 +83,37 @@ def report(tmp_path_factory) -> dict:
 @pytest.mark.slow
 def test_the_object_is_the_contract(report):
     """A script that reads the result would miss a key, a row or a kind; or find a number that is none."""
-    assert report.keys() >= CONTRACT and report["dtype"] == "float32" and report["device"]["type"] == "cpu" and report["device"]["threads"] == 1
+    assert (
+        report.keys() >= CONTRACT
+        and report["dtype"] == "float32"
+        and report["device"]["type"] == "cpu"
+        and report["device"]["threads"] == 1
+    )
     names = ["plain", "baseline", "ngram", DRAFT, "synthetic:0.7", "hf_eager", "hf_prompt_lookup", "hf_assisted"]
-    assert [(row["kind"], row["name"]) for row in report["rows"]] == [(kind, name) for kind in ("json", "chat") for name in names]
+    assert [(row["kind"], row["name"]) for row in report["rows"]] == [
+        (kind, name) for kind in ("json", "chat") for name in names
+    ]
     for row in report["rows"]:
-        assert row.keys() >= ROW and 0 < row["p25"] <= row["tokens_per_s"] <= row["p75"] and row["speedup_vs_plain"] > 0 and row["num_runs"] == 2
+        assert (
+            row.keys() >= ROW
+            and 0 < row["p25"] <= row["tokens_per_s"] <= row["p75"]
+            and row["speedup_vs_plain"] > 0
+            and row["num_runs"] == 2
+        )
         assert row["identical"] is (None if row["name"] == "plain" or row["name"].startswith("hf_") else True)
         assert row["synthetic"] is (row["name"] == "synthetic:0.7")
         assert row["speedup_vs_plain"] == 1 or row["name"] != "plain"
     assert list(report["widths"]) == list(map(str, CURVE)) and min(report["widths"].values()) > 0
     assert report["bandwidth_share"] is None or 0 < report["bandwidth_share"] <= 1
-    assert report["host_gap"]["num_steps"] > 0 and report["versions"]["torch"] == torch.__version__ and report["settings"]["num_prompts"] == 2
+    assert (
+        report["host_gap"]["num_steps"] > 0
+        and report["versions"]["torch"] == torch.__version__
+        and report["settings"]["num_prompts"] == 2
+    )
     assert report["settings"]["k"] == {"ngram": 7, DRAFT: "auto", "synthetic:0.7": 7}
-    assert report["stock_widths"].keys() == {"1", "8", "16"} and report["num_tokens"] == sum(row["num_tokens"] for row in report["rows"])
+    assert report["stock_widths"].keys() == {"1", "8", "16"} and report["num_tokens"] == sum(
+        row["num_tokens"] for row in report["rows"]
+    )
 
 
 def test_what_is_held_against_what(report):
@@ -78,10 +125,19 @@ def test_what_is_held_against_what(report):
 def test_the_table_shows_every_row(report):
     """A row, a synthetic label, or the machine it ran on would be left out; or a name be taken for markup."""
     shown = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    marked = {**report, "rows": [{**row, "identical": False, "name": "[bold]x[/]"} for row in report["rows"][:1]] + report["rows"][1:]}
+    marked = {
+        **report,
+        "rows": [{**row, "identical": False, "name": "[bold]x[/]"} for row in report["rows"][:1]] + report["rows"][1:],
+    }
     print_report(shown, marked)
     text = shown.export_text()
-    assert "[bold]x[/]" in text and "NO" in text and "SYNTHETIC drafts" in text and "best peer without drafts" in text and "threads: 1" in text
+    assert (
+        "[bold]x[/]" in text
+        and "NO" in text
+        and "SYNTHETIC drafts" in text
+        and "best peer without drafts" in text
+        and "threads: 1" in text
+    )
     assert all(row["name"] in text for row in report["rows"][1:])
 
 
@@ -104,15 +160,27 @@ def test_the_order_alternates(monkeypatch):
     backwards = [PROMPT_LOOKUP, EAGER, ("ngram", "plain", "baseline")]
     assert seen == [*forwards, *backwards, *forwards] and not notes
     assert len(raced) == 3 and len(samples) == 3 * 5
-    assert all(s.num_tokens == race.num_tokens for race in raced for s in samples if (s.prompt, s.repeat) == (race.samples[0].prompt, race.samples[0].repeat))
+    assert all(
+        s.num_tokens == race.num_tokens
+        for race in raced
+        for s in samples
+        if (s.prompt, s.repeat) == (race.samples[0].prompt, race.samples[0].repeat)
+    )
 
 
-@given(st.lists(st.sampled_from(["ngram", "synthetic:0.5", "eagle3:x", "draft_model:y"]), unique=True, min_size=1), st.none() | st.integers(1, 9) | st.just(AUTO), st.booleans())
+@given(
+    st.lists(st.sampled_from(["ngram", "synthetic:0.5", "eagle3:x", "draft_model:y"]), unique=True, min_size=1),
+    st.none() | st.integers(1, 9) | st.just(AUTO),
+    st.booleans(),
+)
 def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backwards):
-    """A lane would be missing in every second race, or draft another number than was asked for; or `synthetic` draft what the plain lane's width writes."""
+    """A lane would be missing in every second race, or draft another number than was asked for; or `synthetic` draft
+    what the plain lane's width writes."""
     lanes = lane_specs(drafters, k, backwards)
     assert {lane.name for lane in lanes} == {"plain", "baseline", *drafters} and len(lanes) == 2 + len(drafters)
-    assert all(lane.k == (k or (AUTO if lane.name == "draft_model:y" else 7)) for lane in lanes if lane.drafter != "none")
+    assert all(
+        lane.k == (k or (AUTO if lane.name == "draft_model:y" else 7)) for lane in lanes if lane.drafter != "none"
+    )
     assert lanes[-1].width == "auto" and next(lane for lane in lanes if lane.name == "plain").width == "fastest"
 
 
@@ -156,10 +224,18 @@ def test_medians_are_medians(samples, random):
 @given(SAMPLES)
 def test_ratios_pair_what_ran_together(samples):
     """A fast prompt of one side would be held against a slow one of the other; or the slower of two peers be chosen."""
-    samples = [replace(s, prompt=f"{s.prompt}{i}") for i, s in enumerate(samples) if s.tokens_per_s is not None and s.name != EAGER]
+    samples = [
+        replace(s, prompt=f"{s.prompt}{i}")
+        for i, s in enumerate(samples)
+        if s.tokens_per_s is not None and s.name != EAGER
+    ]
     twice = [replace(s, name=EAGER, tokens_per_s=s.tokens_per_s / 2) for s in samples if s.name == "plain"]
     slow = [replace(s, name=PROMPT_LOOKUP, tokens_per_s=s.tokens_per_s / 4) for s in samples if s.name == "plain"]
-    for entry in (found := against_peers([*samples, *slow, *twice], [("plain", (PROMPT_LOOKUP, EAGER)), ("ngram", ("hf_assisted",))])):
+    for entry in (
+        found := against_peers(
+            [*samples, *slow, *twice], [("plain", (PROMPT_LOOKUP, EAGER)), ("ngram", ("hf_assisted",))]
+        )
+    ):
         assert (entry["name"], entry["peer"], entry["ratio"], entry["p75"]) == ("plain", EAGER, 2.0, 2.0)
     assert {entry["kind"] for entry in found} == {s.kind for s in twice}
 
@@ -167,7 +243,9 @@ def test_ratios_pair_what_ran_together(samples):
 def one_race(drafter="ngram", text=PROMPTS[0], max_new_tokens=12):
     loaded = trained()
     params = replace(PARAMS, max_new_tokens=max_new_tokens)
-    return hold(loaded, lane_specs([drafter], 3, False), params, encode_prompt(loaded.tokenizer, text), ("json", "a", 0))
+    return hold(
+        loaded, lane_specs([drafter], 3, False), params, encode_prompt(loaded.tokenizer, text), ("json", "a", 0)
+    )
 
 
 @pytest.mark.slow
@@ -192,7 +270,11 @@ def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
     assert [s.identical for s in one_race().samples] == [None, True, True]
     monkeypatch.setattr(set_up, "rule_of", wrong)
     raced = one_race()
-    assert [s.identical for s in raced.samples] == [None, True, False] and "baseline and ngram part at token" in raced.faults[0]
+    assert [s.identical for s in raced.samples] == [
+        None,
+        True,
+        False,
+    ] and "baseline and ngram part at token" in raced.faults[0]
     assert cli.main([*BENCH, "--kinds", "json", "--repeats", "1", "--json"]) == 1
     out, err = capsys.readouterr()
     assert [row["identical"] for row in json.loads(out)["rows"] if row["name"] == "ngram"] == [False]
@@ -202,7 +284,9 @@ def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
 def test_a_lane_that_fails_is_no_identical_one(monkeypatch):
     """A drafter that raises in the middle leaves a prefix that agrees: that is no proof of anything."""
     propose = NgramDrafter.propose
-    monkeypatch.setattr(NgramDrafter, "propose", lambda self, ids, hidden, k: 1 / 0 if len(ids) > 40 else propose(self, ids, hidden, k))
+    monkeypatch.setattr(
+        NgramDrafter, "propose", lambda self, ids, hidden, k: 1 / 0 if len(ids) > 40 else propose(self, ids, hidden, k)
+    )
     raced = one_race(max_new_tokens=40)
     assert [s.identical for s in raced.samples] == [None, True, False]
     assert "lane ngram failed" in raced.faults[0]
@@ -226,7 +310,12 @@ def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
 
     monkeypatch.setattr(set_up, "rule_of", slow)
     gap = host_gap(loaded, lanes, PARAMS, prompt)
-    assert gap is not None and slept / 2 <= gap["gap_s"] <= gap["step_s"] and gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"]) and gap["num_steps"] == 12
+    assert (
+        gap is not None
+        and slept / 2 <= gap["gap_s"] <= gap["step_s"]
+        and gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"])
+        and gap["num_steps"] == 12
+    )
 
 
 def test_the_curve_fits_a_small_cache():
@@ -236,11 +325,14 @@ def test_the_curve_fits_a_small_cache():
 
 
 def test_peers_run_on_a_stock_copy():
-    """transformers would be timed on our attention and our packed linears, and our lanes be called no faster than it is."""
+    """transformers would be timed on our attention and our packed linears, and our lanes be called no faster than it
+    is."""
     loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
     stock = ready_with_stock(loaded)
     chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]
-    peers = measure_module._peers(loaded, stock, ("ngram", DRAFT), replace(measure_module.QUICK, tokens=8), PARAMS, chosen, notes, silent)
+    peers = measure_module._peers(
+        loaded, stock, ("ngram", DRAFT), replace(measure_module.QUICK, tokens=8), PARAMS, chosen, notes, silent
+    )
     assert peers.names == ("hf_eager", "hf_prompt_lookup", "hf_assisted") and not notes
     assert peers._model is stock is not loaded.model and stock.config._attn_implementation == "sdpa"
     assert {type(m) for m in stock.modules() if hasattr(m, "in_features")} == {torch.nn.Linear}

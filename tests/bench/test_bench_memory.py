@@ -51,6 +51,8 @@ def test_a_bench_reads_no_weights_twice(monkeypatch):
     monkeypatch.setattr(loading, "_model", lambda source, *more: read.append(source.name) or model(source, *more))
     options = Namespace(target=str(TRAINED), dtype="float32", device="cpu", threads=1, k=3, quick=True)
     size = measure_module.Size(prompts=1, repeats=1, tokens=12, rounds=1, compiled=False)
-    report, faults = measure_module.measure(options, (f"draft_model:{DRAFT}",), ("json",), size, SamplingParams(max_new_tokens=12), [], silent)
+    report, faults = measure_module.measure(
+        options, (f"draft_model:{DRAFT}",), ("json",), size, SamplingParams(max_new_tokens=12), [], silent
+    )
     assert not faults and {row["name"] for row in report["rows"]} >= {"hf_eager", "hf_assisted", f"draft_model:{DRAFT}"}
     assert sorted(read) == [str(DRAFT), str(TRAINED)]

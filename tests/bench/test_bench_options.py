@@ -20,11 +20,17 @@ from tests.helpers.trained import trained
 
 
 def test_own_prompts_are_of_every_kind_and_none_is_known():
-    """A kind without prompts would have no row; a prompt that the page shows or a head was judged by would be measured as if it were new."""
+    """A kind without prompts would have no row; a prompt that the page shows or a head was judged by would be measured
+    as if it were new."""
     entries = json.loads(FILE.read_text(encoding="utf-8"))
-    assert {entry["kind"] for entry in entries} == set(KINDS) - {HUMANEVAL} and all(len([e for e in entries if e["kind"] == kind]) >= 4 for kind in KINDS if kind != HUMANEVAL)
+    assert {entry["kind"] for entry in entries} == set(KINDS) - {HUMANEVAL} and all(
+        len([e for e in entries if e["kind"] == kind]) >= 4 for kind in KINDS if kind != HUMANEVAL
+    )
     assert len({entry["id"] for entry in entries}) == len({entry["prompt"] for entry in entries}) == len(entries)
-    known = [json.loads((ROOT / "assets" / name).read_text(encoding="utf-8")) for name in ("presets.json", "prompts/held_out.json")]
+    known = [
+        json.loads((ROOT / "assets" / name).read_text(encoding="utf-8"))
+        for name in ("presets.json", "prompts/held_out.json")
+    ]
     assert not {entry["prompt"] for entry in entries} & {entry["prompt"] for group in known for entry in group}
 
 
@@ -48,7 +54,8 @@ def test_humaneval_is_its_package_or_left_out(monkeypatch):
 
 
 def test_chat_goes_through_the_template_where_there_is_one(monkeypatch):
-    """An instruction-tuned model would be shown a dialogue that it was never trained on, or a base model a template that it does not have."""
+    """An instruction-tuned model would be shown a dialogue that it was never trained on, or a base model a template
+    that it does not have."""
     tokenizer, item = trained().tokenizer, BenchPrompt("a", CHAT, "Hello?")
     assert item.encode(tokenizer) == encode_prompt(tokenizer, "Hello?", chat=True)
     monkeypatch.setattr(tokenizer, "chat_template", None)
@@ -59,7 +66,9 @@ def test_a_prompt_that_does_not_fit_is_named(monkeypatch):
     """A long prompt would end the whole bench; or be left out in silence."""
     loaded, notes = trained(), []
     long, short = BenchPrompt("long", "json", "word " * 3000), BenchPrompt("short", "json", "word")
-    assert [item for item, _ in measure_module._encoded(loaded, [long, short], 8, notes)] == [short] and "prompt long was left out" in notes[0]
+    assert [item for item, _ in measure_module._encoded(loaded, [long, short], 8, notes)] == [
+        short
+    ] and "prompt long was left out" in notes[0]
     with pytest.raises(UsageError, match="no prompt fits the model's 2048 positions"):
         measure_module._encoded(loaded, [long], 8, [])
 
@@ -95,4 +104,8 @@ def test_sizes_given_outdo_the_quick_ones(monkeypatch, capsys):
     monkeypatch.setattr(command, "measure", measure)
     assert cli.main(["bench", "--quick", "--repeats", "5", "--drafter", "ngram", "--drafter", "synthetic:0.5"]) == 2
     assert seen[0].size == replace(measure_module.QUICK, repeats=5) and seen[0].drafters == ("ngram", "synthetic:0.5")
-    assert seen[0].params == SamplingParams(max_new_tokens=64) and not seen[0].size.compiled and measure_module.FULL.compiled
+    assert (
+        seen[0].params == SamplingParams(max_new_tokens=64)
+        and not seen[0].size.compiled
+        and measure_module.FULL.compiled
+    )

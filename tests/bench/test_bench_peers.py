@@ -1,4 +1,5 @@
-"""The peers of a bench: transformers' own `generate`, whose tokens must be the stock model's and whose time must be decoding's alone."""
+"""The peers of a bench: transformers' own `generate`, whose tokens must be the stock model's and whose time must be
+decoding's alone."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def test_a_peer_writes_the_stock_models_own_tokens(name, way):
 @pytest.mark.slow
 @pytest.mark.skipif(bool(TORCH.reason_against_compiling()), reason="no C++ compiler")
 def test_the_compiled_peer_writes_them_too():
-    """Compiled with a static cache it would leave out what the model does beyond its window, or be timed while it compiles."""
+    """Compiled with a static cache it would leave out what the model does beyond its window, or be timed while it
+    compiles."""
     compiled = Peers(fresh("qwen3"), SamplingParams(), (COMPILED,))
     assert compiled.warm([prompt_of("qwen3")], NUM_NEW) == []
     written = compiled.run(COMPILED, prompt_of("qwen3"), NUM_NEW)
@@ -99,7 +101,9 @@ def test_prefill_is_not_decoding(way):
     started = time.perf_counter()
     written = timed.run(way, prompt_of("trained"), NUM_NEW)
     wall = time.perf_counter() - started
-    assert written.prefill_s >= slow and written.prefill_s + written.decode_s <= wall and written.decode_s <= wall - slow
+    assert (
+        written.prefill_s >= slow and written.prefill_s + written.decode_s <= wall and written.decode_s <= wall - slow
+    )
     assert written.tokens_per_s == pytest.approx(written.num_timed / written.decode_s)
 
 
@@ -147,7 +151,9 @@ def test_every_stock_step_has_the_same_past(name):
     """Each round would attend over more than the one before: a curve that grows with its own rounds."""
     model = fresh(name)
     seen: list[int] = []
-    model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs["past_key_values"].get_seq_length()), with_kwargs=True)
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["past_key_values"].get_seq_length()), with_kwargs=True
+    )
     curve = Peers(model, SamplingParams(), (EAGER,)).step_curve(10, 2)
     assert tuple(curve) == WIDTHS and min(curve.values()) > 0
     assert seen == [0] + [10] * (3 * len(WIDTHS))

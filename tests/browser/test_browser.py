@@ -14,7 +14,13 @@ from tests.helpers.page_browser import RACE_MS, open_tab, run_race, set_number
 ARTEFACTS = ROOT / "artefacts"
 RACED = ("light", "narrow")
 """Looks at a race that was just run; the others are at the recorded one, which is the same board."""
-LOOKS = {"light": (1440, 1000, "light"), "dark": (1440, 1000, "dark"), "narrow": (360, 760, "light"), "narrow-dark": (360, 760, "dark"), "wide": (3840, 2160, "light")}
+LOOKS = {
+    "light": (1440, 1000, "light"),
+    "dark": (1440, 1000, "dark"),
+    "narrow": (360, 760, "light"),
+    "narrow-dark": (360, 760, "dark"),
+    "wide": (3840, 2160, "light"),
+}
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +41,12 @@ def test_first_paint_needs_no_model_and_no_network(browser, server) -> None:
     """A visitor sees prompt, buttons and lanes at once; nothing is fetched from anywhere else."""
     tab = browser.new_page()
     foreign: list[str] = []
-    tab.on("request", lambda request: foreign.append(request.url) if not request.url.startswith((server.url, "data:", "blob:")) else None)
+    tab.on(
+        "request",
+        lambda request: (
+            foreign.append(request.url) if not request.url.startswith((server.url, "data:", "blob:")) else None
+        ),
+    )
     tab.goto(server.url)
     for selector in ("#page-race-button", "#page-stop-button", "#page-prompt textarea", ".pf"):
         tab.wait_for_selector(selector, timeout=10_000)
@@ -44,7 +55,8 @@ def test_first_paint_needs_no_model_and_no_network(browser, server) -> None:
 
 
 def test_a_live_race_to_its_verdict(page) -> None:
-    """Race, and what belongs to it when it is over: verdict, three charts with their sentences, and a cost that follows the price without another race."""
+    """Race, and what belongs to it when it is over: verdict, three charts with their sentences, and a cost that follows
+    the price without another race."""
     page.click("text=CSV to JSON")
     run_race(page)
     page.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=10_000)
@@ -55,11 +67,14 @@ def test_a_live_race_to_its_verdict(page) -> None:
     assert page.locator(".page-cost b").count() == 3 and "$" in before
     page.locator("#page-dollars input").fill("250")
     page.locator("#page-dollars input").press("Tab")
-    page.wait_for_function("before => document.querySelector('.page-cost b').innerText !== before", arg=before, timeout=10_000)
+    page.wait_for_function(
+        "before => document.querySelector('.page-cost b').innerText !== before", arg=before, timeout=10_000
+    )
 
 
 def test_stop_and_nothing_of_another_race_under_a_live_one(page) -> None:
-    """Charts and costs of the recorded race would be taken for those of the race above them. Stop is Stop, and the next race runs."""
+    """Charts and costs of the recorded race would be taken for those of the race above them. Stop is Stop, and the next
+    race runs."""
     page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
     set_number(page, "Length", "1000")
     run_race(page, "running")
@@ -85,7 +100,10 @@ def test_a_mistake_is_answered_in_a_sentence(page) -> None:
 def test_hostile_prompts_run_nothing(page) -> None:
     """Text from a visitor is text wherever it is shown."""
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
-    hostile = "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b 👩\u200d💻 " + "w" * 10_000
+    hostile = (
+        "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b "
+        "👩\u200d💻 " + "w" * 10_000
+    )
     page.locator("#page-prompt textarea").fill(hostile)
     set_number(page, "Length", "32")
     page.click("#page-race-button")

@@ -12,7 +12,19 @@ from hypothesis import given, settings
 from engine.events import Step
 from engine.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import events_of
-from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
+from tests.helpers.race_pages import (
+    SETTLED,
+    STATE,
+    TEXT,
+    TOKENS,
+    expected,
+    feed,
+    frames,
+    race_over,
+    show,
+    words,
+    words_of,
+)
 from tests.helpers.races import recordings
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
@@ -22,7 +34,13 @@ SHORT = race_over(words_of(TEXT)[:60], seed=5)
 def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
     """engine.metrics over the steps that were over at lane time t."""
     events = [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9]
-    return {"metrics": {lane: json.loads(json.dumps(asdict(lane_metrics(events, lane)))) for lane in ("plain", "baseline", "speculative")}, "speedup": race_speedup(events)}
+    return {
+        "metrics": {
+            lane: json.loads(json.dumps(asdict(lane_metrics(events, lane))))
+            for lane in ("plain", "baseline", "speculative")
+        },
+        "speedup": race_speedup(events),
+    }
 
 
 def rounded(value: Any) -> Any:
@@ -55,7 +73,11 @@ def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
     assert page.evaluate(TOKENS) == expected(RACE)
     end = page.evaluate(STATE)["duration"]
     for share in (0.0, 0.71, 0.2, 0.5, 0.05, 1.0):
-        page.evaluate("t => { const scrub = document.querySelector('[data-ref=scrub]'); scrub.value = t; scrub.dispatchEvent(new Event('input')); }", round(1000 * end * share))
+        page.evaluate(
+            "t => { const scrub = document.querySelector('[data-ref=scrub]'); scrub.value = t; "
+            "scrub.dispatchEvent(new Event('input')); }",
+            round(1000 * end * share),
+        )
         page.evaluate(SETTLED)
         t = page.evaluate(STATE)["t"]
         assert page.evaluate(TOKENS) == expected(RACE, t)
@@ -159,7 +181,8 @@ def test_a_replay_takes_the_time_that_the_race_took(page: Any) -> None:
 
 @pytest.mark.browser
 def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
-    """The promise of the page: when it is over it is replayed at real speed, once; a visitor who takes the controls ends that."""
+    """The promise of the page: when it is over it is replayed at real speed, once; a visitor who takes the controls
+    ends that."""
     short = race_over(words_of(TEXT)[:20], seed=2)
     page = open_page()
     feed(page, short, race_id="a")

@@ -12,7 +12,21 @@ import gradio as gr
 import pytest
 
 from app.race_view import RACE_VIEW_CSS, frame_json, race_view
-from tests.helpers.race_pages import ARTEFACTS, HOSTILE, SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
+from tests.helpers.race_pages import (
+    ARTEFACTS,
+    HOSTILE,
+    SETTLED,
+    STATE,
+    TEXT,
+    TOKENS,
+    expected,
+    feed,
+    frames,
+    race_over,
+    show,
+    words,
+    words_of,
+)
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
@@ -32,9 +46,22 @@ SHORT = race_over(words_of(TEXT)[:60], seed=5)
 def test_the_verdict_is_graded(page: Any, kind: str, word: str) -> None:
     """A bare tick would hide what was compared and how closely."""
     recorded = copy.deepcopy(SHORT)
-    recorded["verdict"] |= {"kind": kind, "sentence": "near-tie flip: they part", "rows_compared": 41, "rows_different": None}
+    recorded["verdict"] |= {
+        "kind": kind,
+        "sentence": "near-tie flip: they part",
+        "rows_compared": 41,
+        "rows_different": None,
+    }
     if kind in ("near_tie", "different"):
-        recorded["verdict"]["first_difference"] = {"position": 40, "tokens": [7, 8], "pieces": ["\n", " cat"], "widths": [1, 8], "margin": 0.0312, "rounding": 0.021, "rounding_share": 0.01}
+        recorded["verdict"]["first_difference"] = {
+            "position": 40,
+            "tokens": [7, 8],
+            "pieces": ["\n", " cat"],
+            "widths": [1, 8],
+            "margin": 0.0312,
+            "rounding": 0.021,
+            "rounding_share": 0.01,
+        }
     feed(page, recorded)
     assert words(page, "verdictWord") == word
     assert "41 rows" in words(page, "verdictRows")
@@ -48,10 +75,15 @@ def test_the_verdict_is_graded(page: Any, kind: str, word: str) -> None:
 def test_the_worse_time_is_marked_beyond_colour(page: Any) -> None:
     """Amber alone says nothing to those who do not see it."""
     feed(page, RACE)
-    worse = page.evaluate("[...document.querySelectorAll('.pf-worse')].map(n => [n.dataset.time, getComputedStyle(n.querySelector('dd'), '::after').content])")
+    worse = page.evaluate(
+        "[...document.querySelectorAll('.pf-worse')].map(n => [n.dataset.time, "
+        "getComputedStyle(n.querySelector('dd'), '::after').content])"
+    )
     assert sorted(name for name, _ in worse) == ["left-tpot", "right-itl", "right-ttft"]
     assert all("worse" in content for _, content in worse)
-    sizes = page.evaluate("[...new Set([...document.querySelectorAll('.pf-times dd')].map(n => getComputedStyle(n).fontSize))]")
+    sizes = page.evaluate(
+        "[...new Set([...document.querySelectorAll('.pf-times dd')].map(n => getComputedStyle(n).fontSize))]"
+    )
     assert len(sizes) == 1
     assert "fastest plain: " in words(page, "fastest") and "the ratio is against this" in words(page, "fastest")
 
@@ -90,7 +122,11 @@ def test_synthetic_drafts_wear_their_ribbon(page: Any) -> None:
 def test_a_step_tells_what_it_did(page: Any) -> None:
     """On hover, on focus and on tap: how many were kept, the whole draft, the times; Escape puts it away."""
     feed(page, SHORT)
-    step = next(e for e in SHORT["events"] if e["lane"] == "speculative" and e["type"] == "step" and 0 < e["num_accepted"] < len(e["drafted"]))
+    step = next(
+        e
+        for e in SHORT["events"]
+        if e["lane"] == "speculative" and e["type"] == "step" and 0 < e["num_accepted"] < len(e["drafted"])
+    )
     node = page.locator(f"[data-ref=rightText] [data-step='{step['index']}']")
     for reach in (node.hover, node.focus, node.click):
         reach()
@@ -117,11 +153,16 @@ def test_each_view_shows_the_same_nodes(page: Any) -> None:
     """Reading, rows and plain text are one race: the tokens are not made again, only shown otherwise."""
     feed(page, SHORT)
     page.click("button[data-view=rows]")
-    tops = page.evaluate("[...document.querySelectorAll('[data-ref=rightText] .pf-step')].map(n => Math.round(n.getBoundingClientRect().top))")
+    tops = page.evaluate(
+        "[...document.querySelectorAll('[data-ref=rightText] .pf-step')].map(n => "
+        "Math.round(n.getBoundingClientRect().top))"
+    )
     assert len(set(tops)) == len(tops)
     page.click("button[data-view=plain]")
     visible = page.inner_text("[data-ref=rightText]")
-    committed = "".join(p for e in SHORT["events"] if e["type"] == "step" and e["lane"] == "speculative" for p in e["pieces"])
+    committed = "".join(
+        p for e in SHORT["events"] if e["type"] == "step" and e["lane"] == "speculative" for p in e["pieces"]
+    )
     assert visible.strip() == committed.strip()
     assert page.evaluate(TOKENS) == expected(SHORT)
 
@@ -132,7 +173,12 @@ def test_a_failed_lane_says_so(page: Any) -> None:
     recorded = copy.deepcopy(SHORT)
     index = max(i for i, e in enumerate(recorded["events"]) if e["lane"] == "speculative")
     end = recorded["events"][index]
-    recorded["events"][index] = {"lane": "speculative", "clock_s": end["clock_s"], "type": "failed", "message": "the drafter broke"}
+    recorded["events"][index] = {
+        "lane": "speculative",
+        "clock_s": end["clock_s"],
+        "type": "failed",
+        "message": "the drafter broke",
+    }
     feed(page, recorded, state="failed")
     assert words(page, "rightFailed") == "This lane failed: the drafter broke"
     assert page.evaluate(TOKENS) == expected(recorded)
@@ -142,7 +188,8 @@ def test_a_failed_lane_says_so(page: Any) -> None:
 def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any) -> None:
     """A screen reader that hears every token hears nothing."""
     page.evaluate(
-        "window.said = []; new MutationObserver(() => said.push(document.querySelector('[data-ref=announce]').textContent)).observe(document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})"
+        "window.said = []; new MutationObserver(() => "
+        "said.push(document.querySelector('[data-ref=announce]').textContent)).observe(document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})"
     )
     for frame in frames(RACE, every=20):
         show(page, [frame])

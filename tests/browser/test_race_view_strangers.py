@@ -1,4 +1,5 @@
-"""The live component against strangers: text that wants to run, files that are not what they say, and what gradio does to a page."""
+"""The live component against strangers: text that wants to run, files that are not what they say, and what gradio does
+to a page."""
 
 from __future__ import annotations
 
@@ -14,7 +15,20 @@ import pytest
 from app.race_view import FOLDER, RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE, SCRIPTS, frame_json
 from engine.errors import UsageError
 from engine.recordings.recording import loads
-from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, TOKENS, expected, feed, frames, race_over, show, words, words_of
+from tests.helpers.race_pages import (
+    HOSTILE,
+    SETTLED,
+    STATE,
+    TEXT,
+    TOKENS,
+    expected,
+    feed,
+    frames,
+    race_over,
+    show,
+    words,
+    words_of,
+)
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
@@ -35,14 +49,16 @@ def test_the_program_writes_text_only_as_text() -> None:
 
 
 def test_the_style_survives_gradio() -> None:
-    """gradio drops @container, @supports and @layer rules of launch(css=...) and splits selectors at every comma, also inside :is()."""
+    """gradio drops @container, @supports and @layer rules of launch(css=...) and splits selectors at every comma, also
+    inside :is()."""
     assert re.findall(r"@(?:container|supports|layer|import)|url\(", RACE_VIEW_CSS) == []
     assert re.findall(r":(?:is|not|where|has)\([^)]*,", RACE_VIEW_CSS) == []
 
 
 @pytest.mark.browser
 def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> None:
-    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would be gone."""
+    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would
+    be gone."""
     lost = page.evaluate(
         """css => {
             const sheet = new CSSStyleSheet();
@@ -87,7 +103,12 @@ def test_hostile_text_is_exact_and_runs_nothing(page: Any) -> None:
 def test_hostile_labels_run_nothing(page: Any) -> None:
     """Names, sentences and status texts come from strangers' files too."""
     recorded = json.loads(json.dumps(SHORT))
-    for where, key in ((recorded["model"], "name"), (recorded["device"], "name"), (recorded["verdict"], "sentence"), (recorded["plain_verdict"], "sentence")):
+    for where, key in (
+        (recorded["model"], "name"),
+        (recorded["device"], "name"),
+        (recorded["verdict"], "sentence"),
+        (recorded["plain_verdict"], "sentence"),
+    ):
         where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
     sent = frames(recorded, ribbon="<b>RECORDED", status="</p><script>window.ran=1</script>")
     show(page, sent)
@@ -155,7 +176,16 @@ def test_a_broken_file_gives_one_sentence_and_changes_nothing(page: Any) -> None
         assert page.evaluate("text => window.photofinish.open(text, 'bad.json')", json.dumps(broken)) is False, broken
         sentence = words(page, "alert")
         assert sentence.startswith("bad.json cannot be opened: ") and sentence.endswith(".") and len(sentence) < 500
-    for text in ("", "null", "[]", '{"a":', "1" * 1000, "[" * 200_000, '{"__proto__":{"x":1}}', "<script>window.ran=1</script>"):
+    for text in (
+        "",
+        "null",
+        "[]",
+        '{"a":',
+        "1" * 1000,
+        "[" * 200_000,
+        '{"__proto__":{"x":1}}',
+        "<script>window.ran=1</script>",
+    ):
         assert page.evaluate("text => window.photofinish.open(text)", text) is False
     assert page.evaluate(TOKENS) == before
     assert page.evaluate("({}).x") is None

@@ -1,4 +1,5 @@
-"""The rejection rule keeps the target's distribution: counted over seeds, with rules that are biased on purpose and must be caught."""
+"""The rejection rule keeps the target's distribution: counted over seeds, with rules that are biased on purpose and
+must be caught."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Table(FakeTarget):
 
 
 class Guesser(Drafter):
-    """Drafts from another table. `stated`: with its logits, else as if it drew by no chance; `greedy`: it does not draw from what it states."""
+    """Drafts from another table. `stated`: with its logits, else as if it drew by no chance; `greedy`: it does not draw
+    from what it states."""
 
     def __init__(self, sample: Any, stated: bool = True, greedy: bool = False) -> None:
         self.model, self.sample, self.stated, self.greedy = Table(1), sample, stated, greedy
@@ -76,11 +78,18 @@ def probabilities(sampler: Sampler, row: Any) -> list[float]:
 def joint(sampler: Sampler, row_after: Any) -> dict[tuple[int, int], float]:
     """The target's own odds of its first two tokens; `row_after(tokens)` are its logits there."""
     first = probabilities(sampler, row_after(()))
-    return {(a, b): p * q for a, p in enumerate(first) if p > 0 for b, q in enumerate(probabilities(sampler, row_after((a,)))) if q > 0}
+    return {
+        (a, b): p * q
+        for a, p in enumerate(first)
+        if p > 0
+        for b, q in enumerate(probabilities(sampler, row_after((a,))))
+        if q > 0
+    }
 
 
 def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
-    """A chi-square statistic in standard deviations (Wilson and Hilferty 1931), cells of fewer than 5 expected put together."""
+    """A chi-square statistic in standard deviations (Wilson and Hilferty 1931), cells of fewer than 5 expected put
+    together."""
     total, rest = seen.total(), [0.0, 0.0]
     assert not set(seen) - set(odds), "a token was written that the target never says"
     chi2, cells = 0.0, 0
@@ -95,7 +104,13 @@ def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
     return ((chi2 / df) ** (1 / 3) - (1 - 2 / (9 * df))) / math.sqrt(2 / (9 * df))
 
 
-def bias(params: SamplingParams = PLAIN, k: int = 2, rule_of: Any = Rejection, sample_of: Any = drafters_sampler, **guesser: Any) -> float:
+def bias(
+    params: SamplingParams = PLAIN,
+    k: int = 2,
+    rule_of: Any = Rejection,
+    sample_of: Any = drafters_sampler,
+    **guesser: Any,
+) -> float:
     seen: Counter = Counter()
     for seed in range(NUM_RACES):
         sampler = Sampler(SamplingParams(params.temperature, params.top_k, params.top_p, seed, 3), VOCAB, PACKED)
@@ -223,18 +238,26 @@ def test_a_draft_model_keeps_the_targets_odds():
         sampler = Sampler(SamplingParams(1.5, top_k=3, seed=seed), vocab_size, PACKED)
         rule = Rejection(sampler)
         target.rollback(0)
-        seen[first_two(target, DraftModelDrafter(model, drafters_sampler(rule, sampler), vocab_size, True), rule, prompt, 2)] += 1
+        seen[
+            first_two(
+                target, DraftModelDrafter(model, drafters_sampler(rule, sampler), vocab_size, True), rule, prompt, 2
+            )
+        ] += 1
     assert abs(excess(seen, odds)) < 4 and len(seen) >= 5
 
 
 @pytest.mark.parametrize("k", [3, "auto"])
 def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k):
-    """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other lanes would not be comparable."""
+    """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other
+    lanes would not be comparable."""
     loaded = load(str(TRAINED), "float32", "cpu")
     prompt = encode_prompt(loaded.tokenizer, "import os\n", False)
     results = {}
     for temperature in (0.0, 0.9):
-        spec = RaceSpec(standard_lanes(f"draft_model:{DRAFT}", k, "auto", "rejection"), SamplingParams(temperature, seed=3, max_new_tokens=24))
+        spec = RaceSpec(
+            standard_lanes(f"draft_model:{DRAFT}", k, "auto", "rejection"),
+            SamplingParams(temperature, seed=3, max_new_tokens=24),
+        )
         race = TorchRace(loaded, spec, prompt)
         recording = recordings.build(race.header(), list(race.events()), race.result())
         recordings.check(recording)

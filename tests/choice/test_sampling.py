@@ -30,7 +30,8 @@ def arange(size: int) -> torch.Tensor:
 
 
 def excess(observed: torch.Tensor, expected: torch.Tensor) -> float:
-    """A chi-square statistic in standard deviations of the normal distribution (Wilson and Hilferty 1931): beyond 4 is no chance."""
+    """A chi-square statistic in standard deviations of the normal distribution (Wilson and Hilferty 1931): beyond 4 is
+    no chance."""
     kept = expected > 0
     assert observed[~kept].sum() == 0
     df = int(kept.sum()) - 1
@@ -71,7 +72,9 @@ def test_noise_is_finite_and_uniforms_stay_inside(seed, position):
     assert float(u.min()) > 0 and float(u.max()) < 1 and bool(torch.isfinite(g).all())
 
 
-@pytest.mark.parametrize(("word", "low", "high"), [(0, 20.0, 24.0), (-1, -4.0, -2.0), (2**31 - 1, 0.3, 0.4), (-(2**31), 0.3, 0.4)])
+@pytest.mark.parametrize(
+    ("word", "low", "high"), [(0, 20.0, 24.0), (-1, -4.0, -2.0), (2**31 - 1, 0.3, 0.4), (-(2**31), 0.3, 0.4)]
+)
 def test_the_extreme_words_give_finite_noise_of_the_right_size(monkeypatch, word, low, high):
     """All zeros or all ones would be log(0); the sign bit would tear the distribution in the middle."""
     monkeypatch.setattr(noise, "_mix", lambda x: torch.full_like(x, word))
@@ -164,7 +167,18 @@ def reference_kept(scores: torch.Tensor, top_k: int, top_p: float) -> torch.Tens
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("params", [{}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 5}, {"top_p": 0.8}, {"top_k": 12, "top_p": 0.9, "temperature": 1.5}], ids=str)
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"temperature": 0.5},
+        {"temperature": 2.0},
+        {"top_k": 5},
+        {"top_p": 0.8},
+        {"top_k": 12, "top_p": 0.9, "temperature": 1.5},
+    ],
+    ids=str,
+)
 def test_the_choices_follow_the_models_distribution(params, dtype):
     """A sampled text would be hotter, colder or otherwise other than asked for."""
     params = SamplingParams(**{"temperature": 1.0, "seed": 4, **params})
@@ -199,7 +213,10 @@ def test_the_scores_that_are_maximised_are_what_is_chosen(dtype):
 
 def test_a_choice_depends_on_position_not_on_the_call():
     """The tokens would depend on how steps were cut."""
-    sampler, rows = Sampler(SamplingParams(temperature=1.0, seed=2), 100, PACKED), torch.randn(30, 100, generator=torch.Generator().manual_seed(3))
+    sampler, rows = (
+        Sampler(SamplingParams(temperature=1.0, seed=2), 100, PACKED),
+        torch.randn(30, 100, generator=torch.Generator().manual_seed(3)),
+    )
     forth = [sampler(rows[p], p) for p in range(30)]
     back = [sampler(rows[p], p) for p in reversed(range(30))]
     assert forth == back[::-1] and len(set(forth)) > 10
@@ -281,7 +298,17 @@ def test_greedy_takes_the_first_of_equal_maxima(dtype, data):
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float16], ids=str)
 @pytest.mark.parametrize("where", ["one", "last", "all"])
-@pytest.mark.parametrize("params", [{}, {"temperature": 0.8}, {"temperature": 0.8, "top_k": 5}, {"temperature": 0.8, "top_p": 0.9}, {"temperature": 0.8, "top_k": 5, "top_p": 0.9}], ids=str)
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"temperature": 0.8},
+        {"temperature": 0.8, "top_k": 5},
+        {"temperature": 0.8, "top_p": 0.9},
+        {"temperature": 0.8, "top_k": 5, "top_p": 0.9},
+    ],
+    ids=str,
+)
 def test_logits_that_are_no_numbers_are_an_error_not_a_token(params, where, dtype):
     """A model that overflows would write token 0 for ever, or end in a traceback."""
     row = torch.randn(3000, generator=torch.Generator().manual_seed(0)).to(dtype)
@@ -300,9 +327,18 @@ def test_the_row_is_not_changed():
         assert np.array_equal(row.float().numpy(), before.float().numpy())
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.integers(1, 3000), st.sampled_from([0.05, 1.0, 4.0, 12.0, 40.0]), st.sampled_from([0.3, 0.8, 1.5]), st.sampled_from(DTYPES), st.booleans())
+@given(
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 10**6),
+    st.integers(1, 3000),
+    st.sampled_from([0.05, 1.0, 4.0, 12.0, 40.0]),
+    st.sampled_from([0.3, 0.8, 1.5]),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+)
 def test_only_tokens_that_cannot_win_go_without_noise(seed, position, size, spread, temperature, dtype, cut):
-    """A word with a poor logit and great noise would be passed over: another distribution, and other tokens than a device that looks at all of them."""
+    """A word with a poor logit and great noise would be passed over: another distribution, and other tokens than a
+    device that looks at all of them."""
     row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
     if cut:
         row[torch.rand(size, generator=torch.Generator().manual_seed(position)) < 0.5] = -torch.inf
@@ -323,7 +359,14 @@ def test_no_column_is_missed_by_its_bits(values, least, temperature):
     assert torch.equal(likely.scaled(np.arange(len(row))), scaled)
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(1, 400), st.sampled_from([0.05, 1.0, 4.0]), st.sampled_from([0.0, 0.8]), st.sampled_from(DTYPES), st.sampled_from([0, 5]))
+@given(
+    st.integers(0, 2**63 - 1),
+    st.integers(1, 400),
+    st.sampled_from([0.05, 1.0, 4.0]),
+    st.sampled_from([0.0, 0.8]),
+    st.sampled_from(DTYPES),
+    st.sampled_from([0, 5]),
+)
 def test_the_margin_is_the_lead_of_the_choice(seed, size, spread, temperature, dtype, top_k):
     """`auto` would think a draft surer than it is, or judge another token than the one drafted."""
     row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)

@@ -1,4 +1,5 @@
-"""The command line refuses bad input in one line, fast and before anything heavy is imported, and ends cleanly however it ends."""
+"""The command line refuses bad input in one line, fast and before anything heavy is imported, and ends cleanly however
+it ends."""
 
 from __future__ import annotations
 
@@ -89,13 +90,17 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
         ("verify missing.json --json", "cannot read the recording 'missing.json'"),
         ("verify engine/cli/main.py", "not JSON"),
         ("replay missing.json", "cannot read the recording 'missing.json'"),
-        ("replay x --speed -1", "--speed: must be a number from 0.001 to 1000000, or 0 for as fast as possible, not '-1'"),
+        (
+            "replay x --speed -1",
+            "--speed: must be a number from 0.001 to 1000000, or 0 for as fast as possible, not '-1'",
+        ),
         ("replay x --speed nan", "not 'nan'"),
         ("load --target=", "--target: must not be empty"),
     ],
 )
 def test_unusable_arguments_give_status_2_and_one_line(arguments, words, no_torch):
-    """Nothing on stdout, one line on stderr that names the value and the choices, and no torch in between (it would take seconds)."""
+    """Nothing on stdout, one line on stderr that names the value and the choices, and no torch in between (it would
+    take seconds)."""
     done = engine(*(arguments.split() if isinstance(arguments, str) else arguments), env=no_torch)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
@@ -130,10 +135,15 @@ def test_a_value_may_begin_with_a_dash(text):
     assert Parser("test", RACE, "").parse([f"--prompt={text}"]).prompt == [text]
 
 
-words_of_options = st.sampled_from([name for command in (RACE, VERIFY, REPLAY, LOAD) for each in command.options for name in each.names])
+words_of_options = st.sampled_from(
+    [name for command in (RACE, VERIFY, REPLAY, LOAD) for each in command.options for name in each.names]
+)
 
 
-@given(st.sampled_from([RACE, VERIFY, REPLAY, LOAD]), st.lists(words_of_options | st.text() | st.sampled_from(["-1", "1e400", "=", "--", "-", "9" * 5000]), max_size=6))
+@given(
+    st.sampled_from([RACE, VERIFY, REPLAY, LOAD]),
+    st.lists(words_of_options | st.text() | st.sampled_from(["-1", "1e400", "=", "--", "-", "9" * 5000]), max_size=6),
+)
 @example(REPLAY, ["file", "--speed", "1e400"])
 def test_no_arguments_break_the_parser(command, arguments):
     """Any words at all are parsed, refused in a sentence, or ask for help."""
@@ -166,7 +176,13 @@ def test_help_is_fast_and_complete():
 
 
 def fail(options: Namespace) -> int:
-    raise {"usage": UsageError("u"), "race": RaceError("two\nlines \x1b[2J"), "bug": KeyError("k"), "ctrl-c": KeyboardInterrupt(), "memory": MemoryError()}[options.how]
+    raise {
+        "usage": UsageError("u"),
+        "race": RaceError("two\nlines \x1b[2J"),
+        "bug": KeyError("k"),
+        "ctrl-c": KeyboardInterrupt(),
+        "memory": MemoryError(),
+    }[options.how]
 
 
 FAIL = Command((option("how"),), fail)
@@ -183,7 +199,8 @@ FAIL = Command((option("how"),), fail)
     ],
 )
 def test_however_a_command_ends_there_is_one_line(monkeypatch, capsys, how, status, line):
-    """A later command joins by one line of the table; its failures become a status and one line, with --debug a traceback too."""
+    """A later command joins by one line of the table; its failures become a status and one line, with --debug a
+    traceback too."""
     monkeypatch.setitem(cli.COMMANDS, "fail", ("tests.cli.test_cli:FAIL", "fails"))
     assert cli.main(["fail", how]) == status
     assert capsys.readouterr() == ("", line + "\n")
@@ -213,7 +230,9 @@ def test_replay_prints_the_result_of_the_race(saved, capsys):
 def test_a_reader_that_goes_away_is_no_error(saved):
     """`| head` closes the pipe: no traceback and no complaint at exit."""
     for arguments in (["--help"], ["race", "--help"], ["replay", saved, "--json"], ["replay", saved, "--speed", "0"]):
-        with subprocess.Popen([*ENGINE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        with subprocess.Popen(
+            [*ENGINE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+        ) as process:
             process.stdout.close()
             assert process.stderr.read() == b""
             process.wait()
@@ -223,14 +242,18 @@ def test_a_reader_that_goes_away_is_no_error(saved):
 def test_a_result_that_cannot_be_written_is_an_error(saved):
     """A full disk behind stdout is said, with status 1: a script must not take the missing result for one."""
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*ENGINE, "replay", saved, "--json"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        done = subprocess.run(
+            [*ENGINE, "replay", saved, "--json"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
     assert done.returncode == 1
     assert done.stderr == "error: cannot write the result to stdout: No space left on device\n"
 
 
 def test_ctrl_c_ends_a_replay_cleanly(saved):
     """SIGINT in the middle of a paced replay: status 130, one line, no traceback."""
-    with subprocess.Popen([*ENGINE, "replay", saved, "--speed", "0.001"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+    with subprocess.Popen(
+        [*ENGINE, "replay", saved, "--speed", "0.001"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as process:
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == b"interrupted\n"

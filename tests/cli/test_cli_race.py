@@ -1,4 +1,5 @@
-"""Real races from the command line, on the small trained target: what is printed, saved, verified and replayed, and how a race fails."""
+"""Real races from the command line, on the small trained target: what is printed, saved, verified and replayed, and how
+a race fails."""
 
 from __future__ import annotations
 
@@ -21,7 +22,19 @@ from engine.recordings import recording as recordings
 from tests.helpers import ROOT, races
 
 TARGET = str(ROOT / "tests/fixtures/trained/target")
-RACE = ["race", "--prompt", "def f(x):\n", "--target", TARGET, "--max-new-tokens", "24", "--dtype", "float32", "--threads", "1"]
+RACE = [
+    "race",
+    "--prompt",
+    "def f(x):\n",
+    "--target",
+    TARGET,
+    "--max-new-tokens",
+    "24",
+    "--dtype",
+    "float32",
+    "--threads",
+    "1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +53,17 @@ def printed(capsys, *arguments: str, status: int = 0) -> dict:
 
 
 def test_json_is_the_result_and_nothing_else(saved, capsys):
-    """One object on stdout, silence on stderr; the lanes wrote the same tokens, bit for bit; the same race saved and replayed prints the same."""
+    """One object on stdout, silence on stderr; the lanes wrote the same tokens, bit for bit; the same race saved and
+    replayed prints the same."""
     summary = printed(capsys, "replay", saved, "--json")
     assert summary["verdict"]["kind"] == "identical_bits" and summary["verdict"]["rows_different"] == 0
-    assert (summary["seed"], summary["temperature"], summary["audit"], summary["dtype"], summary["device"]) == (5, 0.9, True, "float32", "cpu")
+    assert (summary["seed"], summary["temperature"], summary["audit"], summary["dtype"], summary["device"]) == (
+        5,
+        0.9,
+        True,
+        "float32",
+        "cpu",
+    )
     baseline, speculative = summary["lanes"]["baseline"], summary["lanes"]["speculative"]
     assert baseline["token_ids"] == speculative["token_ids"] and baseline["text"] == speculative["text"]
     assert 1 <= baseline["num_tokens"] <= 24 and summary["speedup"] > 0
@@ -83,10 +103,19 @@ def test_verify_finds_a_forged_token(saved, capsys, tmp_path):
     result = printed(capsys, "verify", str(path), "--json", status=1)
     assert not result["same_tokens"] and result["lanes"]["plain"]["first_difference"]["position"] == 3
     assert cli.main(["verify", str(path)]) == 1
-    assert capsys.readouterr().err.startswith("error: different: lane 'plain' parts from the recording at position 3: token ")
+    assert capsys.readouterr().err.startswith(
+        "error: different: lane 'plain' parts from the recording at position 3: token "
+    )
 
 
-@pytest.mark.parametrize("change, words", [({"token_ids": [2**31 - 1]}, "outside the model's vocabulary"), ({"text": ""}, "the prompt is empty"), ({"text": "a\0"}, "NUL")])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"token_ids": [2**31 - 1]}, "outside the model's vocabulary"),
+        ({"text": ""}, "the prompt is empty"),
+        ({"text": "a\0"}, "NUL"),
+    ],
+)
 def test_a_hostile_prompt_in_a_recording_is_refused(saved, capsys, tmp_path, change, words):
     """Token ids that the model does not have, and text that is no prompt, are named before they reach the model."""
     recording = recordings.read(saved)
@@ -105,19 +134,44 @@ def test_without_json_the_text_and_all_numbers_are_printed(capsys):
     assert cli.main(RACE) == 0
     out, err = capsys.readouterr()
     assert err == "" and "\x1b" not in out
-    for words in ("--- plain, baseline, speculative", "tokens/s", "identical tokens: baseline and speculative", "widths: ", "against the fastest plain decoding"):
+    for words in (
+        "--- plain, baseline, speculative",
+        "tokens/s",
+        "identical tokens: baseline and speculative",
+        "widths: ",
+        "against the fastest plain decoding",
+    ):
         assert words in out
 
 
 def test_every_option_reaches_the_race(capsys, tmp_path):
     """Width, k, drafter, stop string, sampling and solo as asked for, in the recording."""
     path = tmp_path / "race.json"
-    asked = ["--drafter", "none", "--k", "3", "--width", "8", "--top-k", "50", "--top-p", "0.9", "--stop", "return", "--stop", "zzz", "--solo", "--chat"]
+    asked = [
+        "--drafter",
+        "none",
+        "--k",
+        "3",
+        "--width",
+        "8",
+        "--top-k",
+        "50",
+        "--top-p",
+        "0.9",
+        "--stop",
+        "return",
+        "--stop",
+        "zzz",
+        "--solo",
+        "--chat",
+    ]
     summary = printed(capsys, *RACE, *asked, "--save", str(path), "--json")
     spec = recordings.spec_of(recordings.read(path))
     assert spec.solo and not spec.audit
     assert (spec.params.top_k, spec.params.top_p, spec.params.stop) == (50, 0.9, ("return", "zzz"))
-    assert [lane.width for lane in spec.lanes] == ["fastest", 8, 8] and [lane.drafter for lane in spec.lanes] == ["none"] * 3
+    assert [lane.width for lane in spec.lanes] == ["fastest", 8, 8] and [lane.drafter for lane in spec.lanes] == [
+        "none"
+    ] * 3
     assert summary["width"] == 8 and "return" not in summary["lanes"]["baseline"]["text"]
     assert summary["lanes"]["speculative"]["acceptance_rate"] is None
 
@@ -159,12 +213,15 @@ BROKEN = drafters.Kind(parse=str, make=lambda argument, context: Broken(), label
 
 
 def test_a_drafter_that_raises_fails_its_lane_only(monkeypatch, capsys, tmp_path):
-    """Status 1 and one line, but the result is printed: the other lanes finished, the failed one has its tokens so far and its message; what was
-    saved can be read, shown and verified."""
+    """Status 1 and one line, but the result is printed: the other lanes finished, the failed one has its tokens so far
+    and its message; what was saved can be read, shown and verified."""
     monkeypatch.setitem(drafters.DRAFTERS, "broken", "tests.cli.test_cli_race:BROKEN")
     path = str(tmp_path / "race.json")
     summary = printed(capsys, *RACE, "--drafter", "broken", "--json", "--save", path, status=1)
-    assert summary["lanes"]["speculative"]["num_tokens"] == 2 and "ZeroDivisionError" in summary["lanes"]["speculative"]["error"]
+    assert (
+        summary["lanes"]["speculative"]["num_tokens"] == 2
+        and "ZeroDivisionError" in summary["lanes"]["speculative"]["error"]
+    )
     assert summary["lanes"]["baseline"]["num_tokens"] > 2 and "error" not in summary["lanes"]["baseline"]
     assert summary["lanes"]["baseline"]["token_ids"][:2] == summary["lanes"]["speculative"]["token_ids"]
     assert cli.main(["replay", path, "--speed", "0"]) == 0
@@ -188,14 +245,17 @@ def test_a_fault_is_a_failure():
 
 
 def test_a_full_disk_loses_the_file_and_not_the_result(capsys, tmp_path):
-    """The recording cannot be written after the race: status 1 and a clear line, and the result is printed all the same."""
+    """The recording cannot be written after the race: status 1 and a clear line, and the result is printed all the
+    same."""
     summary = printed(capsys, *RACE, "--json", "--save", "/dev/full", status=1)
     assert summary["lanes"]["speculative"]["num_tokens"] > 0
 
 
 def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
     """SIGINT between two steps: status 130, one line, and the next race works."""
-    monkeypatch.setattr(Screen, "__call__", lambda screen, event: os.kill(os.getpid(), signal.SIGINT) if event.clock_s > 0 else None)
+    monkeypatch.setattr(
+        Screen, "__call__", lambda screen, event: os.kill(os.getpid(), signal.SIGINT) if event.clock_s > 0 else None
+    )
     assert cli.main(RACE) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
     assert printed(capsys, *RACE, "--json")["lanes"]["baseline"]["num_tokens"] > 0
@@ -204,7 +264,9 @@ def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
 @pytest.mark.slow
 def test_ctrl_c_while_it_loads_ends_it_cleanly():
     """SIGINT while torch and the model are still being read: status 130 and one line."""
-    with subprocess.Popen([sys.executable, "-m", "engine", *RACE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine", *RACE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as process:
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)

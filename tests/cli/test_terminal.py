@@ -24,7 +24,15 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07[red]x[/red] :smile: \u202eabc\u2066 \x9b31m \
 
 def console(terminal: bool, width: int = 80, height: int = 24) -> Console:
     return Console(
-        file=io.StringIO(), force_terminal=terminal, width=width, height=height, highlight=False, markup=False, emoji=False, color_system="truecolor" if terminal else None, _environ={"TERM": "xterm"}
+        file=io.StringIO(),
+        force_terminal=terminal,
+        width=width,
+        height=height,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="truecolor" if terminal else None,
+        _environ={"TERM": "xterm"},
     )
 
 
@@ -32,7 +40,13 @@ def output(on: Console) -> str:
     return on.file.getvalue()  # type: ignore[attr-defined]
 
 
-def step(drafted: tuple[int, ...], accepted: int, committed: tuple[int, ...], pieces: tuple[str, ...], drafted_pieces: tuple[str, ...]) -> Step:
+def step(
+    drafted: tuple[int, ...],
+    accepted: int,
+    committed: tuple[int, ...],
+    pieces: tuple[str, ...],
+    drafted_pieces: tuple[str, ...],
+) -> Step:
     return Step(0, 0, drafted, accepted, committed, 0.1, 0.1, 8, pieces, drafted_pieces)
 
 
@@ -47,16 +61,30 @@ def test_cleaned_text_holds_nothing_that_a_terminal_obeys(text):
 
 def test_each_token_has_its_mark():
     """Accepted, rejected in their place, then correction or bonus; a step without a draft is the target's own."""
-    assert marked(step((1, 2, 3), 1, (1, 9), ("a", "i"), ("a", "b\n", "c"))) == [("a", "accepted"), ("b⏎", "rejected"), ("c", "rejected"), ("i", "correction")]
-    assert marked(step((1, 2), 2, (1, 2, 3), ("a", "b", "c"), ("a", "b"))) == [("a", "accepted"), ("b", "accepted"), ("c", "bonus")]
+    assert marked(step((1, 2, 3), 1, (1, 9), ("a", "i"), ("a", "b\n", "c"))) == [
+        ("a", "accepted"),
+        ("b⏎", "rejected"),
+        ("c", "rejected"),
+        ("i", "correction"),
+    ]
+    assert marked(step((1, 2), 2, (1, 2, 3), ("a", "b", "c"), ("a", "b"))) == [
+        ("a", "accepted"),
+        ("b", "accepted"),
+        ("c", "bonus"),
+    ]
     assert marked(step((), 0, (5,), ("e",), ())) == [("e", "own")]
-    assert marked(step((1, 2), 1, (1,), ("end",), ("end", "more"))) == [("end", "accepted")], "drafts beyond the end were not rejected"
-    assert marked(step((1, 2), 0, (3,), (), ())) == [("<1>", "rejected"), ("<2>", "rejected"), ("<3>", "correction")], "without pieces ids are shown, not nothing"
+    assert marked(step((1, 2), 1, (1,), ("end",), ("end", "more"))) == [("end", "accepted")], (
+        "drafts beyond the end were not rejected"
+    )
+    assert marked(step((1, 2), 0, (3,), (), ())) == [("<1>", "rejected"), ("<2>", "rejected"), ("<3>", "correction")], (
+        "without pieces ids are shown, not nothing"
+    )
 
 
 @given(races.recordings() | races.recordings(failing=True), st.booleans(), st.sampled_from([40, 80, 200]))
 def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, terminal, width):
-    """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes itself."""
+    """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes
+    itself."""
     on = console(terminal, width)
     with Screen(recording, on) as show:
         for event in events_of(recording):
@@ -72,7 +100,8 @@ def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, t
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_hostile_text_is_shown_and_not_obeyed(terminal):
-    """Markup, emoji codes, escape sequences, window titles and direction marks in pieces and messages appear as characters."""
+    """Markup, emoji codes, escape sequences, window titles and direction marks in pieces and messages appear as
+    characters."""
     recording = {"spec": {"lanes": [{"name": "speculative", "drafter": "ngram"}]}, "synthetic": []}
     on = console(terminal)
     with Screen(recording, on) as show:
@@ -104,19 +133,32 @@ def test_no_character_of_a_text_is_cut_off(word):
 
 
 def test_a_report_at_80_columns_names_everything():
-    """Without a terminal the text, all numbers, the speed-up, both verdicts, the widths and the circumstances stand there, unbroken by ellipses."""
+    """Without a terminal the text, all numbers, the speed-up, both verdicts, the widths and the circumstances stand
+    there, unbroken by ellipses."""
     recording = races.fixed_race()
     on = console(False)
     print_report(on, recording)
     text = output(on)
-    for words in ("--- plain, baseline, speculative\nabcd\n", "tokens/s", "TTFT", "step interval p95", "acceptance rate", "1.11x", "identical, bit for bit", "plain lane: ", "widths: ", "licence"):
+    for words in (
+        "--- plain, baseline, speculative\nabcd\n",
+        "tokens/s",
+        "TTFT",
+        "step interval p95",
+        "acceptance rate",
+        "1.11x",
+        "identical, bit for bit",
+        "plain lane: ",
+        "widths: ",
+        "licence",
+    ):
         assert words in text
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     assert "RECORDED" not in text
 
 
 def test_drawing_is_rare_and_cheap():
-    """A long race is drawn at most ten times a second of wall time, and a frame late in it costs what an early one costs."""
+    """A long race is drawn at most ten times a second of wall time, and a frame late in it costs what an early one
+    costs."""
     now, drawn = [0.0], []
     recording = races.fixed_race()
     screen = Screen(recording, console(True), clock=lambda: now[0])
@@ -126,7 +168,11 @@ def test_drawing_is_rare_and_cheap():
         started = time.perf_counter()
         for i in range(5_000):
             now[0] += 0.002
-            show(LaneEvent("speculative", i / 500, Step(i, i, (1, 2), 0, (3,), 0.001, 0.001, 8, ("word ",), ("no ", "not "))))
+            show(
+                LaneEvent(
+                    "speculative", i / 500, Step(i, i, (1, 2), 0, (3,), 0.001, 0.001, 8, ("word ",), ("no ", "not "))
+                )
+            )
         seconds = time.perf_counter() - started
         assert 85 <= len(drawn) <= 101
         assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(drawn))
@@ -134,7 +180,8 @@ def test_drawing_is_rare_and_cheap():
 
 
 def test_progress_is_silent_without_a_terminal():
-    """Logs stay clean: a bar is drawn on a terminal only, never more than ten times a second for one stage, and stages are never missed."""
+    """Logs stay clean: a bar is drawn on a terminal only, never more than ten times a second for one stage, and stages
+    are never missed."""
     on, off = console(True), console(False)
     for where in (on, off):
         with ProgressLine(where, clock=lambda: 5.0) as progress:

@@ -1,4 +1,5 @@
-"""What `verify` says of a recording and its re-run: the same tokens or where not, the bits apart from the tokens, and what was different here."""
+"""What `verify` says of a recording and its re-run: the same tokens or where not, the bits apart from the tokens, and
+what was different here."""
 
 from __future__ import annotations
 
@@ -20,17 +21,21 @@ def speculative_steps(recording: dict[str, Any], lane: str = "speculative") -> l
 
 @given(races.recordings() | races.recordings(failing=True))
 def test_a_race_agrees_with_itself(recording):
-    """The same race again: same tokens, 0 rows different where rows were recorded, nothing to report of the circumstances."""
+    """The same race again: same tokens, 0 rows different where rows were recorded, nothing to report of the
+    circumstances."""
     result = compare(recording, copy.deepcopy(recording))
     assert result["same_tokens"] and result["differences"] == [] and result["digest"]["same"]
     assert result["sentence"].startswith("same tokens")
-    assert "bit for bit" in result["sentence"] if recording["spec"]["audit"] else "were not recorded" in result["sentence"]
+    assert (
+        "bit for bit" in result["sentence"] if recording["spec"]["audit"] else "were not recorded" in result["sentence"]
+    )
     json.dumps(result, allow_nan=False)
 
 
 @given(races.recordings(), st.data())
 def test_the_first_token_that_differs_is_named(recording, data):
-    """Any one token changed in any counted lane: that lane and that position are named, and the other lanes stay the same."""
+    """Any one token changed in any counted lane: that lane and that position are named, and the other lanes stay the
+    same."""
     here = copy.deepcopy(recording)
     lane = data.draw(st.sampled_from(["plain", "baseline", "speculative"]))
     step = data.draw(st.sampled_from(speculative_steps(here, lane)))
@@ -40,18 +45,27 @@ def test_the_first_token_that_differs_is_named(recording, data):
     step["drafted"][: step["num_accepted"]] = step["token_ids"][: step["num_accepted"]]
     result = compare(recording, here)
     assert not result["same_tokens"]
-    assert result["sentence"] == f"different: lane {lane!r} parts from the recording at position {position}: token {before} there, token {before + 1} here"
+    assert (
+        result["sentence"]
+        == f"different: lane {lane!r} parts from the recording at position {position}: token {before} there, token "
+        f"{before + 1} here"
+    )
     assert [name for name, each in result["lanes"].items() if not each["same_tokens"]] == [lane]
 
 
-@pytest.mark.parametrize("longer, words", [("here", "it ended there and goes on here"), ("there", "it went on there and ends here")])
+@pytest.mark.parametrize(
+    "longer, words", [("here", "it ended there and goes on here"), ("there", "it went on there and ends here")]
+)
 def test_a_lane_that_goes_on_for_longer_is_different(longer, words):
     """Equal tokens as far as both go are not the same completion."""
     there, here = races.fixed_race(), races.fixed_race()
     short = there if longer == "here" else here
     short["events"].remove(speculative_steps(short)[-1])
     result = compare(there, here)
-    assert not result["same_tokens"] and f"lane 'speculative' parts from the recording at position 4: {words}" in result["sentence"]
+    assert (
+        not result["same_tokens"]
+        and f"lane 'speculative' parts from the recording at position 4: {words}" in result["sentence"]
+    )
 
 
 def test_other_bits_with_the_same_tokens_are_told_and_accepted():
@@ -63,7 +77,8 @@ def test_other_bits_with_the_same_tokens_are_told_and_accepted():
 
 
 def test_the_plain_lane_counts_only_at_the_same_width():
-    """The fastest width is measured, and may be another one today: its tokens then part by rounding, which is no failure of the machine."""
+    """The fastest width is measured, and may be another one today: its tokens then part by rounding, which is no
+    failure of the machine."""
     here = races.fixed_race()
     speculative_steps(here, "plain")[2]["token_ids"][0] += 1
     assert not compare(races.fixed_race(), here)["same_tokens"]
@@ -87,13 +102,20 @@ def test_other_weights_and_circumstances_are_named():
 def test_other_tiles_are_named_where_tokens_part():
     """Tiles decide bits: who gets other tokens under other tiles would look for a fault elsewhere."""
     there, here = races.fixed_race(), races.fixed_race()
-    there["versions"]["kernels"], here["versions"]["kernels"] = (f"0a, triton 3.9.0, tiles {tiles}" for tiles in ("1 (default)", "2 (table file 3)"))
+    there["versions"]["kernels"], here["versions"]["kernels"] = (
+        f"0a, triton 3.9.0, tiles {tiles}" for tiles in ("1 (default)", "2 (table file 3)")
+    )
     assert "kernels" not in compare(there, here)["sentence"]
     step = speculative_steps(here)[0]
     step["token_ids"][-1] += 1
     result = compare(there, here)
-    assert not result["same_tokens"] and result["sentence"].endswith("; other kernels or other tiles ran here than there: they may round otherwise")
-    assert "kernels: 0a, triton 3.9.0, tiles 1 (default) there, 0a, triton 3.9.0, tiles 2 (table file 3) here" in result["differences"]
+    assert not result["same_tokens"] and result["sentence"].endswith(
+        "; other kernels or other tiles ran here than there: they may round otherwise"
+    )
+    assert (
+        "kernels: 0a, triton 3.9.0, tiles 1 (default) there, 0a, triton 3.9.0, tiles 2 (table file 3) here"
+        in result["differences"]
+    )
 
 
 def test_a_lane_that_fails_here_is_no_success():

@@ -26,10 +26,24 @@ TOKEN_S = 0.0012
 
 
 class Telling(MarginDrafter):
-    """Guesses the truth, surely (right 0.95 of the time) or not (0.2), and tells each token and its margin. Records the hidden rows it was given."""
+    """Guesses the truth, surely (right 0.95 of the time) or not (0.2), and tells each token and its margin. Records the
+    hidden rows it was given."""
 
-    def __init__(self, truth: Sequence[int], clock: FakeClock, seed: int = 0, sure: float = 0.5, hidden_layers: tuple[int, ...] = ()) -> None:
-        self.truth, self.clock, self.rng, self.sure, self.hidden_layers = truth, clock, random.Random(seed), sure, hidden_layers
+    def __init__(
+        self,
+        truth: Sequence[int],
+        clock: FakeClock,
+        seed: int = 0,
+        sure: float = 0.5,
+        hidden_layers: tuple[int, ...] = (),
+    ) -> None:
+        self.truth, self.clock, self.rng, self.sure, self.hidden_layers = (
+            truth,
+            clock,
+            random.Random(seed),
+            sure,
+            hidden_layers,
+        )
         self.hidden: list[Any] = []
         self.num_proposals = self.num_asked = 0
 
@@ -44,7 +58,9 @@ class Telling(MarginDrafter):
         self.hidden += hidden or ()
         return Draft()
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: Callable[[int, float], bool]) -> Draft:
+    def propose_while(
+        self, token_ids: Sequence[int], hidden: Any, k: int, go_on: Callable[[int, float], bool]
+    ) -> Draft:
         self.num_proposals += 1
         self.hidden += hidden or ()
         done, ids = len(token_ids) - self.num_prompt, []
@@ -63,9 +79,17 @@ def seconds(make: Callable[[FakeClock], Any], prompt: Sequence[int], truth: Sequ
     return decode_s(AutoDrafter(make(clock), COSTS, clock), clock, prompt, truth, MAX_AUTO_K)[0]
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 3), st.integers(1, 40), st.integers(0, 15), st.sampled_from([0.0, 0.8]), st.integers(0, 99))
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    st.integers(0, 3),
+    st.integers(1, 40),
+    st.integers(0, 15),
+    st.sampled_from([0.0, 0.8]),
+    st.integers(0, 99),
+)
 def test_tokens_stay_and_every_row_arrives(prompt, table, length, k, temperature, seed):
-    """A copy behind the head's tokens would change what is written, or the head lose the rows of a step that it was not asked in, or get them twice."""
+    """A copy behind the head's tokens would change what is written, or the head lose the rows of a step that it was not
+    asked in, or get them twice."""
     loop = {"prompt": prompt, "max_new_tokens": length, "sample": sample_with(temperature, 3)}
     truth = tokens_of(list(run(FakeTarget(table), NoDrafter(), k=0, **loop)))
     head = Telling(truth, FakeClock(), seed, hidden_layers=(1,))
@@ -97,7 +121,11 @@ def test_both_against_the_better_one_chosen_afterwards(sure):
     """The copies would be believed where the head knows better, or the head asked where the text repeats itself."""
     ratios = []
     for seed, (prompt, truth) in enumerate(recorded()):
-        both = seconds(lambda clock, truth=truth, seed=seed: HybridDrafter(NgramDrafter(1), Telling(truth, clock, seed, sure)), prompt, truth)
+        both = seconds(
+            lambda clock, truth=truth, seed=seed: HybridDrafter(NgramDrafter(1), Telling(truth, clock, seed, sure)),
+            prompt,
+            truth,
+        )
         alone = seconds(lambda clock, truth=truth, seed=seed: Telling(truth, clock, seed, sure), prompt, truth)
         copies = seconds(lambda clock: NgramDrafter(1), prompt, truth)
         ratios.append(min(alone, copies) / both)
@@ -112,7 +140,11 @@ def test_copies_that_are_always_wrong_are_not_believed_for_long():
         truth = [rng.randrange(32) for _ in range(1024)]
         ratios.append(
             seconds(lambda clock, truth=truth, seed=seed: Telling(truth, clock, seed, 0.8), [1], truth)
-            / seconds(lambda clock, truth=truth, seed=seed: HybridDrafter(NgramDrafter(1), Telling(truth, clock, seed, 0.8)), [1], truth)
+            / seconds(
+                lambda clock, truth=truth, seed=seed: HybridDrafter(NgramDrafter(1), Telling(truth, clock, seed, 0.8)),
+                [1],
+                truth,
+            )
         )
     assert geometric_mean(ratios) >= 0.98
 
@@ -121,13 +153,16 @@ def test_the_head_is_hardly_asked_in_a_loop():
     """A long match would wait for tokens that it does not need."""
     clock, truth = FakeClock(), [*range(20)] * 13
     head = Telling(truth, clock, sure=0.9)
-    _, drafted = decode_s(AutoDrafter(HybridDrafter(NgramDrafter(1), head), COSTS, clock), clock, [31, *truth[:20]], truth, MAX_AUTO_K)
+    _, drafted = decode_s(
+        AutoDrafter(HybridDrafter(NgramDrafter(1), head), COSTS, clock), clock, [31, *truth[:20]], truth, MAX_AUTO_K
+    )
     asked = head.num_asked - sum((MAX_AUTO_K, MAX_AUTO_K, 1, 1))  # those of the calibration
     assert sum(drafted) >= 200 and asked <= len(drafted)
 
 
 def test_nothing_depends_on_what_was_drafted_where_that_would_bias():
-    """Under rejection a copy behind the head's token, or a token asked for because of the one before, would change the odds of what is written."""
+    """Under rejection a copy behind the head's token, or a token asked for because of the one before, would change the
+    odds of what is written."""
     truth = text(0)
     looked: list[Sequence[int]] = []
 
@@ -139,7 +174,13 @@ def test_nothing_depends_on_what_was_drafted_where_that_would_bias():
     head = Telling(truth, FakeClock(), sure=0.9)
     head.propose_while = lambda *_: pytest.fail("asked token by token")
     head.propose = lambda token_ids, hidden, k: Draft(tuple(truth[len(token_ids) - 1 :][:k]))
-    _, drafted = decode_s(AutoDrafter(HybridDrafter(Copies(1), head), COSTS, FakeClock(), by_margin=False), FakeClock(), [1], truth, MAX_AUTO_K)
+    _, drafted = decode_s(
+        AutoDrafter(HybridDrafter(Copies(1), head), COSTS, FakeClock(), by_margin=False),
+        FakeClock(),
+        [1],
+        truth,
+        MAX_AUTO_K,
+    )
     assert any(drafted) and looked and not any(looked)
 
 

@@ -1,4 +1,5 @@
-"""`auto` k, simulated against the best fixed k on the costs of this project's machine, and raced on real models: it saves time and never changes a token."""
+"""`auto` k, simulated against the best fixed k on the costs of this project's machine, and raced on real models: it
+saves time and never changes a token."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def compared(make: Callable[[FakeClock], Any], prompt: Sequence[int], truth: Seq
     return min(fixed.values()) / auto, fixed[0] / auto
 
 
-def guesser(acceptance: float, fixed_s: float, token_s: float, seed: int, truth: Sequence[int]) -> Callable[[FakeClock], Any]:
+def guesser(
+    acceptance: float, fixed_s: float, token_s: float, seed: int, truth: Sequence[int]
+) -> Callable[[FakeClock], Any]:
     return lambda clock: Costly(SyntheticDrafter(truth, acceptance, seed, 1000), clock, fixed_s, token_s)
 
 
@@ -75,7 +78,8 @@ def copier(clock: FakeClock, min_match: int = 1) -> Any:
 
 
 def test_copies_on_recorded_races():
-    """On the texts that ship, whoever chose k by hand, knowing the outcome, would be much faster; where no copy pays, drafting would cost."""
+    """On the texts that ship, whoever chose k by hand, knowing the outcome, would be much faster; where no copy pays,
+    drafting would cost."""
     ratios = [compared(copier, prompt, truth) for prompt, truth in recorded()]
     assert len(ratios) >= 7
     assert geometric_mean(best for best, _ in ratios) >= 0.97 and min(best for best, _ in ratios) >= 0.9
@@ -108,7 +112,9 @@ def test_it_finds_out_when_drafting_begins_to_pay():
     ratios = []
     for seed in range(4):
         truth = text(seed) + text(seed + 9)
-        ratios.append(compared(lambda clock, truth=truth, seed=seed: Costly(Turning(truth, seed), clock, 0.006, 0), [1], truth)[0])
+        ratios.append(
+            compared(lambda clock, truth=truth, seed=seed: Costly(Turning(truth, seed), clock, 0.006, 0), [1], truth)[0]
+        )
     assert geometric_mean(ratios) >= 1.0, "no fixed k is right for both halves"
 
 
@@ -118,7 +124,9 @@ def test_the_better_part_of_a_hybrid_is_asked(acceptance, fixed_s, token_s):
     ratios = []
     for prompt, truth in recorded():
         other = guesser(acceptance, fixed_s, token_s, 1, truth)
-        ratios.append(compared(lambda clock, other=other: HybridDrafter(copier(clock, 3), other(clock)), prompt, truth)[0])
+        ratios.append(
+            compared(lambda clock, other=other: HybridDrafter(copier(clock, 3), other(clock)), prompt, truth)[0]
+        )
     assert geometric_mean(ratios) >= 0.97
 
 
@@ -133,7 +141,12 @@ def test_nothing_is_drafted_for_long_where_it_never_pays():
 # --- what a draft costs
 
 
-@given(st.floats(0, 0.01), st.floats(0, 0.01), st.lists(st.integers(1, 15), min_size=2, max_size=40), st.randoms(use_true_random=False))
+@given(
+    st.floats(0, 0.01),
+    st.floats(0, 0.01),
+    st.lists(st.integers(1, 15), min_size=2, max_size=40),
+    st.randoms(use_true_random=False),
+)
 def test_draft_time_is_a_line_whatever_disturbs(fixed, slope, lengths, rng):
     """One interruption would make drafts look dear for the rest of a race."""
     known = DraftTime()
@@ -148,7 +161,14 @@ def test_draft_time_is_a_line_whatever_disturbs(fixed, slope, lengths, rng):
 # --- tokens
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 3), st.integers(1, 40), st.integers(0, 15), st.sampled_from([0.0, 0.8]), st.integers(0, 99))
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    st.integers(0, 3),
+    st.integers(1, 40),
+    st.integers(0, 15),
+    st.sampled_from([0.0, 0.8]),
+    st.integers(0, 99),
+)
 def test_tokens_stay_and_every_row_arrives(prompt, table, length, k, temperature, seed):
     """A cut draft would change what is written, or a step without a draft lose hidden rows."""
     loop = {"prompt": prompt, "max_new_tokens": length, "sample": sample_with(temperature, 3)}
@@ -172,7 +192,8 @@ def baseline_of(width, temperature):
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_lane_writes_the_baselines_tokens(name, temperature):
-    """A drafter that is asked for another number at each step would change what the target says, or a bit of its logits."""
+    """A drafter that is asked for another number at each step would change what the target says, or a bit of its
+    logits."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
     here = context(prompt, temperature=temperature)
     widths = (2, 4, 8, 16)
@@ -181,9 +202,13 @@ def test_a_lane_writes_the_baselines_tokens(name, temperature):
     drafter = drafters.make(text_of(name), here)
     costs = [next(0.001 * (1 + w / 40) for w in widths if w > m) for m in range(here.k + 1)]
     target = StaticTarget(here.loaded.prepared, LENGTH, widths[-1:], drafter.hidden_layers)
-    events = lane(here.loaded.prepared, AutoDrafter(drafter, costs), prompt, widths[-1:], here.params, MAX_AUTO_K, target=target)
+    events = lane(
+        here.loaded.prepared, AutoDrafter(drafter, costs), prompt, widths[-1:], here.params, MAX_AUTO_K, target=target
+    )
     assert tokens_of(events) == tokens_of(baseline)
-    assert [c for s in events if isinstance(s, Step) for c in s.checksums] == [c for s in baseline if isinstance(s, Step) for c in s.checksums]
+    assert [c for s in events if isinstance(s, Step) for c in s.checksums] == [
+        c for s in baseline if isinstance(s, Step) for c in s.checksums
+    ]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +216,8 @@ def test_a_lane_writes_the_baselines_tokens(name, temperature):
     [("ngram", 0.0), ("synthetic:0.9", 0.8), (f"hybrid:ngram+eagle3:{TRAINED.parent / 'eagle3'}", 0.8)],
 )
 def test_a_whole_race(few_rows, tmp_path, drafter, temperature):
-    """The race would not plan its widths for it, not say that it was synthetic, or leave a recording that cannot be read."""
+    """The race would not plan its widths for it, not say that it was synthetic, or leave a recording that cannot be
+    read."""
     loaded = trained()
     spec = RaceSpec(standard_lanes(drafter, "auto"), SamplingParams(temperature, seed=3, max_new_tokens=48), audit=True)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0], False))
@@ -218,7 +244,11 @@ def test_the_longest_draft_fits_the_width():
         LaneSpec("a", "ngram", "auto", 1)
 
 
-@given(st.lists(st.integers(-1, 2), min_size=8, max_size=8), st.lists(st.floats(1e-3, 1), min_size=8, max_size=8), st.sampled_from([0, 0, 7]))
+@given(
+    st.lists(st.integers(-1, 2), min_size=8, max_size=8),
+    st.lists(st.floats(1e-3, 1), min_size=8, max_size=8),
+    st.sampled_from([0, 0, 7]),
+)
 def test_widths_are_planned_for_any_draft(homes, times, k):
     """Lanes would mix widths of two classes, or a lane beside it not fit."""
     widths = candidates(MAX_AUTO_K)
@@ -229,7 +259,11 @@ def test_widths_are_planned_for_any_draft(homes, times, k):
     chosen = plan(found, seconds, k, auto_k=True)
     assert chosen.width > max(k, 1) and max(chosen.step_widths) == chosen.width
     assert set(chosen.step_widths) <= set(found.of(chosen.width))
-    assert chosen.exact == (chosen.width not in found.unstable) == any(w > max(k, 1) and w not in found.unstable for w in widths)
+    assert (
+        chosen.exact
+        == (chosen.width not in found.unstable)
+        == any(w > max(k, 1) and w not in found.unstable for w in widths)
+    )
 
 
 def test_a_class_with_a_cheap_floor_is_preferred():

@@ -1,4 +1,5 @@
-"""`auto` k with a drafter that says how sure it is of each token: stopped where the next one would not pay, and never where that would bias."""
+"""`auto` k with a drafter that says how sure it is of each token: stopped where the next one would not pay, and never
+where that would bias."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ class Sure(MarginDrafter):
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         return self.propose_while(token_ids, hidden, k, lambda *_: True) if k else Draft()
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: Callable[[int, float], bool]) -> Draft:
+    def propose_while(
+        self, token_ids: Sequence[int], hidden: Any, k: int, go_on: Callable[[int, float], bool]
+    ) -> Draft:
         done, ids = len(token_ids) - self.num_prompt, []
         for true in self.truth[done : done + k]:
             sure = self.rng.random() < 0.5
@@ -43,14 +46,19 @@ class Sure(MarginDrafter):
 
 
 def test_a_drafter_is_stopped_where_it_is_not_sure():
-    """The margins would be asked for and not used: a draft would go on behind a token that is likely wrong, or end behind one that is surely right."""
+    """The margins would be asked for and not used: a draft would go on behind a token that is likely wrong, or end
+    behind one that is surely right."""
     gains = []
     for seed in range(6):
         truth = text(seed)
         seconds = []
         for told in (True, False):
             clock = FakeClock()
-            seconds.append(decode_s(AutoDrafter(Sure(truth, clock, 0.003, seed, told), COSTS, clock), clock, [1], truth, MAX_AUTO_K)[0])
+            seconds.append(
+                decode_s(
+                    AutoDrafter(Sure(truth, clock, 0.003, seed, told), COSTS, clock), clock, [1], truth, MAX_AUTO_K
+                )[0]
+            )
         gains.append(seconds[1] / seconds[0])
     assert geometric_mean(gains) >= 1.05
 
@@ -61,10 +69,19 @@ def test_margins_are_not_asked_for_where_they_would_bias():
     drafter = Sure(truth, FakeClock(), 0.0, 0, True)
     drafter.propose = lambda token_ids, hidden, k: Draft(tuple(truth[len(token_ids) - 1 :][:k]))
     drafter.propose_while = lambda *arguments: asked.append(arguments) or Draft()
-    _, drafted = decode_s(AutoDrafter(drafter, COSTS, FakeClock(), by_margin=False), FakeClock(), [1], truth, MAX_AUTO_K)
+    _, drafted = decode_s(
+        AutoDrafter(drafter, COSTS, FakeClock(), by_margin=False), FakeClock(), [1], truth, MAX_AUTO_K
+    )
     assert any(drafted) and not asked
     loaded = trained()
     for rule, by_margin in (("rejection", False), ("coupled", True)):
-        lanes = [replace(lane, rule=rule) if lane.name == "speculative" else lane for lane in standard_lanes(f"eagle3:{TRAINED.parent / 'eagle3'}", "auto")]
-        race = TorchRace(loaded, RaceSpec(tuple(lanes), SamplingParams(0.8, seed=3, max_new_tokens=24)), encode_prompt(loaded.tokenizer, PROMPTS[0], False))
+        lanes = [
+            replace(lane, rule=rule) if lane.name == "speculative" else lane
+            for lane in standard_lanes(f"eagle3:{TRAINED.parent / 'eagle3'}", "auto")
+        ]
+        race = TorchRace(
+            loaded,
+            RaceSpec(tuple(lanes), SamplingParams(0.8, seed=3, max_new_tokens=24)),
+            encode_prompt(loaded.tokenizer, PROMPTS[0], False),
+        )
         assert race.lanes["speculative"].drafter.by_margin == by_margin

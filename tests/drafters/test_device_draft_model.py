@@ -100,7 +100,9 @@ def trained_drafter(prompt: list[int], params: SamplingParams, k: int, on_device
         return model_kinds.KIND.make(str(DRAFT), here)
 
 
-@pytest.mark.parametrize(("k", "which"), [(1, "greedy"), (2, "temperature"), (4, "top-k and top-p"), (7, "greedy"), (7, "temperature")])
+@pytest.mark.parametrize(
+    ("k", "which"), [(1, "greedy"), (2, "temperature"), (4, "top-k and top-p"), (7, "greedy"), (7, "temperature")]
+)
 def test_recorded_drafts_of_a_race_are_the_same(k, which, monkeypatch):
     """A graph repeats what was done when it was captured: every draft would be that of one place."""
     prompt = json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"]

@@ -1,4 +1,5 @@
-"""Drafts that stay on the device until they are whole, by direct calls: token for token those that are picked row by row."""
+"""Drafts that stay on the device until they are whole, by direct calls: token for token those that are picked row by
+row."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ from engine.heads.loading import load_head
 from engine.heads.names import parse_name
 from engine.progress import silent
 from tests.helpers.dispatch import Watch
-from tests.helpers.head_fixtures import FIXTURES, FORMATS, HEADS, context, formats_target, hidden_rows, published, raced, trained_target
+from tests.helpers.head_fixtures import (
+    FIXTURES,
+    FORMATS,
+    HEADS,
+    context,
+    formats_target,
+    hidden_rows,
+    published,
+    raced,
+    trained_target,
+)
 from tests.helpers.tapes import record_fixed_calls
 from tests.helpers.tiny import PACKED
 
@@ -27,8 +38,15 @@ K = 5
 MAKERS = {"eagle3": (eagle3_drafter, DeviceEagle3Drafter), "dflash": (dflash_drafter, DeviceDFlashDrafter)}
 PUBLISHED = ("yuhuili", "yuhuili_spec")
 CLOSE = {"float32": 1e-3, "bfloat16": 0.25}
-"""Margins that rounding may turn around, logits of these heads being of the size of 5: on the CPU an EAGLE-3 head attends in other shapes than on the device."""
-WHICH = (("eagle3", "trained"), ("dflash", "trained"), ("eagle3", "formats"), ("dflash", "formats"), *(("eagle3", name) for name in PUBLISHED))
+"""Margins that rounding may turn around, logits of these heads being of the size of 5: on the CPU an EAGLE-3 head
+attends in other shapes than on the device."""
+WHICH = (
+    ("eagle3", "trained"),
+    ("dflash", "trained"),
+    ("eagle3", "formats"),
+    ("dflash", "formats"),
+    *(("eagle3", name) for name in PUBLISHED),
+)
 few = settings(max_examples=8)
 
 
@@ -56,13 +74,18 @@ def source_of(kind: str, name: str, folders: dict[str, str]) -> str:
 @pytest.mark.parametrize(("kind", "name"), WHICH, ids=lambda x: str(x))
 @given(
     prompt=st.lists(st.integers(3, 500), min_size=1, max_size=20),
-    steps=st.lists(st.tuples(st.integers(0, K), st.lists(st.integers(3, 500), min_size=1, max_size=K + 1), st.integers(0, K)), min_size=1, max_size=6),
+    steps=st.lists(
+        st.tuples(st.integers(0, K), st.lists(st.integers(3, 500), min_size=1, max_size=K + 1), st.integers(0, K)),
+        min_size=1,
+        max_size=6,
+    ),
     temperature=st.sampled_from([0.0, 0.9]),
     dtype=st.sampled_from(["float32", "bfloat16"]),
 )
 @few
 def test_a_draft_on_the_device_is_the_same_draft(folders, kind, name, prompt, steps, temperature, dtype):
-    """Heads would have another acceptance on CUDA: a place, a position, a token id or what is fed on would be off, and only speed would tell."""
+    """Heads would have another acceptance on CUDA: a place, a position, a token id or what is fed on would be off, and
+    only speed would tell."""
     drafters = pair(kind, source_of(kind, name, folders), temperature, dtype, name == "trained")
     size = drafters[0].buffers.hidden.shape[1] // len(drafters[0].hidden_layers)
     committed, new = list(prompt), None
@@ -75,7 +98,12 @@ def test_a_draft_on_the_device_is_the_same_draft(folders, kind, name, prompt, st
     for k, tokens, stop in [*steps, (K, [], 0)]:
         if stop:
             told: list[list[float]] = [[], []]
-            ours, theirs = (d.propose_while(committed, new, k, lambda _, m, said=said, stop=stop: said.append(m) or len(said) < stop) for d, said in zip(drafters, told, strict=True))
+            ours, theirs = (
+                d.propose_while(
+                    committed, new, k, lambda _, m, said=said, stop=stop: said.append(m) or len(said) < stop
+                )
+                for d, said in zip(drafters, told, strict=True)
+            )
         else:
             ours, theirs = (d.propose(committed, new, k) for d in drafters)
             told = [[], []]
@@ -107,10 +135,16 @@ def test_a_draft_of_k_tokens_is_read_once_and_never_asks_the_host(kind, monkeypa
     """Each token of a chain would wait for the host, which takes as long as drafting it."""
     drafter, _ = pair(kind, str(HEADS[kind]), 0.9, "float32", True)
     prompt = list(range(7, 20))
-    drafter.prefill(prompt, hidden_rows(drafter, prompt[:-1], drafter.buffers.hidden.shape[1] // len(drafter.hidden_layers)))
+    drafter.prefill(
+        prompt, hidden_rows(drafter, prompt[:-1], drafter.buffers.hidden.shape[1] // len(drafter.hidden_layers))
+    )
     reads, read = [], drafter._picks._read
     monkeypatch.setattr(drafter._picks, "_read", lambda values: reads.append(1) or read(values))
-    calls = [*drafter._catch_up.values(), drafter._whole_chain, drafter._chain] if kind == "eagle3" else [*drafter._forward.values()]
+    calls = (
+        [*drafter._catch_up.values(), drafter._whole_chain, drafter._chain]
+        if kind == "eagle3"
+        else [*drafter._forward.values()]
+    )
     for k in (K, K - 1):
         reads.clear()
         assert len(drafter.propose(prompt, None, k)) == k and reads == [1]

@@ -1,4 +1,5 @@
-"""DFlash drafts: the recorded accepted lists under both masks, and every form of head against the same head computed the long way."""
+"""DFlash drafts: the recorded accepted lists under both masks, and every form of head against the same head computed
+the long way."""
 
 from __future__ import annotations
 
@@ -37,17 +38,27 @@ K = 5
 IDS = st.integers(0, VOCAB - 1)
 RACES = st.tuples(
     st.lists(IDS, min_size=1, max_size=20),  # the prompt
-    st.lists(st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5),  # the k of a step, what it commits
+    st.lists(
+        st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5
+    ),  # the k of a step, what it commits
 )
 few = settings(max_examples=8)
 
 
-@pytest.mark.parametrize(("option", "name"), [("", "dflash"), ("#bidirectional", "dflash"), ("#causal", "dflash_causal_in_block")])
+@pytest.mark.parametrize(
+    ("option", "name"), [("", "dflash"), ("#bidirectional", "dflash"), ("#causal", "dflash_causal_in_block")]
+)
 def test_the_accepted_lists(option, name):
     """The mask that the head was trained with would not be followed, or vLLM's not be had."""
     golden = json.loads((FIXTURES / "golden.json").read_text())
     with threads(1):
-        steps = raced(trained_target(), made(f"dflash:{HEADS['dflash']}{option}", trained_target(), 7), golden["prompt_token_ids"], 7, num_new=61)
+        steps = raced(
+            trained_target(),
+            made(f"dflash:{HEADS['dflash']}{option}", trained_target(), 7),
+            golden["prompt_token_ids"],
+            7,
+            num_new=61,
+        )
     assert written(steps)[0][:60] == golden["greedy_token_ids"]
     accepted = [0, *golden[name]["per_step_accepted"]]
     assert [step.num_accepted for step in steps][: len(accepted)] == accepted
@@ -65,11 +76,28 @@ def test_every_form_drafts_what_the_long_way_does(tmp_path_factory, form, race):
     tensors = dflash_tensors(layers, {"aux_hidden_state_layer_ids": [2, 3, 4], **config}, own=case.get("own", 0))
     folder = tmp_path_factory.getbasetemp() / f"dflash-{form.replace(' ', '-')}"
     if not folder.exists():
-        save(folder, {**config, **layers} if zlab is not None else {**config, "transformer_layer_config": layers}, tensors)
+        save(
+            folder,
+            {**config, **layers} if zlab is not None else {**config, "transformer_layer_config": layers},
+            tensors,
+        )
     scale, softcap = config.get("input_embedding_scale", 1.0), config.get("final_logit_softcapping")
     drafter = made(f"dflash:{folder}{case.get('option', '')}", formats_target(), K, keep_logits=True)
-    masks = {"anchored": zlab is None, "causal": case.get("causal", (False,) * 3), "from_anchor": config.get("sample_from_anchor", False)}
-    check(drafter, Dense(tensors, layers), race, case.get("aux", [2, 3, 4]), masks, scale, config.get("output_multiplier", 1.0), softcap)
+    masks = {
+        "anchored": zlab is None,
+        "causal": case.get("causal", (False,) * 3),
+        "from_anchor": config.get("sample_from_anchor", False),
+    }
+    check(
+        drafter,
+        Dense(tensors, layers),
+        race,
+        case.get("aux", [2, 3, 4]),
+        masks,
+        scale,
+        config.get("output_multiplier", 1.0),
+        softcap,
+    )
 
 
 @pytest.mark.parametrize("name", ["dflash", "swa", "zlab", "zlab_spec"])
@@ -81,7 +109,13 @@ def test_every_format_drafts_what_the_long_way_does(tmp_path_factory, name, race
     config = config_of(folder)
     layers = config.get("transformer_layer_config", config)
     masks = {"anchored": name != "zlab", "causal": (name == "swa", False)}
-    check(made(f"dflash:{folder}", formats_target(), K, keep_logits=True), Dense(tensors_of(folder), layers), race, [2, 3, 4], masks)
+    check(
+        made(f"dflash:{folder}", formats_target(), K, keep_logits=True),
+        Dense(tensors_of(folder), layers),
+        race,
+        [2, 3, 4],
+        masks,
+    )
 
 
 def check(drafter, dense, race, layers, masks, scale=1.0, multiplier=1.0, softcap=None) -> None:
@@ -97,7 +131,9 @@ def check(drafter, dense, race, layers, masks, scale=1.0, multiplier=1.0, softca
         known = len(committed) - 1
         assert len(draft.token_ids) == k
         if k:
-            ids, logits = dflash(dense, embedding, output, aux[:known], committed, K + (not masks.get("from_anchor")), 511, **masks)
+            ids, logits = dflash(
+                dense, embedding, output, aux[:known], committed, K + (not masks.get("from_anchor")), 511, **masks
+            )
             logits = logits * multiplier
             logits = logits if softcap is None else torch.tanh(logits / softcap) * softcap
             assert draft.token_ids == tuple(ids[:k])
@@ -111,5 +147,13 @@ def check(drafter, dense, race, layers, masks, scale=1.0, multiplier=1.0, softca
 def test_zlabs_and_its_conversion_are_one_head(tmp_path):
     """One head would draft differently by the format it comes in."""
     prompt = list(range(7, 40))
-    drafts = [[s.drafted for s in raced(formats_target(), made(f"dflash:{published(name, tmp_path)}", formats_target(), 7), prompt, 7)] for name in ("zlab", "zlab_spec")]
+    drafts = [
+        [
+            s.drafted
+            for s in raced(
+                formats_target(), made(f"dflash:{published(name, tmp_path)}", formats_target(), 7), prompt, 7
+            )
+        ]
+        for name in ("zlab", "zlab_spec")
+    ]
     assert drafts[0] == drafts[1] and any(drafts[0])

@@ -36,19 +36,23 @@ few = settings(max_examples=12)
 
 @cache
 def made(name: str, which: int = 0) -> drafters.Drafter:
-    """One of two drafters of that name, used again and again: as `prefill` promises, nothing of an earlier race may matter."""
+    """One of two drafters of that name, used again and again: as `prefill` promises, nothing of an earlier race may
+    matter."""
     return drafters.make(text_of(name), context(reference=range(100, 100 + NUM_NEW), temperature=0.8))
 
 
 IDS = st.one_of(st.integers(0, 2047), st.integers(5, 8))
 RACES = st.tuples(
     st.lists(IDS, min_size=1, max_size=24),  # the prompt
-    st.lists(st.tuples(st.lists(IDS, min_size=1, max_size=8), st.integers(0, 7)), min_size=1, max_size=6),  # what steps commit, k of the next
+    st.lists(
+        st.tuples(st.lists(IDS, min_size=1, max_size=8), st.integers(0, 7)), min_size=1, max_size=6
+    ),  # what steps commit, k of the next
 )
 
 
 def proposals(drafter, race) -> list[tuple[int, ...]]:
-    """All drafts of a race. The lists and rows handed out are spoiled after each call: a drafter may not keep them; nor may it change the lists."""
+    """All drafts of a race. The lists and rows handed out are spoiled after each call: a drafter may not keep them; nor
+    may it change the lists."""
     prompt, steps = race
     given, rows = list(prompt), hidden_rows(drafter, prompt[:-1], SIZE)
     drafter.prefill(given, rows)
@@ -79,7 +83,8 @@ def test_every_drafter_is_tested():
 @given(RACES, RACES)
 @few
 def test_the_contract(name, earlier, race):
-    """A drafter would propose what is no token, or too many; keep or change the loop's list; differ between two runs; or remember an earlier race."""
+    """A drafter would propose what is no token, or too many; keep or change the loop's list; differ between two runs;
+    or remember an earlier race."""
     first = proposals(made(name), race)
     proposals(made(name), earlier)
     assert proposals(made(name), race) == first
@@ -179,7 +184,11 @@ def test_only_synthetic_is_labelled_synthetic():
 # --- draft_model
 
 
-@given(st.lists(IDS, min_size=1, max_size=20), st.lists(st.lists(IDS, min_size=1, max_size=12), min_size=1, max_size=6), st.integers(1, 7))
+@given(
+    st.lists(IDS, min_size=1, max_size=20),
+    st.lists(st.lists(IDS, min_size=1, max_size=12), min_size=1, max_size=6),
+    st.integers(1, 7),
+)
 @few
 def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k):
     """A rollback off by one, or a rejected token left in its cache, would make it draft after another text."""
@@ -195,9 +204,12 @@ def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_model_that_drafts_for_itself_is_accepted(temperature):
-    """Its noise would be that of other positions than the target's, or its cache wrong after a whole draft was accepted."""
+    """Its noise would be that of other positions than the target's, or its cache wrong after a whole draft was
+    accepted."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
-    _, steps = written(drafters.make(f"draft_model:{TRAINED}", context(prompt, temperature=temperature)), prompt, temperature, 5)
+    _, steps = written(
+        drafters.make(f"draft_model:{TRAINED}", context(prompt, temperature=temperature)), prompt, temperature, 5
+    )
     assert sum(s.num_accepted for s in steps) >= 0.95 * sum(len(s.drafted) for s in steps)
     assert len(steps) <= NUM_NEW // 6 + 2
 
@@ -212,9 +224,13 @@ def test_a_draft_ends_where_it_is_told_to(temperature):
     drafter.prefill(prompt, None)
     for stop in (1, 3, 6, 2, 6):
         margins: list[float] = []
-        draft = drafter.propose_while(committed, None, 6, lambda _, margin, stop=stop, told=margins: told.append(margin) or len(told) < stop)
+        draft = drafter.propose_while(
+            committed, None, 6, lambda _, margin, stop=stop, told=margins: told.append(margin) or len(told) < stop
+        )
         fresh.prefill(prompt, None)
-        assert draft.token_ids == fresh.propose(committed, None, 6).token_ids[:stop] and len(draft) == len(margins) == stop
+        assert (
+            draft.token_ids == fresh.propose(committed, None, 6).token_ids[:stop] and len(draft) == len(margins) == stop
+        )
         assert min(margins) >= 0
         committed += draft.token_ids[: stop // 2 + 1]
 
@@ -225,8 +241,16 @@ def test_coupled_noise_keeps_acceptance():
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
     rates = []
     for sample in (context(prompt, temperature=0.9).sample, Sampler(SamplingParams(), 2048, PACKED)):
-        drafter = drafters.make(f"draft_model:{DRAFT}", replace(context(prompt, temperature=0.9, max_new_tokens=200), sample=sample))
-        steps = [e for e in lane(trained().prepared, drafter, prompt, WIDTHS, SamplingParams(0.9, seed=5, max_new_tokens=200), 3, 512) if isinstance(e, Step)]
+        drafter = drafters.make(
+            f"draft_model:{DRAFT}", replace(context(prompt, temperature=0.9, max_new_tokens=200), sample=sample)
+        )
+        steps = [
+            e
+            for e in lane(
+                trained().prepared, drafter, prompt, WIDTHS, SamplingParams(0.9, seed=5, max_new_tokens=200), 3, 512
+            )
+            if isinstance(e, Step)
+        ]
         rates.append(sum(s.num_accepted for s in steps) / sum(len(s.drafted) for s in steps))
     assert rates[0] > rates[1] > 0
 

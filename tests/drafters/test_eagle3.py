@@ -38,7 +38,9 @@ K = 5
 IDS = st.integers(0, VOCAB - 1)
 RACES = st.tuples(
     st.lists(IDS, min_size=1, max_size=20),  # the prompt
-    st.lists(st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5),  # the k of a step, what it commits
+    st.lists(
+        st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5
+    ),  # the k of a step, what it commits
 )
 few = settings(max_examples=8)
 
@@ -47,7 +49,13 @@ def test_the_accepted_lists_are_vllms():
     """Heads of the field would be shown with other acceptance than where they are served."""
     golden = json.loads((FIXTURES / "golden.json").read_text())
     with threads(1):
-        steps = raced(trained_target(), made(f"eagle3:{HEADS['eagle3']}", trained_target(), 3), golden["prompt_token_ids"], 3, num_new=61)
+        steps = raced(
+            trained_target(),
+            made(f"eagle3:{HEADS['eagle3']}", trained_target(), 3),
+            golden["prompt_token_ids"],
+            3,
+            num_new=61,
+        )
     assert written(steps)[0][:60] == golden["greedy_token_ids"]
     accepted = [0, *golden["eagle3"]["per_step_accepted"]]
     assert [step.num_accepted for step in steps][: len(accepted)] == accepted
@@ -86,13 +94,18 @@ FORMS = {
 @given(race=RACES)
 @few
 def test_every_form_drafts_what_the_long_way_does(tmp_path_factory, form, race):
-    """A flag misread, a row of the cache left behind or a position off by one would only cost speed, and never be seen."""
+    """A flag misread, a row of the cache left behind or a position off by one would only cost speed, and never
+    be seen."""
     case = FORMS[form]
     layers, config = {**LAYERS, **case.get("layers", {})}, {**EAGLE3, **case.get("config", {})}
     whole = eagle3_tensors(layers, config, qk_norm=case.get("qk_norm", False), own=case.get("own", 0))
     folder = tmp_path_factory.getbasetemp() / f"eagle3-{form.replace(' ', '-')}"
     if not folder.exists():
-        save(folder, {**config, "transformer_layer_config": layers}, {name: value for name, value in whole.items() if name not in case.get("without", ())})
+        save(
+            folder,
+            {**config, "transformer_layer_config": layers},
+            {name: value for name, value in whole.items() if name not in case.get("without", ())},
+        )
     if "lm_head.weight" in case.get("without", ()):
         del whole["lm_head.weight"]
     dense = Dense(whole, {**layers, **case.get("dense", {})})
@@ -108,7 +121,13 @@ def test_every_format_drafts_what_the_long_way_does(tmp_path_factory, name, race
     folder = published(name, tmp_path_factory.getbasetemp())
     config = config_of(folder)
     layers = config.get("transformer_layer_config", config)
-    check(made(f"eagle3:{folder}", formats_target(), K, keep_logits=True), Dense(tensors_of(folder), layers), config, race, [2, 3, 3] if name == "yuhuili" else [2, 3, 4])
+    check(
+        made(f"eagle3:{folder}", formats_target(), K, keep_logits=True),
+        Dense(tensors_of(folder), layers),
+        config,
+        race,
+        [2, 3, 3] if name == "yuhuili" else [2, 3, 4],
+    )
 
 
 def both(source: str) -> tuple[HostEagle3Drafter, Eagle3Drafter]:
@@ -141,14 +160,26 @@ def check(drafter, dense, config, race, layers) -> None:
 
 
 def test_the_original_and_its_conversion_are_one_head(tmp_path):
-    """One head would draft differently by the format it comes in. The conversion states `norm_before_residual`, which the original lacks."""
+    """One head would draft differently by the format it comes in. The conversion states `norm_before_residual`, which
+    the original lacks."""
     config = config_of(published("yuhuili_spec", tmp_path))
     prompt = list(range(7, 40))
     drafts = []
     for flag in (False, True):
-        converted = save(tmp_path / str(flag), {**config, "norm_before_residual": flag}, tensors_of(published("yuhuili_spec", tmp_path)))
-        drafts.append([s.drafted for s in raced(formats_target(), made(f"eagle3:{converted}", formats_target(), 3), prompt, 3)])
-    original = [s.drafted for s in raced(formats_target(), made(f"eagle3:{published('yuhuili', tmp_path)}#aux=2,3,4", formats_target(), 3), prompt, 3)]
+        converted = save(
+            tmp_path / str(flag),
+            {**config, "norm_before_residual": flag},
+            tensors_of(published("yuhuili_spec", tmp_path)),
+        )
+        drafts.append(
+            [s.drafted for s in raced(formats_target(), made(f"eagle3:{converted}", formats_target(), 3), prompt, 3)]
+        )
+    original = [
+        s.drafted
+        for s in raced(
+            formats_target(), made(f"eagle3:{published('yuhuili', tmp_path)}#aux=2,3,4", formats_target(), 3), prompt, 3
+        )
+    ]
     assert original == drafts[0] != drafts[1]
 
 
@@ -158,7 +189,12 @@ def test_another_choice_of_states():
     assert (plain.hidden_layers, other.hidden_layers) == ((1, 3, 5), (1, 2, 5))
 
 
-@given(st.lists(st.integers(3, 500), min_size=3, max_size=20), st.sampled_from([0.0, 0.8]), st.integers(1, K), st.integers(1, K))
+@given(
+    st.lists(st.integers(3, 500), min_size=3, max_size=20),
+    st.sampled_from([0.0, 0.8]),
+    st.integers(1, K),
+    st.integers(1, K),
+)
 @few
 def test_a_draft_that_stops_early_picks_the_same(prompt, temperature, k, stop):
     """`auto` would draft other tokens than a fixed k does, or be told margins that are none."""
@@ -169,5 +205,10 @@ def test_a_draft_that_stops_early_picks_the_same(prompt, temperature, k, stop):
     whole = drafter.propose(prompt, None, k).token_ids
     margins = []
     drafter.prefill(prompt, rows)
-    assert drafter.propose_while(prompt, None, k, lambda _, margin: margins.append(margin) or len(margins) < stop).token_ids == whole[:stop]
+    assert (
+        drafter.propose_while(
+            prompt, None, k, lambda _, margin: margins.append(margin) or len(margins) < stop
+        ).token_ids
+        == whole[:stop]
+    )
     assert len(margins) == min(k, stop) and all(margin >= 0 for margin in margins)

@@ -13,7 +13,13 @@ from engine.drafters.ngram import NgramDrafter
 from engine.errors import UsageError
 from tests.helpers.fakes import Fake, FakeTarget, Oracle, Random, run, sample_with, tokens_of
 
-RACES = st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 3), st.integers(1, 40), st.integers(0, 7), st.sampled_from([0.0, 0.8]))
+RACES = st.tuples(
+    st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    st.integers(0, 3),
+    st.integers(1, 40),
+    st.integers(0, 7),
+    st.sampled_from([0.0, 0.8]),
+)
 
 
 class Told(Random):

@@ -1,4 +1,5 @@
-"""Prompt lookup: what it proposes, how far, and that a long context costs nothing. Standard library only, as the drafter is."""
+"""Prompt lookup: what it proposes, how far, and that a long context costs nothing. Standard library only, as the
+drafter is."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafters.ngram import LONG_MATCH, MAX_CANDIDATES, MAX_MATCH, NEIGHBOURHOOD, TRUST, NgramDrafter, min_match_of
+from engine.drafters.ngram import (
+    LONG_MATCH,
+    MAX_CANDIDATES,
+    MAX_MATCH,
+    NEIGHBOURHOOD,
+    TRUST,
+    NgramDrafter,
+    min_match_of,
+)
 from engine.errors import UsageError
 from tests.helpers.auto_races import TEXTS
 
@@ -28,7 +37,10 @@ def expected(text: list[int], k: int, min_match: int) -> list[int]:
             break
     else:
         return []
-    length_at = {p: next((i for i in range(min(p, MAX_MATCH)) if text[p - 1 - i] != text[-1 - i]), min(p, MAX_MATCH)) for p in starts}
+    length_at = {
+        p: next((i for i in range(min(p, MAX_MATCH)) if text[p - 1 - i] != text[-1 - i]), min(p, MAX_MATCH))
+        for p in starts
+    }
     longest = max(length_at.values())
     copies = []
     alike = {p: len(set(text[-NEIGHBOURHOOD:]) & set(text[max(0, p - NEIGHBOURHOOD) : p])) for p in starts}
@@ -87,7 +99,11 @@ def test_a_loop_yields_k_tokens(period, repeats, k):
     assert propose(text, k) == (period * (k + 1))[:k]
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=40), st.lists(st.integers(30, 60), min_size=1, max_size=MAX_MATCH - 1, unique=True), st.integers(1, 9))
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=40),
+    st.lists(st.integers(30, 60), min_size=1, max_size=MAX_MATCH - 1, unique=True),
+    st.integers(1, 9),
+)
 def test_a_longer_match_beats_a_more_recent_one(old, suffix, k):
     """The continuation would come from where less of the context is the same."""
     text = [*old, 100, *suffix, 77, 78, *old, 101, *suffix, 88, *old, 100, *suffix]
@@ -156,7 +172,8 @@ def speed(prompt: str, completion: str, k: int = 7) -> float:
 
 
 def test_the_default_pays_where_text_repeats_and_costs_nothing_where_it_does_not():
-    """The default minimum, or the length of drafts, would be a bad choice: slower than plain on prose, or little gained on a table."""
+    """The default minimum, or the length of drafts, would be a bad choice: slower than plain on prose, or little gained
+    on a table."""
     rng = random.Random(4)
     rows = [(f"name{i}", rng.randrange(100), f"city{rng.randrange(9)}") for i in range(20)]
     table = "name,age,city\n" + "".join(f"{n},{a},{c}\n" for n, a, c in rows)

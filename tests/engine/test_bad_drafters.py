@@ -1,4 +1,5 @@
-"""What becomes of drafters (and models) that break their contract: their lane fails in words, and the tokens never change."""
+"""What becomes of drafters (and models) that break their contract: their lane fails in words, and the tokens never
+change."""
 
 from __future__ import annotations
 
@@ -49,7 +50,13 @@ def test_a_draft_beyond_what_was_asked_for_fails_the_lane(race):
     assert str(k + 1) in last.message and f"at most {k}" in last.message
 
 
-@given(races(), st.sampled_from([ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]), st.integers(0, 4))
+@given(
+    races(),
+    st.sampled_from(
+        [ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]
+    ),
+    st.integers(0, 4),
+)
 def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
     """One drafter's bug would end the whole race with a traceback, or leave its lane waiting for ever."""
     lane, table, truth = race
@@ -58,7 +65,11 @@ def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
     steps = [e for e in events if isinstance(e, Step)]
     if isinstance(last, Failed):
         assert type(error).__name__ in last.message and str(error) in last.message and "drafter" in last.message
-        assert len(steps) == max(0, at - 1) and isinstance(events[0] if events else Started(0, 0), Started) and bool(events) == (at > 0)
+        assert (
+            len(steps) == max(0, at - 1)
+            and isinstance(events[0] if events else Started(0, 0), Started)
+            and bool(events) == (at > 0)
+        )
     assert tokens_of(events) == tokens_of(truth)[: len(tokens_of(events))]
     assert isinstance(last, Failed) or tokens_of(events) == tokens_of(truth)
 
@@ -84,7 +95,8 @@ def test_a_drafter_that_changes_what_it_was_shown_changes_no_token(how, k):
 
 @pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)
 def test_what_is_no_draft_fails_the_lane(value):
-    """A drafter that returns a list, or nothing, would end the race with a traceback, or write a list into a frozen event."""
+    """A drafter that returns a list, or nothing, would end the race with a traceback, or write a list into a frozen
+    event."""
     _, *steps, last = run(FakeTarget(), NoDraft([1] * 9, value, 0), [1, 2], 8, 3)
     assert steps == [] and isinstance(last, Failed) and "drafter" in last.message
 

@@ -24,7 +24,15 @@ def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     assert cache_dir() == tmp_path / "own"
 
 
-@given(st.dictionaries(st.text(max_size=5), st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)), max_size=4))
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)
+        ),
+        max_size=4,
+    )
+)
 def test_cached_values_come_back(tmp_path_factory, value):
     """A probe would be trusted that says something else than what was measured."""
     with pytest.MonkeyPatch.context() as patch:
@@ -42,7 +50,8 @@ def test_a_damaged_cached_value_is_none(tmp_path, monkeypatch, content):
 
 
 def test_a_cache_that_cannot_be_written_fails_nothing(tmp_path, monkeypatch, caplog):
-    """A read-only home folder would make every race fail; an interrupted write would leave files behind or a half-written value."""
+    """A read-only home folder would make every race fail; an interrupted write would leave files behind or a
+    half-written value."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "file" / "cache"))
     with caplog.at_level(logging.WARNING):

@@ -13,7 +13,19 @@ from engine.decode import decode
 from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
 from engine.interfaces import Choice, Draft
 from tests.helpers.fake_races import races
-from tests.helpers.fakes import Adversarial, Empty, Ends, Fake, FakeClock, FakeTarget, Oracle, Random, Slow, run, tokens_of
+from tests.helpers.fakes import (
+    Adversarial,
+    Empty,
+    Ends,
+    Fake,
+    FakeClock,
+    FakeTarget,
+    Oracle,
+    Random,
+    Slow,
+    run,
+    tokens_of,
+)
 
 GOOD = {
     "empty": lambda truth, seed: Empty(),
@@ -27,7 +39,11 @@ GOOD = {
 
 def summary(events):
     """What must be equal in every lane, whatever was drafted."""
-    return tokens_of(events), [c for e in events if isinstance(e, Step) for c in e.checksums], (events[-1].reason, events[-1].num_tokens)
+    return (
+        tokens_of(events),
+        [c for e in events if isinstance(e, Step) for c in e.checksums],
+        (events[-1].reason, events[-1].num_tokens),
+    )
 
 
 @given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
@@ -48,7 +64,8 @@ def test_the_cache_holds_all_but_the_last_token(race, name, seed):
         if isinstance(event, Step):
             committed += event.token_ids
         if not isinstance(event, Finished):
-            # A stop inside a draft cuts the step's tokens after the target has kept them: the cache may then be longer, never different.
+            # A stop inside a draft cuts the step's tokens after the target has kept them: the cache may then be longer,
+            # never different.
             assert target.cache[: len(committed) - 1] == committed[:-1]
         if isinstance(event, Started) or (isinstance(event, Step) and len(event.token_ids) > event.num_accepted):
             assert len(target.cache) == len(committed) - 1
@@ -56,7 +73,8 @@ def test_the_cache_holds_all_but_the_last_token(race, name, seed):
 
 @given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
 def test_steps_add_up(race, name, seed):
-    """Positions, accepted counts, widths or the length limit would contradict each other, on screen and in every figure."""
+    """Positions, accepted counts, widths or the length limit would contradict each other, on screen and in every
+    figure."""
     lane, table, truth = race
     k, limit = lane["k"], lane["max_new_tokens"]
     target = FakeTarget(table)
@@ -197,7 +215,18 @@ def test_any_ending_cuts_every_lane_at_the_same_token(race, name, seed, stop_at)
 
     def written(drafter):
         rule = Coupled(lane["sample"])
-        events = list(decode(FakeTarget(table), drafter, rule, lane["prompt"], AtSum(lane["max_new_tokens"]), lane["max_new_tokens"], lane["k"], audit=True))
+        events = list(
+            decode(
+                FakeTarget(table),
+                drafter,
+                rule,
+                lane["prompt"],
+                AtSum(lane["max_new_tokens"]),
+                lane["max_new_tokens"],
+                lane["k"],
+                audit=True,
+            )
+        )
         return summary(events)
 
     assert written(GOOD[name](tokens_of(truth), seed)) == written(Empty())

@@ -29,15 +29,46 @@ def a_step(draw):
     drafted = draw(ids)
     num_accepted = draw(st.integers(0, len(drafted)))
     token_ids = drafted[:num_accepted] + ((draw(counts),) if draw(st.booleans()) else ())
-    pieces, drafted_pieces = (draw(st.just(()) | st.lists(texts, min_size=len(x), max_size=len(x)).map(tuple)) for x in (token_ids, drafted))
-    checksums = draw(st.just(()) | st.lists(st.integers(0, 2**64 - 1), min_size=len(token_ids), max_size=len(token_ids)).map(tuple))
-    return Step(draw(counts), draw(counts), drafted, num_accepted, token_ids, draw(seconds), draw(seconds), draw(counts), pieces, drafted_pieces, checksums)
+    pieces, drafted_pieces = (
+        draw(st.just(()) | st.lists(texts, min_size=len(x), max_size=len(x)).map(tuple)) for x in (token_ids, drafted)
+    )
+    checksums = draw(
+        st.just(()) | st.lists(st.integers(0, 2**64 - 1), min_size=len(token_ids), max_size=len(token_ids)).map(tuple)
+    )
+    return Step(
+        draw(counts),
+        draw(counts),
+        drafted,
+        num_accepted,
+        token_ids,
+        draw(seconds),
+        draw(seconds),
+        draw(counts),
+        pieces,
+        drafted_pieces,
+        checksums,
+    )
 
 
-events = st.builds(Started, counts, seconds) | a_step() | st.builds(Finished, st.sampled_from(FINISH_REASONS), counts, seconds) | st.builds(Failed, texts)
+events = (
+    st.builds(Started, counts, seconds)
+    | a_step()
+    | st.builds(Finished, st.sampled_from(FINISH_REASONS), counts, seconds)
+    | st.builds(Failed, texts)
+)
 lane_events = st.builds(LaneEvent, texts, seconds, events)
-leaves = st.none() | st.booleans() | st.integers() | st.integers(10**300, 10**420) | st.floats() | texts | st.sampled_from(["started", "step", "finished", "failed", "stop"])
-anything = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=8)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(10**300, 10**420)
+    | st.floats()
+    | texts
+    | st.sampled_from(["started", "step", "finished", "failed", "stop"])
+)
+anything = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=8
+)
 
 
 @given(lane_events)
@@ -83,7 +114,11 @@ def test_a_damaged_event_is_refused_or_harmless(event, junk, data):
         assert from_json(to_json(read)) == read
 
 
-@pytest.mark.parametrize("huge", [10**400, -(10**400), float("inf"), float("-inf"), float("nan"), -1.0], ids=["10**400", "-10**400", "inf", "-inf", "nan", "-1"])
+@pytest.mark.parametrize(
+    "huge",
+    [10**400, -(10**400), float("inf"), float("-inf"), float("nan"), -1.0],
+    ids=["10**400", "-10**400", "inf", "-inf", "nan", "-1"],
+)
 @pytest.mark.parametrize("field", ["clock_s", "prefill_s"])
 def test_seconds_that_no_clock_shows_are_refused(field, huge):
     """JSON allows integers that no float holds; the reader would raise OverflowError."""

@@ -1,4 +1,5 @@
-"""Races of a hybrid model: whatever is drafted and rejected, the same tokens from the same bits; and a rollback that leaves something behind is found."""
+"""Races of a hybrid model: whatever is drafted and rejected, the same tokens from the same bits; and a rollback that
+leaves something behind is found."""
 
 from __future__ import annotations
 
@@ -26,12 +27,15 @@ from tests.helpers.trained import DRAFT, PROMPTS
 
 DRAFTERS = ("ngram", f"draft_model:{DRAFT}", "synthetic:0.6")
 NEW_TOKENS = 24
-on_every_model = pytest.mark.parametrize(("name", "dtype"), [("qwen3_5", torch.bfloat16), ("qwen3_next", torch.float32)], ids=str)
+on_every_model = pytest.mark.parametrize(
+    ("name", "dtype"), [("qwen3_5", torch.bfloat16), ("qwen3_next", torch.float32)], ids=str
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A checkpoint as it is published: a hybrid's weights, and the trained fixture's tokenizer. What is probed on it is remembered beside it."""
+    """A checkpoint as it is published: a hybrid's weights, and the trained fixture's tokenizer. What is probed on it is
+    remembered beside it."""
     place = tmp_path_factory.mktemp("hybrid")
     fresh("qwen3_5").save_pretrained(place)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -47,9 +51,13 @@ def loaded(place: Path, dtype: str) -> LoadedModel:
     return load(str(place), dtype, "cpu")
 
 
-def raced(model: LoadedModel, drafters: Sequence[str], k: int, temperature: float, num_new: int = NEW_TOKENS) -> TorchRace:
+def raced(
+    model: LoadedModel, drafters: Sequence[str], k: int, temperature: float, num_new: int = NEW_TOKENS
+) -> TorchRace:
     """A whole audited race: the standard lanes, and one of each drafter under its own name."""
-    lanes = standard_lanes(drafters[0], k)[:2] + tuple(LaneSpec(text.partition(":")[0], drafter=text, k=k) for text in drafters)
+    lanes = standard_lanes(drafters[0], k)[:2] + tuple(
+        LaneSpec(text.partition(":")[0], drafter=text, k=k) for text in drafters
+    )
     params = SamplingParams(temperature=temperature, seed=2, max_new_tokens=num_new)
     race = TorchRace(model, RaceSpec(lanes, params, audit=True), encode_prompt(model.tokenizer, PROMPTS[0]))
     list(race.events())
@@ -86,7 +94,8 @@ def test_drafts_are_accepted_in_every_number(folder, few_rows):
 
 
 def test_a_hybrid_drafts_for_itself(folder, few_rows):
-    """A draft model of this kind is rolled back by a whole chain of its steps: its drafts would go wrong after the first rejection."""
+    """A draft model of this kind is rolled back by a whole chain of its steps: its drafts would go wrong after the
+    first rejection."""
     race = raced(loaded(folder, "float32"), [f"draft_model:{folder}"], 7, 0.0)
     assert written(race, "draft_model") == written(race, "baseline")
     steps = race.lanes["draft_model"].steps
@@ -94,7 +103,8 @@ def test_a_hybrid_drafts_for_itself(folder, few_rows):
 
 
 def test_a_row_is_explained_by_the_bits_that_chose_it(folder, few_rows, monkeypatch):
-    """Where lanes part, the row is computed again long after the step: from another state it would explain another choice."""
+    """Where lanes part, the row is computed again long after the step: from another state it would explain another
+    choice."""
     model = loaded(folder, "bfloat16")
     race = raced(model, ["synthetic:0.6"], 7, 0.8)
     again: list[int] = []
@@ -118,7 +128,8 @@ def test_a_row_is_explained_by_the_bits_that_chose_it(folder, few_rows, monkeypa
 
 
 def without_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rollback moves the pointer for keys and values, and leaves the linear layers where the rejected tokens put them."""
+    """A rollback moves the pointer for keys and values, and leaves the linear layers where the rejected tokens put
+    them."""
     right = StaticTarget.rollback
 
     def rollback(self: StaticTarget, length: int) -> None:

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.events import Finished, LaneEvent, Started, Step, steps
-from engine.metrics import DISTURBED, MIN_STEPS_TO_JUDGE, cost_per_million, disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
+from engine.metrics import (
+    DISTURBED,
+    MIN_STEPS_TO_JUDGE,
+    cost_per_million,
+    disturbance,
+    lane_metrics,
+    percentile,
+    race_speedup,
+    ratio,
+    speedup,
+)
 from engine.recordings.recording import events_of
 from tests.helpers.races import recordings
 
@@ -34,7 +44,8 @@ def make_lane(*rows: tuple[int, int, int, float], prefill_s: float = 1.0) -> lis
 
 
 def test_a_lane_by_hand():
-    """Each formula, on numbers that a reader can check in the head: prefill apart, steps without a draft counted, the end token counted."""
+    """Each formula, on numbers that a reader can check in the head: prefill apart, steps without a draft counted, the
+    end token counted."""
     m = lane_metrics(make_lane((3, 3, 4, 0.2), (3, 1, 2, 0.2), (0, 0, 1, 0.1), (1, 0, 1, 0.3)), "a")
     assert (m.num_tokens, m.num_steps, m.per_step_drafted, m.per_step_accepted) == (8, 4, (3, 3, 0, 1), (3, 1, 0, 0))
     assert m.prefill_s == 1.0
@@ -51,7 +62,8 @@ def test_a_lane_by_hand():
 
 
 def test_short_drafts_count_as_vllm_counts_them():
-    """A draft of one token lowers the share of position 2 for vLLM, not the conditional share; a position that no draft reached has no share."""
+    """A draft of one token lowers the share of position 2 for vLLM, not the conditional share; a position that no draft
+    reached has no share."""
     m = lane_metrics(make_lane((1, 1, 2, 0.1), (2, 2, 3, 0.1)), "a")
     assert m.acceptance_by_position == (1.0, 0.5)
     assert m.conditional_acceptance_by_position == (1.0, 1.0)
@@ -62,7 +74,8 @@ def test_short_drafts_count_as_vllm_counts_them():
 
 @given(recordings(failing=False))
 def test_numbers_of_random_races_agree_with_each_other(recording):
-    """Rates, counts and times of one lane can be computed from each other; every number is finite; other lanes do not leak in."""
+    """Rates, counts and times of one lane can be computed from each other; every number is finite; other lanes do not
+    leak in."""
     events = events_of(recording)
     for lane in ("plain", "baseline", "speculative"):
         m = lane_metrics(events, lane)
@@ -70,7 +83,12 @@ def test_numbers_of_random_races_agree_with_each_other(recording):
         assert m == lane_metrics([e for e in events if e.lane == lane], lane)
         assert m.num_tokens == end.num_tokens and m.decode_s == pytest.approx(end.decode_s)
         assert m.tokens_per_s * m.tpot_s == pytest.approx(1)
-        assert min(s.seconds for s in steps(events, lane)) <= m.itl_p50_s <= m.itl_p95_s <= max(s.seconds for s in steps(events, lane))
+        assert (
+            min(s.seconds for s in steps(events, lane))
+            <= m.itl_p50_s
+            <= m.itl_p95_s
+            <= max(s.seconds for s in steps(events, lane))
+        )
         assert 1 <= m.mean_acceptance_length <= 8
         assert (m.acceptance_rate is None) == (sum(m.per_step_drafted) == 0)
         assert all(a >= b for a, b in pairwise(m.acceptance_by_position)), "accepting token i needs all before it"
@@ -93,7 +111,10 @@ def test_speedup_of_a_lane_over_itself_is_one_and_turns_round(recording):
     a, b = (steps(events_of(recording), lane) for lane in ("plain", "speculative"))
     assert speedup(a, a) == pytest.approx(1)
     assert speedup(a, b) * speedup(b, a) == pytest.approx(1)
-    assert speedup(a, b) == pytest.approx(lane_metrics(events_of(recording), "speculative").tokens_per_s / lane_metrics(events_of(recording), "plain").tokens_per_s)
+    assert speedup(a, b) == pytest.approx(
+        lane_metrics(events_of(recording), "speculative").tokens_per_s
+        / lane_metrics(events_of(recording), "plain").tokens_per_s
+    )
 
 
 def test_speedup_compares_the_same_number_of_tokens():
@@ -125,7 +146,10 @@ def test_cost_reproduces_the_published_figures_and_not_the_wrong_one():
     assert 1 - cost_per_million(250, 5) / cost_per_million(100, 5) == pytest.approx(0.6)
 
 
-@pytest.mark.parametrize("speed, price", [(None, 1.0), (0.0, 1.0), (1.0, None), (float("nan"), 1.0), (1.0, float("inf")), (1e-320, 1.0), (1.0, -1.0)])
+@pytest.mark.parametrize(
+    "speed, price",
+    [(None, 1.0), (0.0, 1.0), (1.0, None), (float("nan"), 1.0), (1.0, float("inf")), (1e-320, 1.0), (1.0, -1.0)],
+)
 def test_no_cost_rather_than_nonsense(speed, price):
     """No infinity, NaN or negative price reaches the screen."""
     assert cost_per_million(speed, price) is None
@@ -158,12 +182,17 @@ def test_a_disturbed_machine_is_named_with_its_lane_and_both_figures(count, medi
     stalled = set(rng.sample(range(count), count // 10 + 1))
     found = disturbance(make_lane(*((0, 0, 1, median * factor if i in stalled else median) for i in range(count))))
     assert found is not None and found.lane == "a" and found.p95_s > DISTURBED * found.median_s
-    assert all(part in found.sentence for part in ("lane a", f"{1000 * found.median_s:.1f} ms", f"{1000 * found.p95_s:.1f} ms"))
+    assert all(
+        part in found.sentence for part in ("lane a", f"{1000 * found.median_s:.1f} ms", f"{1000 * found.p95_s:.1f} ms")
+    )
 
 
 def test_only_steps_of_equal_width_are_compared():
-    """A lane that drafts at width 8 and coasts at width 1 has two step times by design; a lane of a few steps has no percentile to speak of."""
+    """A lane that drafts at width 8 and coasts at width 1 has two step times by design; a lane of a few steps has no
+    percentile to speak of."""
     wide = make_lane(*((0, 0, 1, 0.1) for _ in range(30)))
-    narrow = [LaneEvent("a", e.clock_s, Step(30 + i, 30 + i, (), 0, (1,), 0.0, 0.01, 1)) for i, e in enumerate(wide[1:-1])]
+    narrow = [
+        LaneEvent("a", e.clock_s, Step(30 + i, 30 + i, (), 0, (1,), 0.0, 0.01, 1)) for i, e in enumerate(wide[1:-1])
+    ]
     assert disturbance([*wide[:-1], *narrow]) is None
     assert disturbance(make_lane(*((0, 0, 1, 0.01 if i % 2 else 1.0) for i in range(MIN_STEPS_TO_JUDGE - 1)))) is None

@@ -16,7 +16,8 @@ fields = st.lists(st.tuples(durations, st.booleans()), min_size=1, max_size=5)
 
 
 class Course:
-    """Lanes of given step durations (and whether they fail at the end), which keep their own clocks and watch each other's."""
+    """Lanes of given step durations (and whether they fail at the end), which keep their own clocks and watch each
+    other's."""
 
     def __init__(self, lanes: list[tuple[list[float], bool]]) -> None:
         self.durations = {f"lane {i}": steps for i, (steps, _) in enumerate(lanes)}
@@ -34,14 +35,22 @@ class Course:
             for index, duration in enumerate(self.durations[name]):
                 if self.watch:
                     assert self.started == set(self.clocks), "a step before every lane's prefill"
-                    behind = [other for other in self.clocks if other not in self.over and self.clocks[other] < self.clocks[name]]
+                    behind = [
+                        other
+                        for other in self.clocks
+                        if other not in self.over and self.clocks[other] < self.clocks[name]
+                    ]
                     assert not behind, f"{name} starts a step while {behind} are behind"
                 draft_s = duration / 4
                 step = Step(index, index, (), 0, (1,), draft_s, duration - draft_s, 1)
                 self.clocks[name] += step.seconds
                 yield step
             self.over.add(name)
-            yield Failed("out of breath") if self.fails[name] else Finished("length", len(self.durations[name]), self.clocks[name])
+            yield (
+                Failed("out of breath")
+                if self.fails[name]
+                else Finished("length", len(self.durations[name]), self.clocks[name])
+            )
         finally:
             self.closed.append(name)
 
@@ -111,8 +120,18 @@ def test_closing_a_race_closes_every_lane_that_began(lanes, solo, data):
 
 def test_lanes_may_be_plain_iterators():
     """Replay, whose lanes are lists of events, could not use the same clock."""
-    lanes = {name: iter([Started(1, 0.0), Step(0, 0, (), 0, (1,), 0.0, s, 1), Finished("length", 1, s)]) for name, s in (("a", 2.0), ("b", 1.0))}
-    assert [(e.lane, type(e.event)) for e in race(lanes)] == [("a", Started), ("b", Started), ("a", Step), ("b", Step), ("b", Finished), ("a", Finished)]
+    lanes = {
+        name: iter([Started(1, 0.0), Step(0, 0, (), 0, (1,), 0.0, s, 1), Finished("length", 1, s)])
+        for name, s in (("a", 2.0), ("b", 1.0))
+    }
+    assert [(e.lane, type(e.event)) for e in race(lanes)] == [
+        ("a", Started),
+        ("b", Started),
+        ("a", Step),
+        ("b", Step),
+        ("b", Finished),
+        ("a", Finished),
+    ]
 
 
 def test_a_lane_that_will_not_close_leaves_none_open():

@@ -9,9 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UsageError
-from engine.spec import MAX_AUTO_K, MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RULES, LaneSpec, RaceSpec, SamplingParams, standard_lanes
+from engine.spec import (
+    MAX_AUTO_K,
+    MAX_K,
+    MAX_NEW_TOKENS,
+    MAX_WIDTH,
+    RULES,
+    LaneSpec,
+    RaceSpec,
+    SamplingParams,
+    standard_lanes,
+)
 
-numbers = st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=3) | st.sampled_from([10**400, -(10**400), 1j, "1", b"1", (), []])
+numbers = (
+    st.integers()
+    | st.floats()
+    | st.booleans()
+    | st.none()
+    | st.text(max_size=3)
+    | st.sampled_from([10**400, -(10**400), 1j, "1", b"1", (), []])
+)
 
 
 @given(st.sampled_from(["temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop"]), numbers)
@@ -62,7 +79,12 @@ def test_a_refusal_names_the_value_or_the_limit(wrong, said):
     assert said in str(caught.value) and next(iter(wrong)) in str(caught.value)
 
 
-@given(numbers | st.just("auto"), numbers, st.sampled_from(["none", "ngram", ""]) | numbers, st.sampled_from([*RULES, "classic"]) | numbers)
+@given(
+    numbers | st.just("auto"),
+    numbers,
+    st.sampled_from(["none", "ngram", ""]) | numbers,
+    st.sampled_from([*RULES, "classic"]) | numbers,
+)
 def test_a_lane_always_fits_its_draft(k, width, drafter, rule):
     """A step with k drafts would not fit its width, or run under a rule that does not exist."""
     try:
@@ -71,7 +93,9 @@ def test_a_lane_always_fits_its_draft(k, width, drafter, rule):
         return
     assert (lane.k == "auto" or (type(lane.k) is int and 0 <= lane.k <= MAX_K)) and lane.rule in RULES
     assert 0 <= lane.max_drafts <= (MAX_AUTO_K if lane.k == "auto" else lane.k)
-    assert lane.width in ("auto", "fastest") or (type(lane.width) is int and lane.max_drafts + 1 <= lane.width <= MAX_WIDTH)
+    assert lane.width in ("auto", "fastest") or (
+        type(lane.width) is int and lane.max_drafts + 1 <= lane.width <= MAX_WIDTH
+    )
     assert lane.drafter == "none" or lane.max_drafts > 0
 
 
@@ -106,7 +130,12 @@ def test_a_race_needs_lanes_that_can_be_told_apart():
         RaceSpec((LaneSpec("a"), LaneSpec("b"), LaneSpec("a")))
 
 
-@given(st.sampled_from(["none", "ngram", "synthetic:0.5"]), st.integers(1, MAX_K) | st.just("auto"), st.sampled_from(["auto", MAX_WIDTH]), st.sampled_from(sorted(RULES)))
+@given(
+    st.sampled_from(["none", "ngram", "synthetic:0.5"]),
+    st.integers(1, MAX_K) | st.just("auto"),
+    st.sampled_from(["auto", MAX_WIDTH]),
+    st.sampled_from(sorted(RULES)),
+)
 def test_the_standard_race_differs_in_the_drafter_alone(drafter, k, width, rule):
     """The baseline would run under other conditions than the lane it is compared with."""
     plain, baseline, speculative = standard_lanes(drafter, k, width, rule)

@@ -1,4 +1,5 @@
-"""Prompts, pieces and endings, over real tokenizers of the three kinds there are: byte-level, sentencepiece with byte tokens, and the default model's."""
+"""Prompts, pieces and endings, over real tokenizers of the three kinds there are: byte-level, sentencepiece with byte
+tokens, and the default model's."""
 
 from __future__ import annotations
 
@@ -21,19 +22,51 @@ from tests.helpers.tiny import TRAINED
 
 KINDS = ("byte level", "sentencepiece", "sentencepiece, leading space stripped")
 EVERY_KIND = pytest.mark.parametrize("kind", [*KINDS, pytest.param("default model", marks=pytest.mark.slow)])
-TEXT = st.text(st.sampled_from("aabe nt ,\n\t\"'<>é€😀🏳\u200d\ufe0f한▁\ufffd\x01") | st.characters(exclude_categories=["Cs"]), max_size=30)
+TEXT = st.text(
+    st.sampled_from("aabe nt ,\n\t\"'<>é€😀🏳\u200d\ufe0f한▁\ufffd\x01") | st.characters(exclude_categories=["Cs"]),
+    max_size=30,
+)
 
 
 def sentencepiece(strip: bool):
-    """A small vocabulary as sentencepiece models have it: byte tokens for whatever is not in it, BOS in front, spaces written as U+2581."""
-    words = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdent,.\n", "▁▁", "▁a", "an", "▁and", "▁an", "de", "€"]
+    """A small vocabulary as sentencepiece models have it: byte tokens for whatever is not in it, BOS in front, spaces
+    written as U+2581."""
+    words = [
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<unk>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        *"abcdent,.\n",
+        "▁▁",
+        "▁a",
+        "an",
+        "▁and",
+        "▁an",
+        "de",
+        "€",
+    ]
     merges = [("▁", "▁"), ("▁", "a"), ("a", "n"), ("▁a", "n"), ("▁an", "d"), ("d", "e")]
-    inner = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    inner = Tokenizer(
+        models.BPE(
+            {word: i for i, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
+        )
+    )
     inner.normalizer = normalizers.Replace(" ", "▁")
     inner.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
-    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *([decoders.Strip(" ", 1, 0)] if strip else [])])
+    inner.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            *([decoders.Strip(" ", 1, 0)] if strip else []),
+        ]
+    )
     inner.add_tokens([AddedToken("<tool é>", normalized=False)])
-    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>"
+    )
 
 
 @cache
@@ -74,12 +107,19 @@ def completion(data, tokenizer) -> tuple[list[int], list[int]]:
         return prompt_ids, data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=20))
     first_byte, whole = tokenizer.convert_tokens_to_ids("<0x00>"), encode(tokenizer, "a")[-1:]
     ids: list[int] = [*whole]
-    for chunk in data.draw(st.lists(st.integers(0, len(tokenizer) - 1) | st.sampled_from("é€😀\U000e0001") | st.binary(min_size=1, max_size=3), max_size=8)):
+    for chunk in data.draw(
+        st.lists(
+            st.integers(0, len(tokenizer) - 1) | st.sampled_from("é€😀\U000e0001") | st.binary(min_size=1, max_size=3),
+            max_size=8,
+        )
+    ):
         if isinstance(chunk, int):
             ids += [] if first_byte <= chunk < first_byte + 256 else [chunk]
         elif isinstance(chunk, str):
             ids += [first_byte + byte for byte in chunk.encode()]
-        elif not _has_whole_characters(chunk):  # broken bytes, apart from whole characters: decode would take those back
+        elif not _has_whole_characters(
+            chunk
+        ):  # broken bytes, apart from whole characters: decode would take those back
             ids += [*whole, *(first_byte + byte for byte in chunk), *whole]
     return prompt_ids, ids
 
@@ -104,7 +144,8 @@ def test_pieces_join_to_what_the_tokenizer_decodes(kind, data):
 @EVERY_KIND
 @given(data=st.data())
 def test_peeking_changes_nothing_and_tells_the_truth(kind, data):
-    """A rejected draft would leave bytes behind, and committed text would differ from the drafted text of the same tokens."""
+    """A rejected draft would leave bytes behind, and committed text would differ from the drafted text of the same
+    tokens."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     _, draft = completion(data, tokenizer)
@@ -127,7 +168,8 @@ def test_a_split_character_appears_with_its_last_token(kind, character):
 
 @EVERY_KIND
 def test_what_is_left_incomplete_comes_out_in_the_end(kind):
-    """The text of a completion cut by its length limit inside a character would be shorter than its tokens; hidden tokens would show."""
+    """The text of a completion cut by its length limit inside a character would be shorter than its tokens; hidden
+    tokens would show."""
     tokenizer = tokenizer_of(kind)
     prompt_ids = tokenizer("an")["input_ids"]
     split = next(ids for c in "\U000e0001\U0001f9ff😀" if len(ids := encode(tokenizer, f"a{c}")) > 2)[:-1]
@@ -145,7 +187,9 @@ def test_a_long_completion_costs_no_more_per_token_than_a_short_one(monkeypatch)
     ids = encode(tokenizer, "and an 😀, " * 2000)
     decoded = []
     decode = type(tokenizer).decode
-    monkeypatch.setattr(type(tokenizer), "decode", lambda self, ids, **options: decoded.append(len(ids)) or decode(self, ids, **options))
+    monkeypatch.setattr(
+        type(tokenizer), "decode", lambda self, ids, **options: decoded.append(len(ids)) or decode(self, ids, **options)
+    )
     Pieces(tokenizer, [2]).push(ids)
     assert len(ids) > 10_000 and sum(decoded) <= 2 * len(set(ids)) + 1
 
@@ -159,11 +203,16 @@ def test_ids_beyond_the_vocabulary_give_no_text():
 @EVERY_KIND
 @given(data=st.data())
 def test_a_completion_ends_at_the_same_token_however_steps_are_cut(kind, data):
-    """Lanes with different drafts would end at different tokens; a stop string over two tokens or steps would be missed."""
+    """Lanes with different drafts would end at different tokens; a stop string over two tokens or steps would be
+    missed."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     full = "".join(Pieces(tokenizer, prompt_ids).push(ids))
-    spans = st.builds(lambda a, n: full[a : a + n], st.integers(0, max(len(full) - 1, 0)), st.integers(1, 5)).filter(bool) if full else st.nothing()
+    spans = (
+        st.builds(lambda a, n: full[a : a + n], st.integers(0, max(len(full) - 1, 0)), st.integers(1, 5)).filter(bool)
+        if full
+        else st.nothing()
+    )
     stop = tuple(data.draw(st.lists(spans | st.sampled_from(["zz", " a", "😀"]), max_size=2)))
     end_ids = frozenset(data.draw(st.lists(st.sampled_from(ids), max_size=1)) if ids else ())
     params = SamplingParams(stop=stop, max_new_tokens=data.draw(st.integers(1, len(ids) + 1)))
@@ -172,7 +221,15 @@ def test_a_completion_ends_at_the_same_token_however_steps_are_cut(kind, data):
     reference, text = Pieces(tokenizer, prompt_ids, end_ids), ""
     for count, token in enumerate(ids, 1):
         text += "".join(reference.push([token]))
-        reason = "stop" if token in end_ids else "stop_string" if any(s in text for s in stop) else "length" if count == params.max_new_tokens else None
+        reason = (
+            "stop"
+            if token in end_ids
+            else "stop_string"
+            if any(s in text for s in stop)
+            else "length"
+            if count == params.max_new_tokens
+            else None
+        )
         if reason:
             expected = reason, count
             break
@@ -226,7 +283,9 @@ def test_a_prompt_reaches_the_model_byte_for_byte(kind, text):
 def test_chat_is_the_template_and_nothing_else():
     """The prompt would be seen as plain text, or the special tokens twice."""
     tokenizer = tokenizer_of("byte level")
-    wanted = tokenizer.apply_chat_template([{"role": "user", "content": " hi\n"}], add_generation_prompt=True, return_dict=True)["input_ids"]
+    wanted = tokenizer.apply_chat_template(
+        [{"role": "user", "content": " hi\n"}], add_generation_prompt=True, return_dict=True
+    )["input_ids"]
     assert encode_prompt(tokenizer, " hi\n", chat=True) == Prompt(" hi\n", tuple(wanted))
     assert len(wanted) > len(encode_prompt(tokenizer, " hi\n").token_ids)
     with_bos = sentencepiece(strip=False)
@@ -251,7 +310,14 @@ def test_any_text_is_a_prompt(text):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("", "empty"), ("a\0b", "NUL character at position 1"), ("ab\ud83d", r"U\+D83D, at position 2"), ("x" * (MAX_PROMPT_CHARS + 1), str(MAX_PROMPT_CHARS)), (b"x", "bytes"), (None, "NoneType")],
+    [
+        ("", "empty"),
+        ("a\0b", "NUL character at position 1"),
+        ("ab\ud83d", r"U\+D83D, at position 2"),
+        ("x" * (MAX_PROMPT_CHARS + 1), str(MAX_PROMPT_CHARS)),
+        (b"x", "bytes"),
+        (None, "NoneType"),
+    ],
 )
 def test_an_unusable_prompt_is_named(text, says):
     """Instead of one clear line the tokenizer would crash."""
@@ -264,7 +330,13 @@ def test_an_unusable_prompt_is_named(text, says):
 def test_every_end_token_is_known():
     """A model with several end tokens would write on after one of them."""
     config = SimpleNamespace(eos_token_id=1, text_config=SimpleNamespace(eos_token_id=[4]))
-    assert end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3)) == {1, 2, 3, 4, 106}
+    assert end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3)) == {
+        1,
+        2,
+        3,
+        4,
+        106,
+    }
     assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
 
 

@@ -1,4 +1,5 @@
-"""The central promise: within a class that the probe finds, every lane writes the same tokens from the same bits, whatever is drafted."""
+"""The central promise: within a class that the probe finds, every lane writes the same tokens from the same bits,
+whatever is drafted."""
 
 from __future__ import annotations
 
@@ -47,8 +48,17 @@ def probed(name: str, dtype: torch.dtype, packed: bool, num_threads: int) -> Wid
         return probe(prepared(name, dtype, packed), LENGTH, WIDTHS)
 
 
-def check_a_race(configuration: Configuration, num_threads: int, temperature: float, drafter: str, num_prompt: int, seed: int, data: st.DataObject) -> None:
-    """A baseline at one width of a class against a lane that drafts and mixes its widths: the same tokens, the same bits."""
+def check_a_race(
+    configuration: Configuration,
+    num_threads: int,
+    temperature: float,
+    drafter: str,
+    num_prompt: int,
+    seed: int,
+    data: st.DataObject,
+) -> None:
+    """A baseline at one width of a class against a lane that drafts and mixes its widths: the same tokens, the same
+    bits."""
     model = prepared(*configuration)
     widths = data.draw(st.sampled_from(probed(*configuration, num_threads).classes))
     mixed = data.draw(st.lists(st.sampled_from(widths), min_size=1, unique=True))
@@ -57,7 +67,9 @@ def check_a_race(configuration: Configuration, num_threads: int, temperature: fl
     with threads(num_threads):
         baseline = lane(model, Empty(), prompt, (data.draw(st.sampled_from(widths)),), params)
         truth = tokens_of(baseline)
-        speculative = lane(model, DRAFTERS[drafter](truth, seed, model.vocab_size), prompt, mixed, params, k=max(mixed) - 1)
+        speculative = lane(
+            model, DRAFTERS[drafter](truth, seed, model.vocab_size), prompt, mixed, params, k=max(mixed) - 1
+        )
     assert len(truth) == len(checksums_of(baseline)) == 24 and isinstance(speculative[-1], Finished)
     assert tokens_of(speculative) == truth
     assert checksums_of(speculative) == checksums_of(baseline)
@@ -76,7 +88,9 @@ races = given(
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 @settings(max_examples=6)
 @races
-def test_lanes_of_one_class_write_the_same_tokens_from_the_same_bits(configuration, temperature, drafter, num_prompt, seed, data):
+def test_lanes_of_one_class_write_the_same_tokens_from_the_same_bits(
+    configuration, temperature, drafter, num_prompt, seed, data
+):
     """The page would say "identical, bit for bit" of lanes that are not; this is what the whole engine is for."""
     check_a_race(configuration, 1, temperature, drafter, num_prompt, seed, data)
 
@@ -91,11 +105,15 @@ def test_lanes_of_one_class_are_equal_on_two_threads_too(temperature, drafter, n
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 def test_a_class_holds_over_many_rows(configuration):
-    """In bfloat16 two kernels' sums round apart in one number of 10,000: a probe of a few rows of a small model calls such widths equal by luck."""
+    """In bfloat16 two kernels' sums round apart in one number of 10,000: a probe of a few rows of a small model calls
+    such widths equal by luck."""
     model = prepared(*configuration)
     params = SamplingParams(temperature=1.0, max_new_tokens=120)
     for widths in filter(lambda c: len(c) > 1, probed(*configuration, 1).classes):
-        narrow, wide = (checksums_of(lane(model, Empty(), random_ids(40, model.vocab_size), (w,), params)) for w in (widths[0], widths[-1]))
+        narrow, wide = (
+            checksums_of(lane(model, Empty(), random_ids(40, model.vocab_size), (w,), params))
+            for w in (widths[0], widths[-1])
+        )
         assert narrow == wide, f"widths {widths[0]} and {widths[-1]}"
 
 
@@ -136,7 +154,9 @@ def spoiled(dtype: torch.dtype, spoil: Callable[[Tensor], Tensor]) -> Prepared:
 
 def test_rows_that_depend_on_their_place_are_found(few_rows):
     """A width at which the third row is rounded otherwise would be promised exact."""
-    found = probe(spoiled(torch.bfloat16, lambda rows: last_bit(rows, torch.arange(len(rows))[:, None] == 2)), LENGTH, (2, 4, 8))
+    found = probe(
+        spoiled(torch.bfloat16, lambda rows: last_bit(rows, torch.arange(len(rows))[:, None] == 2)), LENGTH, (2, 4, 8)
+    )
     assert {4, 8} <= set(found.unstable) and 2 not in found.unstable
 
 
@@ -151,12 +171,15 @@ def test_rows_that_depend_on_the_width_split_the_classes(dtype, few_rows):
     """A wide step and a narrow one would be mixed in one race."""
     before = probe(prepared("llama", dtype), LENGTH, WIDTHS)
     found = probe(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS)
-    halves = [half for c in before.classes for half in (tuple(w for w in c if w < 4), tuple(w for w in c if w >= 4)) if half]
+    halves = [
+        half for c in before.classes for half in (tuple(w for w in c if w < 4), tuple(w for w in c if w >= 4)) if half
+    ]
     assert sorted(found.classes) == sorted(halves) and found.unstable == before.unstable
 
 
 def many_words(name: str) -> Prepared:
-    """In bfloat16, with so large a vocabulary that most of a step's numbers are logits: many numbers, of which few tell of the layers' kernels."""
+    """In bfloat16, with so large a vocabulary that most of a step's numbers are logits: many numbers, of which few tell
+    of the layers' kernels."""
     model_class, config = CONFIGS[name]
     config = copy.deepcopy(config)
     config.vocab_size = 16_384
@@ -185,7 +208,8 @@ def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tens
 
 
 def test_widths_that_differ_rarely_are_told_apart(monkeypatch):
-    """Two kernels that round apart in one number of 30,000 would be called one by luck, and a race of some hundred tokens would show it."""
+    """Two kernels that round apart in one number of 30,000 would be called one by luck, and a race of some hundred
+    tokens would show it."""
     model = many_words("llama")
     plant_rarely(monkeypatch, lambda rows: torch.full((len(rows), 1), len(rows) >= 4))
     found = probe(model, LENGTH, (2, 4, 8))
@@ -193,7 +217,8 @@ def test_widths_that_differ_rarely_are_told_apart(monkeypatch):
 
 
 def test_rows_that_depend_on_their_place_rarely_are_found(monkeypatch):
-    """A width at which the third row is rounded otherwise in one number of 30,000 would be a class of its own, and promised exact."""
+    """A width at which the third row is rounded otherwise in one number of 30,000 would be a class of its own, and
+    promised exact."""
     model = many_words("llama")
     plant_rarely(monkeypatch, lambda rows: torch.arange(len(rows))[:, None] == 2)
     found = probe(model, LENGTH, (2, 4, 8))
@@ -202,11 +227,15 @@ def test_rows_that_depend_on_their_place_rarely_are_found(monkeypatch):
 
 @pytest.mark.parametrize(("name", "seed"), [("llama", 4), ("qwen3", 7)])
 def test_a_large_vocabulary_does_not_stand_for_the_layers(name, seed):
-    """Widths would be merged because their many logits agree, and the attention's few numbers round apart some hundred tokens later."""
+    """Widths would be merged because their many logits agree, and the attention's few numbers round apart some hundred
+    tokens later."""
     model = many_words(name)
     params = SamplingParams(temperature=1.0, max_new_tokens=190, seed=seed)
     for widths in filter(lambda c: len(c) > 1, probe(model, LENGTH, (1, 8)).classes):
-        narrow, wide = (checksums_of(lane(model, Empty(), random_ids(40, model.vocab_size, seed), (w,), params)) for w in (widths[0], widths[-1]))
+        narrow, wide = (
+            checksums_of(lane(model, Empty(), random_ids(40, model.vocab_size, seed), (w,), params))
+            for w in (widths[0], widths[-1])
+        )
         assert narrow == wide, f"widths {widths[0]} and {widths[-1]}"
 
 

@@ -1,4 +1,5 @@
-"""What the probe found is remembered, and only believed where nothing has changed; and how close a choice was at which two lanes part."""
+"""What the probe found is remembered, and only believed where nothing has changed; and how close a choice was at which
+two lanes part."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ probed_llama = cache(lambda length, widths: probe(prepared("llama"), length, wid
 
 @pytest.fixture
 def probes(monkeypatch, tmp_path, few_rows) -> list[int]:
-    """An empty cache, and a list that grows by one with every probe (whose result is worked out once for all tests here)."""
+    """An empty cache, and a list that grows by one with every probe (whose result is worked out once for all tests
+    here)."""
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     done: list[int] = []
 
@@ -39,11 +41,17 @@ def probes(monkeypatch, tmp_path, few_rows) -> list[int]:
 def test_a_probe_is_remembered_as_it_was(probes):
     """Every start would probe again, or read back other classes than were found."""
     first = probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4))
-    assert first == probed_llama(LENGTH, (1, 2, 4)) == probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4)) and len(probes) == 1
+    assert (
+        first == probed_llama(LENGTH, (1, 2, 4)) == probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4))
+        and len(probes) == 1
+    )
     assert probe_cached(prepared("llama"), "another", LENGTH, (1, 2, 4)) == first and len(probes) == 2
 
 
-@given(st.lists(st.sets(st.integers(1, 64), min_size=1).map(sorted).map(tuple), max_size=3), st.sets(st.integers(1, 64)).map(sorted).map(tuple))
+@given(
+    st.lists(st.sets(st.integers(1, 64), min_size=1).map(sorted).map(tuple), max_size=3),
+    st.sets(st.integers(1, 64)).map(sorted).map(tuple),
+)
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_classes_are_read_back_as_they_were_written(monkeypatch, tmp_path, classes, unstable):
     """Unstable widths would come back as exact ones."""
@@ -71,7 +79,9 @@ DAMAGE = {
     "a width missing": lambda text, value: json.dumps({**value, "classes": [[1, 2]], "unstable": []}),
     "a width too many": lambda text, value: json.dumps({**value, "classes": [[1, 2, 4, 8]], "unstable": []}),
     "a width twice": lambda text, value: json.dumps({**value, "classes": [[1, 2, 4]], "unstable": [4]}),
-    "another machine's": lambda text, value: json.dumps({**value, "fingerprint": {**value["fingerprint"], "threads": 77}}),
+    "another machine's": lambda text, value: json.dumps(
+        {**value, "fingerprint": {**value["fingerprint"], "threads": 77}}
+    ),
 }
 
 
@@ -107,7 +117,13 @@ def test_whatever_may_change_bits_is_in_the_fingerprint(monkeypatch):
 # How close a choice was
 
 
-@given(st.integers(0, 2**31), st.sampled_from([0.0, 0.7, 2.0]), st.sampled_from([0, 5]), st.sampled_from([1.0, 0.8]), st.floats(1e-4, 1.0))
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([0.0, 0.7, 2.0]),
+    st.sampled_from([0, 5]),
+    st.sampled_from([1.0, 0.8]),
+    st.floats(1e-4, 1.0),
+)
 def test_the_margin_is_what_separates_the_two_choices(seed, temperature, top_k, top_p, noise):
     """A clear difference would be excused as a near tie, or the other way about."""
     generator = torch.Generator().manual_seed(seed)
@@ -118,7 +134,9 @@ def test_the_margin_is_what_separates_the_two_choices(seed, temperature, top_k, 
     margin, rounding, share = explain(sampler, row_a, row_b, 3, tokens)
     scale = temperature or 1.0
     difference = float((row_a - row_b).square().mean().sqrt())
-    assert rounding == pytest.approx(difference / scale, rel=1e-4) and share == pytest.approx(difference / float(row_a.std()), rel=1e-4)
+    assert rounding == pytest.approx(difference / scale, rel=1e-4) and share == pytest.approx(
+        difference / float(row_a.std()), rel=1e-4
+    )
     assert margin >= 0
     if tokens[0] != tokens[1] and top_k == 0 and top_p == 1.0:
         # What is no more than rounding apart can have been moved by no more than the rows differ at the two candidates.

@@ -1,4 +1,5 @@
-"""Faults that speculative decoders have had, planted one by one: the race's own comparison must find each of them, and nothing without them."""
+"""Faults that speculative decoders have had, planted one by one: the race's own comparison must find each of them, and
+nothing without them."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def test_a_rollback_off_by_one_is_caught(name, dtype, off, monkeypatch):
     race = Real(prepared(name, dtype))
     assert race.verdict().kind == "identical_bits"
     right = StaticTarget.rollback
-    monkeypatch.setattr(StaticTarget, "rollback", lambda self, length: right(self, max(0, min(self.length, length + off))))
+    monkeypatch.setattr(
+        StaticTarget, "rollback", lambda self, length: right(self, max(0, min(self.length, length + off)))
+    )
     assert caught(race.verdict())
 
 
@@ -95,10 +98,24 @@ def test_noise_keyed_by_call_order_is_caught_where_rows_are_drawn_ahead(name, dt
     assert caught(race.verdict(make=by_call))
 
 
-def sliced(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, sliding_window: int | None = None, state: attention.StepState, **more: Any) -> Any:
+def sliced(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    *,
+    sliding_window: int | None = None,
+    state: attention.StepState,
+    **more: Any,
+) -> Any:
     """The engine's attention over keys and values cut to their live length."""
     live = int(state.at[-1]) + 1
-    cut = attention.StepState(state.at, [(k[:, :, :live], v[:, :, :live]) for k, v in state.kv], {w: m[:, :live] for w, m in state.masks.items()})
+    cut = attention.StepState(
+        state.at,
+        [(k[:, :, :live], v[:, :, :live]) for k, v in state.kv],
+        {w: m[:, :live] for w, m in state.masks.items()},
+    )
     return attention.attend(module, query, key, value, attention_mask, sliding_window=sliding_window, state=cut, **more)
 
 
@@ -113,8 +130,8 @@ def attention_is(function: Callable) -> Iterator[None]:
 
 
 def test_a_cache_sliced_to_its_live_length_is_caught():
-    """Each step attends over as many columns as are live: other lengths, other sums. It is planted on one model after the other until this
-    machine's kernels show it in some row."""
+    """Each step attends over as many columns as are live: other lengths, other sums. It is planted on one model after
+    the other until this machine's kernels show it in some row."""
 
     def found(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))
@@ -126,7 +143,8 @@ def test_a_cache_sliced_to_its_live_length_is_caught():
 
 
 def test_a_one_wide_verify_in_a_wide_race_is_caught(few_rows):
-    """A step without a draft run 1 wide "because that is faster", where the probe says that its rows are rounded otherwise."""
+    """A step without a draft run 1 wide "because that is faster", where the probe says that its rows are rounded
+    otherwise."""
 
     def found(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))
@@ -144,8 +162,13 @@ def test_padding_that_is_not_masked_is_caught(name, dtype, monkeypatch):
     assert race.verdict().kind == "identical_bits"
     masks = buffers.additive_masks
 
-    def unmasked(shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype) -> dict[int | None, torch.Tensor]:
-        return {window: mask.masked_fill((columns >= at[0]) & (columns <= at[-1]), 0.0) for window, mask in masks(shape, at, columns, kind).items()}
+    def unmasked(
+        shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype
+    ) -> dict[int | None, torch.Tensor]:
+        return {
+            window: mask.masked_fill((columns >= at[0]) & (columns <= at[-1]), 0.0)
+            for window, mask in masks(shape, at, columns, kind).items()
+        }
 
     monkeypatch.setattr(buffers, "additive_masks", unmasked)
     assert caught(race.verdict())
@@ -157,12 +180,17 @@ def test_padding_that_is_not_masked_is_caught(name, dtype, monkeypatch):
 def test_a_stale_draft_left_visible_is_caught(name, dtype, few_rows, monkeypatch):
     """After a wide step was rejected a narrow one sees what it left behind the pointer."""
     race = Real(prepared(name, dtype))
-    narrow = next(w for w in (2, 3, 4, WIDE) if any({w, WIDE} <= set(c) for c in probe(race.model, LENGTH, (w, WIDE)).classes))
+    narrow = next(
+        w for w in (2, 3, 4, WIDE) if any({w, WIDE} <= set(c) for c in probe(race.model, LENGTH, (w, WIDE)).classes)
+    )
     assert narrow < WIDE and race.verdict((narrow, WIDE), (narrow,)).kind == "identical_bits"
     masks = buffers.additive_masks
 
     def leaky(shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype) -> dict[int | None, torch.Tensor]:
-        return {window: mask.masked_fill((columns > at[-1]) & (columns <= at[-1] + 2), 0.0) for window, mask in masks(shape, at, columns, kind).items()}
+        return {
+            window: mask.masked_fill((columns > at[-1]) & (columns <= at[-1] + 2), 0.0)
+            for window, mask in masks(shape, at, columns, kind).items()
+        }
 
     monkeypatch.setattr(buffers, "additive_masks", leaky)
     assert caught(race.verdict((narrow, WIDE), (narrow,)))

@@ -1,4 +1,5 @@
-"""Heads in 8 bits, without their target's output rows: that they are read as what they were made of, and that nothing else is."""
+"""Heads in 8 bits, without their target's output rows: that they are read as what they were made of, and that nothing
+else is."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.helpers.training_heads import made, stock
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_compact_head_is_the_head(kind, features, tmp_path):
-    """What ships would draft otherwise than what was trained: rows of other words, or weights off by more than their 8 bits."""
+    """What ships would draft otherwise than what was trained: rows of other words, or weights off by more than their 8
+    bits."""
     head, _ = made(kind, features)
     save_head(head, tmp_path / "whole", "t", 3)
     save_head(head, tmp_path / "compact", "t", 3, compact=True)
@@ -35,7 +37,9 @@ def test_a_compact_head_is_the_head(kind, features, tmp_path):
     assert torch.equal(again.lm_head.weight.bfloat16(), whole.pop(OUTPUT).bfloat16())
     for name, value in whole.items():
         step = value.abs().amax(-1, keepdim=True) / 127
-        assert bool(((dict(again.named_parameters())[name].float() - value).abs() <= 0.51 * step + 0.008 * value.abs()).all()), name
+        assert bool(
+            ((dict(again.named_parameters())[name].float() - value).abs() <= 0.51 * step + 0.008 * value.abs()).all()
+        ), name
 
 
 def test_output_rows_that_were_trained_are_kept(features, tmp_path):
@@ -61,7 +65,10 @@ def test_eight_bits_without_a_scale_a_row_are_refused(features, tmp_path):
     head, _ = made("eagle3", features)
     save_head(head, tmp_path, "t", 3, compact=True)
     tensors = load_file(tmp_path / "model.safetensors")
-    for wrong in ({"fc.weight_scale": tensors["fc.weight_scale"][:-1].clone()}, {"fc.weight_scale": tensors["fc.weight_scale"].to(torch.int32)}):
+    for wrong in (
+        {"fc.weight_scale": tensors["fc.weight_scale"][:-1].clone()},
+        {"fc.weight_scale": tensors["fc.weight_scale"].to(torch.int32)},
+    ):
         save_file({**tensors, **wrong}, tmp_path / "model.safetensors")
         with pytest.raises(UsageError, match=r"fc\.weight is in 8 bits"):
             read_tensors(tmp_path)

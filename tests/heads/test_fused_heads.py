@@ -1,4 +1,5 @@
-"""What drafting on the CPU does in fewer operations: the same picks, the same rows, and nothing computed that nobody reads."""
+"""What drafting on the CPU does in fewer operations: the same picks, the same rows, and nothing computed that nobody
+reads."""
 
 from __future__ import annotations
 
@@ -19,7 +20,20 @@ from engine.errors import RaceError
 from engine.heads import eagle3
 from engine.heads.formats import read_spec
 from engine.spec import SamplingParams
-from tests.helpers.head_fixtures import EAGLE3, HEADS, LAYERS, VOCAB, context, eagle3_tensors, formats_target, hidden_rows, made, save, tensors_of, trained_target
+from tests.helpers.head_fixtures import (
+    EAGLE3,
+    HEADS,
+    LAYERS,
+    VOCAB,
+    context,
+    eagle3_tensors,
+    formats_target,
+    hidden_rows,
+    made,
+    save,
+    tensors_of,
+    trained_target,
+)
 from tests.helpers.tiny import PACKED
 
 K = 5
@@ -45,8 +59,8 @@ def sampler(temperature: float, seed: int) -> Sampler:
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
 )
 def test_a_pick_is_the_samplers_and_so_is_its_margin(num, spread, lead, temperature, seed, position, dtype):
-    """Drafts would have other noise than the target, which costs most of the acceptance, or `auto` stop by margins that are none; whether one token stands
-    out or all are alike."""
+    """Drafts would have other noise than the target, which costs most of the acceptance, or `auto` stop by margins that
+    are none; whether one token stands out or all are alike."""
     generator = torch.Generator().manual_seed(position)
     ids = torch.randperm(WORDS, generator=generator)[:num].sort().values
     row = torch.randn(num, generator=generator) * spread
@@ -85,7 +99,10 @@ def test_what_is_picked_another_way_is_left_to_the_sampler():
     here = context(formats_target(), K, temperature=0.8)
     assert host_picks(here, None) is not None and host_picks(here, torch.arange(9)) is not None
     cut = SimpleNamespace(loaded=here.loaded, sample=Sampler(SamplingParams(temperature=0.8, top_k=5), VOCAB, PACKED))
-    large = SimpleNamespace(loaded=SimpleNamespace(prepared=SimpleNamespace(kernels=PACKED, vocab_size=MOST_COLUMNS + 1)), sample=here.sample)
+    large = SimpleNamespace(
+        loaded=SimpleNamespace(prepared=SimpleNamespace(kernels=PACKED, vocab_size=MOST_COLUMNS + 1)),
+        sample=here.sample,
+    )
     assert all(host_picks(each, None) is None for each in (cut, large))
 
 
@@ -99,14 +116,28 @@ def rows_for(drafter: Any) -> Tensor:
 
 
 @settings(max_examples=10)
-@given(cuts=st.lists(st.integers(1, 12), min_size=1, max_size=6), num_layers=st.sampled_from([1, 2]), window=st.sampled_from([None, 4]))
+@given(
+    cuts=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    num_layers=st.sampled_from([1, 2]),
+    window=st.sampled_from([None, 4]),
+)
 def test_rows_do_not_depend_on_how_they_are_taken(tmp_path_factory, cuts, num_layers, window):
-    """One row at a time or many, in a prompt or after it: a mask or a place would be off by one where several come at once."""
+    """One row at a time or many, in a prompt or after it: a mask or a place would be off by one where several come at
+    once."""
     layers = {**LAYERS, "num_hidden_layers": num_layers}
     if window:
-        layers |= {"model_type": "qwen3", "layer_types": ["sliding_attention"] * num_layers, "sliding_window": window, "use_sliding_window": True}
+        layers |= {
+            "model_type": "qwen3",
+            "layer_types": ["sliding_attention"] * num_layers,
+            "sliding_window": window,
+            "use_sliding_window": True,
+        }
     folder = tmp_path_factory.mktemp("head")
-    source = save(folder / "head", {**EAGLE3, "transformer_layer_config": layers}, eagle3_tensors(layers, EAGLE3, qk_norm=bool(window)))
+    source = save(
+        folder / "head",
+        {**EAGLE3, "transformer_layer_config": layers},
+        eagle3_tensors(layers, EAGLE3, qk_norm=bool(window)),
+    )
     drafter = made(f"eagle3:{source}", formats_target(), 12, keep_logits=True)
     rows = rows_for(drafter)
     drafter.prefill(PROMPT[:3], rows[:2])
@@ -134,14 +165,20 @@ def test_a_head_whose_projections_are_apart_drafts_the_same():
     rows = rows_for(joined)[:-1]
     here = context(trained_target(), K)
     drafts = []
-    for drafter in (joined, HostEagle3Drafter(apart, here), Eagle3Drafter(apart, here), Eagle3Drafter(joined.head, here)):
+    for drafter in (
+        joined,
+        HostEagle3Drafter(apart, here),
+        Eagle3Drafter(apart, here),
+        Eagle3Drafter(joined.head, here),
+    ):
         drafter.prefill(PROMPT, rows)
         drafts.append(drafter.propose(PROMPT, None, K).token_ids)
     assert len(drafts[0]) == K and len(set(drafts)) == 1
 
 
 def test_rows_that_nobody_reads_are_not_computed(monkeypatch):
-    """A prompt's rows would go through the last layer's MLP, which is most of a head, only to be dropped; a catch-up of eight rows would cost eight."""
+    """A prompt's rows would go through the last layer's MLP, which is most of a head, only to be dropped; a catch-up of
+    eight rows would cost eight."""
     drafter = made(f"eagle3:{HEADS['eagle3']}", trained_target(), K)
     sizes: list[int] = []
     last = drafter.head.layers[-1].mlp

@@ -52,8 +52,13 @@ def test_weights_in_several_files_are_one_head(tmp_path):
     (folder / "model.safetensors").unlink()
     names = sorted(whole)
     for part, chosen in enumerate((names[::2], names[1::2])):
-        shutil.move(save(tmp_path / f"part{part}", {}, {n: whole[n] for n in chosen}) / "model.safetensors", folder / f"model-{part}.safetensors")
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {n: f"model-{i % 2}.safetensors" for i, n in enumerate(names)}}))
+        shutil.move(
+            save(tmp_path / f"part{part}", {}, {n: whole[n] for n in chosen}) / "model.safetensors",
+            folder / f"model-{part}.safetensors",
+        )
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {n: f"model-{i % 2}.safetensors" for i, n in enumerate(names)}})
+    )
     read = read_tensors(folder)
     assert set(read) == set(whole) and all(torch.equal(read[n], whole[n]) for n in whole)
 
@@ -61,15 +66,34 @@ def test_weights_in_several_files_are_one_head(tmp_path):
 # --- names and options
 
 
-@given(st.sampled_from(["a/b", "./x", ""]), st.lists(st.integers(0, 9999), max_size=4), st.sampled_from(["", "causal", "bidirectional"]))
+@given(
+    st.sampled_from(["a/b", "./x", ""]),
+    st.lists(st.integers(0, 9999), max_size=4),
+    st.sampled_from(["", "causal", "bidirectional"]),
+)
 def test_options_come_back(source, aux, mask):
     """An option would be lost on the way."""
     options = [o for o in ("aux=" + ",".join(map(str, aux)) if aux else "", mask) if o]
     name = parse_name("dflash", source + ("#" + "&".join(options) if options else ""))
-    assert (name.source, name.aux, name.causal) == (source, tuple(aux), {"": None, "causal": True, "bidirectional": False}[mask])
+    assert (name.source, name.aux, name.causal) == (
+        source,
+        tuple(aux),
+        {"": None, "causal": True, "bidirectional": False}[mask],
+    )
 
 
-@pytest.mark.parametrize("text", ["eagle3:x/y#causal", "eagle3:x/y#aux=", "eagle3:x/y#aux=a", "dflash:x/y#aux=1,,2", "dflash:x/y#k=3", "eagle3:", "dflash:x/y#aux=1#causal"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "eagle3:x/y#causal",
+        "eagle3:x/y#aux=",
+        "eagle3:x/y#aux=a",
+        "dflash:x/y#aux=1,,2",
+        "dflash:x/y#k=3",
+        "eagle3:",
+        "dflash:x/y#aux=1#causal",
+    ],
+)
 def test_unknown_options_are_refused_without_torch(text):
     """A typo would be found after the model was loaded."""
     with pytest.raises(UsageError, match=r"choose one of: aux=2,9,15|colon"):
@@ -86,7 +110,10 @@ def test_checking_needs_no_torch():
 @pytest.mark.parametrize("kind", HEADS)
 def test_without_an_argument_only_the_default_target_has_a_head(kind):
     """The default target's head would be put on any other."""
-    with pytest.raises(UsageError, match=f"needs a head for 'formats/target' after a colon, as in {kind}:owner/name.*only {DEFAULT_TARGET}"):
+    with pytest.raises(
+        UsageError,
+        match=f"needs a head for 'formats/target' after a colon, as in {kind}:owner/name.*only {DEFAULT_TARGET}",
+    ):
         made(kind, formats_target(), 3)
 
 
@@ -115,11 +142,43 @@ def test_a_copy_of_the_targets_embedding_is_not_kept(tmp_path):
     [
         ({**ORIGINAL, "architectures": ["LlamaForCausalLM"]}, (2, 3, 3)),  # the authors' own heads name no EAGLE
         (ORIGINAL, (2, 3, 3)),
-        ({**ORIGINAL, "model_type": "qwen2"}, (2, 3, 3)),  # SpecForge's for QwQ: the architecture says what the layers are
-        ({**ORIGINAL, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 4], "use_aux_hidden_state": True, "next_layer_regular": True}}, (2, 3, 5)),
-        ({**ORIGINAL, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [], "parallel_draft_step": 1, "use_mtp_layernorm": False}}, (2, 3, 3)),  # NVIDIA's
+        (
+            {**ORIGINAL, "model_type": "qwen2"},
+            (2, 3, 3),
+        ),  # SpecForge's for QwQ: the architecture says what the layers are
+        (
+            {
+                **ORIGINAL,
+                "eagle_config": {
+                    "eagle_aux_hidden_state_layer_ids": [1, 2, 4],
+                    "use_aux_hidden_state": True,
+                    "next_layer_regular": True,
+                },
+            },
+            (2, 3, 5),
+        ),
+        (
+            {
+                **ORIGINAL,
+                "eagle_config": {
+                    "eagle_aux_hidden_state_layer_ids": [],
+                    "parallel_draft_step": 1,
+                    "use_mtp_layernorm": False,
+                },
+            },
+            (2, 3, 3),
+        ),  # NVIDIA's
         ({**ORIGINAL, "eagle_aux_hidden_state_layer_ids": [1, 2, 4]}, (1, 2, 4)),
-        ({**ORIGINAL, "sliding_window": 131072, "use_sliding_window": False, "max_window_layers": 28, "target_model_type": "x"}, (2, 3, 3)),
+        (
+            {
+                **ORIGINAL,
+                "sliding_window": 131072,
+                "use_sliding_window": False,
+                "max_window_layers": 28,
+                "target_model_type": "x",
+            },
+            (2, 3, 3),
+        ),
     ],
 )
 def test_layer_ids_of_original_heads(config, layers, tmp_path):
@@ -157,30 +216,51 @@ def test_both_tables_say_the_same(ids, with_d2t):
 @pytest.mark.parametrize("zeros", [True, False])
 def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
     """Heads whose tables were padded otherwise than the target's would be refused, or propose what is no token."""
-    config = {**SPECULATORS["eagle3"], "draft_vocab_size": num_rows, "transformer_layer_config": {**LAYERS, "vocab_size": num_rows}}
+    config = {
+        **SPECULATORS["eagle3"],
+        "draft_vocab_size": num_rows,
+        "transformer_layer_config": {**LAYERS, "vocab_size": num_rows},
+    }
     tensors = {name: value for name, value in TENSORS["eagle3"].items() if name not in ("d2t", "t2d")}
-    tensors |= drawn({"lm_head.weight": (num_rows, SIZE), "embed_tokens.weight": (num_rows, SIZE)}) | ({"d2t": torch.zeros(num_rows, dtype=torch.long)} if zeros else {})
+    tensors |= drawn({"lm_head.weight": (num_rows, SIZE), "embed_tokens.weight": (num_rows, SIZE)}) | (
+        {"d2t": torch.zeros(num_rows, dtype=torch.long)} if zeros else {}
+    )
     save(tmp_path / "head", config, tensors)
-    head = eagle3.build(read_spec(tmp_path / "head", "eagle3", NUM_LAYERS), read_tensors(tmp_path / "head"), SIZE, VOCAB)
-    assert head.lm_head.out_features == min(num_rows, VOCAB) and head.embed_tokens is not None and head.embed_tokens.num_embeddings >= VOCAB
+    head = eagle3.build(
+        read_spec(tmp_path / "head", "eagle3", NUM_LAYERS), read_tensors(tmp_path / "head"), SIZE, VOCAB
+    )
+    assert (
+        head.lm_head.out_features == min(num_rows, VOCAB)
+        and head.embed_tokens is not None
+        and head.embed_tokens.num_embeddings >= VOCAB
+    )
     assert head.target_ids is None if expected is None else torch.equal(head.target_ids, torch.arange(expected))
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_kept_logits_are_of_the_heads_words(kind, tmp_path):
-    """The rejection rule would divide by a probability of words that the head cannot draft, or drafts have other noise than the target."""
+    """The rejection rule would divide by a probability of words that the head cannot draft, or drafts have other noise
+    than the target."""
     config = {**SPECULATORS[kind], "draft_vocab_size": 96}
-    folder = save(tmp_path / "head", config, eagle3_tensors(LAYERS, config) if kind == "eagle3" else dflash_tensors(LAYERS, config))
+    folder = save(
+        tmp_path / "head",
+        config,
+        eagle3_tensors(LAYERS, config) if kind == "eagle3" else dflash_tensors(LAYERS, config),
+    )
     ids = torch.arange(96) + tensors_of(folder)["d2t"]
     for temperature in (0.0, 0.9):
-        drafter = drafters.make(f"{kind}:{folder}", context(formats_target(), 4, temperature=temperature, keep_logits=True))
+        drafter = drafters.make(
+            f"{kind}:{folder}", context(formats_target(), 4, temperature=temperature, keep_logits=True)
+        )
         drafter.prefill([1, 2, 3], torch.randn(2, 3 * SIZE))
         draft = drafter.propose([1, 2, 3], None, 4)
         assert draft.logits.shape == (4, VOCAB)
         assert torch.equal(draft.logits.isfinite(), torch.zeros(4, VOCAB, dtype=torch.bool).index_fill_(1, ids, True))
         assert all(row[token].isfinite() for row, token in zip(draft.logits, draft.token_ids, strict=True))
         sample = context(formats_target(), 4, temperature=temperature).sample
-        assert draft.token_ids == tuple(sample(row, i) for i, row in enumerate(draft.logits))  # the target's own noise at those places
+        assert draft.token_ids == tuple(
+            sample(row, i) for i, row in enumerate(draft.logits)
+        )  # the target's own noise at those places
         rows = draft.logits.clone()
         later = drafter.propose([1, 2, 3, 4, 5], torch.randn(2, 3 * SIZE), 4)
         assert torch.equal(draft.logits, rows)

@@ -1,7 +1,8 @@
-"""Heads beside the packages of those who train them, on the same weights: a development-time check, skipped where a package is not installed.
+"""Heads beside the packages of those who train them, on the same weights: a development-time check, skipped where a
+package is not installed.
 
-They are no requirements (heavy pins); to run it, an environment of its own with torch, transformers, pytest, hypothesis, then `speculators` and `dflash`
-without their dependencies, and what these import."""
+They are no requirements (heavy pins); to run it, an environment of its own with torch, transformers, pytest,
+hypothesis, then `speculators` and `dflash` without their dependencies, and what these import."""
 
 from __future__ import annotations
 
@@ -47,9 +48,14 @@ def ours(text: str, tokens: list[int], aux: torch.Tensor, k: int) -> tuple[int, 
 
 
 def filled(model: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """A speculators model with a head's tensors, and the target's embedding and output layer where it has none; the verifier's are not used."""
+    """A speculators model with a head's tensors, and the target's embedding and output layer where it has none; the
+    verifier's are not used."""
     target = stock_target()
-    whole = {"embed_tokens.weight": target.get_input_embeddings().weight, "lm_head.weight": target.lm_head.weight, **tensors}
+    whole = {
+        "embed_tokens.weight": target.get_input_embeddings().weight,
+        "lm_head.weight": target.lm_head.weight,
+        **tensors,
+    }
     missing, unexpected = model.load_state_dict(whole, strict=False)
     assert not [name for name in missing if not name.startswith("verifier_")] and not unexpected
     for name in ("verifier_lm_head", "verifier_norm"):
@@ -66,11 +72,16 @@ def test_speculators_eagle3_agrees(form, tmp_path):
 
     folder: Path
     if form in ("normed", "two layers"):
-        layers, config = {**LAYERS, "num_hidden_layers": 1 + (form == "two layers")}, {**EAGLE3, **({"fc_norm": True, "norm_output": True} if form == "normed" else {})}
+        layers, config = (
+            {**LAYERS, "num_hidden_layers": 1 + (form == "two layers")},
+            {**EAGLE3, **({"fc_norm": True, "norm_output": True} if form == "normed" else {})},
+        )
         folder = save(tmp_path / "head", {**config, "transformer_layer_config": layers}, eagle3_tensors(layers, config))
     else:
         folder = published(form, tmp_path)
-    config = Eagle3SpeculatorConfig(**{key: value for key, value in config_of(folder).items() if key not in ("auto_map", "speculators_config")})
+    config = Eagle3SpeculatorConfig(
+        **{key: value for key, value in config_of(folder).items() if key not in ("auto_map", "speculators_config")}
+    )
     config.transformer_layer_config._attn_implementation = "eager"
     theirs = filled(Eagle3DraftModel(config), tensors_of(folder))
     for seed in range(3):
@@ -97,12 +108,18 @@ def test_speculators_dflash_agrees(form, tmp_path):
         folder = save(tmp_path / "head", {**values, "transformer_layer_config": layers}, dflash_tensors(layers, values))
     else:
         folder = published(form, tmp_path)
-    config = DFlashSpeculatorConfig(**{key: value for key, value in config_of(folder).items() if key not in ("auto_map", "speculators_config")})
+    config = DFlashSpeculatorConfig(
+        **{key: value for key, value in config_of(folder).items() if key not in ("auto_map", "speculators_config")}
+    )
     config.transformer_layer_config._attn_implementation = "eager"
     theirs = filled(DFlashDraftModel(config), tensors_of(folder))
     tokens = random_ids(40, VOCAB, 1)
     aux, ids = features(tokens, [2, 3, 4]), torch.tensor([tokens])
-    mask, documents, last = torch.ones_like(ids), torch.zeros_like(ids), torch.ones(1, len(tokens), LAYERS["hidden_size"])
+    mask, documents, last = (
+        torch.ones_like(ids),
+        torch.zeros_like(ids),
+        torch.ones(1, len(tokens), LAYERS["hidden_size"]),
+    )
     _, logits, _, _, places = theirs._backbone_forward(aux[None], ids, mask, last, documents, max_anchors=12)
     for anchor, block in zip(places.view(12, 8)[:, 0].tolist(), logits.view(12, 8, -1), strict=True):
         row = [int(i) for i in block[1:].argmax(-1)]
@@ -110,7 +127,16 @@ def test_speculators_dflash_agrees(form, tmp_path):
         assert tuple(i + int(theirs.d2t[i]) if theirs.d2t is not None else i for i in row) == drafted
 
 
-@pytest.mark.parametrize("form", [{}, {"sliding": True}, {"sliding": True, "is_causal": False}, {"is_causal": True}, {"input_embedding_scale": 8.0, "final_logit_softcapping": 2.0}])
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"sliding": True},
+        {"sliding": True, "is_causal": False},
+        {"is_causal": True},
+        {"input_embedding_scale": 8.0, "final_logit_softcapping": 2.0},
+    ],
+)
 @torch.no_grad()
 def test_zlabs_dflash_agrees(form, tmp_path):
     """Heads of DFlash's authors would be drafted with under another mask, or from other embeddings."""
@@ -148,12 +174,18 @@ def test_zlabs_generation_accepts_as_we_do(tmp_path, monkeypatch):
 
     tensors, config = tensors_of(HEADS["dflash"]), config_of(HEADS["dflash"])
     layers = {**config["transformer_layer_config"], "num_target_layers": 6}
-    values = {"architectures": ["DFlashDraftModel"], "block_size": 8, "dflash_config": {"mask_token_id": config["mask_token_id"], "target_layer_ids": [0, 2, 4]}}
+    values = {
+        "architectures": ["DFlashDraftModel"],
+        "block_size": 8,
+        "dflash_config": {"mask_token_id": config["mask_token_id"], "target_layer_ids": [0, 2, 4]},
+    }
     folder = save(tmp_path / "head", {**layers, **values}, tensors)
     theirs = module.DFlashDraftModel(Qwen3Config(**{**layers, **values})).eval()
     theirs.load_state_dict(tensors)
     target = AutoModelForCausalLM.from_pretrained(TRAINED, dtype=torch.float32).eval()
-    prompt = trained_target().tokenizer("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ")["input_ids"]
+    prompt = trained_target().tokenizer(
+        "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def "
+    )["input_ids"]
     found = module.dflash_generate(theirs, target, torch.tensor([prompt]), 60, None, return_stats=True)
     steps = raced(trained_target(), made(f"dflash:{folder}", trained_target(), 7), prompt, 7, num_new=61)
     assert written(steps)[0][:60] == found.output_ids[0, len(prompt) :].tolist()

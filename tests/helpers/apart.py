@@ -21,7 +21,9 @@ def run_apart(file: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         environment |= {"TRITON_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-        done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(
+            [sys.executable, file], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -51,7 +53,12 @@ def facts(kernels: list[Any]) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(first.asm["cubin"])
         file.flush()
-        usage = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+        usage = subprocess.run(
+            [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
     registers, stack, local = (int(re.findall(rf"{what}:(\d+)", usage)[-1]) for what in ("REG", "STACK", "LOCAL"))
     ptx = first.asm["ptx"]
     return {
@@ -79,7 +86,8 @@ ATTENTION_CASES = {  # heads, kv heads, dim, columns, window, hidden size, gates
 
 
 def compiled_attention(on: Mapping[int, Sequence[str]], row_counts: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """By device, case (of `ATTENTION_CASES`) and kernel, of all numbers of rows together: `facts`, of the first binary."""
+    """By device, case (of `ATTENTION_CASES`) and kernel, of all numbers of rows together: `facts`, of the first
+    binary."""
     import torch
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
@@ -116,7 +124,9 @@ def compiled_attention(on: Mapping[int, Sequence[str]], row_counts: Sequence[int
             add_normed(x, x, scale, scale, 1e-6)
         for name in {name for name, _ in made}:
             for is_merged in (False, True):
-                kernels = [kernel for other, kernel in made if other == name and ("atom." in kernel.asm["ptx"]) == is_merged]
+                kernels = [
+                    kernel for other, kernel in made if other == name and ("atom." in kernel.asm["ptx"]) == is_merged
+                ]
                 if kernels:
                     found[f"sm_{capability} {case}: {name}{' merged' if is_merged else ''}"] = facts(kernels)
     return found

@@ -21,7 +21,9 @@ COSTS = [next(s for w, s in STEP_S.items() if w > m) for m in range(MAX_AUTO_K +
 NUM_TOKENS = 256
 
 
-def decode_s(drafter: Any, clock: FakeClock, prompt: Sequence[int], truth: Sequence[int], k: int) -> tuple[float, list[int]]:
+def decode_s(
+    drafter: Any, clock: FakeClock, prompt: Sequence[int], truth: Sequence[int], k: int
+) -> tuple[float, list[int]]:
     """(seconds that writing `truth` takes, how many tokens each step drafted)."""
     if isinstance(drafter, AutoDrafter):
         drafter.calibrate(prompt, None)

@@ -27,4 +27,9 @@ def trained(folder: Any = TRAINED) -> LoadedModel:
 
 
 PROMPT = tuple(json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"])
-LANES = {"eagle3": f"eagle3:{HEADS['eagle3']}", "dflash": f"dflash:{HEADS['dflash']}", "draft_model": f"draft_model:{TRAINED.parent / 'draft'}", "ngram": "ngram"}
+LANES = {
+    "eagle3": f"eagle3:{HEADS['eagle3']}",
+    "dflash": f"dflash:{HEADS['dflash']}",
+    "draft_model": f"draft_model:{TRAINED.parent / 'draft'}",
+    "ngram": "ngram",
+}

@@ -15,11 +15,30 @@ from torch import Tensor, nn
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 COPIES = {aten._to_copy.default, aten.copy_.default, aten.to.device, aten.to.dtype, aten.to.dtype_layout, aten.to.other}
-WAITS = {aten.equal.default, aten.item.default, aten._local_scalar_dense.default, aten.is_nonzero.default, aten.allclose.default, aten.linalg_solve.default, aten.multinomial.default}
+WAITS = {
+    aten.equal.default,
+    aten.item.default,
+    aten._local_scalar_dense.default,
+    aten.is_nonzero.default,
+    aten.allclose.default,
+    aten.linalg_solve.default,
+    aten.multinomial.default,
+}
 """Operations that hand a number to the host, or look at one on the way; besides those that torch tags."""
 TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
-RANDOM = {"rand", "randn", "randint", "randperm", "normal", "uniform", "bernoulli", "exponential", "multinomial", "dropout"}
+RANDOM = {
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "exponential",
+    "multinomial",
+    "dropout",
+}
 ON_CPU_ALONE = ("mkldnn", "onednn", "_for_cpu", "_weight_int8pack", "quantized::")
 ATTENTION = aten.scaled_dot_product_attention.default
 
@@ -32,7 +51,14 @@ class CudaTensor(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> CudaTensor:
         with torch.inference_mode(False):  # views of weights, which are normal tensors, must be normal too
-            made = Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=CUDA)  # type: ignore[attr-defined]
+            made = Tensor._make_wrapper_subclass(
+                cls,
+                held.shape,
+                strides=held.stride(),
+                storage_offset=held.storage_offset(),
+                dtype=held.dtype,
+                device=CUDA,
+            )  # type: ignore[attr-defined]
         made.held = held.detach()
         return made
 
@@ -49,7 +75,10 @@ class CudaTensor(Tensor):
         return self.held.untyped_storage()
 
     def numpy(self, *, force: bool = False) -> Any:
-        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "
+            "first."
+        )
 
     def tolist(self) -> Any:
         return self.cpu().tolist()
@@ -105,8 +134,8 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 
 @contextmanager
 def guards() -> Iterator[None]:
-    """torch's operators make the device of their operands the current one before anything here hears of them: with CUDA's guard, which a build for the CPU
-    lacks. The CPU's does nothing, and stands in for it."""
+    """torch's operators make the device of their operands the current one before anything here hears of them: with
+    CUDA's guard, which a build for the CPU lacks. The CPU's does nothing, and stands in for it."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     registry = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     before = registry[1]
@@ -118,7 +147,8 @@ def guards() -> Iterator[None]:
 
 
 def laid_out(out: Tensor) -> Tensor:
-    """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel, the one that takes masks, leaves them: heads beside each other."""
+    """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel, the one that takes masks, leaves them:
+    heads beside each other."""
     return out.transpose(1, 2).contiguous().transpose(1, 2)
 
 

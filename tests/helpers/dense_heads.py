@@ -1,4 +1,5 @@
-"""Draft heads computed the long way, for comparison: in float64, the whole text at once, without a cache, straight from the tensors of a file.
+"""Draft heads computed the long way, for comparison: in float64, the whole text at once, without a cache, straight from
+the tensors of a file.
 
 Written from the papers and formats, of plain matrix products; shares no line with the engine."""
 
@@ -44,7 +45,10 @@ class Dense:
     """The tensors of one head as float64, and what its layers are made of."""
 
     def __init__(self, tensors: Tensors, config: Mapping[str, Any]) -> None:
-        self.t = {name.replace("midlayer.", "layers.0."): value.double() if value.is_floating_point() else value for name, value in tensors.items()}
+        self.t = {
+            name.replace("midlayer.", "layers.0."): value.double() if value.is_floating_point() else value
+            for name, value in tensors.items()
+        }
         self.c, self.eps = config, config["rms_norm_eps"]
 
     def norm(self, name: str, x: Tensor) -> Tensor:
@@ -73,7 +77,10 @@ class Dense:
     def mlp(self, layer: int, x: Tensor) -> Tensor:
         name = f"layers.{layer}.mlp"
         y = self.norm(f"layers.{layer}.post_attention_layernorm", x)
-        return x + self.linear(f"{name}.down_proj", torch.nn.functional.silu(self.linear(f"{name}.gate_proj", y)) * self.linear(f"{name}.up_proj", y))
+        return x + self.linear(
+            f"{name}.down_proj",
+            torch.nn.functional.silu(self.linear(f"{name}.gate_proj", y)) * self.linear(f"{name}.up_proj", y),
+        )
 
     def token_of(self, index: int) -> int:
         return index + int(self.t["d2t"][index]) if "d2t" in self.t else index
@@ -83,9 +90,21 @@ class Dense:
         return self.c["sliding_window"] if types[layer] == "sliding_attention" else 10**9
 
 
-def eagle3(dense: Dense, flags: Mapping[str, Any], embedding: Tensor, output: Tensor, aux: Tensor, tokens: Sequence[int], k: int) -> tuple[list[int], Tensor]:
-    """k ids drafted greedily after `tokens`, and logits [k, draft vocabulary]. aux [len(tokens) - 1, features]; embedding and output: the target's."""
-    embedding, output = dense.t.get("embed_tokens.weight", embedding).double(), dense.t.get("lm_head.weight", output).double()
+def eagle3(
+    dense: Dense,
+    flags: Mapping[str, Any],
+    embedding: Tensor,
+    output: Tensor,
+    aux: Tensor,
+    tokens: Sequence[int],
+    k: int,
+) -> tuple[list[int], Tensor]:
+    """k ids drafted greedily after `tokens`, and logits [k, draft vocabulary]. aux [len(tokens) - 1, features];
+    embedding and output: the target's."""
+    embedding, output = (
+        dense.t.get("embed_tokens.weight", embedding).double(),
+        dense.t.get("lm_head.weight", output).double(),
+    )
     aux = aux.double()
     if flags.get("norm_before_fc"):
         aux = dense.norm("input_norm", aux)
@@ -100,7 +119,9 @@ def eagle3(dense: Dense, flags: Mapping[str, Any], embedding: Tensor, output: Te
         back = positions[:, None] - positions
         normed = dense.norm("layers.0.hidden_norm", hidden)
         x = normed if flags.get("norm_before_residual") else hidden
-        inputs = torch.cat([dense.norm("layers.0.input_layernorm", embedding[torch.tensor([*tokens[1:], *drafted])]), normed], -1)
+        inputs = torch.cat(
+            [dense.norm("layers.0.input_layernorm", embedding[torch.tensor([*tokens[1:], *drafted])]), normed], -1
+        )
         for layer in range(dense.c["num_hidden_layers"]):
             if layer:
                 inputs = dense.norm(f"layers.{layer}.input_layernorm", x)
@@ -114,10 +135,24 @@ def eagle3(dense: Dense, flags: Mapping[str, Any], embedding: Tensor, output: Te
 
 
 def dflash(
-    dense: Dense, embedding: Tensor, output: Tensor, aux: Tensor, tokens: Sequence[int], size: int, mask_token: int, *, anchored: bool, causal: Sequence[bool], from_anchor: bool = False
+    dense: Dense,
+    embedding: Tensor,
+    output: Tensor,
+    aux: Tensor,
+    tokens: Sequence[int],
+    size: int,
+    mask_token: int,
+    *,
+    anchored: bool,
+    causal: Sequence[bool],
+    from_anchor: bool = False,
 ) -> tuple[list[int], Tensor]:
-    """Ids that a block of `size` rows drafts after `tokens`, and logits [ids, draft vocabulary]. anchored: windows count from the block's start."""
-    embedding, output = dense.t.get("embed_tokens.weight", embedding).double(), dense.t.get("lm_head.weight", output).double()
+    """Ids that a block of `size` rows drafts after `tokens`, and logits [ids, draft vocabulary]. anchored: windows
+    count from the block's start."""
+    embedding, output = (
+        dense.t.get("embed_tokens.weight", embedding).double(),
+        dense.t.get("lm_head.weight", output).double(),
+    )
     start = len(tokens) - 1
     context = dense.norm("hidden_norm", dense.linear("fc", aux.double()))
     before, rows = torch.arange(start, dtype=torch.float64), torch.arange(start, start + size, dtype=torch.float64)
@@ -125,7 +160,10 @@ def dflash(
     x = embedding[torch.tensor([tokens[-1], *[mask_token] * (size - 1)])]
     for layer in range(dense.c["num_hidden_layers"]):
         y = dense.norm(f"layers.{layer}.input_layernorm", x)
-        key, value = (torch.cat([dense.project(layer, which, context, before), dense.project(layer, which, y, rows)]) for which in "kv")
+        key, value = (
+            torch.cat([dense.project(layer, which, context, before), dense.project(layer, which, y, rows)])
+            for which in "kv"
+        )
         back, window = rows[:, None] - every, dense.window(layer)
         mask = (every[None] >= start - window).expand(size, -1) if anchored else back.abs() < window
         if causal[layer]:

@@ -1,10 +1,12 @@
-"""A CUDA device that is none: tensors that say they are on "cuda" and keep their numbers on the CPU, streams that do nothing, and graphs that repeat what was
-recorded. With it the engine's code for CUDA runs on any machine, with real numbers, and what a GPU would refuse is refused: operands on different devices;
-numpy on a device's tensor; in a capture whatever waits for the device, copies between it and the host, or depends on a number of the host's.
-Graphs of one pool share memory, and here they do so always: before a graph is replayed, everything that the pool's other graphs made is spoiled.
+"""A CUDA device that is none: tensors that say they are on "cuda" and keep their numbers on the CPU, streams that do
+nothing, and graphs that repeat what was recorded. With it the engine's code for CUDA runs on any machine, with real
+numbers, and what a GPU would refuse is refused: operands on different devices; numpy on a device's tensor; in a capture
+whatever waits for the device, copies between it and the host, or depends on a number of the host's. Graphs of one pool
+share memory, and here they do so always: before a graph is replayed, everything that the pool's other graphs made is
+spoiled.
 
-What it cannot see: kernels' own faults, a wrong order on several streams, and what an operation of torch does inside on CUDA
-but for what is written here: attention's layout, and operations that only the CPU has.
+What it cannot see: kernels' own faults, a wrong order on several streams, and what an operation of torch does inside on
+CUDA but for what is written here: attention's layout, and operations that only the CPU has.
 """
 
 from __future__ import annotations
@@ -20,7 +22,23 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.helpers.cuda_tensors import ATTENTION, COPIES, INDEXED, ON_CPU_ALONE, RANDOM, TAGS, WAITS, CudaTensor, aten, guards, held, laid_out, leaves, mapped, nothing
+from tests.helpers.cuda_tensors import (
+    ATTENTION,
+    COPIES,
+    INDEXED,
+    ON_CPU_ALONE,
+    RANDOM,
+    TAGS,
+    WAITS,
+    CudaTensor,
+    aten,
+    guards,
+    held,
+    laid_out,
+    leaves,
+    mapped,
+    nothing,
+)
 from tests.helpers.cuda_tensors import CUDA as CUDA
 from tests.helpers.cuda_tensors import on_cuda as on_cuda
 
@@ -59,7 +77,13 @@ class Graph:
     def spoil(self) -> None:
         """Another graph of the pool has used the memory: nothing of the last replay is left."""
         for x in () if self.is_spoiled else self.made:
-            x.fill_(float("nan") if x.is_floating_point() else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max // 3)
+            x.fill_(
+                float("nan")
+                if x.is_floating_point()
+                else True
+                if x.dtype == torch.bool
+                else torch.iinfo(x.dtype).max // 3
+            )
         self.is_spoiled = True
 
     def replay(self) -> None:
@@ -72,12 +96,15 @@ class Graph:
             self.is_spoiled = False
             for each in self.recorded:
                 made = each.run()
-                for old, new in zip(each.outs, [x for x in leaves(made) if isinstance(x, Tensor)], strict=True) if each.outs else ():
+                for old, new in (
+                    zip(each.outs, [x for x in leaves(made) if isinstance(x, Tensor)], strict=True) if each.outs else ()
+                ):
                     old.copy_(new)
 
 
 class Device(TorchDispatchMode):
-    """While entered through `fake_cuda`: the device. waits: how often the host has waited for it. graphs: captured so far."""
+    """While entered through `fake_cuda`: the device. waits: how often the host has waited for it. graphs: captured so
+    far."""
 
     _mode_key = torch._C._TorchDispatchModeKey.FAKE
     """With this torch does not look for a driver when a tensor on "cuda" is asked for."""
@@ -142,7 +169,9 @@ class Device(TorchDispatchMode):
         known = {id(x.held): x for x in ours}  # what is written in place is still the same tensor
         return mapped(lambda x: known[id(x)] if id(x) in known else CudaTensor(x) if isinstance(x, Tensor) else x, out)
 
-    def _check(self, func: Any, args: Any, kwargs: Any, ours: list[CudaTensor], theirs: list[Tensor], to_cuda: bool) -> None:
+    def _check(
+        self, func: Any, args: Any, kwargs: Any, ours: list[CudaTensor], theirs: list[Tensor], to_cuda: bool
+    ) -> None:
         """Raise what a GPU would; count a wait for it."""
         name = str(func)
         words = [word.strip("_") for word in name.split(".")]
@@ -158,7 +187,10 @@ class Device(TorchDispatchMode):
             if any(x.dtype in (torch.bool, torch.uint8) for x in indices):
                 self._wait_for(f"as many rows as a mask has ({name})")
         elif any(x.dim() for x in theirs):
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! ({name})")
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+                f"({name})"
+            )
         elif theirs:
             self.forbid_in_capture(f"a number on the host ({name})")
         elif func in WAITS or TAGS & set(func.tags):
@@ -222,7 +254,9 @@ class Device(TorchDispatchMode):
         self.waits += 1
 
     @contextmanager
-    def graph(self, made: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
+    def graph(
+        self, made: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+    ) -> Iterator[None]:
         self.forbid_in_capture("a capture")
         made.place = made.place if pool is None else pool
         self._capturing = made
@@ -265,7 +299,8 @@ class Event:
 
 @contextmanager
 def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
-    """The device, while entered. run_kernels: Triton's kernels are run by its interpreter; else a launch writes nothing, and buffers made for it are zeros."""
+    """The device, while entered. run_kernels: Triton's kernels are run by its interpreter; else a launch writes
+    nothing, and buffers made for it are zeros."""
     from triton.runtime import interpreter
 
     from engine.kernels.cuda import available as choice
@@ -278,7 +313,9 @@ def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
             return device.launch(self.fn, lambda *a, **k: launch(self, *a, **k), args, kwargs)
         return launch(self, *args, **kwargs)
 
-    about = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, total_memory=80 << 30)
+    about = SimpleNamespace(
+        multi_processor_count=132, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, total_memory=80 << 30
+    )
     replaced = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -309,7 +346,9 @@ def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
             choice._reason_against.cache_clear()
         Device._current = device
         overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
-        torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter that is moved becomes another tensor
+        torch.__future__.set_overwrite_module_params_on_conversion(
+            True
+        )  # a parameter that is moved becomes another tensor
         lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda"): made on the CPU, then copied
         try:

@@ -29,5 +29,9 @@ def config_of(name: str) -> tuple:
 @cache
 def prepared(name: str) -> Prepared:
     made = prepare(build(*config_of(name), torch.bfloat16), TRITON)
-    assert made.kernels.triton and isinstance(made.model.get_decoder(), GpuDecoder) and isinstance(made.model.lm_head, GpuLinear)
+    assert (
+        made.kernels.triton
+        and isinstance(made.model.get_decoder(), GpuDecoder)
+        and isinstance(made.model.lm_head, GpuLinear)
+    )
     return made

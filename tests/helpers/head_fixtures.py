@@ -1,4 +1,5 @@
-"""Targets, heads and contexts for tests of draft heads: the fixtures, and random heads of any shape written as files."""
+"""Targets, heads and contexts for tests of draft heads: the fixtures, and random heads of any shape written as
+files."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ LENGTH = 256
 
 @cache
 def formats_target(dtype: str = "float32") -> LoadedModel:
-    model = AutoModelForCausalLM.from_pretrained(FORMATS / "target", dtype=getattr(torch, dtype)).eval().requires_grad_(False)
+    model = (
+        AutoModelForCausalLM.from_pretrained(FORMATS / "target", dtype=getattr(torch, dtype))
+        .eval()
+        .requires_grad_(False)
+    )
     return LoadedModel(model, None, ModelInfo("formats/target", "", "", dtype, "cpu", ""))
 
 
@@ -56,17 +61,42 @@ def features(tokens: Sequence[int], layers: Sequence[int]) -> Tensor:
     return torch.cat([states[i][0] for i in layers], -1)
 
 
-def context(loaded: LoadedModel, k: int, prompt: Sequence[int] = (1, 2, 3), temperature: float = 0.0, num_new: int = 48, **more: Any) -> DrafterContext:
+def context(
+    loaded: LoadedModel,
+    k: int,
+    prompt: Sequence[int] = (1, 2, 3),
+    temperature: float = 0.0,
+    num_new: int = 48,
+    **more: Any,
+) -> DrafterContext:
     params = SamplingParams(temperature=temperature, seed=5, max_new_tokens=num_new)
     sample = Sampler(params, loaded.prepared.vocab_size, PACKED)
-    return DrafterContext(loaded=loaded, params=params, k=k, length=LENGTH, sample=sample, prompt=Prompt("", tuple(prompt)), reference=None, progress=silent, **more)
+    return DrafterContext(
+        loaded=loaded,
+        params=params,
+        k=k,
+        length=LENGTH,
+        sample=sample,
+        prompt=Prompt("", tuple(prompt)),
+        reference=None,
+        progress=silent,
+        **more,
+    )
 
 
 def made(text: str, loaded: LoadedModel, k: int, **more: Any) -> Any:
     return drafters.make(text, context(loaded, k, **more))
 
 
-def raced(loaded: LoadedModel, drafter: Any, prompt: Sequence[int], k: int, temperature: float = 0.0, num_new: int = 48, widths: Sequence[int] = (8,)) -> list[Step]:
+def raced(
+    loaded: LoadedModel,
+    drafter: Any,
+    prompt: Sequence[int],
+    k: int,
+    temperature: float = 0.0,
+    num_new: int = 48,
+    widths: Sequence[int] = (8,),
+) -> list[Step]:
     """A whole audited lane: its steps."""
     here = context(loaded, k, prompt, temperature, num_new)
     target = StaticTarget(loaded.prepared, LENGTH, widths, drafter.hidden_layers)
@@ -97,7 +127,12 @@ def save(folder: Path, config: Mapping[str, Any] | str, tensors: Mapping[str, Te
     return folder
 
 
-def changed(source: Path, folder: Path, config: Callable[[dict[str, Any]], Any] | None = None, tensors: Callable[[dict[str, Tensor]], Any] | None = None) -> Path:
+def changed(
+    source: Path,
+    folder: Path,
+    config: Callable[[dict[str, Any]], Any] | None = None,
+    tensors: Callable[[dict[str, Tensor]], Any] | None = None,
+) -> Path:
     """A copy of a head with its configuration or tensors changed in place."""
     values, arrays = config_of(source), tensors_of(source)
     for change, what in ((config, values), (tensors, arrays)):
@@ -107,11 +142,16 @@ def changed(source: Path, folder: Path, config: Callable[[dict[str, Any]], Any] 
 
 
 def published(name: str, folder: Path) -> Path:
-    """formats/<name>. Of the two that were converted from others only the configuration is kept: their tensors are their source's."""
+    """formats/<name>. Of the two that were converted from others only the configuration is kept: their tensors are
+    their source's."""
     if (FORMATS / name / "model.safetensors").exists() or (FORMATS / name / "pytorch_model.bin").exists():
         return FORMATS / name
     source = tensors_of(FORMATS / name.removesuffix("_spec"))
-    return save(folder / name, config_of(FORMATS / name), {key.replace("midlayer.", "layers.0."): value for key, value in source.items()})
+    return save(
+        folder / name,
+        config_of(FORMATS / name),
+        {key.replace("midlayer.", "layers.0."): value for key, value in source.items()},
+    )
 
 
 def pickled(source: Path, folder: Path, value: Any) -> Path:
@@ -126,20 +166,41 @@ LAYERS: dict[str, Any] = {
     "model_type": "llama", "hidden_size": SIZE, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
     "rms_norm_eps": 1e-6, "hidden_act": "silu", "max_position_embeddings": 512, "vocab_size": VOCAB, "rope_theta": 10_000.0, "attention_bias": False,
 }  # fmt: skip
-EAGLE3: dict[str, Any] = {"speculators_model_type": "eagle3", "eagle_aux_hidden_state_layer_ids": [2, 3, 4], "draft_vocab_size": 96, "norm_before_residual": True}
-DFLASH: dict[str, Any] = {"speculators_model_type": "dflash", "aux_hidden_state_layer_ids": [2, 3, 4], "draft_vocab_size": VOCAB, "block_size": 8, "mask_token_id": 511}
+EAGLE3: dict[str, Any] = {
+    "speculators_model_type": "eagle3",
+    "eagle_aux_hidden_state_layer_ids": [2, 3, 4],
+    "draft_vocab_size": 96,
+    "norm_before_residual": True,
+}
+DFLASH: dict[str, Any] = {
+    "speculators_model_type": "dflash",
+    "aux_hidden_state_layer_ids": [2, 3, 4],
+    "draft_vocab_size": VOCAB,
+    "block_size": 8,
+    "mask_token_id": 511,
+}
 
 
-def layer_tensors(config: Mapping[str, Any], index: int, in_size: int, qk_norm: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+def layer_tensors(
+    config: Mapping[str, Any], index: int, in_size: int, qk_norm: bool
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     size, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     num_q, num_kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
-    for name, shape in (("q_proj", (num_q, in_size)), ("k_proj", (num_kv, in_size)), ("v_proj", (num_kv, in_size)), ("o_proj", (size, num_q))):
+    for name, shape in (
+        ("q_proj", (num_q, in_size)),
+        ("k_proj", (num_kv, in_size)),
+        ("v_proj", (num_kv, in_size)),
+        ("o_proj", (size, num_q)),
+    ):
         yield f"layers.{index}.self_attn.{name}.weight", shape
         if config["attention_bias"]:
             yield f"layers.{index}.self_attn.{name}.bias", shape[:1]
     if qk_norm:
         yield from ((f"layers.{index}.self_attn.{name}_norm.weight", (dim,)) for name in "qk")
-    yield from ((f"layers.{index}.mlp.{name}_proj.weight", shape) for name, shape in (("gate", (inner, size)), ("up", (inner, size)), ("down", (size, inner))))
+    yield from (
+        (f"layers.{index}.mlp.{name}_proj.weight", shape)
+        for name, shape in (("gate", (inner, size)), ("up", (inner, size)), ("down", (size, inner)))
+    )
     yield from ((f"layers.{index}.{name}_layernorm.weight", (size,)) for name in ("input", "post_attention"))
 
 
@@ -156,13 +217,23 @@ def drawn(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> dict[str, Ten
 def table(num_rows: int, vocab_size: int = VOCAB, seed: int = 3) -> dict[str, Tensor]:
     """d2t and t2d of a random reduced vocabulary."""
     ids = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(seed))[:num_rows].sort().values
-    return {"d2t": ids - torch.arange(num_rows), "t2d": torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, ids, True)}
+    return {
+        "d2t": ids - torch.arange(num_rows),
+        "t2d": torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, ids, True),
+    }
 
 
-def eagle3_tensors(layers: Mapping[str, Any], config: Mapping[str, Any], *, qk_norm: bool = False, own: int = 0) -> dict[str, Tensor]:
+def eagle3_tensors(
+    layers: Mapping[str, Any], config: Mapping[str, Any], *, qk_norm: bool = False, own: int = 0
+) -> dict[str, Tensor]:
     """A random EAGLE-3 head; own: rows of an embedding of its own."""
     size, num_aux = layers["hidden_size"], len(config["eagle_aux_hidden_state_layer_ids"])
-    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (size, num_aux * SIZE), "norm.weight": (size,), "lm_head.weight": (config["draft_vocab_size"], size), "layers.0.hidden_norm.weight": (size,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (size, num_aux * SIZE),
+        "norm.weight": (size,),
+        "lm_head.weight": (config["draft_vocab_size"], size),
+        "layers.0.hidden_norm.weight": (size,),
+    }
     for i in range(layers["num_hidden_layers"]):
         shapes |= dict(layer_tensors(layers, i, size if i else 2 * size, qk_norm))
     if config.get("norm_before_fc"):
@@ -175,9 +246,17 @@ def eagle3_tensors(layers: Mapping[str, Any], config: Mapping[str, Any], *, qk_n
 
 
 def dflash_tensors(layers: Mapping[str, Any], config: Mapping[str, Any], *, own: int = 0) -> dict[str, Tensor]:
-    """A random DFlash head, with an lm_head of its own where its vocabulary is reduced; own: rows of an embedding of its own."""
-    size, num_aux = layers["hidden_size"], len(config.get("aux_hidden_state_layer_ids") or config["dflash_config"]["target_layer_ids"])
-    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (size, num_aux * SIZE), "norm.weight": (size,), "hidden_norm.weight": (size,)}
+    """A random DFlash head, with an lm_head of its own where its vocabulary is reduced; own: rows of an embedding of
+    its own."""
+    size, num_aux = (
+        layers["hidden_size"],
+        len(config.get("aux_hidden_state_layer_ids") or config["dflash_config"]["target_layer_ids"]),
+    )
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (size, num_aux * SIZE),
+        "norm.weight": (size,),
+        "hidden_norm.weight": (size,),
+    }
     for i in range(layers["num_hidden_layers"]):
         shapes |= dict(layer_tensors(layers, i, size, True))
     num_rows = config.get("draft_vocab_size", VOCAB)
@@ -188,18 +267,30 @@ def dflash_tensors(layers: Mapping[str, Any], config: Mapping[str, Any], *, own:
     return {**drawn(shapes), **(table(num_rows) if num_rows < VOCAB else {})}
 
 
-SPECULATORS = {"eagle3": {**EAGLE3, "transformer_layer_config": LAYERS}, "dflash": {**DFLASH, "transformer_layer_config": {**LAYERS, "model_type": "qwen3"}}}
+SPECULATORS = {
+    "eagle3": {**EAGLE3, "transformer_layer_config": LAYERS},
+    "dflash": {**DFLASH, "transformer_layer_config": {**LAYERS, "model_type": "qwen3"}},
+}
 TENSORS = {"eagle3": eagle3_tensors(LAYERS, EAGLE3), "dflash": dflash_tensors(LAYERS, DFLASH)}
 """A random head of each kind for formats/target."""
 ORIGINAL = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 128, **LAYERS}
-ZLAB = {"architectures": ["DFlashDraftModel"], **LAYERS, "model_type": "qwen3", "block_size": 8, "dflash_config": {"mask_token_id": 511, "target_layer_ids": [1, 2, 3]}}
+ZLAB = {
+    "architectures": ["DFlashDraftModel"],
+    **LAYERS,
+    "model_type": "qwen3",
+    "block_size": 8,
+    "dflash_config": {"mask_token_id": 511, "target_layer_ids": [1, 2, 3]},
+}
 
 
 def hidden_rows(drafter: Any, tokens: Sequence[int], size: int) -> Tensor | None:
-    """Rows of hidden states that some target of that hidden size might have for `tokens`, if the drafter asks for any."""
+    """Rows of hidden states that some target of that hidden size might have for `tokens`, if the drafter asks
+    for any."""
     if not drafter.hidden_layers:
         return None
-    return torch.randn(len(tokens), len(drafter.hidden_layers) * size, generator=torch.Generator().manual_seed(sum(tokens)))
+    return torch.randn(
+        len(tokens), len(drafter.hidden_layers) * size, generator=torch.Generator().manual_seed(sum(tokens))
+    )
 
 
 def spoil(rows: Tensor | None) -> None:
@@ -208,8 +299,18 @@ def spoil(rows: Tensor | None) -> None:
         rows.fill_(torch.nan)
 
 
-SLIDING = {"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "use_sliding_window": True}
-ZLAB_CONFIG = {"architectures": ["DFlashDraftModel"], "block_size": 8, "dflash_config": {"mask_token_id": 511, "target_layer_ids": [1, 2, 3]}}
+SLIDING = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 4,
+    "use_sliding_window": True,
+}
+ZLAB_CONFIG = {
+    "architectures": ["DFlashDraftModel"],
+    "block_size": 8,
+    "dflash_config": {"mask_token_id": 511, "target_layer_ids": [1, 2, 3]},
+}
 DFLASH_FORMS = {
     "speculators": {},
     "three layers": {"layers": {"num_hidden_layers": 3}},
@@ -227,7 +328,16 @@ DFLASH_FORMS = {
     "z-lab, sliding": {"zlab": {}, "layers": SLIDING, "causal": (True, False)},
     "z-lab, sliding, bidirectional": {"zlab": {"is_causal": False}, "layers": SLIDING},
     "z-lab, causal": {"zlab": {"is_causal": True}, "causal": (True, True)},
-    "z-lab, causal inside": {"zlab": {"dflash_config": {**ZLAB_CONFIG["dflash_config"], "causal": True}}, "causal": (True, True)},
-    "z-lab, by default layers": {"zlab": {"dflash_config": {"mask_token_id": 511}}, "layers": {"num_hidden_layers": 3}, "aux": [2, 3, 4]},
-    "z-lab, scaled and capped": {"zlab": {"input_embedding_scale": 8.0, "output_multiplier": 0.5, "final_logit_softcapping": 2.0}},
+    "z-lab, causal inside": {
+        "zlab": {"dflash_config": {**ZLAB_CONFIG["dflash_config"], "causal": True}},
+        "causal": (True, True),
+    },
+    "z-lab, by default layers": {
+        "zlab": {"dflash_config": {"mask_token_id": 511}},
+        "layers": {"num_hidden_layers": 3},
+        "aux": [2, 3, 4],
+    },
+    "z-lab, scaled and capped": {
+        "zlab": {"input_embedding_scale": 8.0, "output_multiplier": 0.5, "final_logit_softcapping": 2.0}
+    },
 }

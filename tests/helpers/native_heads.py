@@ -15,12 +15,28 @@ from engine.heads.fused import join_projections
 from engine.kernels.cpu.eagle3 import NativeEagle3Rows, pack_head
 from engine.kernels.eagle3_rows import Eagle3Rows
 from engine.model.layers import fuse_layers
-from tests.helpers.head_fixtures import EAGLE3, LAYERS, VOCAB, context, eagle3_tensors, formats_target, hidden_rows, made, save
+from tests.helpers.head_fixtures import (
+    EAGLE3,
+    LAYERS,
+    VOCAB,
+    context,
+    eagle3_tensors,
+    formats_target,
+    hidden_rows,
+    made,
+    save,
+)
 
 K = 4
 PROMPT = list(range(7, 60))
 WIDE = {"head_dim": 32}
-SLIDING = {"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5, "use_sliding_window": True}
+SLIDING = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 5,
+    "use_sliding_window": True,
+}
 FORMS: dict[str, Any] = {
     "speculators": {},
     "residual after the norm": {"config": {"norm_before_residual": False}},
@@ -49,10 +65,23 @@ def head_of(folder: Any, form: str, rounded: bool) -> Any:
     case = FORMS[form]
     layers, config = {**LAYERS, **WIDE, **case.get("layers", {})}, {**EAGLE3, **case.get("config", {})}
     tensors = eagle3_tensors(layers, config, qk_norm=case.get("qk_norm", False), own=case.get("own", 0))
-    source = save(folder / "head", {**config, "transformer_layer_config": layers}, {name: value for name, value in tensors.items() if name not in case.get("without", ())})
+    source = save(
+        folder / "head",
+        {**config, "transformer_layer_config": layers},
+        {name: value for name, value in tensors.items() if name not in case.get("without", ())},
+    )
     if not rounded:
         target, spec = formats_target("bfloat16"), read_spec(source, "eagle3", 6)
-        head: Any = heads.build(spec, with_output({n: t for n, t in tensors.items() if n not in case.get("without", ())}, spec, target.model.get_input_embeddings().weight), 64, VOCAB)
+        head: Any = heads.build(
+            spec,
+            with_output(
+                {n: t for n, t in tensors.items() if n not in case.get("without", ())},
+                spec,
+                target.model.get_input_embeddings().weight,
+            ),
+            64,
+            VOCAB,
+        )
         head.lend(target.model.get_input_embeddings().weight, target.prepared.model.get_output_embeddings())
         head.to(torch.bfloat16)
         fuse_layers(head, True)
@@ -63,7 +92,11 @@ def head_of(folder: Any, form: str, rounded: bool) -> Any:
 
 
 def drafter(head: Any, natively: bool, k: int = K) -> Any:
-    found = HostEagle3Drafter(head, context(formats_target("bfloat16"), k, PROMPT, keep_logits=True), NativeEagle3Rows if natively else Eagle3Rows)
+    found = HostEagle3Drafter(
+        head,
+        context(formats_target("bfloat16"), k, PROMPT, keep_logits=True),
+        NativeEagle3Rows if natively else Eagle3Rows,
+    )
     assert isinstance(found._rows, NativeEagle3Rows) == natively
     return found
 
@@ -75,7 +108,8 @@ def states(head_drafter: Any) -> Tensor:
 
 
 def rows_of(one: Any, cuts: list[int], chain: list[int]) -> list[Tensor]:
-    """Rows of logits: of the last of the prompt, which is taken in parts that end at `cuts`, and of a chain that is given those tokens."""
+    """Rows of logits: of the last of the prompt, which is taken in parts that end at `cuts`, and of a chain that is
+    given those tokens."""
     one.prefill(PROMPT[: cuts[0]], states(one)[: cuts[0] - 1])
     for before, end in zip(cuts, [*cuts[1:], len(PROMPT)], strict=True):
         one._keep(PROMPT[:end], states(one)[before - 1 : end - 1])

@@ -1,4 +1,5 @@
-"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 and VNNI or without AVX-512 would: for tests that must hold of all; and small models that they fit."""
+"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 and VNNI or without AVX-512 would: for
+tests that must hold of all; and small models that they fit."""
 
 from __future__ import annotations
 
@@ -38,21 +39,43 @@ from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
 from tests.helpers.tiny import BASE, MIXED, PACKED, ROPE, TORCH, WINDOW, build, threads
 
-needs_byte_kernels = pytest.mark.skipif(not build_module.has("photofinish_pack_bytes"), reason="there are no compiled kernels for weights of 8 bits here")
+needs_byte_kernels = pytest.mark.skipif(
+    not build_module.has("photofinish_pack_bytes"), reason="there are no compiled kernels for weights of 8 bits here"
+)
 needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there are no compiled kernels here")
-WITHOUT = {"without AVX512_BF16 and VNNI": (("-mno-avx512bf16", "-mno-avx512vnni"), ("step.c", "bytes.c")), "AVX2": (("-mno-avx512f",), ("*.c",))}
+WITHOUT = {
+    "without AVX512_BF16 and VNNI": (("-mno-avx512bf16", "-mno-avx512vnni"), ("step.c", "bytes.c")),
+    "AVX2": (("-mno-avx512f",), ("*.c",)),
+}
 """Other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds."""
 VARIANTS = ("this machine's", *WITHOUT)
 BYTE_VARIANTS = VARIANTS[:2]
 """That multiply by weights of 8 bits."""
 SIZES: dict[str, Any] = {**BASE, "intermediate_size": 112, "head_dim": 32, "vocab_size": 250}
-GEMMA: dict[str, Any] = {"layer_types": MIXED, "sliding_window": WINDOW, "num_hidden_layers": 4, "query_pre_attn_scalar": 24}
+GEMMA: dict[str, Any] = {
+    "layer_types": MIXED,
+    "sliding_window": WINDOW,
+    "num_hidden_layers": 4,
+    "query_pre_attn_scalar": 24,
+}
 ROPES = {"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}}
 CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
-    "gemma3": (Gemma3ForCausalLM, Gemma3TextConfig(**{**SIZES, **GEMMA, "num_key_value_heads": 1, "head_dim": 64}, rope_parameters=ROPES)),
-    "llama": (LlamaForCausalLM, LlamaConfig(**{**SIZES, "num_key_value_heads": 4, "num_attention_heads": 4}, tie_word_embeddings=False)),
-    "mistral": (MistralForCausalLM, MistralConfig(**{**SIZES, "head_dim": 64, "hidden_size": 80}, sliding_window=WINDOW)),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 128})),
+    "gemma3": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig(**{**SIZES, **GEMMA, "num_key_value_heads": 1, "head_dim": 64}, rope_parameters=ROPES),
+    ),
+    "llama": (
+        LlamaForCausalLM,
+        LlamaConfig(**{**SIZES, "num_key_value_heads": 4, "num_attention_heads": 4}, tie_word_embeddings=False),
+    ),
+    "mistral": (
+        MistralForCausalLM,
+        MistralConfig(**{**SIZES, "head_dim": 64, "hidden_size": 80}, sliding_window=WINDOW),
+    ),
+    "qwen2": (
+        Qwen2ForCausalLM,
+        Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 128}),
+    ),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**{**SIZES, "head_dim": 96}, tie_word_embeddings=True)),
 }
 NAMES = tuple(CONFIGS)
@@ -121,7 +144,9 @@ def assert_rows_have_their_own_bits(linear: Callable[[Tensor], Tensor], x: Tenso
         with threads(num_threads):
             for num in (*range(1, most + 1), 256):
                 repeats = -(-num // most)
-                assert same_bits(linear(x.repeat(repeats, 1)[:num]), alone.repeat(repeats, 1)[:num]), f"{num} rows on {num_threads} threads"
+                assert same_bits(linear(x.repeat(repeats, 1)[:num]), alone.repeat(repeats, 1)[:num]), (
+                    f"{num} rows on {num_threads} threads"
+                )
             assert same_bits(linear(x.flip(0)), alone.flip(0))
     for other in (torch.nan, torch.inf, 3e38, 1e-40):
         for num in (2, 8, 12, 13):

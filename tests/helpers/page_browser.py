@@ -9,7 +9,15 @@ from typing import Any
 from tests.helpers.pageserver import Server
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 RACE_MS = 90_000
 
 
@@ -30,7 +38,8 @@ def set_number(tab: Any, label: str, value: str) -> None:
 
 
 def run_race(tab: Any, state: str = "finished") -> None:
-    """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in `state`."""
+    """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in
+    `state`."""
     before = tab.evaluate("window.photofinish.state.race")
     tab.click("#page-race-button")
     tab.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)

@@ -1,4 +1,5 @@
-"""The page as a visitor finds it: `python app.py` in a process of its own, on the trained fixture, and ways to visit it."""
+"""The page as a visitor finds it: `python app.py` in a process of its own, on the trained fixture, and ways to visit
+it."""
 
 from __future__ import annotations
 
@@ -58,9 +59,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None) -> Iterator[Server]:
-    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes. Compiled kernels are put into the
-    cache, if there are any: compiling them once more in every fresh one is half a minute of both cores, and tests/kernels/cpu/test_native_build.py's business."""
+def served(
+    cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None
+) -> Iterator[Server]:
+    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes.
+    Compiled kernels are put into the cache, if there are any: compiling them once more in every fresh one is half a
+    minute of both cores, and tests/kernels/cpu/test_native_build.py's business."""
     if has_kernels():
         kernels = Path(library()._name)
         (cache / "native").mkdir(exist_ok=True)
@@ -69,12 +73,19 @@ def served(cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), lo
             shutil.copy(kernels, partial)
             partial.replace(copy)  # whole or not at all: another process's page may look for it
     port = free_port()
-    environment = {**os.environ, "PHOTOFINISH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
+    environment = {
+        **os.environ,
+        "PHOTOFINISH_CACHE": str(cache),
+        "HF_HUB_OFFLINE": "1",
+        "GRADIO_ANALYTICS_ENABLED": "False",
+    }
     command = [sys.executable, *script, "--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
     started = time.monotonic()
     log_path = log or cache / f"log-{port}"
     output = log_path.open("w")
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True
+    )
     try:
         url = f"http://127.0.0.1:{port}"
         while not _answers(url):
@@ -96,7 +107,8 @@ def _answers(url: str) -> bool:
 
 
 class Visitor:
-    """One browser's session, spoken to as the page's own JavaScript does: join the queue, then read a stream of messages."""
+    """One browser's session, spoken to as the page's own JavaScript does: join the queue, then read a stream of
+    messages."""
 
     def __init__(self, url: str, session: str) -> None:
         self.url, self.session = f"{url}/gradio_api", session
@@ -109,7 +121,8 @@ class Visitor:
         self.client.post(f"{self.url}/queue/join", json=body).raise_for_status()
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Everything the server says to this session, until it closes the stream. Closing this generator is closing the tab."""
+        """Everything the server says to this session, until it closes the stream. Closing this generator is closing the
+        tab."""
         with self.client.stream("GET", f"{self.url}/queue/data", params={"session_hash": self.session}) as stream:
             for line in stream.iter_lines():
                 if line.startswith("data:"):
@@ -169,7 +182,8 @@ class Watched(threading.Thread):
 
 
 def _text(data: Any) -> str:
-    """A value as gradio streams it: whole, or as a list of edits of which ours is always one replacement of the whole."""
+    """A value as gradio streams it: whole, or as a list of edits of which ours is always one replacement of the
+    whole."""
     if isinstance(data, str):
         return data
     (edit,) = data

@@ -21,7 +21,14 @@ def judge(baseline: Sequence[Event], speculative: Sequence[Event], dtype: str = 
     assert isinstance(baseline[-1], Finished)
     a, b = ([e for e in lane_ if isinstance(e, Step)] for lane_ in (baseline, speculative))
     assert sum(len(s.checksums) for s in a) == NEW_TOKENS
-    return compare(a, b, names=("baseline", "speculative"), same_class=True, dtype=dtype, finished=isinstance(speculative[-1], Finished))
+    return compare(
+        a,
+        b,
+        names=("baseline", "speculative"),
+        same_class=True,
+        dtype=dtype,
+        finished=isinstance(speculative[-1], Finished),
+    )
 
 
 class Real:
@@ -40,7 +47,12 @@ class Real:
     def drafter(self) -> Random:
         return Random(1, self.truth, self.model.vocab_size)
 
-    def verdict(self, widths: Sequence[int] = (WIDE,), baseline_widths: Sequence[int] = (WIDE,), make: Callable[[], dict[str, Any]] = dict) -> Verdict:
+    def verdict(
+        self,
+        widths: Sequence[int] = (WIDE,),
+        baseline_widths: Sequence[int] = (WIDE,),
+        make: Callable[[], dict[str, Any]] = dict,
+    ) -> Verdict:
         """`make()`: what both lanes are built with in place of the real parts."""
         return judge(self.lane(Empty(), baseline_widths, **make()), self.lane(self.drafter(), widths, **make()))
 

@@ -1,4 +1,5 @@
-"""Races to look at, pages that show them without a server, and what to ask such a page: for the browser tests of the race view."""
+"""Races to look at, pages that show them without a server, and what to ask such a page: for the browser tests of the
+race view."""
 
 from __future__ import annotations
 
@@ -59,7 +60,16 @@ STATE = "() => JSON.parse(JSON.stringify(window.photofinish.state))"
 SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
-def steps_over(rng: random.Random, words: list[str], k: int, hit: float, draft_s: float, verify_s: float, width: int, audit: bool = True) -> list[Step]:
+def steps_over(
+    rng: random.Random,
+    words: list[str],
+    k: int,
+    hit: float,
+    draft_s: float,
+    verify_s: float,
+    width: int,
+    audit: bool = True,
+) -> list[Step]:
     """Steps that commit exactly `words`, one token each, with drafts right as often as `hit`."""
     done: list[Step] = []
     ids = [sum(map(ord, word)) % 200_000 + 1 for word in words]
@@ -78,17 +88,43 @@ def steps_over(rng: random.Random, words: list[str], k: int, hit: float, draft_s
         sums = tuple(2**63 + 3 * (position + i) for i in range(len(committed))) if audit else ()
         drafted = (*ids[position : position + kept], *wrong_ids)
         pieces = (*words[position : position + kept], *wrong)
-        done.append(Step(len(done), position, drafted, kept, committed, draft_s * (1 + rng.random()), verify_s * (0.9 + 0.3 * rng.random()), width, tuple(own), pieces, sums))
+        done.append(
+            Step(
+                len(done),
+                position,
+                drafted,
+                kept,
+                committed,
+                draft_s * (1 + rng.random()),
+                verify_s * (0.9 + 0.3 * rng.random()),
+                width,
+                tuple(own),
+                pieces,
+                sums,
+            )
+        )
         position += len(committed)
     return done
 
 
-def race_over(words: list[str], seed: int = 1, hit: float = 0.8, k: int = 7, scale: float = 1.0, audit: bool = True, drafter: str = "ngram") -> dict[str, Any]:
+def race_over(
+    words: list[str],
+    seed: int = 1,
+    hit: float = 0.8,
+    k: int = 7,
+    scale: float = 1.0,
+    audit: bool = True,
+    drafter: str = "ngram",
+) -> dict[str, Any]:
     """A recording of the three standard lanes over `words`, at about 25 ms a step times `scale`."""
     rng = random.Random(seed)
     spec = RaceSpec(standard_lanes(drafter, k), SamplingParams(max_new_tokens=len(words)), audit=audit)
     lanes: dict[str, list[Event]] = {}
-    for name, size, verify_s, width in (("plain", 0, 0.022, 1), ("baseline", 0, 0.026, 8), ("speculative", k, 0.0275, 8)):
+    for name, size, verify_s, width in (
+        ("plain", 0, 0.022, 1),
+        ("baseline", 0, 0.026, 8),
+        ("speculative", k, 0.0275, 8),
+    ):
         done = steps_over(rng, words, size, hit, 0.0004 * scale if size else 0.0, verify_s * scale, width, audit)
         lanes[name] = [Started(3, 0.21 + 0.004 * size), *finished("length", done)]
     return recording(spec, [2, 3, 4], list(race({name: iter(events) for name, events in lanes.items()})))
@@ -99,17 +135,62 @@ def words_of(text: str, repeat: int = 1) -> list[str]:
     return re.findall(r" ?\w{1,6}|\n|[^\w\n]{1,2}", text * repeat)
 
 
-def frames(recorded: dict[str, Any], race_id: str = "r1", every: int = 3, ribbon: str = "", state: str = "finished", status: str = "The race is over.") -> list[dict[str, Any]]:
+def frames(
+    recorded: dict[str, Any],
+    race_id: str = "r1",
+    every: int = 3,
+    ribbon: str = "",
+    state: str = "finished",
+    status: str = "The race is over.",
+) -> list[dict[str, Any]]:
     """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
     events, out = recorded["events"], []
-    header = {key: value for key, value in recorded.items() if key not in ("events", "verdict", "plain_verdict", "schema", "format")}
-    base = {"race": race_id, "ribbon": ribbon, "header": None, "events": [], "metrics": None, "speedup": None, "recording": None}
-    out.append({**base, "seq": 0, "state": "preparing", "status": {"text": "Measuring what each width costs.", "share": 0.4}, "header": header})
+    header = {
+        key: value
+        for key, value in recorded.items()
+        if key not in ("events", "verdict", "plain_verdict", "schema", "format")
+    }
+    base = {
+        "race": race_id,
+        "ribbon": ribbon,
+        "header": None,
+        "events": [],
+        "metrics": None,
+        "speedup": None,
+        "recording": None,
+    }
+    out.append(
+        {
+            **base,
+            "seq": 0,
+            "state": "preparing",
+            "status": {"text": "Measuring what each width costs.", "share": 0.4},
+            "header": header,
+        }
+    )
     for start in range(0, len(events), every):
         seq = len(out)
         so_far = numbers(recorded, start + every) if seq % 5 == 1 else {}
-        out.append({**base, "seq": seq, "state": "running", "status": {"text": "The race is on.", "share": None}, "events": events[start : start + every], **so_far})
-    out.append({**base, "seq": len(out), "state": state, "status": {"text": status, "share": None}, "recording": recorded, **numbers(recorded, len(events))})
+        out.append(
+            {
+                **base,
+                "seq": seq,
+                "state": "running",
+                "status": {"text": "The race is on.", "share": None},
+                "events": events[start : start + every],
+                **so_far,
+            }
+        )
+    out.append(
+        {
+            **base,
+            "seq": len(out),
+            "state": state,
+            "status": {"text": status, "share": None},
+            "recording": recorded,
+            **numbers(recorded, len(events)),
+        }
+    )
     return out
 
 
@@ -120,7 +201,8 @@ def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 def page_html(template: str, style: str, script: str, dark: bool = False) -> str:
-    """A page that runs the component as gr.HTML does, without gradio: element, trigger, props, server, upload and watch are arguments of its program."""
+    """A page that runs the component as gr.HTML does, without gradio: element, trigger, props, server, upload and watch
+    are arguments of its program."""
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>race view</title>
 <style>body{{margin:0;padding:16px;background:{"#0b0e12" if dark else "#fbfaf7"}}}</style><style>{style}</style>
 <body class="{"dark" if dark else ""}"><div id="host">{template}</div><script type="application/json" id="program">{json.dumps(script).replace("<", chr(92) + "u003c")}</script>
@@ -138,7 +220,9 @@ def show(page: Any, sent: list[dict[str, Any]]) -> None:
     page.evaluate(SETTLED)
 
 
-def expected(recorded: dict[str, Any], until: float = float("inf"), lanes: tuple[str, ...] = ("baseline", "speculative")) -> list[list[Any]]:
+def expected(
+    recorded: dict[str, Any], until: float = float("inf"), lanes: tuple[str, ...] = ("baseline", "speculative")
+) -> list[list[Any]]:
     """What the DOM must hold, worked out from the events alone."""
     out = []
     for lane in lanes:

@@ -1,4 +1,5 @@
-"""Races that never ran, but could have: valid by construction, random in everything else. For tests of what reads them."""
+"""Races that never ran, but could have: valid by construction, random in everything else. For tests of what
+reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,22 @@ from engine.race import race
 from engine.recordings.recording import build
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 
-PIECES = ("The", " cat", "\n", "", " [bold]x[/]", "\x1b[31m", "\u202e", "é", " 猫", "\t", "👩\u200d💻", "{{${", "]", "\r")
+PIECES = (
+    "The",
+    " cat",
+    "\n",
+    "",
+    " [bold]x[/]",
+    "\x1b[31m",
+    "\u202e",
+    "é",
+    " 猫",
+    "\t",
+    "👩\u200d💻",
+    "{{${",
+    "]",
+    "\r",
+)
 seconds = st.floats(1e-4, 0.5)
 K = 7
 
@@ -41,7 +57,21 @@ def lane_steps(draw: st.DrawFn, token_ids: list[int], k: int, audit: bool) -> li
         pieces = tuple(map(piece, committed))
         drafted = (*left[:right], *wrong)
         checksums = tuple((token * 2**40 + position + i) % 2**64 for i, token in enumerate(committed)) if audit else ()
-        out.append(Step(len(out), position, drafted, right, tuple(committed), draw(seconds), draw(seconds), draw(st.integers(num_drafted + 1, 8)), pieces, tuple(map(piece, drafted)), checksums))
+        out.append(
+            Step(
+                len(out),
+                position,
+                drafted,
+                right,
+                tuple(committed),
+                draw(seconds),
+                draw(seconds),
+                draw(st.integers(num_drafted + 1, 8)),
+                pieces,
+                tuple(map(piece, drafted)),
+                checksums,
+            )
+        )
         position += n
     return out
 
@@ -52,32 +82,63 @@ def recordings(draw: st.DrawFn, failing: bool = False) -> dict[str, Any]:
     audit, solo = draw(st.booleans()), draw(st.booleans())
     token_ids = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=40))
     prompt = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=5))
-    params = SamplingParams(temperature=draw(st.sampled_from([0.0, 0.8])), seed=draw(st.integers(0, 2**63 - 1)), max_new_tokens=len(token_ids))
+    params = SamplingParams(
+        temperature=draw(st.sampled_from([0.0, 0.8])),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        max_new_tokens=len(token_ids),
+    )
     spec = RaceSpec(standard_lanes("ngram", K), params, audit, solo)
     lanes: dict[str, list[Event]] = {}
     for lane in spec.lanes:
         started = Started(len(prompt), draw(seconds))
         done = draw(lane_steps(token_ids, lane.k, audit))
         if failing and lane.name == "speculative":
-            lanes[lane.name] = [*draw(st.sampled_from([[], [started], [started, *done[:1]]])), Failed("the drafter failed: [bold]\x1b[31m")]
+            lanes[lane.name] = [
+                *draw(st.sampled_from([[], [started], [started, *done[:1]]])),
+                Failed("the drafter failed: [bold]\x1b[31m"),
+            ]
         else:
             lanes[lane.name] = [started, *finished("length", done)]
     return recording(spec, prompt, list(race({name: iter(events) for name, events in lanes.items()}, solo)))
 
 
 def fixed_race() -> dict[str, Any]:
-    """One race drawn by nobody, audited: five tokens, a step with two right drafts of three, then two without a draft; a stop string at the end."""
+    """One race drawn by nobody, audited: five tokens, a step with two right drafts of three, then two without a draft;
+    a stop string at the end."""
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=5, stop=("end",)), audit=True)
     words = {10: "a", 11: "b", 12: "c", 13: "d", 14: "end", 9: "x"}
 
-    def one(index: int, position: int, drafted: tuple[int, ...], num_accepted: int, token_ids: tuple[int, ...], draft_s: float) -> Step:
+    def one(
+        index: int,
+        position: int,
+        drafted: tuple[int, ...],
+        num_accepted: int,
+        token_ids: tuple[int, ...],
+        draft_s: float,
+    ) -> Step:
         pieces, drafted_pieces = tuple(words[t] for t in token_ids), tuple(words[t] for t in drafted)
-        return Step(index, position, drafted, num_accepted, token_ids, draft_s, 0.2, 4, pieces, drafted_pieces, tuple(2**63 + t for t in token_ids))
+        return Step(
+            index,
+            position,
+            drafted,
+            num_accepted,
+            token_ids,
+            draft_s,
+            0.2,
+            4,
+            pieces,
+            drafted_pieces,
+            tuple(2**63 + t for t in token_ids),
+        )
 
     plain = [one(i, i, (), 0, (10 + i,), 0.0) for i in range(5)]
     drafted = [one(0, 0, (10, 11, 9), 2, (10, 11, 12), 0.1), one(1, 3, (), 0, (13,), 0.1), one(2, 4, (), 0, (14,), 0.1)]
     lanes = {"plain": plain, "baseline": plain, "speculative": drafted}
-    return recording(spec, [1, 2], list(race({name: iter([Started(2, 0.5), *finished("stop_string", done)]) for name, done in lanes.items()})))
+    return recording(
+        spec,
+        [1, 2],
+        list(race({name: iter([Started(2, 0.5), *finished("stop_string", done)]) for name, done in lanes.items()})),
+    )
 
 
 def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dict[str, Any]:
@@ -88,7 +149,14 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         "versions": {"python": "3.11.7", "torch": "2.13.0"},
         "commit": "0123456789ab",
         "created": "2026-01-02T03:04:05Z",
-        "widths": {"width": 8, "widths_class": [2, 4, 8], "plain_width": 1, "exact": True, "cache_length": 64, "note": "steps run at widths 2, 4 and 8"},
+        "widths": {
+            "width": 8,
+            "widths_class": [2, 4, 8],
+            "plain_width": 1,
+            "exact": True,
+            "cache_length": 64,
+            "note": "steps run at widths 2, 4 and 8",
+        },
         "synthetic": [],
         "spec": asdict(spec),
         "prompt": {"text": "a prompt", "token_ids": prompt},
@@ -97,7 +165,13 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
     ended = {e.lane for e in events if isinstance(e.event, Finished)}
 
     def judge(second: str) -> dict[str, Any]:
-        return compare(lanes["baseline"], lanes[second], names=("baseline", second), same_class=True, finished={"baseline", second} <= ended).to_json()
+        return compare(
+            lanes["baseline"],
+            lanes[second],
+            names=("baseline", second),
+            same_class=True,
+            finished={"baseline", second} <= ended,
+        ).to_json()
 
     result = {"verdict": judge("speculative"), "plain_verdict": judge("plain")}
     return build(header, events, result)

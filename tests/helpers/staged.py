@@ -1,4 +1,5 @@
-"""Races without a model, for tests of the stage: real events of a recording, handed out at a pace of our choosing, by a backend that counts who runs."""
+"""Races without a model, for tests of the stage: real events of a recording, handed out at a pace of our choosing, by a
+backend that counts who runs."""
 
 from __future__ import annotations
 
@@ -36,9 +37,16 @@ class StagedRace:
 
 
 class StagedBackend:
-    """Prepares StagedRaces. `running` is how many are between their first event and their end, `most` the most there ever were."""
+    """Prepares StagedRaces. `running` is how many are between their first event and their end, `most` the most there
+    ever were."""
 
-    def __init__(self, recording: dict[str, Any], step_s: float = 0.0, prepare_s: float = 0.0, failing: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        recording: dict[str, Any],
+        step_s: float = 0.0,
+        prepare_s: float = 0.0,
+        failing: Callable[[], None] | None = None,
+    ) -> None:
         self.recording, self.step_s, self.prepare_s = recording, step_s, prepare_s
         self.fail = failing or (lambda: None)
         self.running = self.most = self.ended = 0

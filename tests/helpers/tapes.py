@@ -1,5 +1,5 @@
-"""What a CUDA graph does to a fixed call, on any device: its operations are recorded once, with their arguments, and done again. Whatever else Python says in
-between is not heard."""
+"""What a CUDA graph does to a fixed call, on any device: its operations are recorded once, with their arguments, and
+done again. Whatever else Python says in between is not heard."""
 
 from __future__ import annotations
 
@@ -34,12 +34,17 @@ class Tape(TorchDispatchMode):
 
         for func, args, kwargs, out in self.calls:
             made = func(*tree_map(current, args), **tree_map(current, kwargs))
-            now.update((id(old), new) for old, new in zip(tree_leaves(out), tree_leaves(made), strict=True) if isinstance(old, torch.Tensor))
+            now.update(
+                (id(old), new)
+                for old, new in zip(tree_leaves(out), tree_leaves(made), strict=True)
+                if isinstance(old, torch.Tensor)
+            )
         return tree_map(current, result)
 
 
 def record_fixed_calls(patch: pytest.MonkeyPatch) -> list[Tape]:
-    """From now on every fixed call that is made runs its function once and is replayed from then on. Returns the tapes, as they are made."""
+    """From now on every fixed call that is made runs its function once and is replayed from then on. Returns the tapes,
+    as they are made."""
     tapes: list[Tape] = []
 
     def fixed(self: TorchKernels, function: Callable[[], Any], pool: Any = None, name: str = "") -> Callable[[], Any]:

@@ -1,7 +1,7 @@
 """Tiny random checkpoints made in memory, one of each architecture that the engine promises, and the trained fixture.
 
-`stock(name, dtype)` is the untouched transformers model, `prepared(name, dtype)` the same weights ready for fixed steps; both are made once a run.
-Weights are drawn large enough that logits spread and greedy text does not settle.
+`stock(name, dtype)` is the untouched transformers model, `prepared(name, dtype)` the same weights ready for fixed
+steps; both are made once a run. Weights are drawn large enough that logits spread and greedy text does not settle.
 """
 
 from __future__ import annotations
@@ -68,23 +68,33 @@ CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
             layer_types=MIXED,
             query_pre_attn_scalar=16,
             tie_word_embeddings=True,
-            rope_parameters={"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}},
+            rope_parameters={
+                "sliding_attention": ROPE,
+                "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0},
+            },
         ),
     ),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**BASE, vocab_size=256, tie_word_embeddings=False)),
     "llama": (LlamaForCausalLM, LlamaConfig(**BASE, vocab_size=200, tie_word_embeddings=False)),
-    "mistral": (MistralForCausalLM, MistralConfig(**BASE, vocab_size=288, sliding_window=WINDOW, tie_word_embeddings=False)),
+    "mistral": (
+        MistralForCausalLM,
+        MistralConfig(**BASE, vocab_size=288, sliding_window=WINDOW, tie_word_embeddings=False),
+    ),
 }
 NAMES = tuple(CONFIGS)
 
 
-def build(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
+def build(
+    model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> PreTrainedModel:
     """A random model from a copy of `config` (two models of one config object would share its attention setting)."""
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
         model: Any = model_class(copy.deepcopy(config))
         for name, weight in model.named_parameters():
-            if weight.ndim == 1:  # norms: random too, and layers that outweigh the embedding, which a tied head would only repeat
+            if (
+                weight.ndim == 1
+            ):  # norms: random too, and layers that outweigh the embedding, which a tied head would only repeat
                 weight += 0.2 * torch.randn_like(weight) + (2 if "post_" in name else 0)
     return model.to(dtype).eval()
 
@@ -117,11 +127,24 @@ def random_ids(num: int, vocab_size: int, seed: int = 0) -> list[int]:
     return torch.randint(0, vocab_size, (num,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def lane(model: Prepared, drafter: Any, prompt: Sequence[int], widths: Sequence[int], params: SamplingParams, k: int = 0, length: int = LENGTH, target: Any = None, sample: Any = None) -> list[Event]:
-    """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by faulty ones."""
+def lane(
+    model: Prepared,
+    drafter: Any,
+    prompt: Sequence[int],
+    widths: Sequence[int],
+    params: SamplingParams,
+    k: int = 0,
+    length: int = LENGTH,
+    target: Any = None,
+    sample: Any = None,
+) -> list[Event]:
+    """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by
+    faulty ones."""
     target = target or StaticTarget(model, length, widths)
     rule = Coupled(sample or Sampler(params, model.vocab_size, model.kernels))
-    return list(decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, k, audit=True))
+    return list(
+        decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, k, audit=True)
+    )
 
 
 @contextmanager

@@ -15,10 +15,19 @@ from engine.text import encode_prompt
 from tests.helpers.tiny import PACKED, TRAINED
 
 DRAFT = TRAINED.parent / "draft"
-ARGUMENTS = {"none": "", "ngram": ":2", "draft_model": f":{DRAFT}", "synthetic": ":0.7", "hybrid": f":ngram:2+draft_model:{DRAFT}"} | {n: f":{TRAINED.parent / n}" for n in ("eagle3", "dflash")}
+ARGUMENTS = {
+    "none": "",
+    "ngram": ":2",
+    "draft_model": f":{DRAFT}",
+    "synthetic": ":0.7",
+    "hybrid": f":ngram:2+draft_model:{DRAFT}",
+} | {n: f":{TRAINED.parent / n}" for n in ("eagle3", "dflash")}
 """What each drafter is tested with. A new one needs a line here."""
 NUM_NEW = 48
-PROMPTS = ("class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ", "import os\n\n")
+PROMPTS = (
+    "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ",
+    "import os\n\n",
+)
 
 
 def text_of(name: str) -> str:
@@ -39,4 +48,8 @@ def context(prompt_ids=(1, 2, 3), reference=(), temperature=0.0, max_new_tokens=
 
 def race(drafter: str = "ngram", max_new_tokens: int = 16) -> TorchRace:
     loaded = trained()
-    return TorchRace(loaded, RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens)), encode_prompt(loaded.tokenizer, PROMPTS[0], False))
+    return TorchRace(
+        loaded,
+        RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens)),
+        encode_prompt(loaded.tokenizer, PROMPTS[0], False),
+    )

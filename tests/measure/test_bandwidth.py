@@ -43,7 +43,8 @@ def embedding_bytes(model) -> int:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_reads_every_weight_once_and_one_row_of_the_embedding(name, dtype):
-    """The share would be of bytes that nobody reads, or leave some out: all parameters without the embedding, a tied one once, as the head."""
+    """The share would be of bytes that nobody reads, or leave some out: all parameters without the embedding, a tied
+    one once, as the head."""
     model = fresh(name, dtype)
     tied = model.config.tie_word_embeddings
     assert tied == isinstance(model, Gemma3ForCausalLM), "one of the tiny models must be tied, one not"
@@ -51,7 +52,9 @@ def test_a_step_reads_every_weight_once_and_one_row_of_the_embedding(name, dtype
     assert weight_bytes(model) == wanted
     for packed in (False, True):
         ready = prepared(name, dtype, packed)
-        assert step_bytes(ready, 0) == weight_bytes(ready.model) == wanted, "packing moves weights, it neither adds nor saves any"
+        assert step_bytes(ready, 0) == weight_bytes(ready.model) == wanted, (
+            "packing moves weights, it neither adds nor saves any"
+        )
 
 
 def test_a_window_bounds_what_a_layer_reads():
@@ -62,12 +65,25 @@ def test_a_window_bounds_what_a_layer_reads():
         assert kv_bytes(prepared("gemma3"), length) == row * (full * length + sliding * min(length, WINDOW))
         assert kv_bytes(prepared("mistral"), length) == 2 * row * 3 * min(length, WINDOW)
         assert kv_bytes(prepared("llama"), length) == 2 * row * 3 * length
-        assert step_bytes(prepared("llama"), length) - step_bytes(prepared("llama"), 0) == kv_bytes(prepared("llama"), length)
+        assert step_bytes(prepared("llama"), length) - step_bytes(prepared("llama"), 0) == kv_bytes(
+            prepared("llama"), length
+        )
 
 
 def test_weights_that_share_a_storage_are_read_once():
     """A model whose projections are fused would count them twice: as the whole and as its parts."""
-    model = build(Qwen3ForCausalLM, Qwen3Config(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=64))
+    model = build(
+        Qwen3ForCausalLM,
+        Qwen3Config(
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            vocab_size=64,
+        ),
+    )
     before = weight_bytes(model)
     mlp = model.model.layers[0].mlp
     fused = nn.Linear(64, 2 * 96, bias=False)
@@ -81,7 +97,16 @@ def test_experts_that_a_token_does_not_visit_are_not_read():
     """A mixture of experts would seem to use several times the bandwidth there is."""
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    shape = {"hidden_size": 32, "moe_intermediate_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "moe_intermediate_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "vocab_size": 64,
+    }
     model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, num_experts=8, num_experts_per_tok=2))
     experts = sum(p.nbytes for name, p in model.named_parameters() if ".experts." in name)
     assert experts > 0 and weight_bytes(model) == all_bytes(model) - embedding_bytes(model) - experts * 6 // 8
@@ -94,7 +119,9 @@ def test_the_bandwidth_is_measured_once_in_bounded_time_and_leaves_the_threads_a
     found = measured_bandwidth(CPU, 1)
     waited = time.perf_counter() - started
     assert torch.get_num_threads() == threads and waited < SECONDS + 2  # what a busy machine may add to the last kernel
-    assert found.samples[0] == (found.kernel, found.bytes_per_s) and found.bytes_per_s == max(rate for _, rate in found.samples)
+    assert found.samples[0] == (found.kernel, found.bytes_per_s) and found.bytes_per_s == max(
+        rate for _, rate in found.samples
+    )
     assert 1e8 < found.bytes_per_s < 1e13 and found.num_bytes >= 2**26 and found.kernel in found.how
     again = time.perf_counter()
     assert measured_bandwidth(CPU, 1) is found and time.perf_counter() - again < 0.01
@@ -105,7 +132,9 @@ def test_the_bandwidth_is_measured_once_in_bounded_time_and_leaves_the_threads_a
 def test_the_share_is_the_quotient():
     """The number that the whole meter is about."""
     found = replace(measured_bandwidth(CPU, 1), bytes_per_s=2e9)
-    assert bandwidth_share(0.5, 10**9, found) == pytest.approx(1.0) and bandwidth_share(2.0, 10**9, found) == pytest.approx(0.25)
+    assert bandwidth_share(0.5, 10**9, found) == pytest.approx(1.0) and bandwidth_share(
+        2.0, 10**9, found
+    ) == pytest.approx(0.25)
 
 
 def lane(*seconds: float, name: str = "plain") -> list[LaneEvent]:
@@ -117,12 +146,22 @@ def header(num_bytes: float = 5e8, bandwidth: float = 4e10) -> dict:
 
 
 def test_the_sentence_says_what_bounds_a_step():
-    """A visitor would be told that memory bounds what overhead bounds, or that a step used more than all of the bandwidth."""
+    """A visitor would be told that memory bounds what overhead bounds, or that a step used more than all of the
+    bandwidth."""
     bound = roofline(header(), lane(0.010, 0.020, 0.500))
     assert bound is not None and bound.step_s == 0.020 and bound.share == pytest.approx(0.625)
-    assert "20.0 ms" in bound.sentence and "62 % of the memory bandwidth" in bound.sentence and "why plain decoding cannot go faster than 1.6 times this" in bound.sentence
+    assert (
+        "20.0 ms" in bound.sentence
+        and "62 % of the memory bandwidth" in bound.sentence
+        and "why plain decoding cannot go faster than 1.6 times this" in bound.sentence
+    )
     slow = roofline(header(), lane(0.050))
-    assert slow is not None and "25 % of the memory bandwidth" in slow.sentence and "something else bounds it" in slow.sentence and "cannot go faster" not in slow.sentence
+    assert (
+        slow is not None
+        and "25 % of the memory bandwidth" in slow.sentence
+        and "something else bounds it" in slow.sentence
+        and "cannot go faster" not in slow.sentence
+    )
     cached = roofline(header(), lane(0.005))
     assert cached is not None and cached.share > 1 and "held in cache" in cached.sentence and "%" not in cached.sentence
 
@@ -136,10 +175,15 @@ def test_no_share_above_all_of_it_is_ever_told(step_s, num_bytes, bandwidth):
         assert int(found.sentence.split(" %")[0].split()[-1]) <= 100
 
 
-FIGURES = st.none() | st.booleans() | st.text(max_size=3) | st.floats() | st.integers() | st.lists(st.integers(), max_size=2)
+FIGURES = (
+    st.none() | st.booleans() | st.text(max_size=3) | st.floats() | st.integers() | st.lists(st.integers(), max_size=2)
+)
 
 
-@given(FIGURES | st.dictionaries(st.sampled_from(["bytes_per_step", "bandwidth_bytes_per_s", "how"]), FIGURES), st.lists(st.floats(0, 1e7), max_size=3))
+@given(
+    FIGURES | st.dictionaries(st.sampled_from(["bytes_per_step", "bandwidth_bytes_per_s", "how"]), FIGURES),
+    st.lists(st.floats(0, 1e7), max_size=3),
+)
 def test_a_header_from_a_stranger_says_nothing_or_a_sentence(figures, seconds):
     """A recording is a stranger's file: whatever stands there must not break the page or the report."""
     found = roofline({"roofline": figures}, lane(*seconds))
@@ -152,7 +196,11 @@ def test_recordings_made_before_still_open_and_say_nothing():
     assert "roofline" not in recording and roofline(recording, events_of(recording)) is None
     print_report(Console(file=out, width=200), check(recording))
     assert "memory bandwidth" not in out.getvalue()
-    assert "memory bandwidth" not in charts(events_of(recording), recording)[0].sentence == charts(events_of(recording))[0].sentence
+    assert (
+        "memory bandwidth"
+        not in charts(events_of(recording), recording)[0].sentence
+        == charts(events_of(recording))[0].sentence
+    )
 
 
 def test_the_report_and_the_page_say_it():
@@ -179,7 +227,10 @@ def test_a_race_records_its_roofline():
     recording = check(build_recording(race.header(), events, race.result()))
     figures = recording["roofline"]
     assert figures["bytes_per_step"] == step_bytes(loaded.prepared, len(race.prompt.token_ids) + 4)
-    assert figures["bandwidth_bytes_per_s"] == measured_bandwidth(CPU, torch.get_num_threads()).bytes_per_s and figures["how"]
+    assert (
+        figures["bandwidth_bytes_per_s"] == measured_bandwidth(CPU, torch.get_num_threads()).bytes_per_s
+        and figures["how"]
+    )
     assert roofline(recording, events) is not None
 
 

@@ -81,7 +81,10 @@ def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.
     assert refused["against"] == "its heads have 16 numbers, more than 8"
     assert refused["sentence"].endswith(f"; no Triton decoder: {refused['against']}")
     monkeypatch.setenv(SWITCH, "0")
-    for kernels, why in ((CudaKernels(CUDA, torch.bfloat16), f"{SWITCH} is 0"), (TRITON.fallback("it is wrong"), "it is wrong")):
+    for kernels, why in (
+        (CudaKernels(CUDA, torch.bfloat16), f"{SWITCH} is 0"),
+        (TRITON.fallback("it is wrong"), "it is wrong"),
+    ):
         assert kernels is not None and kernels.runs(made.model)["against"] == why
 
 

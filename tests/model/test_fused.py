@@ -30,24 +30,34 @@ def norm_of(kind: Any, dim: int, seed: int, dtype: torch.dtype, eps: float = 1e-
 
 
 def rows_of(num: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
-    """Random rows [1, num, dim] of very different sizes, one value in each far larger than the others, as hidden states have."""
+    """Random rows [1, num, dim] of very different sizes, one value in each far larger than the others, as hidden states
+    have."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(1, num, dim, generator=generator) * torch.logspace(-3, 3, num)[None, :, None]
     rows[..., seed % dim] *= 50
     return rows.to(dtype)
 
 
-@given(st.sampled_from([LlamaRMSNorm, Gemma3RMSNorm]), st.integers(2, 300), st.integers(0, 99), st.sampled_from(DTYPES), st.sampled_from([1e-5, 1e-6]), st.sampled_from([0.0, 1.0, 100.0]))
+@given(
+    st.sampled_from([LlamaRMSNorm, Gemma3RMSNorm]),
+    st.integers(2, 300),
+    st.integers(0, 99),
+    st.sampled_from(DTYPES),
+    st.sampled_from([1e-5, 1e-6]),
+    st.sampled_from([0.0, 1.0, 100.0]),
+)
 def test_a_fused_norm_is_as_near_to_the_truth_as_the_stock_one(kind, dim, seed, dtype, eps, mean):
-    """A layer norm's mean that is not quite 0 would shift rows with large values; and where weights are large, one more than a weight is nearly the weight,
-    and a hundred norms of the wrong kind are another model."""
+    """A layer norm's mean that is not quite 0 would shift rows with large values; and where weights are large, one more
+    than a weight is nearly the weight, and a hundred norms of the wrong kind are another model."""
     norm = norm_of(kind, dim, seed, dtype, eps, mean)
     fused, rows = fused_norm(norm, True), rows_of(7, dim, seed, dtype)
     assert isinstance(fused, FusedNorm)
     x, weight = rows.double(), norm.weight.double()
     truth = x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * (weight if kind is LlamaRMSNorm else 1 + weight)
     size = truth.abs().amax(-1, keepdim=True)
-    torch.testing.assert_close(fused.scale.double(), weight if kind is LlamaRMSNorm else 1 + weight, atol=1e-5, rtol=1e-6)
+    torch.testing.assert_close(
+        fused.scale.double(), weight if kind is LlamaRMSNorm else 1 + weight, atol=1e-5, rtol=1e-6
+    )
     ours, theirs = (((y.double() - truth).abs() / size).max() for y in (fused(rows), norm(rows)))
     assert ours <= 2 * theirs + 16 * torch.finfo(torch.float32).eps
     assert fused(rows).dtype == dtype
@@ -89,7 +99,15 @@ def test_a_norm_that_does_something_else_is_left_alone(kind, dtype):
 def test_an_mlp_that_does_something_else_is_left_alone():
     """Gate and up, the other way round, have the same children."""
     config = fresh("llama").config
-    model = nn.ModuleDict({"same": LlamaMLP(config), "swapped": SwappedMLP(config), "hooked": LlamaMLP(config), "patched": LlamaMLP(config), "quantized": LlamaMLP(config)}).eval()
+    model = nn.ModuleDict(
+        {
+            "same": LlamaMLP(config),
+            "swapped": SwappedMLP(config),
+            "hooked": LlamaMLP(config),
+            "patched": LlamaMLP(config),
+            "quantized": LlamaMLP(config),
+        }
+    ).eval()
     model["hooked"].register_forward_hook(lambda module, args, out: out + 1)
     model["patched"].forward = lambda x: x
     model["quantized"].gate_proj.forward = lambda x: x
@@ -153,9 +171,20 @@ def test_a_prepared_model_says_that_it_runs_steps_only(name):
 
 def test_no_weight_is_held_twice():
     """A model that just fits its device would not, while its layers are fused."""
-    config = Qwen2Config(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, vocab_size=64)
+    config = Qwen2Config(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=64,
+    )
     mlp = Qwen2ForCausalLM(config).eval().requires_grad_(False).model.layers[0].mlp
     before = (mlp.gate_proj.weight.clone(), mlp.up_proj.weight.clone())
     fused = fused_mlp(mlp)
-    assert {part.weight.untyped_storage().data_ptr() for part in (mlp.gate_proj, mlp.up_proj, fused.gate_up)} == {fused.gate_up.weight.data_ptr()}
-    assert all(torch.equal(part.weight, weight) for part, weight in zip((mlp.gate_proj, mlp.up_proj), before, strict=True))
+    assert {part.weight.untyped_storage().data_ptr() for part in (mlp.gate_proj, mlp.up_proj, fused.gate_up)} == {
+        fused.gate_up.weight.data_ptr()
+    }
+    assert all(
+        torch.equal(part.weight, weight) for part, weight in zip((mlp.gate_proj, mlp.up_proj), before, strict=True)
+    )

@@ -28,19 +28,30 @@ def stock_logits(model: Any, ids: list[int]) -> Tensor:
         return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
 
 
-@pytest.mark.parametrize("more", [{}, {"attention_bias": True}, {"partial_rotary_factor": 1.0}, {"head_dim": 24, "num_key_value_heads": 4}], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"attention_bias": True}, {"partial_rotary_factor": 1.0}, {"head_dim": 24, "num_key_value_heads": 4}],
+    ids=str,
+)
 def test_gated_attention_is_the_stock_models(more):
-    """A gate taken for a query, a bias left out, the unturned part of a head turned: another model than the one named, by more than rounding."""
-    model, ids = fresh("qwen3_5", layer_types=["full_attention"] * 2, num_hidden_layers=2, **more), random_ids(24, VOCAB)
+    """A gate taken for a query, a bias left out, the unturned part of a head turned: another model than the one named,
+    by more than rounding."""
+    model, ids = (
+        fresh("qwen3_5", layer_types=["full_attention"] * 2, num_hidden_layers=2, **more),
+        random_ids(24, VOCAB),
+    )
     logits = stock_logits(model, ids)
     rows = steps_of(model, ids)
-    assert type(model.get_decoder()) is HybridDecoder and all(isinstance(layer.self_attn, GatedAttention) for layer in model.get_decoder().layers)
+    assert type(model.get_decoder()) is HybridDecoder and all(
+        isinstance(layer.self_attn, GatedAttention) for layer in model.get_decoder().layers
+    )
     torch.testing.assert_close(rows, logits, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_hybrids_step_is_fewer_operations_than_around_transformers_decoder(dtype, monkeypatch):
-    """Every step would start them one after the other, and nobody would see why it is slow; the same arithmetic but for rounding."""
+    """Every step would start them one after the other, and nobody would see why it is slow; the same arithmetic but for
+    rounding."""
     ids, found, layers = random_ids(24, VOCAB), [], ["linear_attention", *["full_attention"] * 3]
     for known in (fused_decoder.HYBRIDS, set()):
         monkeypatch.setattr(fused_decoder, "HYBRIDS", known)

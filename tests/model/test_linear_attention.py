@@ -1,4 +1,5 @@
-"""Hybrid models with linear attention: the stock model's logits whatever the cut, one arithmetic at every width, and refusals in words."""
+"""Hybrid models with linear attention: the stock model's logits whatever the cut, one arithmetic at every width, and
+refusals in words."""
 
 from __future__ import annotations
 
@@ -26,7 +27,20 @@ from engine.model.delta_rule import DeltaLayer, delta_rule_in_chunks
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
 from tests.helpers.dispatch import Watch
-from tests.helpers.linear_models import HYBRID, LINEAR, NAMES, VOCAB, WIDTHS, equal, fresh, memory, names, prepared, stock_rows, target_of
+from tests.helpers.linear_models import (
+    HYBRID,
+    LINEAR,
+    NAMES,
+    VOCAB,
+    WIDTHS,
+    equal,
+    fresh,
+    memory,
+    names,
+    prepared,
+    stock_rows,
+    target_of,
+)
 from tests.helpers.tiny import BASE, DTYPES, LENGTH, build, random_ids
 
 
@@ -59,7 +73,8 @@ def test_bfloat16_is_the_same_model_rounded(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prompt_of_several_chunks_is_one_prompt_with_transformers_hidden_states(name):
-    """Prompts beyond the prefill's chunk would begin anew, and a draft head would read other rows than it was trained on."""
+    """Prompts beyond the prefill's chunk would begin anew, and a draft head would read other rows than it was trained
+    on."""
     ids, logits, hidden = stock_rows(name)
     target = StaticTarget(prepared(name), 2 * LENGTH, WIDTHS, hidden_layers=range(len(HYBRID) + 1))
     num = len(ids) - 8
@@ -73,13 +88,20 @@ def test_a_prompt_of_several_chunks_is_one_prompt_with_transformers_hidden_state
 @settings(max_examples=15)
 @given(st.integers(1, 200), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
 def test_chunks_are_the_same_sums_as_tokens(num, seed, forgetting):
-    """In double precision, where order does not matter: the triangular system would solve another recurrence, or overflow where gates are nearly shut."""
+    """In double precision, where order does not matter: the triangular system would solve another recurrence, or
+    overflow where gates are nearly shut."""
     heads, keys, values = 2, 5, 7
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(num, heads, size, generator=generator, dtype=torch.float64) for size in (keys, keys, values))
     k = k / k.norm(dim=-1, keepdim=True)
-    b, g = torch.rand(num, heads, generator=generator, dtype=torch.float64), -forgetting * torch.rand(num, heads, generator=generator, dtype=torch.float64)
-    state, states = torch.randn(heads, keys, values, generator=generator, dtype=torch.float64), torch.zeros(num, 1, 1, heads, keys, values, dtype=torch.float64)
+    b, g = (
+        torch.rand(num, heads, generator=generator, dtype=torch.float64),
+        -forgetting * torch.rand(num, heads, generator=generator, dtype=torch.float64),
+    )
+    state, states = (
+        torch.randn(heads, keys, values, generator=generator, dtype=torch.float64),
+        torch.zeros(num, 1, 1, heads, keys, values, dtype=torch.float64),
+    )
     rows = linear_attention._delta_rule(q, k, v, b, g.exp(), state, states, torch.arange(num))
     ours, last = delta_rule_in_chunks(q, k, v, b, g, state)
     torch.testing.assert_close(ours, rows, atol=1e-9, rtol=1e-9)
@@ -93,7 +115,10 @@ def test_chunks_are_the_same_sums_as_tokens(num, seed, forgetting):
 def forbidden(name: str) -> Iterator[None]:
     """No chunked kernel, ours or transformers', may run inside."""
     modules = [__import__(f"transformers.models.{kind}.modeling_{kind}", fromlist=["x"]) for kind in NAMES]
-    places = [(linear_attention, "delta_rule_in_chunks"), *[(module, "torch_chunk_gated_delta_rule") for module in modules]]
+    places = [
+        (linear_attention, "delta_rule_in_chunks"),
+        *[(module, "torch_chunk_gated_delta_rule") for module in modules],
+    ]
     with pytest.MonkeyPatch.context() as patch:
         for module, function in places:
 
@@ -169,17 +194,32 @@ def test_projections_are_packed_as_others_are():
     model = prepared("qwen3_5", torch.bfloat16).model
     layers = [module for module in model.modules() if isinstance(module, DeltaLayer)]
     assert len(layers) == HYBRID.count("linear_attention")
-    projections = [child for layer in layers for child in layer.children() if isinstance(child, nn.Linear | PackedLinear | NativeLinear)]
-    assert len(projections) == 2 * len(layers) and all(isinstance(p, nn.Linear) != (native_build.has_kernels() or onednn_packs(torch.bfloat16)) for p in projections)
+    projections = [
+        child
+        for layer in layers
+        for child in layer.children()
+        if isinstance(child, nn.Linear | PackedLinear | NativeLinear)
+    ]
+    assert len(projections) == 2 * len(layers) and all(
+        isinstance(p, nn.Linear) != (native_build.has_kernels() or onednn_packs(torch.bfloat16)) for p in projections
+    )
 
 
 def plain(name: str, **more: Any) -> Callable[[], Any]:
-    return lambda: getattr(transformers, name)(**{**BASE, **LINEAR, "num_hidden_layers": 4, "layer_types": HYBRID, "vocab_size": 256, **more})
+    return lambda: getattr(transformers, name)(
+        **{**BASE, **LINEAR, "num_hidden_layers": 4, "layer_types": HYBRID, "vocab_size": 256, **more}
+    )
 
 
 REFUSED = {
     "olmo hybrid": ("OlmoHybridForCausalLM", plain("OlmoHybridConfig"), r"linear attention in layer 0 of a kind"),
-    "mamba and attention": ("BambaForCausalLM", lambda: transformers.BambaConfig(**{**BASE, "attn_layer_indices": [1]}, vocab_size=256, mamba_n_heads=8, mamba_d_state=16), "Bamba"),
+    "mamba and attention": (
+        "BambaForCausalLM",
+        lambda: transformers.BambaConfig(
+            **{**BASE, "attn_layer_indices": [1]}, vocab_size=256, mamba_n_heads=8, mamba_d_state=16
+        ),
+        "Bamba",
+    ),
 }
 
 
@@ -193,7 +233,8 @@ def test_other_recurrences_are_refused_in_words(family):
 
 
 def test_a_linear_layer_that_computes_otherwise_is_refused():
-    """What the comparison with the stock model is for: a later transformers may change the layer under the same name."""
+    """What the comparison with the stock model is for: a later transformers may change the layer under the same
+    name."""
     model = fresh("qwen3_5")
     layer = model.model.layers[1].linear_attn
     layer.A_log.data += 3.0
@@ -217,7 +258,12 @@ def test_a_linear_layer_that_is_not_handled_is_refused(monkeypatch):
 
 def test_a_mixture_of_experts_is_served_too():
     """Qwen3-Next as published: experts behind linear layers."""
-    experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+    experts: dict[str, Any] = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32,
+    }
     model = fresh("qwen3_next", mlp_only_layers=[], **experts)
     ids = random_ids(40, VOCAB)
     with torch.inference_mode():
@@ -234,7 +280,9 @@ def test_a_mixture_of_experts_is_served_too():
 def test_the_layers_own_arithmetic_is_the_same_at_every_width():
     """Tokens would be rounded by their place in a step; the probe would leave no width to race at."""
     for dtype in DTYPES:
-        (at_width,) = linear_attention_at_widths(prepared("qwen3_5", dtype).model, dtype, 48, torch.Generator().manual_seed(0))
+        (at_width,) = linear_attention_at_widths(
+            prepared("qwen3_5", dtype).model, dtype, 48, torch.Generator().manual_seed(0)
+        )
         with torch.inference_mode():
             reference = at_width(8)
             assert all(same_bits(reference, at_width(width)) for width in (1, 2, 3, 5, 16)) and reference.std() > 0
@@ -260,7 +308,9 @@ def test_a_width_whose_rows_differ_in_a_linear_layer_is_found(few_rows, monkeypa
     assert probe(prepared("qwen3_5"), LENGTH, (4, 8)).classes == ((4, 8),)
     plant(monkeypatch, lambda out: shifted(out, len(out) >= 8))
     assert probe(prepared("qwen3_5"), LENGTH, (4, 8)).classes == ((4,), (8,))
-    (at_width,) = linear_attention_at_widths(prepared("qwen3_5").model, torch.float32, 24, torch.Generator().manual_seed(0))
+    (at_width,) = linear_attention_at_widths(
+        prepared("qwen3_5").model, torch.float32, 24, torch.Generator().manual_seed(0)
+    )
     with torch.inference_mode():
         assert same_bits(at_width(2), at_width(4)) and not same_bits(at_width(4), at_width(8))
 

@@ -1,4 +1,5 @@
-"""The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and, slow, on the real one."""
+"""The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and,
+slow, on the real one."""
 
 from __future__ import annotations
 
@@ -98,7 +99,16 @@ def test_our_conversion_is_the_one_of_transformers(package):
     assert expected.keys() == got.keys()
     for name, value in expected.items():
         assert got[name].dtype == torch.bfloat16 and torch.equal(got[name], value), name
-    ignored = ("_name_or_path", "_model_name_or_path", "quantization_config", "unk_token_id", "dtype", "torch_dtype", "architectures", "transformers_version")
+    ignored = (
+        "_name_or_path",
+        "_model_name_or_path",
+        "quantization_config",
+        "unk_token_id",
+        "dtype",
+        "torch_dtype",
+        "architectures",
+        "transformers_version",
+    )
     a, b = ({k: v for k, v in m.config.to_dict().items() if k not in ignored} for m in (ours, theirs))
     assert a == b
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file="model.gguf")
@@ -164,7 +174,8 @@ def test_what_a_killed_conversion_left_is_never_used_and_swept(package, tmp_path
 
 
 def test_two_at_once_convert_once(package, tmp_path):
-    """Two servers starting together would write over each other, or do the work twice; the second must say why it waits."""
+    """Two servers starting together would write over each other, or do the work twice; the second must say why it
+    waits."""
     said: list[str] = []
     waiting, results = threading.Event(), []
 
@@ -192,7 +203,9 @@ def test_too_little_space_is_said_before_anything_is_written(package, tmp_path, 
     assert contents(tmp_path / "cache") == set() and package.calls == []
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), Exception("No space left on device (os error 28)")])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), Exception("No space left on device (os error 28)")]
+)
 @pytest.mark.parametrize("stage", ["tokenizer", "weights", "disk"])
 def test_a_disk_that_fills_up_leaves_nothing_behind(package, tmp_path, error, stage):
     """A full disk would stay full of half a model, or end in a traceback; the next try, with room, must work."""
@@ -238,7 +251,11 @@ def test_a_damaged_gguf_file_is_a_value_error(tmp_path_factory, site, data):
     whole = (site / MODULE / "model.gguf").read_bytes()
     path = tmp_path_factory.getbasetemp() / "damaged.gguf"
     place = data.draw(st.integers(0, 6000))
-    path.write_bytes(whole[:place] if data.draw(st.booleans()) else whole[:place] + data.draw(st.binary(min_size=1, max_size=8)) + whole[place + 8 :])
+    path.write_bytes(
+        whole[:place]
+        if data.draw(st.booleans())
+        else whole[:place] + data.draw(st.binary(min_size=1, max_size=8)) + whole[place + 8 :]
+    )
     try:
         for _ in (file := GgufFile(path)).tensors:
             pass
@@ -278,8 +295,14 @@ def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     loaded = load(dtype="bfloat16")
     assert loaded.info.digest == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert {p.dtype for p in loaded.model.parameters()} == {torch.bfloat16}
-    assert {type(m).__name__ for m in loaded.model.modules() if hasattr(m, "weight")} == {"Linear", "Gemma3RMSNorm", "Gemma3TextScaledWordEmbedding"}
-    ids = loaded.tokenizer("The sun rises in the east and sets in the west. Water is made of hydrogen and oxygen.", return_tensors="pt")["input_ids"]
+    assert {type(m).__name__ for m in loaded.model.modules() if hasattr(m, "weight")} == {
+        "Linear",
+        "Gemma3RMSNorm",
+        "Gemma3TextScaledWordEmbedding",
+    }
+    ids = loaded.tokenizer(
+        "The sun rises in the east and sets in the west. Water is made of hydrogen and oxygen.", return_tensors="pt"
+    )["input_ids"]
     with torch.inference_mode():
         nats_per_token = float(loaded.model(input_ids=ids, labels=ids).loss)
     assert nats_per_token < 3, "chance is 12.5"
@@ -291,10 +314,27 @@ def test_the_fast_tokenizer_is_the_one_of_autotokenizer():
     folder = converted()
     quick, full = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     assert quick.backend_tokenizer.to_str() == full.backend_tokenizer.to_str()
-    assert quick.all_special_ids == full.all_special_ids and quick.eos_token_id == full.eos_token_id == 1 and quick.bos_token_id == full.bos_token_id == 2
-    texts = ["", " ", "  a", "a ", "\n\n\tx\r\n", "<bos>a<eos>", 'id,name\n1,"a b"\n', "def f(x):\n    return x  # é\n", "👩‍👩‍👧 한글 €\x01\x7f", "▁a <0x41> <unk>[multimodal]"]
+    assert (
+        quick.all_special_ids == full.all_special_ids
+        and quick.eos_token_id == full.eos_token_id == 1
+        and quick.bos_token_id == full.bos_token_id == 2
+    )
+    texts = [
+        "",
+        " ",
+        "  a",
+        "a ",
+        "\n\n\tx\r\n",
+        "<bos>a<eos>",
+        'id,name\n1,"a b"\n',
+        "def f(x):\n    return x  # é\n",
+        "👩‍👩‍👧 한글 €\x01\x7f",
+        "▁a <0x41> <unk>[multimodal]",
+    ]
     for text in texts:
         ids = full(text)["input_ids"]
         assert quick(text)["input_ids"] == ids and ids[0] == 2
         assert quick(text, add_special_tokens=False)["input_ids"] == full(text, add_special_tokens=False)["input_ids"]
-        assert quick.decode(ids) == full.decode(ids) and quick.decode(ids[1:], skip_special_tokens=True) == full.decode(ids[1:], skip_special_tokens=True)
+        assert quick.decode(ids) == full.decode(ids) and quick.decode(ids[1:], skip_special_tokens=True) == full.decode(
+            ids[1:], skip_special_tokens=True
+        )

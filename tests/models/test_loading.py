@@ -1,4 +1,5 @@
-"""Targets, dtypes and devices: what can be loaded is, silently; what cannot is one clear sentence, and never sent anywhere."""
+"""Targets, dtypes and devices: what can be loaded is, silently; what cannot is one clear sentence, and never sent
+anywhere."""
 
 from __future__ import annotations
 
@@ -47,7 +48,12 @@ def sha256(path: Path) -> str:
 def test_a_local_folder_loads_in_the_dtype_asked_for(dtype):
     """The record would name another dtype than the one that ran, or weights other than the file's."""
     loaded = load(str(TRAINED), dtype=dtype, device="cpu")
-    assert (loaded.info.name, loaded.info.revision, loaded.info.dtype, loaded.info.device) == (str(TRAINED), "", dtype, "cpu")
+    assert (loaded.info.name, loaded.info.revision, loaded.info.dtype, loaded.info.device) == (
+        str(TRAINED),
+        "",
+        dtype,
+        "cpu",
+    )
     assert loaded.info.digest == sha256(TRAINED / "model.safetensors")
     for name, value in load_file(TRAINED / "model.safetensors").items():
         weight = loaded.model.get_parameter(name)
@@ -62,12 +68,17 @@ def test_the_prepared_model_is_made_once():
 
 
 def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(monkeypatch):
-    """A page on a GPU that goes from one 8B model to another would hold both, or what torch keeps of the first: a race's lanes and graphs refer to each other
-    and to the model, so nothing of it is freed before somebody looks for such circles."""
+    """A page on a GPU that goes from one 8B model to another would hold both, or what torch keeps of the first: a
+    race's lanes and graphs refer to each other and to the model, so nothing of it is freed before somebody looks for
+    such circles."""
     seen = []
     backend = TorchBackend(dtype="float32", device="cpu")
     first = backend.loader.get(str(TRAINED), silent)
-    race = TorchRace(first, RaceSpec((LaneSpec("plain", width=1), LaneSpec("baseline", width=1)), SamplingParams(max_new_tokens=2)), Prompt("", (1, 2, 3)))
+    race = TorchRace(
+        first,
+        RaceSpec((LaneSpec("plain", width=1), LaneSpec("baseline", width=1)), SamplingParams(max_new_tokens=2)),
+        Prompt("", (1, 2, 3)),
+    )
     list(race.events())
     old = weakref.ref(first.model)
     del first, race
@@ -86,7 +97,9 @@ def test_the_digest_is_of_the_bytes(folder):
         save_file({name: weights[name].clone() for name in part}, folder / file, {"format": "pt"})
     (folder / "model.safetensors").unlink()
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": {name: file for file, part in shards.items() for name in part}}))
+    index.write_text(
+        json.dumps({"metadata": {}, "weight_map": {name: file for file, part in shards.items() for name in part}})
+    )
     lines = "".join(f"{sha256(folder / file)}  {file}\n" for file in sorted(shards))
     loaded = load(str(folder), "float32")
     assert loaded.info.digest == hashlib.sha256(lines.encode()).hexdigest()
@@ -122,7 +135,11 @@ def test_code_in_a_folder_is_never_run(folder):
     trap = folder / "trap"
     (folder / "own.py").write_text(f"import os\nos.mkdir({str(trap)!r})\nclass Config: pass\nclass Model: pass\n")
     config = json.loads((folder / "config.json").read_text())
-    own = {"model_type": "own", "architectures": ["Model"], "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
+    own = {
+        "model_type": "own",
+        "architectures": ["Model"],
+        "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
+    }
     (folder / "config.json").write_text(json.dumps(config | own))
     with pytest.raises(UsageError, match="never run here"):
         load(str(folder), "float32")
@@ -135,7 +152,11 @@ def _truncate(folder: Path) -> None:
 
 def _without_a_layer(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
-    save_file({name: value for name, value in weights.items() if ".layers.1." not in name}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: value for name, value in weights.items() if ".layers.1." not in name},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
 
 
 def _change(**values):
@@ -157,7 +178,10 @@ DAMAGES = {
     "a layer too many": (_change(num_hidden_layers=64, layer_types=["full_attention"] * 64), "parameters are missing"),
     "an unknown architecture": (_change(model_type="nonesuch"), "cannot load"),
     "no language model": (_change(model_type="vit", architectures=["ViTModel"]), "cannot load"),
-    "no tokenizer": (lambda folder: [(folder / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")], "cannot load"),
+    "no tokenizer": (
+        lambda folder: [(folder / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
+        "cannot load",
+    ),
     "a broken tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "cannot load"),
 }
 
@@ -173,7 +197,18 @@ def test_a_folder_that_is_no_model_is_one_clear_line(folder, damage, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("option", "value"), [("dtype", "int4"), ("dtype", "BFLOAT16"), ("dtype", ""), ("device", "tpu"), ("device", "cuda:x"), ("device", "cuda:-1"), ("device", "")])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("dtype", "int4"),
+        ("dtype", "BFLOAT16"),
+        ("dtype", ""),
+        ("device", "tpu"),
+        ("device", "cuda:x"),
+        ("device", "cuda:-1"),
+        ("device", ""),
+    ],
+)
 def test_unknown_dtypes_and_devices_list_the_choices(option, value):
     """The visitor would have to guess what there is."""
     with pytest.raises(UsageError, match=rf"unknown {option} .*{value}.*; choose one of: .*(float32|cpu)"):
@@ -192,7 +227,10 @@ def test_the_chosen_dtype_is_one_that_is_fast_here():
     assert {choose(torch.device("cpu")).best_dtype() for _ in range(5)} in ({"bfloat16"}, {"float32"})
     threads = torch.get_num_threads()
     started = time.perf_counter()
-    assert load(str(TRAINED)).info.dtype == choose(torch.device("cuda" if torch.cuda.is_available() else "cpu")).best_dtype()
+    assert (
+        load(str(TRAINED)).info.dtype
+        == choose(torch.device("cuda" if torch.cuda.is_available() else "cpu")).best_dtype()
+    )
     assert torch.get_num_threads() == threads and time.perf_counter() - started < 20
 
 

@@ -1,4 +1,5 @@
-"""Random weights of a published shape: the right shape, the same every time, on the device at once, and named as what they are."""
+"""Random weights of a published shape: the right shape, the same every time, on the device at once, and named as what
+they are."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ from engine.kernels.torch import TorchKernels
 from engine.models import random_targets
 from engine.models.default_model import NAME
 from engine.models.loading import load
-from engine.models.random_targets import ENDS, LICENCE, PREFIX, build, bytes_tokenizer, config_file, read_config, shipped, tokenizer
+from engine.models.random_targets import (
+    ENDS,
+    LICENCE,
+    PREFIX,
+    build,
+    bytes_tokenizer,
+    config_file,
+    read_config,
+    shipped,
+    tokenizer,
+)
 from engine.models.sources import find
 from engine.target.target import StaticTarget
 from engine.text import Pieces, end_token_ids
@@ -73,7 +84,8 @@ def test_every_shape_that_ships_has_its_published_size():
 
 
 def test_the_targets_that_can_be_raced_in_bf16_have_a_shape():
-    """A preset whose weights are not at hand could not be measured. Those published in 8 or 4 bits only would have another speed in bfloat16."""
+    """A preset whose weights are not at hand could not be measured. Those published in 8 or 4 bits only would have
+    another speed in bfloat16."""
     quantized = {"RedHatAI/gemma-4-31B-it-FP8-Dynamic", "openai/gpt-oss-120b"}
     assert {pair.target for pair in load_pairs()} - quantized - {NAME} <= set(shipped())
     ours = json.loads((config_file(PREFIX + "google/gemma-3-270m")).read_text())
@@ -111,7 +123,9 @@ def test_it_is_labelled_wherever_it_is_recorded_or_shown(config):
     info = load(f"{PREFIX}{config}", "float32", "cpu").info
     assert info.name == f"{PREFIX}{config}" and info.licence == LICENCE and "random" in info.licence
     assert info.digest.startswith("random-") and info.digest != find(f"{PREFIX}Qwen/Qwen3-8B").digest
-    assert "RANDOM WEIGHTS" in model_line(ModelStatus(info.name, "ready", "", None)) and "RANDOM" not in model_line(ModelStatus(NAME, "ready", "", None))
+    assert "RANDOM WEIGHTS" in model_line(ModelStatus(info.name, "ready", "", None)) and "RANDOM" not in model_line(
+        ModelStatus(NAME, "ready", "", None)
+    )
     recording = fixed_race()
     recording["model"] |= {"name": info.name, "licence": info.licence}
     with (console := Console(width=200)).capture() as shown:
@@ -120,7 +134,8 @@ def test_it_is_labelled_wherever_it_is_recorded_or_shown(config):
 
 
 def test_nothing_ends_a_random_text_but_its_length(config):
-    """Lanes of unequal length: an end token of trained weights means nothing to random ones, and would come by chance."""
+    """Lanes of unequal length: an end token of trained weights means nothing to random ones, and would come by
+    chance."""
     loaded = load(f"{PREFIX}{config}", "float32", "cpu")
     assert end_token_ids(loaded.model.config, loaded.model.generation_config, loaded.tokenizer) == frozenset()
     assert all(getattr(loaded.model.config, name) is None for name in ENDS)
@@ -140,7 +155,10 @@ def test_any_text_becomes_ids_of_the_vocabulary_and_back(text, num_words):
 
 def test_a_folders_own_tokenizer_comes_first_and_a_tiny_vocabulary_is_told(config):
     """Ids beyond the vocabulary, or another model's words for a folder that brings its own."""
-    assert tokenizer(TRAINED / "config.json")("def main")["input_ids"] == load(str(TRAINED), "float32").tokenizer("def main")["input_ids"]
+    assert (
+        tokenizer(TRAINED / "config.json")("def main")["input_ids"]
+        == load(str(TRAINED), "float32").tokenizer("def main")["input_ids"]
+    )
     assert len(tokenizer(config)) == TINY["vocab_size"]
     config.write_text(json.dumps(TINY | {"vocab_size": 255}))
     with pytest.raises(UsageError, match="vocabulary of 255"):
@@ -184,8 +202,13 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
 
 
 def test_blocks_that_torch_keeps_and_does_not_use_are_free(monkeypatch):
-    """A second model on a GPU would be refused although the first was let go: torch keeps its blocks, and the driver counts them as taken."""
-    for name, value in {"mem_get_info": (7 << 30, 80 << 30), "memory_reserved": 60 << 30, "memory_allocated": 2 << 30}.items():
+    """A second model on a GPU would be refused although the first was let go: torch keeps its blocks, and the driver
+    counts them as taken."""
+    for name, value in {
+        "mem_get_info": (7 << 30, 80 << 30),
+        "memory_reserved": 60 << 30,
+        "memory_allocated": 2 << 30,
+    }.items():
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
     assert CudaKernels(torch.device("cuda", 0), None).free_bytes() == (7 + 60 - 2) << 30
 

@@ -1,4 +1,5 @@
-"""Where models come from: what is a path is never looked up elsewhere, and a hub repository is recorded with its commit."""
+"""Where models come from: what is a path is never looked up elsewhere, and a hub repository is recorded with its
+commit."""
 
 from __future__ import annotations
 
@@ -31,7 +32,27 @@ def folder(tmp_path) -> Path:
     return Path(shutil.copytree(TRAINED, tmp_path / "model"))
 
 
-@pytest.mark.parametrize("target", ["/no/such", "./no", "../no", "~/no-such-model", ".", "", "\0", "a", "a/b/c", "a//b", "-a/b", "a/b@", "C:\\x", "a b/c", "http://a/b", "é/b"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/no/such",
+        "./no",
+        "../no",
+        "~/no-such-model",
+        ".",
+        "",
+        "\0",
+        "a",
+        "a/b/c",
+        "a//b",
+        "-a/b",
+        "a/b@",
+        "C:\\x",
+        "a b/c",
+        "http://a/b",
+        "é/b",
+    ],
+)
 def test_what_is_no_repository_name_never_reaches_the_hub(target, monkeypatch, tmp_path):
     """A private path would be sent to a stranger's server."""
     monkeypatch.chdir(tmp_path)
@@ -41,7 +62,8 @@ def test_what_is_no_repository_name_never_reaches_the_hub(target, monkeypatch, t
 
 
 def test_what_exists_on_disk_never_reaches_the_hub(folder, monkeypatch):
-    """A folder of the same name as a repository would be replaced by it; a file or another folder would be looked up."""
+    """A folder of the same name as a repository would be replaced by it; a file or another folder would be
+    looked up."""
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: pytest.fail(f"the hub was asked for {a}"))
     monkeypatch.chdir(folder.parent.parent)
     target = f"{folder.parent.name}/{folder.name}"
@@ -55,7 +77,12 @@ def test_what_exists_on_disk_never_reaches_the_hub(folder, monkeypatch):
 
 def test_the_licence_is_the_model_cards(folder):
     """A licensed model would be shown without its terms."""
-    for card, licence in ((None, "not stated"), ("# x", "not stated"), ("---\ntags: a\nlicense: apache-2.0\n---\n", "apache-2.0"), ("---\nlicense: 'mit'\n---\nlicense: no", "mit")):
+    for card, licence in (
+        (None, "not stated"),
+        ("# x", "not stated"),
+        ("---\ntags: a\nlicense: apache-2.0\n---\n", "apache-2.0"),
+        ("---\nlicense: 'mit'\n---\nlicense: no", "mit"),
+    ):
         if card is not None:
             (folder / "README.md").write_text(card)
         assert find(str(folder)).licence == licence
@@ -71,9 +98,20 @@ class Hub(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         files = {file.name: file for file in TRAINED.iterdir()}
         if path.startswith("/api/models/owner/tiny/revision/") and path.endswith(("/main", "/v1")):
-            self._answer(json.dumps({"id": "owner/tiny", "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}).encode())
+            self._answer(
+                json.dumps(
+                    {"id": "owner/tiny", "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+                ).encode()
+            )
         elif path.startswith("/api/models/owner/tiny/tree/"):
-            self._answer(json.dumps([{"type": "file", "path": name, "size": file.stat().st_size, "oid": sha256(file)[:40]} for name, file in files.items()]).encode())
+            self._answer(
+                json.dumps(
+                    [
+                        {"type": "file", "path": name, "size": file.stat().st_size, "oid": sha256(file)[:40]}
+                        for name, file in files.items()
+                    ]
+                ).encode()
+            )
         elif path.startswith(f"/owner/tiny/resolve/{COMMIT}/") and (name := path.rsplit("/", 1)[1]) in files:
             self._answer(files[name].read_bytes(), {"ETag": f'"{sha256(files[name])[:40]}"', "X-Repo-Commit": COMMIT})
         else:
@@ -81,7 +119,11 @@ class Hub(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), "Content-Type": "application/json", **(headers or {})}.items():
+        for name, value in {
+            "Content-Length": str(len(body)),
+            "Content-Type": "application/json",
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
@@ -98,9 +140,16 @@ def hub(tmp_path, monkeypatch):
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     address = f"http://127.0.0.1:{server.server_address[1]}"
-    for name, value in {"ENDPOINT": address, "HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": True}.items():
+    for name, value in {
+        "ENDPOINT": address,
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_HUB_DISABLE_XET": True,
+    }.items():
         monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
-    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
+    )
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     yield server
     server.shutdown()
@@ -114,7 +163,11 @@ def test_a_hub_repository_loads_with_its_commit(hub, target, capfd, monkeypatch)
     said = []
     loaded = load(target, "float32", progress=lambda stage, share: said.append((stage, share)))
     assert capfd.readouterr() == ("", "")
-    assert (loaded.info.name, loaded.info.revision, loaded.info.digest) == (target, COMMIT, sha256(TRAINED / "model.safetensors"))
+    assert (loaded.info.name, loaded.info.revision, loaded.info.digest) == (
+        target,
+        COMMIT,
+        sha256(TRAINED / "model.safetensors"),
+    )
     expected = AutoModelForCausalLM.from_pretrained(TRAINED, dtype=torch.float32)
     assert all(torch.equal(loaded.model.get_parameter(name), value) for name, value in expected.named_parameters())
     assert any("fetching" in stage and share is not None for stage, share in said)

@@ -19,15 +19,40 @@ from engine.recordings.check import check
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers import races
 
-SUMMARY_KEYS = ["schema", "device", "dtype", "runs", "width", "widths_class", "seed", "temperature", "audit", "verdict", "plain_verdict", "lanes", "speedup"]
+SUMMARY_KEYS = [
+    "schema",
+    "device",
+    "dtype",
+    "runs",
+    "width",
+    "widths_class",
+    "seed",
+    "temperature",
+    "audit",
+    "verdict",
+    "plain_verdict",
+    "lanes",
+    "speedup",
+]
 LANE_KEYS = ["token_ids", "text", *recordings.METRIC_KEYS]
-leaves = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
-json_values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=5)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**64), 2**64)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+json_values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
 
 
 @given(races.recordings() | races.recordings(failing=True))
 def test_a_recording_survives_its_bytes(recording):
-    """What a race wrote is read back whole: events, spec and all, and building it again from its parts gives the same."""
+    """What a race wrote is read back whole: events, spec and all, and building it again from its parts gives
+    the same."""
     data = json.dumps(recording).encode()
     assert recordings.loads(data) == recording
     events = recordings.events_of(recording)
@@ -65,8 +90,15 @@ def test_a_link_and_a_device_are_written_through(tmp_path):
 
 
 def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
-    """A missing folder, a folder in the file's place, a name with NUL: refused at once; a good place is left untouched."""
-    for bad in (tmp_path / "no" / "race.json", tmp_path, tmp_path / "a\0b", tmp_path / ("x" * 300) / "y", "/proc/race.json"):
+    """A missing folder, a folder in the file's place, a name with NUL: refused at once; a good place is left
+    untouched."""
+    for bad in (
+        tmp_path / "no" / "race.json",
+        tmp_path,
+        tmp_path / "a\0b",
+        tmp_path / ("x" * 300) / "y",
+        "/proc/race.json",
+    ):
         with pytest.raises(UsageError, match="cannot save to"):
             recordings.check_writable(bad)
     recordings.check_writable(tmp_path / "race.json")
@@ -91,7 +123,10 @@ def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
         (b"null", "not null"),
         (b"{}", "no Photofinish recording"),
         (b'{"format": "photofinish-race"}', "its schema is None; this version reads schema 1"),
-        (b'{"format": "photofinish-race", "schema": 2}', "its schema is 2; this version reads schema 1; a newer version"),
+        (
+            b'{"format": "photofinish-race", "schema": 2}',
+            "its schema is 2; this version reads schema 1; a newer version",
+        ),
         (b'{"format": "photofinish-race", "schema": 0}', "its schema is 0; this version reads schema 1$"),
         (b'{"format": "photofinish-race", "schema": true}', "its schema is True"),
         (b'{"format": "photofinish-race", "schema": 1}', "lacks 'model'"),
@@ -122,7 +157,8 @@ def test_every_truncation_is_refused(data):
 
 @given(races.recordings(), st.data())
 def test_no_change_of_a_value_breaks_the_reader(recording, data):
-    """Any value anywhere replaced or removed: the reader refuses with a UsageError, or all that it returns can be used."""
+    """Any value anywhere replaced or removed: the reader refuses with a UsageError, or all that it returns can
+    be used."""
     at: Any = recording
     while True:
         key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))), label="key")
@@ -144,7 +180,9 @@ def test_no_change_of_a_value_breaks_the_reader(recording, data):
 CONTRADICTIONS: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], object]] = {
     "which the spec does not have": lambda r, s: s[0].update(lane="elsewhere"),
     "goes on after its end": lambda r, s: r["events"].append(s[-1]),
-    "does not begin with a started": lambda r, s: r["events"].remove(next(e for e in r["events"] if e["type"] == "started" and e["lane"] == "speculative")),
+    "does not begin with a started": lambda r, s: r["events"].remove(
+        next(e for e in r["events"] if e["type"] == "started" and e["lane"] == "speculative")
+    ),
     "starts twice": lambda r, s: r["events"].insert(0, next(e for e in r["events"] if e["type"] == "started")),
     "prompt tokens": lambda r, s: r["prompt"].update(token_ids=[1]),
     "comes where step": lambda r, s: s[1].update(position=2),
@@ -180,7 +218,9 @@ def test_a_recording_that_contradicts_itself_is_refused(words):
     """Every way in which events, spec, prompt and verdict can disagree is noticed and named."""
     recording = races.fixed_race()
     assert check(copy.deepcopy(recording)) == recording
-    CONTRADICTIONS[words](recording, [e for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step"])
+    CONTRADICTIONS[words](
+        recording, [e for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step"]
+    )
     with pytest.raises(UsageError, match=words):
         recordings.loads(json.dumps(recording).encode())
 
@@ -190,9 +230,17 @@ def test_the_summary_has_exactly_the_promised_keys(recording):
     """Scripts read `--json`: no key missing, none added, nothing that is no JSON."""
     summary = recordings.summary(recording)
     assert list(summary) == SUMMARY_KEYS
-    assert list(summary["verdict"]) == ["kind", "rows_compared", "rows_different", "first_difference"] == list(summary["plain_verdict"])
-    assert {name: list(lane) for name, lane in summary["lanes"].items()} == dict.fromkeys(["plain", "baseline", "speculative"], LANE_KEYS)
-    assert json.loads(json.dumps(summary, allow_nan=False)) == json.loads(json.dumps(recordings.summary(json.loads(json.dumps(recording)))))
+    assert (
+        list(summary["verdict"])
+        == ["kind", "rows_compared", "rows_different", "first_difference"]
+        == list(summary["plain_verdict"])
+    )
+    assert {name: list(lane) for name, lane in summary["lanes"].items()} == dict.fromkeys(
+        ["plain", "baseline", "speculative"], LANE_KEYS
+    )
+    assert json.loads(json.dumps(summary, allow_nan=False)) == json.loads(
+        json.dumps(recordings.summary(json.loads(json.dumps(recording))))
+    )
     assert summary["verdict"]["kind"] == ("identical_bits" if summary["audit"] else "identical_tokens")
     assert summary["lanes"]["plain"]["token_ids"] == summary["lanes"]["speculative"]["token_ids"]
 
@@ -202,13 +250,19 @@ def test_the_summary_tells_what_a_reader_saw():
     summary = recordings.summary(races.fixed_race())
     assert [lane["text"] for lane in summary["lanes"].values()] == ["abcd"] * 3
     assert [lane["num_tokens"] for lane in summary["lanes"].values()] == [5] * 3
-    assert (summary["device"], summary["dtype"], summary["width"], summary["widths_class"]) == ("cpu", "float32", 8, [2, 4, 8])
+    assert (summary["device"], summary["dtype"], summary["width"], summary["widths_class"]) == (
+        "cpu",
+        "float32",
+        8,
+        [2, 4, 8],
+    )
     assert summary["speedup"] == pytest.approx((5 * 0.2 / 5) / (3 * 0.3 / 5))
 
 
 @given(races.recordings(failing=True))
 def test_a_failed_lane_says_so_in_its_own_object(recording):
-    """The failing lane has its message under "error", the others have none, and without its tokens there is no speed-up."""
+    """The failing lane has its message under "error", the others have none, and without its tokens there is no
+    speed-up."""
     summary = recordings.summary(recording)
     assert recordings.failures(recording) == {"speculative": summary["lanes"]["speculative"]["error"]}
     assert "error" not in summary["lanes"]["plain"] and "error" not in summary["lanes"]["baseline"]

@@ -1,4 +1,5 @@
-"""Whole steps on the device, by direct calls: they commit what rows judged on the host commit, and ask the host for nothing on the way."""
+"""Whole steps on the device, by direct calls: they commit what rows judged on the host commit, and ask the host for
+nothing on the way."""
 
 from __future__ import annotations
 
@@ -53,14 +54,19 @@ def test_noise_of_many_positions_is_each_positions_own(seed, position, num, voca
 @settings(max_examples=150)
 @given(st.data(), temperatures, seeds, st.sampled_from(DTYPES), st.sampled_from([3, 64, 257]), st.sampled_from(WIDTHS))
 def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, vocab, width):
-    """Another token would stand than on the host: on ties, in the padding, after a rejection, or where rows that nobody looks at are no numbers."""
+    """Another token would stand than on the host: on ties, in the padding, after a rejection, or where rows that nobody
+    looks at are no numbers."""
     position, num_drafted = data.draw(st.integers(0, 90)), data.draw(st.integers(0, width - 1))
-    logits = torch.randn(width, vocab, generator=torch.Generator().manual_seed(seed % 1000)).mul(3).round().to(dtype)  # ties
+    logits = (
+        torch.randn(width, vocab, generator=torch.Generator().manual_seed(seed % 1000)).mul(3).round().to(dtype)
+    )  # ties
     for row in data.draw(st.sets(st.integers(0, width - 1), max_size=2)):
         logits[row, data.draw(st.integers(0, vocab - 1))] = torch.nan
     rule = Coupled(Sampler(SamplingParams(temperature=temperature, seed=seed), vocab, PACKED))
     right = [rule.sample(row, position + i) if not row.isnan().any() else 0 for i, row in enumerate(logits)]
-    drafted = tuple(right[i] if data.draw(st.integers(0, 3)) else data.draw(st.integers(0, vocab - 1)) for i in range(num_drafted))
+    drafted = tuple(
+        right[i] if data.draw(st.integers(0, 3)) else data.draw(st.integers(0, vocab - 1)) for i in range(num_drafted)
+    )
     step_input = StepInput(width, TORCH)
     step = DeviceStep(lambda ids: (logits, None), step_input, (width,), rule.sample, 100, TORCH, None)
     try:
@@ -73,7 +79,10 @@ def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, 
     found, rows, hidden = step.call(width, 5, position, (1, *drafted))
     assert found == expected and hidden is None and rows is logits
     assert all(type(t) is int for t in (found.num_accepted, *found.token_ids))
-    assert step_input.ids(width)[0].tolist() == [1, *drafted, *[0] * (width - num_drafted - 1)] and int(step_input.pointer) == 5
+    assert (
+        step_input.ids(width)[0].tolist() == [1, *drafted, *[0] * (width - num_drafted - 1)]
+        and int(step_input.pointer) == 5
+    )
 
 
 # Whole lanes
@@ -83,10 +92,14 @@ def target_of(model: Prepared, whole: bool, **more: Any) -> StaticTarget:
     return StaticTarget(model, LENGTH, WIDTHS, whole_steps=whole, **more)
 
 
-def written(target: StaticTarget, drafter: Any, prompt: list[int], params: SamplingParams, sample: Any = None) -> list[Any]:
+def written(
+    target: StaticTarget, drafter: Any, prompt: list[int], params: SamplingParams, sample: Any = None
+) -> list[Any]:
     """A lane's events without their times."""
     rule = Coupled(sample or Sampler(params, target.vocab_size, PACKED))
-    events = decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True)
+    events = decode(
+        target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True
+    )
     return [replace(e, draft_s=0.0, verify_s=0.0) if isinstance(e, Step) else e for e in events][1:-1]
 
 
@@ -103,13 +116,17 @@ models = [partial(prepared, name) for name in NAMES] + [partial(hybrid, name) fo
 @settings(max_examples=25)
 @given(st.sampled_from(models), st.sampled_from(DTYPES), temperatures, st.integers(0, 99), st.integers(0, 40))
 def test_whole_steps_write_what_rows_write(model, dtype, temperature, seed, num_prompt):
-    """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a rejected draft leaves behind."""
+    """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a
+    rejected draft leaves behind."""
     model = model(dtype)
     params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=14)
     prompt = random_ids(num_prompt + 1, model.vocab_size, seed)
     truth = tokens_of(written(target_of(model, False), Empty(), prompt, params))
     for make in DRAFTERS.values():
-        ours, theirs = (written(target_of(model, whole), make(truth, seed, model.vocab_size), prompt, params) for whole in (True, False))
+        ours, theirs = (
+            written(target_of(model, whole), make(truth, seed, model.vocab_size), prompt, params)
+            for whole in (True, False)
+        )
         assert ours == theirs and tokens_of(ours) == truth
 
 
@@ -151,9 +168,12 @@ def test_a_whole_step_never_asks_the_host_and_gives_the_same_again(model, temper
     assert len(seen[0]) > 50 and seen[0] == seen[1] == seen[2]
 
 
-@pytest.mark.parametrize("model", [partial(prepared, "mistral"), partial(hybrid, "qwen3_next")], ids=["mistral", "qwen3_next"])
+@pytest.mark.parametrize(
+    "model", [partial(prepared, "mistral"), partial(hybrid, "qwen3_next")], ids=["mistral", "qwen3_next"]
+)
 def test_forwards_between_whole_steps_see_the_same_sequence(model):
-    """The device hears of the pointer only with the next call: a row explained after a race, a second prefill or a timing would run elsewhere."""
+    """The device hears of the pointer only with the next call: a row explained after a race, a second prefill or a
+    timing would run elsewhere."""
     model = model(torch.float32)
     ids = random_ids(40, model.vocab_size, 4)
     rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
@@ -207,7 +227,11 @@ def test_other_rules_stay_on_the_host():
 def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):
     """A visitor would see token -1, or a traceback."""
     model = prepared("llama")
-    monkeypatch.setattr(Buffers, "forward", lambda self, ids, want_logits: (torch.full((ids.shape[1], 200), torch.nan) if want_logits else None, None))
+    monkeypatch.setattr(
+        Buffers,
+        "forward",
+        lambda self, ids, want_logits: (torch.full((ids.shape[1], 200), torch.nan) if want_logits else None, None),
+    )
     target = target_of(model, True)
     rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
     events = list(decode(target, Empty(), rule, [1, 2], Ends(3), 3, 0))
@@ -217,7 +241,8 @@ def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("model", models, ids=lambda model: model.args[0])
 def test_recorded_steps_write_the_same(monkeypatch, model, temperature):
-    """A graph repeats what was done when it was captured: a position, a length or a choice that Python had a part in would be the first step's for ever."""
+    """A graph repeats what was done when it was captured: a position, a length or a choice that Python had a part in
+    would be the first step's for ever."""
     model = model(torch.float32)
     params = SamplingParams(temperature=temperature, seed=8, max_new_tokens=24)
     prompt = random_ids(11, model.vocab_size, 2)
@@ -228,7 +253,9 @@ def test_recorded_steps_write_the_same(monkeypatch, model, temperature):
     target.warm(prompt[:-1], Coupled(sampler))
     assert len(tapes) == len(WIDTHS)
     assert written(target, Random(3, tokens_of(truth), model.vocab_size), prompt, params, sampler) == expected
-    assert len(tapes) == len(WIDTHS) and len({len(step.drafted) for step in expected}) > 3, "every step was warmed, and drafts were of all kinds"
+    assert len(tapes) == len(WIDTHS) and len({len(step.drafted) for step in expected}) > 3, (
+        "every step was warmed, and drafts were of all kinds"
+    )
 
 
 # Races
@@ -242,17 +269,39 @@ def test_a_race_of_whole_steps_is_the_same_race(monkeypatch, temperature):
     made = []
 
     def raced(whole: bool) -> dict[str, Any]:
-        monkeypatch.setattr(backend, "StaticTarget", lambda *args, **more: made.append(StaticTarget(*args, **more, whole_steps=whole)) or made[-1])
-        lanes = [*standard_lanes("ngram", 3), LaneSpec("eagle3", text_of("eagle3"), k=3), LaneSpec("auto", "ngram", k="auto")]
+        monkeypatch.setattr(
+            backend,
+            "StaticTarget",
+            lambda *args, **more: made.append(StaticTarget(*args, **more, whole_steps=whole)) or made[-1],
+        )
+        lanes = [
+            *standard_lanes("ngram", 3),
+            LaneSpec("eagle3", text_of("eagle3"), k=3),
+            LaneSpec("auto", "ngram", k="auto"),
+        ]
         lanes = [lane if lane.name == "plain" else replace(lane, width=16) for lane in lanes]  # whatever is measured
         params = SamplingParams(temperature=temperature, seed=1, max_new_tokens=20)
-        race = TorchRace(loaded, RaceSpec(tuple(lanes), params, audit=True), encode_prompt(loaded.tokenizer, PROMPTS[0], False))
+        race = TorchRace(
+            loaded, RaceSpec(tuple(lanes), params, audit=True), encode_prompt(loaded.tokenizer, PROMPTS[0], False)
+        )
         list(race.events())
-        assert all(lane.finished for lane in race.lanes.values()) and all(bool(lane.target._whole.made) == whole for lane in race.lanes.values())
+        assert all(lane.finished for lane in race.lanes.values()) and all(
+            bool(lane.target._whole.made) == whole for lane in race.lanes.values()
+        )
         assert len({id(target._pool) for target in made[-len(lanes) :]}) == 1
         verdict = race.result()["verdict"]
         assert verdict["kind"] == "identical_bits"
-        texts = {name: "".join("".join(step.pieces) for step in lane.steps) for name, lane in race.lanes.items() if name != "plain"}
-        return {"texts": texts, **{name: [(s.drafted, s.num_accepted, s.token_ids, s.checksums) for s in race.lanes[name].steps] for name in ("baseline", "speculative", "eagle3")}}
+        texts = {
+            name: "".join("".join(step.pieces) for step in lane.steps)
+            for name, lane in race.lanes.items()
+            if name != "plain"
+        }
+        return {
+            "texts": texts,
+            **{
+                name: [(s.drafted, s.num_accepted, s.token_ids, s.checksums) for s in race.lanes[name].steps]
+                for name in ("baseline", "speculative", "eagle3")
+            },
+        }
 
     assert raced(True) == raced(False)

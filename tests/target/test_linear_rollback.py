@@ -1,4 +1,5 @@
-"""Hybrid models with linear attention: a rollback after which nothing is left of what was rejected, near by a pointer, far by computing again."""
+"""Hybrid models with linear attention: a rollback after which nothing is left of what was rejected, near by a pointer,
+far by computing again."""
 
 from __future__ import annotations
 
@@ -16,9 +17,16 @@ from tests.helpers.tiny import DTYPES, LENGTH, random_ids
 
 
 @settings(max_examples=16)
-@given(names, dtypes, st.integers(0, 40), st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), min_size=1, max_size=7), st.integers(0, 9))
+@given(
+    names,
+    dtypes,
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), min_size=1, max_size=7),
+    st.integers(0, 9),
+)
 def test_any_accept_counts_leave_the_bits_of_decoding_token_by_token(name, dtype, num_prefill, steps, seed):
-    """A rejected token has changed the state of every linear layer; whatever is left of it makes later tokens others."""
+    """A rejected token has changed the state of every linear layer; whatever is left of it makes later tokens
+    others."""
     width = 8
     ours, theirs = target_of(name, dtype), target_of(name, dtype)
     ids = random_ids(num_prefill + 64, VOCAB, seed)
@@ -54,9 +62,16 @@ def test_a_jump_to_any_position_of_the_last_step_goes_on_from_there(name, dtype)
 
 
 @settings(max_examples=12)
-@given(names, dtypes, st.integers(0, 90), st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), min_size=3, max_size=8), st.data())
+@given(
+    names,
+    dtypes,
+    st.integers(0, 90),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), min_size=3, max_size=8),
+    st.data(),
+)
 def test_going_far_back_computes_the_same_bits_again(name, dtype, num_prefill, steps, data):
-    """The row at which two lanes parted is computed again when they are compared: another state would be another explanation."""
+    """The row at which two lanes parted is computed again when they are compared: another state would be another
+    explanation."""
     target = target_of(name, dtype)
     ids = random_ids(num_prefill + 64, VOCAB, 3)
     target.extend(ids[:num_prefill], 0)
@@ -86,7 +101,8 @@ def test_going_back_into_the_prompt_is_a_shorter_prompt():
 
 
 def test_within_its_reach_a_target_goes_back_by_its_pointer(monkeypatch):
-    """A draft model of this kind, rolled back by its whole chain of one-token steps, would compute its prompt again at every draft."""
+    """A draft model of this kind, rolled back by its whole chain of one-token steps, would compute its prompt again at
+    every draft."""
     model = prepared("qwen3_5")
     ids = random_ids(40, VOCAB, 5)
     far, near = StaticTarget(model, LENGTH, (2,), reach=7), StaticTarget(model, LENGTH, (2,))
@@ -120,7 +136,13 @@ def test_a_sequence_whose_beginning_is_unknown_says_how_far_it_goes_back():
         target.rollback(108)
 
 
-@given(st.integers(2, 12), st.lists(st.tuples(st.sampled_from(["step", "prefill", "jump", "back"]), st.integers(0, 11), st.integers(0, 11)), max_size=25))
+@given(
+    st.integers(2, 12),
+    st.lists(
+        st.tuples(st.sampled_from(["step", "prefill", "jump", "back"]), st.integers(0, 11), st.integers(0, 11)),
+        max_size=25,
+    ),
+)
 def test_what_is_said_to_be_at_hand_is_at_hand(num_states, moves):
     """A rollback would take the state that another position left at that place in the ring."""
     past, ring, written = Past(num_states), {0: 0}, [0]
@@ -143,7 +165,9 @@ def test_what_is_said_to_be_at_hand_is_at_hand(num_states, moves):
         assert past.holds(past.end) and all(ring[length % num_states] == length for length in written)
         if past.puts is not None:
             assert sum(len(put.token_ids) for put in past.puts) == past.end
-            assert [put.start for put in past.puts] == [sum(len(p.token_ids) for p in past.puts[:i]) for i in range(len(past.puts))]
+            assert [put.start for put in past.puts] == [
+                sum(len(p.token_ids) for p in past.puts[:i]) for i in range(len(past.puts))
+            ]
 
 
 # One fixed step

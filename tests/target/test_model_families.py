@@ -16,7 +16,9 @@ from tests.helpers.tiny import BASE, CONFIGS, LENGTH, NAMES, ROPE, WINDOW, build
 
 
 def config(name: str, **more: Any) -> Callable[[], Any]:
-    return lambda: getattr(transformers, name)(**{**{k: v for k, v in BASE.items() if k != "head_dim"}, "vocab_size": 256, **more})
+    return lambda: getattr(transformers, name)(
+        **{**{k: v for k, v in BASE.items() if k != "head_dim"}, "vocab_size": 256, **more}
+    )
 
 
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
@@ -43,30 +45,87 @@ FAMILIES: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "gemma": ("GemmaForCausalLM", config("GemmaConfig", head_dim=16)),
     "gemma 2": ("Gemma2ForCausalLM", config("Gemma2Config", head_dim=16, sliding_window=LONG_WINDOW)),
-    "gemma 2 without a cap in its attention": ("Gemma2ForCausalLM", config("Gemma2Config", head_dim=16, sliding_window=LONG_WINDOW, attn_logit_softcapping=None)),
-    "gemma 3 with a cap on its logits": ("Gemma3ForCausalLM", config("Gemma3TextConfig", head_dim=16, sliding_window=LONG_WINDOW, final_logit_softcapping=30.0)),
-    "gemma 4": ("Gemma4ForCausalLM", config("Gemma4TextConfig", head_dim=16, sliding_window=LONG_WINDOW, vocab_size_per_layer_input=256, hidden_size_per_layer_input=8)),
-    "gpt-oss": ("GptOssForCausalLM", config("GptOssConfig", head_dim=16, sliding_window=LONG_WINDOW, rope_parameters=ROPE, **EXPERTS)),
-    "gpt2": ("GPT2LMHeadModel", lambda: transformers.GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=None)),
+    "gemma 2 without a cap in its attention": (
+        "Gemma2ForCausalLM",
+        config("Gemma2Config", head_dim=16, sliding_window=LONG_WINDOW, attn_logit_softcapping=None),
+    ),
+    "gemma 3 with a cap on its logits": (
+        "Gemma3ForCausalLM",
+        config("Gemma3TextConfig", head_dim=16, sliding_window=LONG_WINDOW, final_logit_softcapping=30.0),
+    ),
+    "gemma 4": (
+        "Gemma4ForCausalLM",
+        config(
+            "Gemma4TextConfig",
+            head_dim=16,
+            sliding_window=LONG_WINDOW,
+            vocab_size_per_layer_input=256,
+            hidden_size_per_layer_input=8,
+        ),
+    ),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        config("GptOssConfig", head_dim=16, sliding_window=LONG_WINDOW, rope_parameters=ROPE, **EXPERTS),
+    ),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        lambda: transformers.GPT2Config(
+            vocab_size=256, n_embd=64, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=None
+        ),
+    ),
     "granite": ("GraniteForCausalLM", config("GraniteConfig", logits_scaling=8.0)),
-    "llama, dynamic rope": ("LlamaForCausalLM", config("LlamaConfig", rope_parameters={**ROPE, "rope_type": "dynamic", "factor": 4.0})),
-    "llama, yarn": ("LlamaForCausalLM", config("LlamaConfig", rope_parameters={**ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256})),
-    "bloom": ("BloomForCausalLM", lambda: transformers.BloomConfig(vocab_size=256, hidden_size=64, n_layer=2, n_head=4)),
+    "llama, dynamic rope": (
+        "LlamaForCausalLM",
+        config("LlamaConfig", rope_parameters={**ROPE, "rope_type": "dynamic", "factor": 4.0}),
+    ),
+    "llama, yarn": (
+        "LlamaForCausalLM",
+        config(
+            "LlamaConfig",
+            rope_parameters={**ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256},
+        ),
+    ),
+    "bloom": (
+        "BloomForCausalLM",
+        lambda: transformers.BloomConfig(vocab_size=256, hidden_size=64, n_layer=2, n_head=4),
+    ),
     "mixtral": ("MixtralForCausalLM", config("MixtralConfig", sliding_window=LONG_WINDOW, **EXPERTS)),
-    "olmo 3": ("Olmo3ForCausalLM", config("Olmo3Config", sliding_window=LONG_WINDOW, layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
+    "olmo 3": (
+        "Olmo3ForCausalLM",
+        config(
+            "Olmo3Config",
+            sliding_window=LONG_WINDOW,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        ),
+    ),
     "persimmon": ("PersimmonForCausalLM", config("PersimmonConfig")),
     "phi 3": ("Phi3ForCausalLM", config("Phi3Config", sliding_window=LONG_WINDOW)),
     "phi moe": ("PhimoeForCausalLM", config("PhimoeConfig", sliding_window=LONG_WINDOW, **EXPERTS)),
-    "qwen 2": ("Qwen2ForCausalLM", config("Qwen2Config", use_sliding_window=True, sliding_window=LONG_WINDOW, max_window_layers=1)),
+    "qwen 2": (
+        "Qwen2ForCausalLM",
+        config("Qwen2Config", use_sliding_window=True, sliding_window=LONG_WINDOW, max_window_layers=1),
+    ),
     "stablelm": ("StableLmForCausalLM", config("StableLmConfig")),
 }
-SERVED = {"cohere", "gemma", "gemma 3 with a cap on its logits", "gpt2", "granite", "llama, yarn", "mixtral", "olmo 3", "phi 3", "qwen 2"}
+SERVED = {
+    "cohere",
+    "gemma",
+    "gemma 3 with a cap on its logits",
+    "gpt2",
+    "granite",
+    "llama, yarn",
+    "mixtral",
+    "olmo 3",
+    "phi 3",
+    "qwen 2",
+}
 REFUSED = {"gemma 2": "softcap", "gpt-oss": "s_aux", "llama, dynamic rope": "dynamic", "bloom": "interface"}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_model_is_served_right_or_refused_in_words(family):
-    """A model that does something this engine ignores would be raced as another model; or the refusal would be a traceback."""
+    """A model that does something this engine ignores would be raced as another model; or the refusal would be a
+    traceback."""
     name, make = FAMILIES[family]
     model = build(getattr(transformers, name), make())
     ids = random_ids(80, 200)
@@ -88,13 +147,18 @@ def test_the_promised_architectures_are_served(name):
     """Preparing would refuse, or read another cache shape off the configuration."""
     config_ = CONFIGS[name][1]
     shape = prepared(name).shape
-    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (config_.num_hidden_layers, config_.num_key_value_heads, config_.head_dim)
+    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (
+        config_.num_hidden_layers,
+        config_.num_key_value_heads,
+        config_.head_dim,
+    )
     assert shape.groups * shape.num_kv_heads == config_.num_attention_heads
     assert (WINDOW in shape.windows) == (name in ("gemma3", "mistral"))
 
 
 def test_a_model_that_computes_otherwise_under_the_engine_is_refused():
-    """What the comparison with the stock model is for: any layer that does something else once the engine owns the attention."""
+    """What the comparison with the stock model is for: any layer that does something else once the engine owns the
+    attention."""
     model = build(*CONFIGS["llama"])
     layer = model.model.layers[1].self_attn
     stock_forward = layer.forward

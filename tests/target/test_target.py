@@ -1,4 +1,5 @@
-"""A transformers model as a Target: the stock model's logits whatever the cut, rollback that leaves nothing behind, shapes that never change."""
+"""A transformers model as a Target: the stock model's logits whatever the cut, rollback that leaves nothing behind,
+shapes that never change."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ names = st.sampled_from(NAMES)
 
 
 @cache
-def stock_rows(name: str, num: int, seed: int, dtype: torch.dtype = torch.float32) -> tuple[list[int], torch.Tensor, torch.Tensor]:
+def stock_rows(
+    name: str, num: int, seed: int, dtype: torch.dtype = torch.float32
+) -> tuple[list[int], torch.Tensor, torch.Tensor]:
     """(`num` random ids, transformers' logits [num, vocab], all its hidden states side by side [num, layers * dim])."""
     model = stock(name, dtype)
     ids = random_ids(num, model.config.vocab_size, seed)
@@ -73,7 +76,9 @@ def test_a_prompt_of_several_chunks_is_one_prompt(name):
     """Prompts beyond the prefill's chunk would lose what came before it."""
     num = PREFILL_CHUNK + 40
     ids, logits, hidden = stock_rows(name, num, 3)
-    target = StaticTarget(prepared(name), cache_length(num, 8, 8), WIDTHS, hidden_layers=range(len(target_of(name).kv) + 1))
+    target = StaticTarget(
+        prepared(name), cache_length(num, 8, 8), WIDTHS, hidden_layers=range(len(target_of(name).kv) + 1)
+    )
     empty, rows = target.extend(ids[:-1], 0)
     assert empty.shape == (0, target.vocab_size)
     torch.testing.assert_close(rows, hidden[:-1], atol=1e-3, rtol=1e-3)
@@ -103,7 +108,9 @@ def test_packing_changes_no_more_than_rounding(dtype):
     """Weights laid out anew would be other weights."""
     plain, packed = target_of("llama", dtype, False), target_of("llama", dtype)
     kind = NativeLinear if dtype == torch.bfloat16 and has_kernels() else PackedLinear
-    assert isinstance(packed.prepared.model.get_output_embeddings(), kind) == (kind is NativeLinear or onednn_packs(dtype))
+    assert isinstance(packed.prepared.model.get_output_embeddings(), kind) == (
+        kind is NativeLinear or onednn_packs(dtype)
+    )
     ids = random_ids(48, 200)
     ours, theirs = (t.extend(ids[:8], 8)[0].float() for t in (packed, plain))
     assert float((ours - theirs).abs().max()) < (1e-4 if dtype == torch.float32 else 0.2)
@@ -113,9 +120,16 @@ def test_packing_changes_no_more_than_rounding(dtype):
 
 
 @settings(max_examples=30)
-@given(names, st.sampled_from(DTYPES), st.integers(0, 70), st.lists(st.tuples(st.integers(1, 8), st.integers(0, 60)), min_size=1, max_size=6), st.integers(0, 9))
+@given(
+    names,
+    st.sampled_from(DTYPES),
+    st.integers(0, 70),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 60)), min_size=1, max_size=6),
+    st.integers(0, 9),
+)
 def test_what_was_rolled_back_leaves_no_trace(name, dtype, num_prefill, history, seed):
-    """Rejected drafts would be remembered: beyond a window, a cache that overwrites its oldest entries cannot go back."""
+    """Rejected drafts would be remembered: beyond a window, a cache that overwrites its oldest entries cannot
+    go back."""
     used, clean = target_of(name, dtype), target_of(name, dtype)
     ids = random_ids(num_prefill, used.vocab_size, seed)
     used.extend(ids, 0)
@@ -178,7 +192,9 @@ def test_the_same_buffers_give_the_same_bits_and_nothing_else_changes(name, dtyp
     modules = list(target.prepared.model.modules())
 
     def state():
-        return [(key, id(value)) for module in modules for key, value in vars(module).items() if not isinstance(value, dict)]
+        return [
+            (key, id(value)) for module in modules for key, value in vars(module).items() if not isinstance(value, dict)
+        ]
 
     before, pointer = state(), target._pointer.clone()
     with torch.inference_mode():
@@ -186,7 +202,10 @@ def test_the_same_buffers_give_the_same_bits_and_nothing_else_changes(name, dtyp
         cached = [side.clone() for layer in target.kv for side in layer]
         second = target._steps[8]()[0]
     assert torch.equal(bits(first), bits(second))
-    assert all(torch.equal(bits(a), bits(b)) for a, b in zip(cached, [side for layer in target.kv for side in layer], strict=True))
+    assert all(
+        torch.equal(bits(a), bits(b))
+        for a, b in zip(cached, [side for layer in target.kv for side in layer], strict=True)
+    )
     assert state() == before and torch.equal(pointer, target._pointer)
 
 
@@ -209,7 +228,10 @@ def test_warming_and_timing_leave_the_sequence_empty():
 def test_the_cache_holds_a_whole_race(num_prompt, num_new, width):
     """The last step's padding would be written beyond the cache; or lengths so many that each race is probed anew."""
     length = cache_length(num_prompt, num_new, width)
-    assert num_prompt + num_new + width <= length < num_prompt + num_new + width + LENGTH_BUCKET and length % LENGTH_BUCKET == 0
+    assert (
+        num_prompt + num_new + width <= length < num_prompt + num_new + width + LENGTH_BUCKET
+        and length % LENGTH_BUCKET == 0
+    )
 
 
 @given(st.sets(st.integers(1, 64), min_size=1, max_size=5), st.integers(1, 70))
@@ -223,7 +245,9 @@ def test_a_step_runs_at_the_narrowest_width_that_holds_it(widths, num_tokens):
         assert target.width_for(num_tokens) == min(w for w in widths if w >= num_tokens)
 
 
-@pytest.mark.parametrize(("length", "widths", "said"), [(256, (), "256"), (256, (0, 4), "0"), (256, (257,), "257"), (4096, (8,), "1024")])
+@pytest.mark.parametrize(
+    ("length", "widths", "said"), [(256, (), "256"), (256, (0, 4), "0"), (256, (257,), "257"), (4096, (8,), "1024")]
+)
 def test_impossible_shapes_are_refused_in_words(length, widths, said):
     """A race would fail in its middle, or run at positions that the model does not know."""
     with pytest.raises(UsageError, match=said):

@@ -52,17 +52,34 @@ def is_alive(pid: int) -> bool:
 def test_a_part_that_is_killed_or_hangs_costs_no_other(tmp_path, capsys):
     """Ten minutes on a GPU would be lost: errors of CUDA stay with their process, kernels can hang for good, and a
     machine can run out of memory."""
-    parts = {"first": part("finds"), "raises": part("raises"), "killed": part("killed"), "hangs": part("hangs", limit_s=4), "last": part("reads")}
+    parts = {
+        "first": part("finds"),
+        "raises": part("raises"),
+        "killed": part("killed"),
+        "hangs": part("hangs", limit_s=4),
+        "last": part("reads"),
+    }
     status, found = held(tmp_path, parts)
     assert status == 3 and list(found) == list(parts)
-    assert {name: each["state"] for name, each in found.items()} == {"first": "done", "raises": "failed", "killed": "killed", "hangs": "timed out", "last": "done"}
+    assert {name: each["state"] for name, each in found.items()} == {
+        "first": "done",
+        "raises": "failed",
+        "killed": "killed",
+        "hangs": "timed out",
+        "last": "done",
+    }
     assert [row["number"] for row in found["first"]["rows"]] == [1, 2]
-    assert all(found[name]["rows"][0]["number"] == 1 for name in ("raises", "killed", "hangs")), "what was measured before is kept"
+    assert all(found[name]["rows"][0]["number"] == 1 for name in ("raises", "killed", "hangs")), (
+        "what was measured before is kept"
+    )
     assert found["raises"]["exit_code"] == 1 and "illegal memory access" in found["raises"]["last_lines"][-1]
     assert found["killed"]["signal"] == "SIGKILL" and found["hangs"]["why"] == "it was killed after 4 s"
     assert any("in hangs" in line for line in found["hangs"]["last_lines"]), "where it hung"
     assert not is_alive(found["hangs"]["rows"][0]["child"]), "the next part would share the device with what it started"
-    assert found["last"]["earlier"] == ["first", "hangs", "killed", "raises"] and found["last"]["of_the_first"] == found["first"]["rows"]
+    assert (
+        found["last"]["earlier"] == ["first", "hangs", "killed", "raises"]
+        and found["last"]["of_the_first"] == found["first"]["rows"]
+    )
     said = capsys.readouterr().out
     assert all(f"{name}: {each['state']}" in said.partition("=== summary")[2] for name, each in found.items())
 
@@ -104,7 +121,11 @@ def test_a_real_part_in_its_process(tmp_path):
     wrong."""
     status, found = held(tmp_path, {"widths": gpu_session.PARTS["widths"]}, "--small", "--pretend")
     assert status == 0, found
-    assert found["widths"]["runs"]["decoder"] == "GpuDecoder" and found["widths"]["lengths"][0]["seconds"].keys() == {"1", "8", "16"}
+    assert found["widths"]["runs"]["decoder"] == "GpuDecoder" and found["widths"]["lengths"][0]["seconds"].keys() == {
+        "1",
+        "8",
+        "16",
+    }
     assert found["widths"]["device"]["name"] == "a pretended GPU"
 
 
@@ -159,11 +180,22 @@ def test_every_part_of_a_call_runs_through_on_the_stand_in(call, tmp_path, shrun
     assert all(each["device"]["name"] == "a pretended GPU" for each in found.values() if "device" in each)
     if call == 1:
         assert all(check["ok"] for check in found["smoke"]["checks"]) and found["smoke"]["wrong"] == []
-        assert all(found[name]["runs"]["decoder"] == "GpuDecoder" for name in ("widths", "widths_tuned", "profile", "variants"))
+        assert all(
+            found[name]["runs"]["decoder"] == "GpuDecoder" for name in ("widths", "widths_tuned", "profile", "variants")
+        )
         assert found["widths_tuned"]["num_linears_with_tuned_tiles"] > 0
-        assert [row["verdict"] in ("identical_bits", "identical_tokens") for name in ("race", "race_hybrid") for row in found[name]["races"]] == [True] * 7
-        assert all(row["equal"] for row in found["correctness"]["turns"]) and found["correctness"]["total"]["num_tokens_different"] == 0
-        assert len(found["variants"]["variants"]) == 4 and not any("failed" in row for row in found["variants"]["variants"])
+        assert [
+            row["verdict"] in ("identical_bits", "identical_tokens")
+            for name in ("race", "race_hybrid")
+            for row in found[name]["races"]
+        ] == [True] * 7
+        assert (
+            all(row["equal"] for row in found["correctness"]["turns"])
+            and found["correctness"]["total"]["num_tokens_different"] == 0
+        )
+        assert len(found["variants"]["variants"]) == 4 and not any(
+            "failed" in row for row in found["variants"]["variants"]
+        )
     else:
         assert not found["bench"]["random"]["faults"] and not found["bench"]["trained"]["faults"]
         assert found["probe"]["runs"]["decoder"] != "GpuDecoder" and len(found["probe"]["products"]) == 2
@@ -172,5 +204,11 @@ def test_every_part_of_a_call_runs_through_on_the_stand_in(call, tmp_path, shrun
 @pytest.mark.slow
 def test_the_parts_run_on_the_plain_cpu(tmp_path, shrunk):
     """A dry run on a machine without a GPU would end in an error, though nothing in it is CUDA's."""
-    found = through(("smoke", "widths", "tuning", "correctness", "variants", "hybrid", "probe"), tmp_path, pretend=False)
-    assert found["smoke"]["skipped"] and found["correctness"]["total"]["num_tokens_different"] == 0 and found["correctness"]["device"]["type"] == "cpu"
+    found = through(
+        ("smoke", "widths", "tuning", "correctness", "variants", "hybrid", "probe"), tmp_path, pretend=False
+    )
+    assert (
+        found["smoke"]["skipped"]
+        and found["correctness"]["total"]["num_tokens_different"] == 0
+        and found["correctness"]["device"]["type"] == "cpu"
+    )

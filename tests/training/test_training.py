@@ -1,4 +1,5 @@
-"""Training draft heads: that what is trained is what is drafted, that training learns, goes on where it stopped, and publishes what it made."""
+"""Training draft heads: that what is trained is what is drafted, that training learns, goes on where it stopped, and
+publishes what it made."""
 
 from __future__ import annotations
 
@@ -34,13 +35,22 @@ from tests.helpers.training_heads import LAYERS, TEXT, WORDS, made, stock, windo
 def trainer(kind: str, features: Features, folder: Path, num_steps: int) -> Trainer:
     head, design = made(kind, features)
     schedule = Schedule(num_steps, batch_size=4, report_every=10, save_every_s=1e9)
-    return Trainer(head, design, features, TargetWeights.of(stock().model).output[head.target_ids].float(), schedule, folder, torch.device("cpu"))
+    return Trainer(
+        head,
+        design,
+        features,
+        TargetWeights.of(stock().model).output[head.target_ids].float(),
+        schedule,
+        folder,
+        torch.device("cpu"),
+    )
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
-    """A head would be trained on other rows, positions, masks or tokens than it drafts with: acceptance would stay low, with nothing to see."""
+    """A head would be trained on other rows, positions, masks or tokens than it drafts with: acceptance would stay low,
+    with nothing to see."""
     head, design = made(kind, features, num_layers)
     head.eval().requires_grad_(False)
     output = TargetWeights.of(stock().model).output[head.target_ids]
@@ -65,7 +75,9 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
         drafter.prefill(prompt, batch.hidden[0, : place - 1])
         logits = drafter.propose(prompt, None, k).logits[:, head.target_ids]
         p = target_p[place - 1 : place - 1 + k]
-        torch.testing.assert_close(torch.minimum(p, (logits / TEMPERATURE).softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0)
+        torch.testing.assert_close(
+            torch.minimum(p, (logits / TEMPERATURE).softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0
+        )
     assert len(column) == WORDS
 
 
@@ -139,7 +151,16 @@ def test_a_published_head_is_the_one_that_was_trained(kind, features, tmp_path):
     again = (eagle3 if kind == "eagle3" else dflash).build(spec, read_tensors(tmp_path), 128, 2048)
     assert again.target_ids.tolist() == head.target_ids.tolist()
     assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in head.named_parameters()}
-    for name in ("hidden_layers", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "block_size", "mask_token_id", "causal"):
+    for name in (
+        "hidden_layers",
+        "norm_before_residual",
+        "norm_before_fc",
+        "fc_norm",
+        "norm_output",
+        "block_size",
+        "mask_token_id",
+        "causal",
+    ):
         assert getattr(spec, name) == getattr(head.spec, name), name
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 2
@@ -160,7 +181,10 @@ def test_what_the_target_writes_is_its_own(name):
     assert torch.equal(found["ids"], again["ids"]) and not torch.equal(found["ids"], writer.write(beginnings, 2)["ids"])
     with torch.inference_mode():
         out = stock_forward.get_decoder()(input_ids=found["ids"], use_cache=False, output_hidden_states=True)
-    for ours, theirs in ((found["last"], out.last_hidden_state), (found["hidden"], torch.cat([out.hidden_states[i] for i in LAYERS], -1))):
+    for ours, theirs in (
+        (found["last"], out.last_hidden_state),
+        (found["hidden"], torch.cat([out.hidden_states[i] for i in LAYERS], -1)),
+    ):
         torch.testing.assert_close(ours.float(), theirs.bfloat16().float(), atol=0.02, rtol=0.02)
     cold = Writer(model, output, words, LAYERS, Writing(24, 8, (1e-4,), num_free=0)).write(beginnings, 1)["ids"]
     with torch.inference_mode():
@@ -173,7 +197,9 @@ def test_samples_have_the_targets_distribution():
     writer = object.__new__(Writer)
     scores = torch.tensor([2.0, 0.0, -1.0, 1.0])
     chosen = writer._sample(scores.repeat(20_000, 1), torch.Generator().manual_seed(5))
-    torch.testing.assert_close(torch.bincount(chosen[:, 0], minlength=4) / len(chosen), scores.softmax(-1), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        torch.bincount(chosen[:, 0], minlength=4) / len(chosen), scores.softmax(-1), atol=0.01, rtol=0
+    )
 
 
 def test_what_ends_early_counts_to_its_end():
@@ -209,7 +235,11 @@ def test_openings_are_many_and_repeatable():
     """A head would see the same few beginnings again and again, or two runs learn from different ones."""
     tokenizer = stock().tokenizer
     some = list(itertools.islice(openings(tokenizer, 4), 400))
-    assert some == list(itertools.islice(openings(tokenizer, 4), 400)) != list(itertools.islice(openings(tokenizer, 5), 400))
+    assert (
+        some
+        == list(itertools.islice(openings(tokenizer, 4), 400))
+        != list(itertools.islice(openings(tokenizer, 5), 400))
+    )
     assert len({tuple(ids) for ids in some}) > 250 and max(map(len, some)) <= 128 and min(map(len, some)) >= 1
 
 
@@ -232,7 +262,9 @@ def test_prompts_are_many_and_repeatable():
 def test_held_out_prompts_are_held_out():
     """A head would be judged on what it was trained on."""
     held_out = json.loads((ROOT / "assets" / "prompts" / "held_out.json").read_text())
-    assert {p["kind"] for p in held_out} == {"code", "json", "sql", "prose"} and len({p["id"] for p in held_out}) == len(held_out) >= 24
+    assert {p["kind"] for p in held_out} == {"code", "json", "sql", "prose"} and len(
+        {p["id"] for p in held_out}
+    ) == len(held_out) >= 24
     trained_on = "".join(text for _, text in itertools.islice(prompts(0), 4000))
     for prompt in held_out:
         lines = [line for line in prompt["prompt"].splitlines() if len(line) > 20]
@@ -275,8 +307,38 @@ def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     """A step of the whole way would be missing; or a second run would not go on."""
     (tmp_path / "text.txt").write_text(TEXT)
     out = tmp_path / "head"
-    small = ["--windows", "6", "--written", "4", "--new-tokens", "40", "--together", "2", "--length", "48", "--vocabulary", "300", "--intermediate", "32", "--batch", "2"]
-    command = ["train", "--kind", "eagle3", "--target", str(stock().info.name), "--dtype", "float32", "--data", str(tmp_path / "text.txt"), "--out", str(out), *small]
+    small = [
+        "--windows",
+        "6",
+        "--written",
+        "4",
+        "--new-tokens",
+        "40",
+        "--together",
+        "2",
+        "--length",
+        "48",
+        "--vocabulary",
+        "300",
+        "--intermediate",
+        "32",
+        "--batch",
+        "2",
+    ]
+    command = [
+        "train",
+        "--kind",
+        "eagle3",
+        "--target",
+        str(stock().info.name),
+        "--dtype",
+        "float32",
+        "--data",
+        str(tmp_path / "text.txt"),
+        "--out",
+        str(out),
+        *small,
+    ]
     assert main(command) == 2
     assert "--steps" in capsys.readouterr().err
     assert main([*command, "--steps", "3"]) == 0

@@ -44,7 +44,10 @@ def test_a_probe_finds_classes_and_their_lanes_are_equal(name, few_rows):
     assert not found.unstable and {2, 4, 8} <= set(max(found.classes, key=len))
     widths = max(found.classes, key=len)
     for temperature in (0.0, 0.8):
-        params, prompt = SamplingParams(temperature=temperature, seed=3, max_new_tokens=40), random_ids(30, model.vocab_size, 1)
+        params, prompt = (
+            SamplingParams(temperature=temperature, seed=3, max_new_tokens=40),
+            random_ids(30, model.vocab_size, 1),
+        )
         baseline = lane(model, Empty(), prompt, widths[-1:], params)
         truth = tokens_of(baseline)
         for drafter in (Oracle(truth), Adversarial(truth, model.vocab_size)):
@@ -77,10 +80,15 @@ def test_int8_changes_no_more_than_its_rounding(name):
 
 @needs_byte_kernels
 def test_kernels_round_every_linear_and_never_the_embedding():
-    """Half of the model would be read at twice the bytes; a tied embedding lend its rows to drafters from rounded weights."""
+    """Half of the model would be read at twice the bytes; a tied embedding lend its rows to drafters from rounded
+    weights."""
     ready = prepared("gemma3")
-    assert {type(module) for module in ready.model.modules() if isinstance(module, nn.Linear | PackedLinear | NativeLinear)} == {ByteLinear}
-    assert torch.equal(ready.model.get_input_embeddings().weight, stock("gemma3", torch.bfloat16).get_input_embeddings().weight)
+    assert {
+        type(module) for module in ready.model.modules() if isinstance(module, nn.Linear | PackedLinear | NativeLinear)
+    } == {ByteLinear}
+    assert torch.equal(
+        ready.model.get_input_embeddings().weight, stock("gemma3", torch.bfloat16).get_input_embeddings().weight
+    )
     assert ready.int8
 
 
@@ -94,9 +102,14 @@ def test_a_model_that_kernels_ruin_is_refused(monkeypatch):
 
 @needs_byte_kernels
 def test_what_is_loaded_as_int8():
-    """The option would be recorded and not done, or a drafter rounded too, whose error costs acceptance and saves little."""
+    """The option would be recorded and not done, or a drafter rounded too, whose error costs acceptance and saves
+    little."""
     loaded = load(str(TRAINED), "int8", "cpu")
-    assert loaded.info.dtype == "int8" and loaded.prepared.int8 and loaded.model.dtype == loaded.prepared.dtype == torch.bfloat16
+    assert (
+        loaded.info.dtype == "int8"
+        and loaded.prepared.int8
+        and loaded.model.dtype == loaded.prepared.dtype == torch.bfloat16
+    )
     assert isinstance(loaded.model.get_output_embeddings(), ByteLinear)
     draft = loaded.companion(str(TRAINED.parent / "draft"))
     assert draft.info.dtype == "bfloat16" and not draft.prepared.int8
@@ -106,7 +119,9 @@ def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
     """A GPU would run a step of the CPU, or a CPU without the kernels call bfloat16 int8."""
     assert "for the CPU, not for 'cuda:0'" in CudaKernels(torch.device("cuda", 0), None).reason_against_int8()
     monkeypatch.setattr(build, "has", lambda name: False)
-    with pytest.raises(UsageError, match=r"'int8' needs a processor with AVX-512 and a C compiler.*or one of: auto, bfloat16"):
+    with pytest.raises(
+        UsageError, match=r"'int8' needs a processor with AVX-512 and a C compiler.*or one of: auto, bfloat16"
+    ):
         load(str(TRAINED), "int8", "cpu")
 
 

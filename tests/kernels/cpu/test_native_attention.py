@@ -23,8 +23,12 @@ def seen_by(row: int, at: int, window: int | None) -> slice:
     return slice(0 if window is None else max(0, at + row + 1 - window), at + row + 1)
 
 
-def inputs(num: int, heads: int, kv: int, dim: int, length: int, seed: int, spread: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-    return random(num, heads, dim, seed=seed, spread=spread), *(random(1, kv, length, dim, seed=seed + i) for i in (1, 2))
+def inputs(
+    num: int, heads: int, kv: int, dim: int, length: int, seed: int, spread: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    return random(num, heads, dim, seed=seed, spread=spread), *(
+        random(1, kv, length, dim, seed=seed + i) for i in (1, 2)
+    )
 
 
 def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
@@ -38,7 +42,11 @@ def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | No
         scores, sizes = (its_keys @ its_query)[..., 0] * scale, (its_keys.abs() @ its_query.abs())[..., 0] * scale
         weights = torch.softmax(scores, -1)
         expected, size = ((weights[:, None] @ part)[:, 0] for part in (its_values, its_values.abs()))
-        off = query.shape[-1] * 2.0**-24 * sizes.amax(-1, keepdim=True) + scores.abs().amax(-1, keepdim=True) * 2.0**-23 + len(scores[0]) * 2.0**-23
+        off = (
+            query.shape[-1] * 2.0**-24 * sizes.amax(-1, keepdim=True)
+            + scores.abs().amax(-1, keepdim=True) * 2.0**-23
+            + len(scores[0]) * 2.0**-23
+        )
         error = torch.expm1(2 * off) * size + 1.001 * 2.0**-8 * expected.abs() + 1e-37
         assert bool(((found[row].double() - expected).abs() <= error).all()), f"row {row}"
     return found
@@ -57,7 +65,8 @@ def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | No
     st.integers(0, 99),
 )
 def test_it_is_softmax_over_what_a_row_sees(variant, heads, dim, num, at, behind, window, spread, seed):
-    """Heads that share keys, windows, first positions, caches of any length, scores of thousands: another column's value, or none."""
+    """Heads that share keys, windows, first positions, caches of any length, scores of thousands: another column's
+    value, or none."""
     query, keys, values = inputs(num, *heads, dim, at + num + behind, seed, spread)
     with compiled(variant):
         check(query, keys, values, at, window, dim**-0.5)
@@ -83,8 +92,17 @@ def test_a_rows_bits_are_its_own(variant, window, heads, dim):
     query, keys, values = inputs(total, *heads, dim, first + total, 3)
 
     def at_width(width: int, room: int = 0) -> Tensor:
-        longer = [torch.cat([side, random(1, heads[1], room, dim, seed=9)], 2) for side in (keys, values)] if room else (keys, values)
-        return torch.cat([attend_natively(query[i : i + width].contiguous(), *longer, first + i, window, 0.2) for i in range(0, total, width)])
+        longer = (
+            [torch.cat([side, random(1, heads[1], room, dim, seed=9)], 2) for side in (keys, values)]
+            if room
+            else (keys, values)
+        )
+        return torch.cat(
+            [
+                attend_natively(query[i : i + width].contiguous(), *longer, first + i, window, 0.2)
+                for i in range(0, total, width)
+            ]
+        )
 
     with compiled(variant):
         alone = at_width(1)
@@ -140,14 +158,21 @@ def test_what_is_no_number_stays_none(variant):
 @EACH_VARIANT
 def test_one_column_far_above_the_others_is_all_that_counts(variant):
     """Weights that are cut off where an exponential ends would add up, or multiply huge values."""
-    keys, values = torch.zeros(1, 1, 600, 32, dtype=torch.bfloat16), torch.full((1, 1, 600, 32), 3e38, dtype=torch.bfloat16)
+    keys, values = (
+        torch.zeros(1, 1, 600, 32, dtype=torch.bfloat16),
+        torch.full((1, 1, 600, 32), 3e38, dtype=torch.bfloat16),
+    )
     keys[0, 0, 123], values[0, 0, 123] = 100, 1.5
     with compiled(variant):
         for size in (1.0, 1e4, 1e18):
-            assert (attend_natively(torch.full((1, 1, 32), size, dtype=torch.bfloat16), keys, values, 599, None, 1.0) == 1.5).all()
+            assert (
+                attend_natively(torch.full((1, 1, 32), size, dtype=torch.bfloat16), keys, values, 599, None, 1.0) == 1.5
+            ).all()
 
 
-@pytest.mark.parametrize(("dim", "at", "dtype"), [(48, 0, torch.bfloat16), (64, 13, torch.bfloat16), (64, 0, torch.float32)])
+@pytest.mark.parametrize(
+    ("dim", "at", "dtype"), [(48, 0, torch.bfloat16), (64, 13, torch.bfloat16), (64, 0, torch.float32)]
+)
 def test_what_does_not_fit_is_refused(dim, at, dtype):
     """Memory beyond the cache would be read."""
     query, keys, values = (x.to(dtype) for x in inputs(4, 2, 1, dim, 16, 0))

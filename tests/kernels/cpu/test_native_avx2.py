@@ -21,7 +21,13 @@ from tests.helpers.native_kernels import needs_kernels, on, prepared, random
 from tests.helpers.tiny import PACKED
 
 pytestmark = needs_kernels
-ONLY_AVX512 = ("photofinish_choose", "photofinish_picks", "photofinish_head", "photofinish_block", "photofinish_pack_bytes")
+ONLY_AVX512 = (
+    "photofinish_choose",
+    "photofinish_picks",
+    "photofinish_head",
+    "photofinish_block",
+    "photofinish_pack_bytes",
+)
 
 
 def test_steps_are_there_and_some_others_are_not():
@@ -54,7 +60,9 @@ def test_heads_draft_by_torch(tmp_path):
     expected = rows_of(drafter(head_of(tmp_path, "speculators", False), False, 64), [3], [5, 500])
     with on("AVX2"):
         head = head_of(tmp_path, "speculators", True)
-        assert {type(linear) for linear in (head.fc, head.layers[0].self_attn.o_proj, head.layers[0].mlp.gate_up)} == {NativeLinear}
+        assert {type(linear) for linear in (head.fc, head.layers[0].self_attn.o_proj, head.layers[0].mlp.gate_up)} == {
+            NativeLinear
+        }
         one = HostEagle3Drafter(head, context(formats_target("bfloat16"), 64, PROMPT))
         found = rows_of(one, [3], [5, 500])
     assert isinstance(one._rows, Eagle3Rows)

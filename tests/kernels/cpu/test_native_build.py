@@ -51,7 +51,10 @@ def folder(monkeypatch, tmp_path: Path) -> Path:
 def script(folder: Path, text: str) -> str:
     """A compiler that tells its version, and otherwise does what `text` says."""
     path = folder / "a compiler"
-    path.write_text(f'#!/bin/sh\ncase "$*" in *--version) echo "a compiler 1.0"; exit 0;; esac\necho "$*" >> {folder}/calls\n{text}\n')
+    path.write_text(
+        '#!/bin/sh\ncase "$*" in *--version) echo "a compiler 1.0"; exit 0;; esac\necho "$*" >> '
+        f"{folder}/calls\n{text}\n"
+    )
     path.chmod(0o755)
     return f"'{path}'"
 
@@ -190,11 +193,25 @@ def test_the_engine_runs_with_a_compiler_that_fails(folder):
     """The whole engine, in a process of its own: the first thing that a visitor without a working compiler sees."""
     if not (build.has_kernels() or onednn_packs(torch.bfloat16)):
         pytest.skip("bfloat16 linears are not to be had here")
-    more = {"CC": script(folder, "echo 'internal compiler error' >&2; exit 1"), "PHOTOFINISH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", STEP, str(TRAINED)], cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=120)
+    more = {
+        "CC": script(folder, "echo 'internal compiler error' >&2; exit 1"),
+        "PHOTOFINISH_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", STEP, str(TRAINED)],
+        cwd=ROOT,
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     kind, finite, description, recorded, dtype = json.loads(done.stdout)
-    assert (kind, finite, description, recorded) == ("FusedDecoder", True, "", False) and dtype in ("bfloat16", "float32")
+    assert (kind, finite, description, recorded) == ("FusedDecoder", True, "", False) and dtype in (
+        "bfloat16",
+        "float32",
+    )
     assert done.stderr.count("steps run on torch's kernels") == 1 and "Traceback" not in done.stderr
 
 
@@ -203,7 +220,8 @@ def test_the_engine_runs_with_a_compiler_that_fails(folder):
 
 @needs_a_compiler
 def test_what_was_compiled_is_found_again(folder, monkeypatch):
-    """Every start would take as long as the first; or run what another source, another flag or another processor gave."""
+    """Every start would take as long as the first; or run what another source, another flag or another
+    processor gave."""
     monkeypatch.setenv("CC", script(folder, f'exec {CC} "$@"'))
     library, description = found()
     assert library.answer() == 42 and "a compiler 1.0" in description
@@ -249,7 +267,11 @@ def test_two_processes_compile_at_once(folder):
 def test_there_is_one_library_of_threads():
     """Two of them would each keep threads that spin while the other's work, on the same cores."""
     build.library()
-    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if re.search(r"/lib(gomp|omp|iomp5)\b[^/]*$", line)}
+    mapped = {
+        line.split()[-1]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if re.search(r"/lib(gomp|omp|iomp5)\b[^/]*$", line)
+    }
     assert len(mapped) == 1
 
 
@@ -257,7 +279,8 @@ def test_there_is_one_library_of_threads():
 
 
 def test_records_and_readers_know_the_kernels():
-    """Who gets other bits wants to know that the kernels were others; a recording from before there were any is still one."""
+    """Who gets other bits wants to know that the kernels were others; a recording from before there were any is still
+    one."""
     has_kernels, versions = build.has_kernels(), environment.versions(PACKED.describe())
     assert versions.get("kernels", "") == build.description() and ("kernels" in versions) == has_kernels
     assert choose(torch.device("cpu")).best_dtype() == "bfloat16" or not build.has_kernels()

@@ -1,4 +1,5 @@
-"""Compiled linears with weights of 8 bits: the sums of what was rounded, a row's bits its own, and whole models of them."""
+"""Compiled linears with weights of 8 bits: the sums of what was rounded, a row's bits its own, and whole models of
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,19 @@ from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.packing import pack
 from engine.measure.bandwidth import weight_bytes
 from engine.target.target import StaticTarget
-from tests.helpers.native_kernels import ACTS, BYTE_VARIANTS, HALF_A_BIT, NAMES, assert_rows_have_their_own_bits, compiled, linear_of, needs_byte_kernels, prepared, random, same_bits
+from tests.helpers.native_kernels import (
+    ACTS,
+    BYTE_VARIANTS,
+    HALF_A_BIT,
+    NAMES,
+    assert_rows_have_their_own_bits,
+    compiled,
+    linear_of,
+    needs_byte_kernels,
+    prepared,
+    random,
+    same_bits,
+)
 from tests.helpers.tiny import random_ids, threads
 
 pytestmark = needs_byte_kernels
@@ -30,7 +43,9 @@ EACH_ROW = pytest.mark.parametrize("row_bytes", [1, 2])
 acts = st.sampled_from([None, 0, 1])
 
 
-def in_bytes(linear: nn.Linear, row_bytes: int = 2, act: int | None = None, variant: str = BYTE_VARIANTS[0]) -> ByteLinear:
+def in_bytes(
+    linear: nn.Linear, row_bytes: int = 2, act: int | None = None, variant: str = BYTE_VARIANTS[0]
+) -> ByteLinear:
     with compiled(variant):
         return ByteLinear(linear, act, row_bytes)
 
@@ -40,7 +55,11 @@ def rounded(values: Tensor, row_bytes: int) -> Tensor:
     parts = [part.float() for part in values.split(GROUP, 1)]
     sizes = [part.abs().amax(1, keepdim=True) for part in parts]
     units = [
-        (torch.round(part * torch.where(size > 1e-30, torch.full_like(size, MOST[row_bytes]) / size, 0)).double(), (size / MOST[row_bytes]).double()) for part, size in zip(parts, sizes, strict=True)
+        (
+            torch.round(part * torch.where(size > 1e-30, torch.full_like(size, MOST[row_bytes]) / size, 0)).double(),
+            (size / MOST[row_bytes]).double(),
+        )
+        for part, size in zip(parts, sizes, strict=True)
     ]
     return torch.cat([whole * unit for whole, unit in units], 1)
 
@@ -50,25 +69,45 @@ def weights_of(weight: Tensor) -> Tensor:
     parts = []
     for part in weight.split(GROUP, 1):
         scale = (part.float().abs().amax(1, keepdim=True) / 127).bfloat16().float()
-        parts.append(torch.round((part.float() * torch.where(scale > 0, 1 / scale, 0)).clamp(-127, 127)).double() * scale.double())
+        parts.append(
+            torch.round((part.float() * torch.where(scale > 0, 1 / scale, 0)).clamp(-127, 127)).double()
+            * scale.double()
+        )
     return torch.cat(parts, 1)
 
 
 @EACH_VARIANT
 @settings(max_examples=60)
-@given(st.integers(1, 100), st.integers(1, 20), st.one_of(st.integers(1, 30), st.just(100)), acts, st.booleans(), st.sampled_from([1, 2]), st.sampled_from([1e-3, 1.0, 1e3]), st.integers(0, 99))
+@given(
+    st.integers(1, 100),
+    st.integers(1, 20),
+    st.one_of(st.integers(1, 30), st.just(100)),
+    acts,
+    st.booleans(),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1e-3, 1.0, 1e3]),
+    st.integers(0, 99),
+)
 def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows, act, bias, row_bytes, spread, seed):
-    """A block's last outputs, another group's scale, a half of a row's number, or what is taken off for unsigned bytes."""
+    """A block's last outputs, another group's scale, a half of a row's number, or what is taken off for
+    unsigned bytes."""
     num, k = num if act is None else -(-num // 32) * 32, 16 * sixteens
     plain, x = linear_of(num, k, bias, seed), random(num_rows, k, seed=seed + 2, spread=spread)
     plain.weight.mul_(torch.logspace(-3, 1, k).bfloat16()), x.mul_(torch.logspace(1, -3, k).bfloat16())
     weight, rows = weights_of(plain.weight), rounded(x, row_bytes)
     biases = torch.zeros(num, dtype=torch.float64) if plain.bias is None else plain.bias.double()
-    expected, error = rows @ weight.T + biases, (k / GROUP + 4) * 2.0**-23 * (rows.abs() @ weight.abs().T + biases.abs())
+    expected, error = (
+        rows @ weight.T + biases,
+        (k / GROUP + 4) * 2.0**-23 * (rows.abs() @ weight.abs().T + biases.abs()),
+    )
     if act is not None:
         (gate, value), (gate_error, value_error) = expected.chunk(2, -1), error.chunk(2, -1)
         expected = ACTS[act](gate) * value
-        error = 1.2 * gate_error * (value.abs() + value_error) + (ACTS[act](gate).abs() + 1e-6) * value_error + 2e-6 * expected.abs()
+        error = (
+            1.2 * gate_error * (value.abs() + value_error)
+            + (ACTS[act](gate).abs() + 1e-6) * value_error
+            + 2e-6 * expected.abs()
+        )
     found = in_bytes(plain, row_bytes, act, variant)(x)
     assert found.shape == expected.shape and found.dtype == torch.bfloat16
     assert bool(((found.double() - expected).abs() <= HALF_A_BIT * expected.abs() + 1.001 * error + 2.0**-126).all())
@@ -77,7 +116,8 @@ def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows
 @settings(max_examples=30)
 @given(st.integers(1, 60), st.integers(1, 20), st.sampled_from([1, 2]), st.integers(0, 99))
 def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, row_bytes, seed):
-    """One large weight or number would make all others of its row coarse; or all of them be cut off instead of rounded."""
+    """One large weight or number would make all others of its row coarse; or all of them be cut off instead of
+    rounded."""
     k = 16 * sixteens
     plain, x = linear_of(num, k, False, seed), random(5, k, seed=seed + 2)
     plain.weight[:, 0], x[:, -1] = 100.0, 1000.0
@@ -85,17 +125,29 @@ def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, row_bytes, seed)
     error = 0.0
     for weights, values in zip(weight.split(GROUP, 1), rows.split(GROUP, 1), strict=True):
         weight_error, row_error = weights.abs().amax(1) / 127 * 0.76, values.abs().amax(1) / most * 0.51
-        error = error + values.abs().sum(1)[:, None] * weight_error + row_error[:, None] * (weights.abs().sum(1) + len(weights[0]) * weight_error)
+        error = (
+            error
+            + values.abs().sum(1)[:, None] * weight_error
+            + row_error[:, None] * (weights.abs().sum(1) + len(weights[0]) * weight_error)
+        )
     expected = rows @ weight.T
-    assert bool(((in_bytes(plain, row_bytes)(x).double() - expected).abs() <= HALF_A_BIT * (expected.abs() + error) + error).all())
+    assert bool(
+        (
+            (in_bytes(plain, row_bytes)(x).double() - expected).abs() <= HALF_A_BIT * (expected.abs() + error) + error
+        ).all()
+    )
 
 
 @EACH_VARIANT
 @EACH_ROW
 @pytest.mark.parametrize("act", [None, 0])
 def test_a_rows_bits_are_its_own(variant, row_bytes, act):
-    """Lanes of other widths would part: at any number of rows, at any place, on any number of threads, whatever the others hold."""
-    linear, x = in_bytes(linear_of(96 if act is not None else 83, 176, True), row_bytes, act, variant), random(50, 176, seed=5)
+    """Lanes of other widths would part: at any number of rows, at any place, on any number of threads, whatever the
+    others hold."""
+    linear, x = (
+        in_bytes(linear_of(96 if act is not None else 83, 176, True), row_bytes, act, variant),
+        random(50, 176, seed=5),
+    )
     assert_rows_have_their_own_bits(linear, x)
 
 

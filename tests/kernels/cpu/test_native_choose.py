@@ -1,4 +1,5 @@
-"""The compiled choice of a token: the very token that torch's arithmetic chooses, for any row, noise and temperature."""
+"""The compiled choice of a token: the very token that torch's arithmetic chooses, for any row, noise and
+temperature."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ SEEDS = st.integers(0, 2**63 - 1)
 POSITIONS = st.integers(0, 2**40)
 
 
-def samplers(temperature: float, seed: int, size: int, tokens: Tensor | None = None, **params) -> tuple[Sampler, Sampler]:
+def samplers(
+    temperature: float, seed: int, size: int, tokens: Tensor | None = None, **params
+) -> tuple[Sampler, Sampler]:
     """With the kernels and without."""
     native = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
     with pytest.MonkeyPatch.context() as patch:
@@ -40,10 +43,13 @@ def samplers(temperature: float, seed: int, size: int, tokens: Tensor | None = N
 
 @st.composite
 def rows(draw, sizes=SIZES) -> Tensor:
-    """bfloat16 rows as models give them, and others: flat, of few values, of one, all negative, cut off, with infinities and zeros of either sign."""
+    """bfloat16 rows as models give them, and others: flat, of few values, of one, all negative, cut off, with
+    infinities and zeros of either sign."""
     size = draw(st.sampled_from(sizes))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-    row = torch.randn(size, generator=generator) * draw(st.sampled_from([0.0, 1e-3, 0.3, 1.0, 4.0, 30.0, 1e3])) + draw(st.sampled_from([0.0, 0.0, -40.0, 15.0, -3e4]))
+    row = torch.randn(size, generator=generator) * draw(st.sampled_from([0.0, 1e-3, 0.3, 1.0, 4.0, 30.0, 1e3])) + draw(
+        st.sampled_from([0.0, 0.0, -40.0, 15.0, -3e4])
+    )
     if draw(st.booleans()):
         row = (row / 8).round() * 8
     for value in draw(st.lists(st.sampled_from([-torch.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38]), max_size=3)):
@@ -62,7 +68,8 @@ def test_it_chooses_what_torch_chooses(row, seed, position, temperature):
 @pytest.mark.parametrize("spread", [0.05, 1.0, 3.0, 8.0])
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.5])
 def test_over_a_real_vocabulary_it_decides_and_decides_alike(spread, temperature):
-    """It would leave every row to torch, and be worth nothing; or part from it where many thousands of words are in reach."""
+    """It would leave every row to torch, and be worth nothing; or part from it where many thousands of words are in
+    reach."""
     size = 262_144
     native, stock = samplers(temperature, 7, size)
     row = (torch.randn(size, generator=torch.Generator().manual_seed(1)) * spread).bfloat16()
@@ -71,7 +78,14 @@ def test_over_a_real_vocabulary_it_decides_and_decides_alike(spread, temperature
     assert [token for (token,) in known] == [stock(row, position) for position in range(8)]
 
 
-@given(rows([300, 1000]), SEEDS, POSITIONS, st.sampled_from([0.3, 0.8, 1.5]), st.integers(0, 20), st.sampled_from([0.5, 0.9, 1.0]))
+@given(
+    rows([300, 1000]),
+    SEEDS,
+    POSITIONS,
+    st.sampled_from([0.3, 0.8, 1.5]),
+    st.integers(0, 20),
+    st.sampled_from([0.5, 0.9, 1.0]),
+)
 def test_top_k_and_top_p_are_left_to_torch(row, seed, position, temperature, top_k, top_p):
     """It would choose words that were cut away."""
     assume(bool((row > -1e38).any()) and float(row.max()) < 1e38)
@@ -95,8 +109,12 @@ def test_where_two_scores_are_as_good_as_equal_torchs_bits_decide(seed, position
     row = torch.randn(size, generator=generator).bfloat16()
     noise = gumbel(torch.arange(size, dtype=torch.int32), seed, position)
     first = int((row.float() + noise).argmax())
-    steps = (row[first].double() - row.double()) / (noise.double() - noise[first].double())  # at these temperatures another column has the very same score
-    temperature = float(steps[(steps > 1e-3) & (steps < 100)].min()) if bool(((steps > 1e-3) & (steps < 100)).any()) else 1.0
+    steps = (row[first].double() - row.double()) / (
+        noise.double() - noise[first].double()
+    )  # at these temperatures another column has the very same score
+    temperature = (
+        float(steps[(steps > 1e-3) & (steps < 100)].min()) if bool(((steps > 1e-3) & (steps < 100)).any()) else 1.0
+    )
     for factor in (1.0, 1 - 1e-7, 1 + 1e-7, 1 - 1e-6, 1 + 1e-6, 1 - 1e-4, 1 + 1e-4):
         native, stock = samplers(min(100.0, temperature * factor), seed, size)
         assert native(row, position) == stock(row, position)
@@ -124,7 +142,8 @@ def test_a_smaller_bound_of_the_noise_would_be_noticed(monkeypatch):
 @pytest.mark.parametrize("nan", [0x7F81, 0x7FC0, 0x7FFF, -0x7F, -0x40, -1])  # of either sign
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_no_numbers_are_an_error_wherever_they_stand(size, nan, temperature):
-    """A model that overflows would write some token for ever; the scan sees integers, to which a NaN is a number like others."""
+    """A model that overflows would write some token for ever; the scan sees integers, to which a NaN is a number like
+    others."""
     native, _ = samplers(temperature, 1, size)
     for place in {0, size // 2, size - 1}:
         row = torch.randn(size, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -134,7 +153,9 @@ def test_no_numbers_are_an_error_wherever_they_stand(size, nan, temperature):
             native(row, 0)
 
 
-@given(st.lists(st.sampled_from([-torch.inf, -2.0, -0.0, 0.0, 1.0, torch.inf]), min_size=1, max_size=80), st.integers(1, 7))
+@given(
+    st.lists(st.sampled_from([-torch.inf, -2.0, -0.0, 0.0, 1.0, torch.inf]), min_size=1, max_size=80), st.integers(1, 7)
+)
 def test_greedy_is_the_first_of_equal_maxima(values, repeats):
     """Equal logits, common in bfloat16, would be decided by a lane of a vector; so would zeros of two signs."""
     row = torch.tensor(values * repeats, dtype=torch.bfloat16)
@@ -145,9 +166,12 @@ def test_greedy_is_the_first_of_equal_maxima(values, repeats):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @given(data=st.data())
 def test_many_rows_at_once_are_judged_as_one_after_the_other(temperature, data):
-    """More or fewer tokens of a draft would stand, or rows behind a rejection be looked at; also where a row in the middle is left to torch."""
+    """More or fewer tokens of a draft would stand, or rows behind a rejection be looked at; also where a row in the
+    middle is left to torch."""
     size, num = 600, data.draw(st.integers(1, 9))
-    logits = (torch.randn(num, 2 * size, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))) * 2).bfloat16()[:, :size]  # rows lie apart
+    logits = (
+        torch.randn(num, 2 * size, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))) * 2
+    ).bfloat16()[:, :size]  # rows lie apart
     native, stock = samplers(temperature, 11, size)
     position = data.draw(POSITIONS)
     if data.draw(st.booleans()):
@@ -169,7 +193,11 @@ def test_rows_are_not_changed(row, seed):
     assert torch.equal(row.view(torch.int16), before.view(torch.int16))
 
 
-@pytest.mark.parametrize("row", [torch.randn(50), torch.randn(50).half(), torch.randn(50, 2).bfloat16()[:, 0]], ids=["float32", "float16", "strided"])
+@pytest.mark.parametrize(
+    "row",
+    [torch.randn(50), torch.randn(50).half(), torch.randn(50, 2).bfloat16()[:, 0]],
+    ids=["float32", "float16", "strided"],
+)
 def test_other_rows_are_left_to_torch(row):
     """Their bits would be read as something else."""
     native, stock = samplers(0.8, 1, 50)

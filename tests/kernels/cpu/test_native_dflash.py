@@ -1,5 +1,5 @@
-"""DFlash blocks by one compiled call: the drafts of the torch path but for rounding, whatever the head's form, the threads and how context rows are taken; and lanes that
-draft so, `auto` and hybrids among them."""
+"""DFlash blocks by one compiled call: the drafts of the torch path but for rounding, whatever the head's form, the
+threads and how context rows are taken; and lanes that draft so, `auto` and hybrids among them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,23 @@ from engine.drafters.none import NoDrafter
 from engine.errors import RaceError
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.dflash import reason_against_block
-from tests.helpers.head_fixtures import DFLASH, DFLASH_FORMS, HEADS, LAYERS, VOCAB, ZLAB_CONFIG, config_of, context, dflash_tensors, formats_target, made, raced, save, trained_target, written
+from tests.helpers.head_fixtures import (
+    DFLASH,
+    DFLASH_FORMS,
+    HEADS,
+    LAYERS,
+    VOCAB,
+    ZLAB_CONFIG,
+    config_of,
+    context,
+    dflash_tensors,
+    formats_target,
+    made,
+    raced,
+    save,
+    trained_target,
+    written,
+)
 from tests.helpers.tiny import threads
 
 pytestmark = pytest.mark.skipif(not has("photofinish_block"), reason="there is no compiled kernel for it here")
@@ -29,7 +45,9 @@ WIDE: dict[str, Any] = {"head_dim": 32}
 MORE: dict[str, Any] = {
     "one head of keys": {"layers": {"num_key_value_heads": 1, "head_dim": 64}},
     "a head of keys for each of queries": {"layers": {"num_key_value_heads": 4}},
-    "yarn, whose angles are scaled": {"layers": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}},
+    "yarn, whose angles are scaled": {
+        "layers": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}
+    },
     "words that fill no block": {"config": {"draft_vocab_size": 77}},
 }
 SOME = ("speculators", "sliding", "z-lab, sliding, bidirectional", "from the anchor")
@@ -45,14 +63,20 @@ def head_of(tmp_path_factory):
         layers = {**LAYERS, "model_type": "qwen3", **WIDE, **case.get("layers", {})}
         config = {**ZLAB_CONFIG, **case["zlab"]} if "zlab" in case else {**DFLASH, **case.get("config", {})}
         tensors = dflash_tensors(layers, {"aux_hidden_state_layer_ids": [2, 3, 4], **config}, own=case.get("own", 0))
-        folder = save(tmp_path_factory.mktemp("head"), {**config, **layers} if "zlab" in case else {**config, "transformer_layer_config": layers}, tensors)
+        folder = save(
+            tmp_path_factory.mktemp("head"),
+            {**config, **layers} if "zlab" in case else {**config, "transformer_layer_config": layers},
+            tensors,
+        )
         return made(f"dflash:{folder}{case.get('option', '')}", formats_target("bfloat16"), K).head
 
     return head
 
 
 def drafter(head: Any, natively: bool = True, k: int = K, **more: Any) -> Any:
-    return (HostDFlashDrafter if natively else DFlashDrafter)(head, context(formats_target("bfloat16"), k, PROMPT, **more))
+    return (HostDFlashDrafter if natively else DFlashDrafter)(
+        head, context(formats_target("bfloat16"), k, PROMPT, **more)
+    )
 
 
 def states(num: int) -> Tensor:
@@ -61,7 +85,8 @@ def states(num: int) -> Tensor:
 
 
 def drafts(one: Any, ends: list[int], k: int = K) -> Any:
-    """The draft after `ends[-1]` tokens of a text, which come in parts that end there, a draft asked for at each but the first."""
+    """The draft after `ends[-1]` tokens of a text, which come in parts that end there, a draft asked for at each but
+    the first."""
     hidden = states(len(PROMPT))
     one.prefill(PROMPT[: ends[0]], hidden[: ends[0] - 1])
     for before, end in zip(ends, [*ends[1:], len(PROMPT)], strict=True):
@@ -79,7 +104,9 @@ def test_rows_are_those_of_torch(head_of, form):
     head = head_of(form)
     assert reason_against_block(head) is None
     for ends in ([1], [3, 4, 10], [len(PROMPT) - 2]):
-        ours, theirs = (logits_of(drafts(drafter(head, natively, keep_logits=True), ends)) for natively in (True, False))
+        ours, theirs = (
+            logits_of(drafts(drafter(head, natively, keep_logits=True), ends)) for natively in (True, False)
+        )
         assert ours.shape == theirs.shape and torch.isfinite(ours).all()
         for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             assert float((a - b).abs().mean()) < 0.03 * float(b.std()), f"row {place} of {form}"
@@ -87,9 +114,17 @@ def test_rows_are_those_of_torch(head_of, form):
 
 @pytest.mark.parametrize("form", SOME)
 def test_bits_depend_on_nothing_else(head_of, form):
-    """Whether a draft is right would depend on how many threads there are, how many tokens the last step committed, or how many drafts were asked for."""
+    """Whether a draft is right would depend on how many threads there are, how many tokens the last step committed, or
+    how many drafts were asked for."""
     expected = None
-    for num, k, ends in ((1, K, [3]), (2, K, [3]), (3, K, [20, 21, 32]), (2, K, [*range(1, len(PROMPT))]), (1, 2, [20, 31, 32]), (3, 1, [len(PROMPT) - 1])):
+    for num, k, ends in (
+        (1, K, [3]),
+        (2, K, [3]),
+        (3, K, [20, 21, 32]),
+        (2, K, [*range(1, len(PROMPT))]),
+        (1, 2, [20, 31, 32]),
+        (3, 1, [len(PROMPT) - 1]),
+    ):
         with threads(num):
             one = drafter(head_of(form), keep_logits=True)
             rows = logits_of(drafts(one, ends, k))
@@ -99,7 +134,8 @@ def test_bits_depend_on_nothing_else(head_of, form):
 
 
 def test_a_new_race_remembers_nothing(head_of):
-    """Keys and values of an earlier race, or of a block behind the text, would be looked at, or their NaN be mixed in with weight 0."""
+    """Keys and values of an earlier race, or of a block behind the text, would be looked at, or their NaN be mixed in
+    with weight 0."""
     one = drafter(head_of("sliding"), keep_logits=True)
     first = drafts(one, [9, 12])
     for side in (*one.buffers.keys, *one.buffers.values):
@@ -111,12 +147,16 @@ def test_a_new_race_remembers_nothing(head_of):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_draft_ends_where_it_is_told_to(head_of, temperature):
     """`auto` would verify tokens that it gave up, or be told of margins of other tokens."""
-    one, other = (drafter(head_of("a reduced vocabulary"), natively, temperature=temperature) for natively in (True, False))
+    one, other = (
+        drafter(head_of("a reduced vocabulary"), natively, temperature=temperature) for natively in (True, False)
+    )
     whole = drafts(one, [9, 20]).token_ids
     assert len(whole) == K and whole == drafts(other, [9, 20]).token_ids
     for stop in range(1, K + 2):
         told: list[tuple[int, float]] = []
-        draft = one.propose_while(PROMPT, None, K, lambda *pick, told=told, stop=stop: told.append(pick) or len(told) < stop)
+        draft = one.propose_while(
+            PROMPT, None, K, lambda *pick, told=told, stop=stop: told.append(pick) or len(told) < stop
+        )
         assert draft.token_ids == whole[:stop] == tuple(token_id for token_id, _ in told)
         rows = one._rows.draft(len(PROMPT) - 1, len(PROMPT) - 1, PROMPT[-1], K)
         expected = [one._host_picks(row, len(PROMPT) - 9 + i)[1] for i, row in enumerate(rows)]
@@ -152,7 +192,11 @@ def test_what_is_outside_is_refused(head_of):
 
 def test_heads_that_do_not_fit_take_the_old_path(tmp_path):
     """A head of float32, or of heads of 16 numbers, would be refused or computed wrongly."""
-    folder = save(tmp_path / "head", {**DFLASH, "transformer_layer_config": {**LAYERS, "model_type": "qwen3"}}, dflash_tensors(LAYERS, DFLASH))
+    folder = save(
+        tmp_path / "head",
+        {**DFLASH, "transformer_layer_config": {**LAYERS, "model_type": "qwen3"}},
+        dflash_tensors(LAYERS, DFLASH),
+    )
     for dtype, why in (("bfloat16", "multiples"), ("float32", "float32")):
         one = made(f"dflash:{folder}", formats_target(dtype), K)
         assert why in str(reason_against_block(one.head)) and type(one) is DFlashDrafter

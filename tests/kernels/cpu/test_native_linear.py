@@ -14,7 +14,17 @@ from torch import Tensor, nn
 
 from engine.kernels.cpu.linear import NativeLinear, reason_against
 from engine.kernels.cpu.packing import PackedLinear, onednn_packs, pack
-from tests.helpers.native_kernels import ACTS, HALF_A_BIT, VARIANTS, assert_rows_have_their_own_bits, compiled, linear_of, needs_kernels, random, same_bits
+from tests.helpers.native_kernels import (
+    ACTS,
+    HALF_A_BIT,
+    VARIANTS,
+    assert_rows_have_their_own_bits,
+    compiled,
+    linear_of,
+    needs_kernels,
+    random,
+    same_bits,
+)
 
 pytestmark = needs_kernels
 EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
@@ -41,31 +51,61 @@ def check(linear: nn.Linear, x: Tensor, act: int | None, variant: str) -> None:
     else:
         (gate, value), (gate_error, value_error) = sums.chunk(2, -1), error.chunk(2, -1)
         expected = ACTS[act](gate) * value
-        error = 1.2 * gate_error * (value.abs() + value_error) + (ACTS[act](gate).abs() + 1e-6) * value_error + 2e-6 * expected.abs()
+        error = (
+            1.2 * gate_error * (value.abs() + value_error)
+            + (ACTS[act](gate).abs() + 1e-6) * value_error
+            + 2e-6 * expected.abs()
+        )
     assert found.shape == expected.shape and found.dtype == torch.bfloat16
     assert bool(((found.double() - expected).abs() <= HALF_A_BIT * expected.abs() + 1.001 * error).all())
 
 
 @EACH_VARIANT
 @settings(max_examples=60)
-@given(st.integers(1, 100), st.integers(1, 130), st.one_of(st.integers(1, 40), st.just(256)), st.booleans(), st.sampled_from([1.0, 1e-3, 1e3]), st.integers(0, 99))
+@given(
+    st.integers(1, 100),
+    st.integers(1, 130),
+    st.one_of(st.integers(1, 40), st.just(256)),
+    st.booleans(),
+    st.sampled_from([1.0, 1e-3, 1e3]),
+    st.integers(0, 99),
+)
 def test_it_is_the_linear_that_it_was_made_of(variant, num, half_k, num_rows, bias, spread, seed):
     """Outputs that fill no block of 32, few inputs, many rows: a number of another output, or one left out."""
-    check(linear_of(num, 2 * half_k, bias, seed), random(num_rows, 2 * half_k, seed=seed + 2, spread=spread), None, variant)
+    check(
+        linear_of(num, 2 * half_k, bias, seed),
+        random(num_rows, 2 * half_k, seed=seed + 2, spread=spread),
+        None,
+        variant,
+    )
 
 
 @EACH_VARIANT
 @settings(max_examples=40)
-@given(st.integers(1, 5), st.integers(1, 100), st.integers(1, 30), st.booleans(), st.sampled_from([0, 1]), st.sampled_from([0.1, 1.0, 10.0]), st.integers(0, 99))
+@given(
+    st.integers(1, 5),
+    st.integers(1, 100),
+    st.integers(1, 30),
+    st.booleans(),
+    st.sampled_from([0, 1]),
+    st.sampled_from([0.1, 1.0, 10.0]),
+    st.integers(0, 99),
+)
 def test_gates_and_values_find_each_other(variant, blocks, half_k, num_rows, bias, act, spread, seed):
     """A value would be multiplied by another one's gate; or the gate not be what the model's class says."""
-    check(linear_of(32 * blocks, 2 * half_k, bias, seed), random(num_rows, 2 * half_k, seed=seed + 2, spread=spread), act, variant)
+    check(
+        linear_of(32 * blocks, 2 * half_k, bias, seed),
+        random(num_rows, 2 * half_k, seed=seed + 2, spread=spread),
+        act,
+        variant,
+    )
 
 
 @EACH_VARIANT
 @pytest.mark.parametrize("act", [None, 0, 1])
 def test_a_rows_bits_are_its_own(variant, act):
-    """Width 1 would be no longer in the class of all others: at any number of rows, at any place, on any number of threads, whatever the others hold."""
+    """Width 1 would be no longer in the class of all others: at any number of rows, at any place, on any number of
+    threads, whatever the others hold."""
     linear, x = native(linear_of(96 if act is not None else 83, 54, True), act, variant), random(40, 54, seed=5)
     assert_rows_have_their_own_bits(linear, x)
 
@@ -73,7 +113,8 @@ def test_a_rows_bits_are_its_own(variant, act):
 @EACH_VARIANT
 @pytest.mark.parametrize("act", [None, 0, 1])
 def test_what_is_no_number_stays_none(variant, act):
-    """A model that has overflowed would go on writing text as if nothing had been; and a large number is none that has overflowed."""
+    """A model that has overflowed would go on writing text as if nothing had been; and a large number is none that has
+    overflowed."""
     plain = linear_of(64, 32)
     plain.weight.copy_(plain.weight.abs() + 1)
     linear, sign = native(plain, act, variant), torch.ones(1, 32, dtype=torch.bfloat16)
@@ -93,7 +134,8 @@ def test_what_is_no_number_stays_none(variant, act):
 
 @EACH_VARIANT
 def test_negative_gates_of_any_size_close(variant):
-    """The exponential in a gate is cut off where it would overflow: a very negative gate must give 0, not a small part of a huge number."""
+    """The exponential in a gate is cut off where it would overflow: a very negative gate must give 0, not a small part
+    of a huge number."""
     weight = torch.zeros(32, 2, dtype=torch.bfloat16)
     weight[:16, 0], weight[16:, 1] = 1, 1
     plain = nn.Linear(2, 32, False, dtype=torch.bfloat16).requires_grad_(False)
@@ -117,7 +159,11 @@ def test_rows_come_in_any_shape():
     assert linear(x[:0]).shape == (0, 6, 40) and linear(x[0, :0]).shape == (0, 40)
 
 
-@pytest.mark.parametrize("rows", [torch.zeros(1, 24), torch.zeros(1, 26, dtype=torch.bfloat16), torch.zeros(1, 24, dtype=torch.float16)], ids=str)
+@pytest.mark.parametrize(
+    "rows",
+    [torch.zeros(1, 24), torch.zeros(1, 26, dtype=torch.bfloat16), torch.zeros(1, 24, dtype=torch.float16)],
+    ids=str,
+)
 def test_other_rows_are_refused(rows):
     """Bytes would be read as other numbers, or beyond the end."""
     with pytest.raises(AssertionError, match="rows of 24"):
@@ -146,8 +192,11 @@ def test_what_does_not_fit_says_why(linear, said):
 
 
 def test_packing_falls_back_where_it_must():
-    """A linear with an odd number of inputs would end the whole model; with AVX2 only, torch has no packed form for it either."""
-    model = nn.ModuleDict({"even": linear_of(10, 8), "odd": linear_of(10, 9), "wide": nn.Linear(8, 10)}).requires_grad_(False)
+    """A linear with an odd number of inputs would end the whole model; with AVX2 only, torch has no packed form for it
+    either."""
+    model = nn.ModuleDict({"even": linear_of(10, 8), "odd": linear_of(10, 9), "wide": nn.Linear(8, 10)}).requires_grad_(
+        False
+    )
     plain = copy.deepcopy(model)
     packs = onednn_packs(torch.bfloat16)
     assert pack(model) == 2 + packs
@@ -158,7 +207,8 @@ def test_packing_falls_back_where_it_must():
 
 
 def test_it_holds_what_it_reads():
-    """The first linear's memory would be given to others while the compiled one reads it; or the roofline count other bytes than a step reads."""
+    """The first linear's memory would be given to others while the compiled one reads it; or the roofline count other
+    bytes than a step reads."""
     plain, x = linear_of(83, 54, True, seed=4), random(5, 54)
     linear = native(plain)
     expected = linear(x)
@@ -175,7 +225,10 @@ def test_variants_differ_by_rounding_only():
     plain, x = linear_of(1000, 512, True), random(12, 512)
     ours, *others = (native(plain, None, variant)(x).float() for variant in VARIANTS)
     for theirs in others:
-        assert float((ours - theirs).abs().max()) <= 2.0**-7 * float(ours.abs().max()) and float((ours != theirs).float().mean()) < 0.05
+        assert (
+            float((ours - theirs).abs().max()) <= 2.0**-7 * float(ours.abs().max())
+            and float((ours != theirs).float().mean()) < 0.05
+        )
     assert torch.equal(*others)
 
 

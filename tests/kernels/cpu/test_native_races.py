@@ -1,4 +1,5 @@
-"""Races on compiled decoders: identical at any width, 1 included; and what stays as it was where a decoder cannot be compiled."""
+"""Races on compiled decoders: identical at any width, 1 included; and what stays as it was where a decoder cannot be
+compiled."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
 from engine.text import encode_prompt
 from tests.helpers.fakes import Empty, Random, checksums_of, tokens_of
-from tests.helpers.native_kernels import CONFIGS, NAMES, VARIANTS, compiled, made, needs_byte_kernels, needs_kernels, prepared
+from tests.helpers.native_kernels import (
+    CONFIGS,
+    NAMES,
+    VARIANTS,
+    compiled,
+    made,
+    needs_byte_kernels,
+    needs_kernels,
+    prepared,
+)
 from tests.helpers.tiny import TORCH, TRAINED, build, lane, random_ids, threads
 from tests.helpers.trained import PROMPTS
 
@@ -40,7 +50,15 @@ def test_all_widths_from_1_on_are_one_class(name, variant, few_rows):
 
 
 @settings(max_examples=15)
-@given(names, st.sampled_from([0.0, 0.8]), st.lists(st.sampled_from(WIDTHS), min_size=1, unique=True), st.sampled_from(WIDTHS), st.booleans(), st.integers(1, 40), st.integers(0, 99))
+@given(
+    names,
+    st.sampled_from([0.0, 0.8]),
+    st.lists(st.sampled_from(WIDTHS), min_size=1, unique=True),
+    st.sampled_from(WIDTHS),
+    st.booleans(),
+    st.integers(1, 40),
+    st.integers(0, 99),
+)
 def test_lanes_write_the_same_tokens_from_the_same_bits(name, temperature, mixed, width, often_right, num_prompt, seed):
     """What the whole engine is for, at any width, 1 included."""
     model = prepared(name)
@@ -72,7 +90,11 @@ def test_a_real_race_is_identical_to_its_plain_lane_too(dtype):
 def unlike(name: str, **more: Any) -> PreTrainedModel:
     kind, config = CONFIGS[name]
     values = {**config.to_dict(), **more}
-    return build(kind, type(config)(**{key: value for key, value in values.items() if key not in ("model_type", "architectures")}), torch.bfloat16)
+    return build(
+        kind,
+        type(config)(**{key: value for key, value in values.items() if key not in ("model_type", "architectures")}),
+        torch.bfloat16,
+    )
 
 
 UNFIT: dict[str, tuple[Any, str]] = {
@@ -88,7 +110,8 @@ UNFIT: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("what", sorted(UNFIT))
 def test_what_does_not_fit_stays_as_it_was(what):
-    """A model of another size would be read beyond its memory, one of another activation be another model; and all the others not run at all."""
+    """A model of another size would be read beyond its memory, one of another activation be another model; and all the
+    others not run at all."""
     make, said = UNFIT[what]
     model, again = make(), make()
     ready = prepare(model)

@@ -1,4 +1,5 @@
-"""What a GPU would refuse, found without one: the engine's code for CUDA on a device that only says it is one (`fake_cuda.py`)."""
+"""What a GPU would refuse, found without one: the engine's code for CUDA on a device that only says it is one
+(`fake_cuda.py`)."""
 
 from __future__ import annotations
 
@@ -70,7 +71,18 @@ def lane(model: Prepared, drafter: Any, params: SamplingParams, **more: Any) -> 
     target = StaticTarget(model, LENGTH, WIDTHS, **more)
     rule = Coupled(Sampler(params, model.vocab_size, model.kernels))
     target.warm(random_ids(20, model.vocab_size), rule)
-    return list(decode(target, drafter, rule, random_ids(21, model.vocab_size), Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True))
+    return list(
+        decode(
+            target,
+            drafter,
+            rule,
+            random_ids(21, model.vocab_size),
+            Ends(params.max_new_tokens),
+            params.max_new_tokens,
+            max(WIDTHS) - 1,
+            audit=True,
+        )
+    )
 
 
 # The device itself
@@ -105,7 +117,10 @@ def test_a_planted_fault_is_found(name):
     function, words = FAULTS[name]
     with fake_cuda():
         x = _there()
-        with pytest.raises(RaceError, match=f"^a call could not be captured as a CUDA graph: .*{words}"), torch.inference_mode():
+        with (
+            pytest.raises(RaceError, match=f"^a call could not be captured as a CUDA graph: .*{words}"),
+            torch.inference_mode(),
+        ):
             FixedCall(lambda: function(x), CUDA, name="a call")()
 
 
@@ -117,14 +132,18 @@ def test_a_fault_planted_in_a_step_is_found(monkeypatch):
         model = ready(model)
         head = model.model.lm_head
         forward = type(head).forward
-        for fault, words in ((lambda out: out * torch.ones(out.shape[-1]), "same device"), (lambda out: out * float(out[0, 0, 0] * 0 + 1), "(item|_local_scalar_dense)")):
+        for fault, words in (
+            (lambda out: out * torch.ones(out.shape[-1]), "same device"),
+            (lambda out: out * float(out[0, 0, 0] * 0 + 1), "(item|_local_scalar_dense)"),
+        ):
             monkeypatch.setattr(head, "forward", lambda x, fault=fault: fault(forward(head, x)))
             with pytest.raises(RaceError, match=f"^the step of width 4 could not be captured.*{words}"):
                 StaticTarget(model, LENGTH, (4,)).warm()
 
 
 def test_a_graph_repeats_what_was_recorded():
-    """What is built on it would be no test of captured steps: a replay reads buffers as they are now, and hears nothing of Python's variables."""
+    """What is built on it would be no test of captured steps: a replay reads buffers as they are now, and hears nothing
+    of Python's variables."""
     with fake_cuda() as device, torch.inference_mode():
         place, heard = torch.zeros(3, dtype=torch.long, device=CUDA), []
         call = FixedCall(lambda: (heard.append(1), (place[1:2] + torch.arange(2, device=CUDA)) * len(heard))[1], CUDA)
@@ -156,14 +175,22 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
             events = lane(model, Oracle(truth), params)
             steps = [e for e in events if isinstance(e, Step)]
             assert tokens_of(steps) == truth and len(steps) == 2 and steps[0].num_accepted == 3
-            assert len(device.graphs) - num_graphs == 1 + len(WIDTHS), "the pool's own, and one a width, all before the first step"
-            assert device.waits - before <= 4 + 4 * len(steps), "of a step its two ends, what is read, and the audit's checksums"
-            assert tokens_of([e for e in lane(model, Random(1, truth, model.vocab_size), params) if isinstance(e, Step)]) == truth
+            assert len(device.graphs) - num_graphs == 1 + len(WIDTHS), (
+                "the pool's own, and one a width, all before the first step"
+            )
+            assert device.waits - before <= 4 + 4 * len(steps), (
+                "of a step its two ends, what is read, and the audit's checksums"
+            )
+            assert (
+                tokens_of([e for e in lane(model, Random(1, truth, model.vocab_size), params) if isinstance(e, Step)])
+                == truth
+            )
 
 
 @pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
-    """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
+    """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write
+    nothing here."""
     from engine.target import prepare as module
 
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
@@ -177,12 +204,17 @@ def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
         assert events[-1].reason == "length" and {"linear_rows", "_attend", "_best_of_blocks"} <= set(device.launched)
         assert (name == "qwen3_5") == ("_delta_step" in device.launched)
         graph = device.graphs[-1]
-        assert graph.num_replays and "linear_rows" in graph.names and not [n for n in graph.names if "linear.default" in n or "attention" in n]
+        assert (
+            graph.num_replays
+            and "linear_rows" in graph.names
+            and not [n for n in graph.names if "linear.default" in n or "attention" in n]
+        )
 
 
 @pytest.mark.parametrize("params", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_a_first_kernel_is_tried_and_tokens_are_chosen_by_kernels(params):
-    """Every load would go back to torch's kernels; or tokens be chosen by keys of other rows, or from a row before it was written."""
+    """Every load would go back to torch's kernels; or tokens be chosen by keys of other rows, or from a row before it
+    was written."""
     with fake_cuda(run_kernels=True) as device, torch.inference_mode():
         assert kernels_for(CUDA, torch.bfloat16) and device.launched == ["_best_of_blocks", "_best_of_rows"]
         sampler = Sampler(params, 300, choose(CUDA))
@@ -220,7 +252,10 @@ def test_drafts_are_captured(kind, monkeypatch):
             params = replace(params, max_new_tokens=10)
             rule = Coupled(Sampler(params, loaded.prepared.vocab_size, choose(CUDA)))
             pool = GraphPool(CUDA)
-            drafter = make(LANES[kind], DrafterContext(loaded, params, 3, LENGTH, rule.sample, Prompt("", PROMPT), None, silent, pool=pool))
+            drafter = make(
+                LANES[kind],
+                DrafterContext(loaded, params, 3, LENGTH, rule.sample, Prompt("", PROMPT), None, silent, pool=pool),
+            )
             assert isinstance(drafter, ON_DEVICE) == (kind != "ngram")
             target = StaticTarget(loaded.prepared, LENGTH, WIDTHS, drafter.hidden_layers, pool=pool)
             target.warm(PROMPT[:-1], rule)
@@ -246,8 +281,14 @@ def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
     monkeypatch.setattr(backend, "ROUNDS", 1)
     with fake_cuda():
         loaded = trained()
-        lanes = (LaneSpec("plain", width="fastest"), LaneSpec("baseline", width=4), LaneSpec("drafted", drafter="ngram", k=3, width=4))
-        race = TorchRace(loaded, RaceSpec(lanes, SamplingParams(temperature=0.7, max_new_tokens=8), audit=True), Prompt("", PROMPT))
+        lanes = (
+            LaneSpec("plain", width="fastest"),
+            LaneSpec("baseline", width=4),
+            LaneSpec("drafted", drafter="ngram", k=3, width=4),
+        )
+        race = TorchRace(
+            loaded, RaceSpec(lanes, SamplingParams(temperature=0.7, max_new_tokens=8), audit=True), Prompt("", PROMPT)
+        )
         events = list(race.events())
         assert not [e for e in events if isinstance(e.event, Failed)]
         assert race.result()["verdict"]["kind"] == "identical_bits"
@@ -270,8 +311,9 @@ def test_the_bandwidth_of_a_device_is_measured(monkeypatch):
 
 
 def test_prefills_are_warmed_again_in_every_thread_on_cuda_alone(monkeypatch):
-    """What CUDA's libraries prepare for a shape belongs to a thread, and every race is a new one: the second race's time to
-    its first token would be longer than the first's. On the CPU a warm-up costs a whole prefill, and gains nothing."""
+    """What CUDA's libraries prepare for a shape belongs to a thread, and every race is a new one: the second race's
+    time to its first token would be longer than the first's. On the CPU a warm-up costs a whole prefill, and gains
+    nothing."""
     monkeypatch.setenv(SWITCH, "0")
     sizes: list[int] = []
     prefill = StaticTarget._prefill

@@ -1,4 +1,5 @@
-"""Lanes whose graphs share one pool, on a stand-in for CUDA that spoils shared memory (`fake_cuda.py`): nobody reads what another lane has overwritten."""
+"""Lanes whose graphs share one pool, on a stand-in for CUDA that spoils shared memory (`fake_cuda.py`): nobody reads
+what another lane has overwritten."""
 
 from __future__ import annotations
 
@@ -51,7 +52,15 @@ def steady(monkeypatch, few_rows, tmp_path) -> None:
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))
     monkeypatch.setattr(torch_race, "read_roofline", lambda *unused: None)
-    monkeypatch.setattr(backend, "AutoDrafter", type("Steady", (AutoDrafter,), {"__init__": lambda self, *a, **k: AutoDrafter.__init__(self, *a, **k, clock=ticking())}))
+    monkeypatch.setattr(
+        backend,
+        "AutoDrafter",
+        type(
+            "Steady",
+            (AutoDrafter,),
+            {"__init__": lambda self, *a, **k: AutoDrafter.__init__(self, *a, **k, clock=ticking())},
+        ),
+    )
     monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: trained(TRAINED.parent / "draft"))
 
 
@@ -75,7 +84,11 @@ def test_what_a_graph_returned_is_gone_once_another_of_its_pool_ran():
     """The tests below would find nothing: on a GPU graphs of a pool use the same memory."""
     with fake_cuda(), torch.inference_mode():
         pool, place = GraphPool(CUDA), torch.ones(2, device=CUDA)
-        first, second, apart = FixedCall(lambda: place + 1, CUDA, pool), FixedCall(lambda: place * 3, CUDA, pool), FixedCall(lambda: place * 5, CUDA)
+        first, second, apart = (
+            FixedCall(lambda: place + 1, CUDA, pool),
+            FixedCall(lambda: place * 3, CUDA, pool),
+            FixedCall(lambda: place * 5, CUDA),
+        )
         one = first()
         assert one.tolist() == [2, 2]
         assert apart().tolist() == [5, 5] and one.tolist() == [2, 2]
@@ -84,9 +97,14 @@ def test_what_a_graph_returned_is_gone_once_another_of_its_pool_ran():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("eagle3",), ("dflash", "eagle3", "draft_model"), ("auto", "dflash"), ("hybrid", "auto hybrid")], ids="-".join)
+@pytest.mark.parametrize(
+    "names",
+    [("eagle3",), ("dflash", "eagle3", "draft_model"), ("auto", "dflash"), ("hybrid", "auto hybrid")],
+    ids="-".join,
+)
 def test_drafts_are_the_same_among_other_lanes_and_alone(names, steady):
-    """A drafter would read hidden states that another lane's graph has overwritten: acceptance drops, and no audit sees it, since tokens stay exact."""
+    """A drafter would read hidden states that another lane's graph has overwritten: acceptance drops, and no audit sees
+    it, since tokens stay exact."""
     lanes = (*EXACT.values(), *(SPECULATIVE[name] for name in names))
     with fake_cuda():
         loaded = trained()

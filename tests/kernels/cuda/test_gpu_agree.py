@@ -81,7 +81,9 @@ def shallow_check(made: Prepared) -> None:
 
 
 @pytest.mark.parametrize(("name", "depth", "widths"), RIGHT)
-def test_kernels_that_are_right_agree_with_torch(name: str, depth: int, widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_are_right_agree_with_torch(
+    name: str, depth: int, widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Right kernels would be thrown out; or the check leave a model behind that is another one."""
     monkeypatch.setattr(agree, "DEPTHS", (depth,))
     monkeypatch.setattr(agree, "WIDTHS", widths)

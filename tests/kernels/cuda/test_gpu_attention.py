@@ -48,14 +48,20 @@ def expected(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: in
     if window is not None:
         seen &= columns > at[:, None] - window
     keys, values = (side.double().repeat_interleave(query.shape[1] // keys.shape[1], 1) for side in (keys, values))
-    out = F.scaled_dot_product_attention(query.double().transpose(0, 1)[None], keys, values, attn_mask=seen, scale=scaling)
+    out = F.scaled_dot_product_attention(
+        query.double().transpose(0, 1)[None], keys, values, attn_mask=seen, scale=scaling
+    )
     return out[0].transpose(0, 1).flatten(1)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "length", "first", "rows", "window", "dtype"), SHAPES)
 def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first, rows, window, dtype):
-    """Heads that share keys, dimensions that are no power of two, windows of one column on, a step at the cache's start and end; NaN wherever no row looks."""
-    query, keys, values = random(rows, heads, dim, seed=1, dtype=dtype), *(random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3))
+    """Heads that share keys, dimensions that are no power of two, windows of one column on, a step at the cache's start
+    and end; NaN wherever no row looks."""
+    query, keys, values = (
+        random(rows, heads, dim, seed=1, dtype=dtype),
+        *(random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3)),
+    )
     at = torch.arange(first, first + rows)
     found = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5)
     right = expected(query, keys, values, at, window, dim**-0.5)
@@ -69,10 +75,12 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
     assert not arrivals.any()
 
 
-@pytest.mark.parametrize(("window", "programs", "merged"), [(None, 128, False), (40, 128, False), (None, 2, True), (40, 128, True)])
+@pytest.mark.parametrize(
+    ("window", "programs", "merged"), [(None, 128, False), (40, 128, False), (None, 2, True), (40, 128, True)]
+)
 def test_a_rows_bits_are_its_own(window, programs, merged, monkeypatch):
-    """A position gives the same bits in a call of any number of rows, at any place of it, over any neighbours and any garbage behind them or before the window,
-    with splits of one block and of several, in two launches and in one."""
+    """A position gives the same bits in a call of any number of rows, at any place of it, over any neighbours and any
+    garbage behind them or before the window, with splits of one block and of several, in two launches and in one."""
     monkeypatch.setattr(attention, "PROGRAMS", programs)
     heads, kv_heads, dim, length, start = 2, 1, 128, 200, 120
     assert splits_of(length, kv_heads, dim, window).blocks == (1 if programs == 128 else 2)
@@ -87,7 +95,9 @@ def test_a_rows_bits_are_its_own(window, programs, merged, monkeypatch):
     others = random(16, heads, dim, seed=9)
     others[3] = queries[3]
     later_keys, later_values = keys.clone(), values.clone()
-    later_keys[:, :, start + 4 :], later_values[:, :, start + 4 :] = (random(1, kv_heads, length - start - 4, dim, seed=i) for i in (10, 11))
+    later_keys[:, :, start + 4 :], later_values[:, :, start + 4 :] = (
+        random(1, kv_heads, length - start - 4, dim, seed=i) for i in (10, 11)
+    )
     assert torch.equal(attend(others, later_keys, later_values, every, window, 0.1, arrivals)[3], together[3])
 
 
@@ -101,10 +111,13 @@ def test_the_caches_length_changes_nothing_while_its_splits_are_as_long(window):
 
 
 def test_a_window_costs_the_window():
-    """Programs over a long cache: as many as splits that rows of a tile can see; splits of full attention grow with the cache."""
+    """Programs over a long cache: as many as splits that rows of a tile can see; splits of full attention grow with the
+    cache."""
     for window in (1, 2, 64, 512, 4096):
         splits = splits_of(33024, 1, 256, window)
-        most = max((first + window + 14) // splits.split - first // splits.split + 1 for first in range(3 * splits.split))
+        most = max(
+            (first + window + 14) // splits.split - first // splits.split + 1 for first in range(3 * splits.split)
+        )
         assert most == splits.slots
     assert splits_of(1280, 8, 128, None) == Splits(64, 1, 20)
     assert splits_of(33024, 8, 128, None).slots == 33
@@ -113,10 +126,12 @@ def test_a_window_costs_the_window():
         assert (splits.slots - 1) * splits.split < length <= splits.slots * splits.split
 
 
-@pytest.mark.parametrize(("name", "turned"), [("llama", 16), ("qwen3", 16), ("gemma3", 16), ("qwen3_5", 6), ("qwen3_5", 16)])
+@pytest.mark.parametrize(
+    ("name", "turned"), [("llama", 16), ("qwen3", 16), ("gemma3", 16), ("qwen3_5", 6), ("qwen3_5", 16)]
+)
 def test_placing_is_what_the_fused_attention_does(name, turned):
-    """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with Gemma's, with gates, of heads that are turned in
-    part."""
+    """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with
+    Gemma's, with gates, of heads that are turned in part."""
     model = hybrid(name, torch.bfloat16) if name == "qwen3_5" else build(*CONFIGS[name], dtype=torch.bfloat16)
     fused = fused_attention(next(layer.self_attn for layer in model.model.layers if hasattr(layer, "self_attn")), True)
     fused.layer_idx = 0
@@ -140,8 +155,12 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
     assert torch.equal(caches[1][1], caches[0][1])
     if scales is None:
         assert torch.equal(caches[1][0], caches[0][0])
-    else:  # sums of another order: some values of the norm are rounded to the other side, by as much as their last place or that of a term
-        assert (caches[1][0].float() - caches[0][0].float()).abs().max() <= 2**-6 * caches[0][0][:, :, at].float().abs().max()
+    # sums of another order: some values of the norm are rounded to the other side, by as much as their last place or
+    # that of a term
+    else:
+        assert (caches[1][0].float() - caches[0][0].float()).abs().max() <= 2**-6 * caches[0][0][
+            :, :, at
+        ].float().abs().max()
         assert (caches[1][0] != caches[0][0]).float().mean() < 0.02
     gated = qkv if isinstance(fused, GatedAttention) else None
     arrivals = torch.zeros(num_arrivals(rows, heads, kv_heads), dtype=torch.int32)
@@ -153,7 +172,24 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
         alone = [side.clone() for side in caches[1]]
         for side in alone:
             side[:, :, at[row]] = torch.nan
-        assert torch.equal(place(qkv[row : row + 1], cos[row : row + 1], sin[row : row + 1], scales, fused.eps, *alone, at[row : row + 1], heads)[0], query[row])
+        assert torch.equal(
+            place(
+                qkv[row : row + 1],
+                cos[row : row + 1],
+                sin[row : row + 1],
+                scales,
+                fused.eps,
+                *alone,
+                at[row : row + 1],
+                heads,
+            )[0],
+            query[row],
+        )
         assert all(torch.equal(mine, every) for mine, every in zip(alone, caches[1], strict=True))
         mine = gated if gated is None else gated[row : row + 1]
-        assert torch.equal(attend(query[row : row + 1], *caches[1], at[row : row + 1], fused.sliding_window, fused.scaling, None, mine)[0], found[row])
+        assert torch.equal(
+            attend(
+                query[row : row + 1], *caches[1], at[row : row + 1], fused.sliding_window, fused.scaling, None, mine
+            )[0],
+            found[row],
+        )

@@ -1,4 +1,6 @@
-"""What Triton compiles of the linears for an H100, without one: tensor cores, asynchronous copies of 16 bytes, no spills, and what a launch that begins early does before it waits. In a process of its own, for an interpreted kernel cannot be compiled."""
+"""What Triton compiles of the linears for an H100, without one: tensor cores, asynchronous copies of 16 bytes, no
+spills, and what a launch that begins early does before it waits. In a process of its own, for an interpreted kernel
+cannot be compiled."""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ WAIT, LET_BEGIN, FETCH = "ACQBULK", "PREEXIT", "LDG.E.U16.STRONG.SYS"
 MEMORY = ("LDG", "LDS", "STG", "STS", "ATOM", "RED", "UBLK", "CCTL")
 
 
-def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: bool, which: int, early: bool = False) -> dict:
+def compiled(
+    n: int, k: int, act: str | None, added: bool, parts: int, bias: bool, which: int, early: bool = False
+) -> dict:
     """What the compiler says of one kernel for sm_90."""
     import triton
     from triton import knobs
@@ -47,8 +51,21 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
     kinds |= {"residual": rows, "scaled": rows, "scale": "*fp32", "squares": "*fp32"} if added else {}
     kinds |= {"parts": "*fp32"} if parts else {}
     kinds |= {"partial": "*fp32", "arrivals": "*i32"} if is_split else {}
-    constants = {"NUM": n, "K": k, "ACT": act, "PARTS": parts, "PARTS_BLOCK": triton.next_power_of_2(parts) if parts else 0, "SPLIT": config.split_k}
-    constants |= {"BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.num_stages, "WEIGHTS_FIRST": config.weights_first, "EARLY": early}
+    constants = {
+        "NUM": n,
+        "K": k,
+        "ACT": act,
+        "PARTS": parts,
+        "PARTS_BLOCK": triton.next_power_of_2(parts) if parts else 0,
+        "SPLIT": config.split_k,
+    }
+    constants |= {
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "STAGES": config.num_stages,
+        "WEIGHTS_FIRST": config.weights_first,
+        "EARLY": early,
+    }
     names = linear_rows.arg_names
     source = ASTSource(
         linear_rows,
@@ -61,8 +78,17 @@ def compiled(n: int, k: int, act: str | None, added: bool, parts: int, bias: boo
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
-        usage = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
-        code = subprocess.run([knobs.nvidia.nvdisasm.path, file.name], capture_output=True, text=True, check=True).stdout if early else ""
+        usage = subprocess.run(
+            [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        code = (
+            subprocess.run([knobs.nvidia.nvdisasm.path, file.name], capture_output=True, text=True, check=True).stdout
+            if early
+            else ""
+        )
     return {
         "split": is_split,
         "ptx": kernel.asm["ptx"],
@@ -82,7 +108,8 @@ def kernels() -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", [*CASES, *(f"{name}, early" for name in EARLY)])
 def test_compiled_for_an_h100(name: str, kernels: dict[str, dict]) -> None:
-    """Sums without tensor cores, loads in small pieces or waited for one by one, registers spilled to memory, more shared memory than there is: each makes a step many times slower, or impossible."""
+    """Sums without tensor cores, loads in small pieces or waited for one by one, registers spilled to memory, more
+    shared memory than there is: each makes a step many times slower, or impossible."""
     kernel = kernels[name]
     ptx = kernel["ptx"]
     copies = re.findall(r"cp\.async\.c[ag]\.shared\.global\S* \[.*?\], \[.*?\], (0x\w+|\d+)", ptx)
@@ -97,7 +124,9 @@ def test_compiled_for_an_h100(name: str, kernels: dict[str, dict]) -> None:
 
 @pytest.mark.parametrize("name", EARLY)
 def test_what_begins_early_touches_weights_alone_before_it_waits(name: str, kernels: dict[str, dict]) -> None:
-    """A load of what the launch before is still writing, or a store over what it still reads, gives wrong tokens now and then; without fetches before the wait nothing is gained. In machine code, for each of the compilers may move a load."""
+    """A load of what the launch before is still writing, or a store over what it still reads, gives wrong tokens now
+    and then; without fetches before the wait nothing is gained. In machine code, for each of the compilers may move a
+    load."""
     code = kernels[f"{name}, early"]["code"]
     assert code.count(WAIT) == code.count(LET_BEGIN) == 1
     at = code.index(WAIT)

@@ -1,4 +1,5 @@
-"""The Triton kernels of a linear layer's step, in the interpreter: torch's numbers, bits that do not hang on the width, and a whole target on them."""
+"""The Triton kernels of a linear layer's step, in the interpreter: torch's numbers, bits that do not hang on the width,
+and a whole target on them."""
 
 from __future__ import annotations
 
@@ -77,16 +78,22 @@ def run(mix: Mix, layer: DeltaLayer, rows: Rows, widths: list[int], rings: tuple
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "dtype", "key_heads"), [("qwen3_5", torch.float32, 1), ("qwen3_next", torch.bfloat16, 2), ("qwen3_5", torch.float16, 1)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "key_heads"),
+    [("qwen3_5", torch.float32, 1), ("qwen3_next", torch.bfloat16, 2), ("qwen3_5", torch.float16, 1)],
+)
 def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
-    """Another recurrence, a rounding left out or made too much, a neighbour's head, block or slot: rings that wrap, several blocks or several key heads."""
+    """Another recurrence, a rounding left out or made too much, a neighbour's head, block or slot: rings that wrap,
+    several blocks or several key heads."""
     monkeypatch.setattr(delta, "BLOCK", 8 * key_heads)
     layer = layer_of(dtype, name, linear_num_key_heads=key_heads, linear_num_value_heads=2 * key_heads)
     rows, widths = rows_of(layer, 11), [1, 2, 5, 3]
     ours, theirs = rings_of(layer, 6), rings_of(layer, 6)
     found, expected = run(mix_step, layer, rows, widths, ours), run(DeltaLayer.mix, layer, rows, widths, theirs)
     torch.testing.assert_close(found, expected, atol=CLOSE[dtype], rtol=CLOSE[dtype])
-    if dtype != torch.float32:  # sums in another order seldom round to another number; a rounding at another place does everywhere
+    if (
+        dtype != torch.float32
+    ):  # sums in another order seldom round to another number; a rounding at another place does everywhere
         assert float((found != expected).float().mean()) < 0.02
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our, their, atol=1e-5, rtol=1e-5, equal_nan=True)
@@ -95,7 +102,8 @@ def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
 
 @pytest.mark.slow
 def test_a_tokens_bits_do_not_depend_on_the_width():
-    """Lanes that draft and lanes that do not would part. More rows than a tile, as the comparison with the stock model has them, are parts of the same bits."""
+    """Lanes that draft and lanes that do not would part. More rows than a tile, as the comparison with the stock model
+    has them, are parts of the same bits."""
     layer = layer_of(linear_num_value_heads=1)
     rows, num = rows_of(layer, 17), 17
     reference = rings_of(layer)
@@ -124,7 +132,9 @@ def test_rows_may_be_columns_of_wider_tensors():
     sizes = [x.shape[1] for x in rows]
     wide: Rows = tuple(torch.cat(rows, 1).split(sizes, 1))  # type: ignore[assignment]
     assert not wide[0].is_contiguous()
-    assert same_bits(run(mix_step, layer, wide, [4, 1], rings_of(layer)), run(mix_step, layer, rows, [4, 1], rings_of(layer)))
+    assert same_bits(
+        run(mix_step, layer, wide, [4, 1], rings_of(layer)), run(mix_step, layer, rows, [4, 1], rings_of(layer))
+    )
 
 
 class Doubled(nn.Module):
@@ -143,7 +153,16 @@ def spoil(layer: DeltaLayer, what: str) -> torch.dtype:
     return torch.float16 if what == "rows of another dtype" else torch.bfloat16
 
 
-@pytest.mark.parametrize("what", ["activation", "norm of another class", "norm with another forward", "weight of another dtype", "rows of another dtype"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "activation",
+        "norm of another class",
+        "norm with another forward",
+        "weight of another dtype",
+        "rows of another dtype",
+    ],
+)
 def test_a_layer_that_computes_otherwise_is_left_to_torch(what):
     """The kernels would ignore it."""
     layer = layer_of.__wrapped__()
@@ -168,14 +187,20 @@ def test_dimensions_that_are_no_powers_of_two_are_left_to_torch():
 @cache
 def model(kernels: bool = True) -> Prepared:
     made = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), TRITON if kernels else TORCH)
-    assert (made.kernels is TRITON) == kernels and type(made.model.get_decoder()) is (GpuDecoder if kernels else HybridDecoder)
+    assert (made.kernels is TRITON) == kernels and type(made.model.get_decoder()) is (
+        GpuDecoder if kernels else HybridDecoder
+    )
     return made
 
 
 @cache
 @torch.inference_mode()
 def stock(dtype: torch.dtype, num: int) -> Tensor:
-    return fresh("qwen3_5", dtype, **SMALL)(input_ids=torch.tensor([random_ids(num, VOCAB)]), use_cache=False).logits[0].float()
+    return (
+        fresh("qwen3_5", dtype, **SMALL)(input_ids=torch.tensor([random_ids(num, VOCAB)]), use_cache=False)
+        .logits[0]
+        .float()
+    )
 
 
 def logits_of(prepared: Prepared, ids: list[int], num_prefill: int, width: int) -> Tensor:
@@ -188,7 +213,11 @@ def logits_of(prepared: Prepared, ids: list[int], num_prefill: int, width: int) 
 def test_a_target_on_the_kernels_is_the_same_model():
     """Another model than transformers' or than torch's path runs, or a row whose bits hang on the width of its step."""
     ids = random_ids(21 + 8, VOCAB)
-    by_torch, ours, others = logits_of(model(False), ids, 21, 8), logits_of(model(), ids, 21, 8), logits_of(model(), ids[:-5], 21, 1)
+    by_torch, ours, others = (
+        logits_of(model(False), ids, 21, 8),
+        logits_of(model(), ids, 21, 8),
+        logits_of(model(), ids[:-5], 21, 1),
+    )
     assert same_bits(ours[:3], others)
     assert float((ours.float() - by_torch.float()).abs().mean()) < 0.02 * float(by_torch.float().std())
     decoder = model().model.get_decoder()
@@ -209,7 +238,9 @@ def test_kernels_can_be_taken_out_again():
     prepared = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), TRITON)
     take_out_kernels(prepared.model)
     assert type(prepared.model.get_decoder()) is HybridDecoder
-    assert not any(isinstance(module, GpuLinear) or getattr(module, "mix_step", None) for module in prepared.model.modules())
+    assert not any(
+        isinstance(module, GpuLinear) or getattr(module, "mix_step", None) for module in prepared.model.modules()
+    )
     assert same_bits(logits_of(replace(prepared, kernels=TORCH), ids, 4, 8), logits_of(model(False), ids, 4, 8))
 
 

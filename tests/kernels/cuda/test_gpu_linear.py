@@ -1,4 +1,5 @@
-"""Triton linears for few rows: the right numbers, and a row's bits a function of that row alone. Run by Triton's interpreter, on the CPU."""
+"""Triton linears for few rows: the right numbers, and a row's bits a function of that row alone. Run by Triton's
+interpreter, on the CPU."""
 
 import pytest
 import torch
@@ -56,7 +57,8 @@ def assert_near(found: Tensor, expected: Tensor, roundings: int = 1) -> None:
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 @each_shape
 def test_right_numbers(shape: tuple, dtype: torch.dtype) -> None:
-    """A lost block of inputs or outputs, a bias or part of a split added twice or not at all, gates taken for values. Twice: the counters of a split must be zeros again."""
+    """A lost block of inputs or outputs, a bias or part of a split added twice or not at all, gates taken for values.
+    Twice: the counters of a split must be zeros again."""
     linear = linear_of(shape, dtype)
     x = random(2, 3, shape[1], dtype=dtype)
     for _ in range(2):
@@ -78,7 +80,8 @@ def stages(linear: GpuLinear, following: GpuLinear | None, x: Tensor, residual: 
 @pytest.mark.slow
 @each_shape
 def test_bits_of_a_row_are_its_own(shape: tuple) -> None:
-    """One binary for every number of rows, and nothing of a neighbour in a row, NaN least of all: else speculation changes tokens."""
+    """One binary for every number of rows, and nothing of a neighbour in a row, NaN least of all: else speculation
+    changes tokens."""
     n, k = shape[:2]
     linear = linear_of(shape)
     following = None if linear.act is not None or n % 16 else linear_of((48, n, "silu", True, Config(16, 64, 2, 3)))
@@ -94,7 +97,8 @@ def test_bits_of_a_row_are_its_own(shape: tuple) -> None:
 
 @each_shape
 def test_bits_do_not_depend_on_when_a_launch_begins(shape: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights asked for early from behind the end of the weights, or put where sums are. Off unless asked for: it was never timed on a GPU."""
+    """Weights asked for early from behind the end of the weights, or put where sums are. Off unless asked for: it was
+    never timed on a GPU."""
     monkeypatch.delenv(choice.EARLY, raising=False)
     linear = linear_of(shape)
     assert not linear.early
@@ -111,13 +115,20 @@ def test_bits_do_not_depend_on_when_a_launch_begins(shape: tuple, monkeypatch: p
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] is None], ids=str)
 def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
-    """A residual that is added before it may be, a norm over other rows than those that went on, or a factor that misses a part or the bias's turn."""
+    """A residual that is added before it may be, a norm over other rows than those that went on, or a factor that
+    misses a part or the bias's turn."""
     linear = linear_of(shape, dtype)
     n, k = shape[:2]
-    x, residual, scale = random(5, k, dtype=dtype), random(5, n, dtype=dtype, seed=1), 1 + 0.1 * random(n, seed=2).float()
+    x, residual, scale = (
+        random(5, k, dtype=dtype),
+        random(5, n, dtype=dtype, seed=1),
+        1 + 0.1 * random(n, seed=2).float(),
+    )
     added = linear.add_to(x, residual, scale)
     if dtype is torch.float16:  # which the interpreter rounds as a GPU does
-        assert same_bits(added.rows, linear(x) + residual) and same_bits(added.scaled, (added.rows.float() * scale).to(dtype))
+        assert same_bits(added.rows, linear(x) + residual) and same_bits(
+            added.scaled, (added.rows.float() * scale).to(dtype)
+        )
     step = ROUNDING[dtype] * exact(linear, x).abs()  # of the product, which is rounded before it is added
     expected = exact(linear, x) + residual.double()
     assert ((added.rows.double() - expected).abs() <= step + ROUNDING[dtype] * expected.abs() + 2e-6).all()
@@ -128,7 +139,8 @@ def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_normed_is_the_linear_of_normed_rows(shape: tuple) -> None:
-    """A mean over the wrong number of inputs, the factor after the bias or the activation, or parts beyond those there are."""
+    """A mean over the wrong number of inputs, the factor after the bias or the activation, or parts beyond those there
+    are."""
     linear = linear_of(shape, torch.float16)
     k = shape[1]
     rows, scale = 3 * random(6, k, dtype=torch.float16), 1 + 0.1 * random(k, seed=2).float()
@@ -154,7 +166,9 @@ def test_weights_are_shared() -> None:
     assert set(linear.state_dict()) == {"weight", "bias"}
 
 
-@pytest.mark.parametrize("linear", [nn.Linear(64, 32), nn.Linear(56, 32).bfloat16(), nn.Linear(64, 33).bfloat16()], ids=str)
+@pytest.mark.parametrize(
+    "linear", [nn.Linear(64, 32), nn.Linear(56, 32).bfloat16(), nn.Linear(64, 33).bfloat16()], ids=str
+)
 def test_refuses_what_it_cannot_do(linear: nn.Linear) -> None:
     """float32 would be cut to TF32, and rows of other lengths are not aligned."""
     with pytest.raises(ValueError, match=r"a linear of|33 outputs"):

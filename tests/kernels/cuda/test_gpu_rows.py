@@ -24,7 +24,9 @@ def exact(x: Tensor, scale: Tensor) -> Tensor:
 
 def close(found: Tensor, expected: Tensor) -> None:
     """One rounding of the dtype apart at most."""
-    assert bool(((found.double() - expected).abs() <= 1.01 * torch.finfo(found.dtype).eps * expected.abs() + 1e-6).all())
+    assert bool(
+        ((found.double() - expected).abs() <= 1.01 * torch.finfo(found.dtype).eps * expected.abs() + 1e-6).all()
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -52,7 +54,9 @@ def test_a_rows_bits_are_its_own():
             some[0] = others[1] = torch.nan
         found = normed(some, before, EPS), *add_normed(some, others, after, before, EPS)
         untouched = slice(2 if num > 2 else 0, None)
-        assert all(torch.equal(mine[untouched], every[rows][untouched]) for mine, every in zip(found, alone, strict=True))
+        assert all(
+            torch.equal(mine[untouched], every[rows][untouched]) for mine, every in zip(found, alone, strict=True)
+        )
 
 
 def test_nan_and_zeros():

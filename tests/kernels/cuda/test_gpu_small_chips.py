@@ -1,5 +1,6 @@
-"""Consumer chips (sm_86, sm_89, sm_120) have 99 kB of shared memory for a program, an H100 227: what is tried there must fit, or be left out beforehand. Compiled
-without one, in a process of its own (an interpreted kernel cannot be compiled)."""
+"""Consumer chips (sm_86, sm_89, sm_120) have 99 kB of shared memory for a program, an H100 227: what is tried there
+must fit, or be left out beforehand. Compiled without one, in a process of its own (an interpreted kernel cannot be
+compiled)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ ATTENTION = {89: ("Gemma 3 270M, long",)}
 NEARLY_FULL = 90 << 10
 
 
-@given(st.integers(1, 16384).map(lambda n: 16 * n), st.integers(1, 2048).map(lambda k: 16 * k), st.booleans(), st.sampled_from(list(CHIPS.items())))
+@given(
+    st.integers(1, 16384).map(lambda n: 16 * n),
+    st.integers(1, 2048).map(lambda k: 16 * k),
+    st.booleans(),
+    st.sampled_from(list(CHIPS.items())),
+)
 def test_what_does_not_fit_is_left_out(n, k, gated, chip):
     """A load would compile and try what cannot run; or, where nothing could be timed, keep a guess that cannot."""
     from engine.kernels.cuda.tiles import MOST_CANDIDATES, Chip, candidates, default
@@ -31,7 +37,9 @@ def test_what_does_not_fit_is_left_out(n, k, gated, chip):
     found, everything = candidates(n, k, gated, here), candidates(n, k, gated, replace(here, shared_bytes=1 << 30))
     assert 4 <= len(found) <= MOST_CANDIDATES and default(n, k, gated, here) == found[0] == everything[0]
     assert all(config.shared_bytes(gated, here.capability) <= SHARED_BYTES for config in found)
-    assert all(config.shared_bytes(gated, here.capability) > SHARED_BYTES for config in everything if config not in found)
+    assert all(
+        config.shared_bytes(gated, here.capability) > SHARED_BYTES for config in everything if config not in found
+    )
 
 
 def compiled() -> dict[str, Any]:
@@ -54,7 +62,9 @@ def compiled() -> dict[str, Any]:
         driver.set_active(NoDevice(capability))
         here, (n, k, act) = Chip("", divmod(capability, 10), CHIPS[capability], SHARED_BYTES), SHAPES[shape]
         whole = nn.Linear(k, n, bias=False, device="meta")
-        whole.weight = nn.Parameter(torch.empty(2 * n if act else n, k, dtype=torch.bfloat16), requires_grad=False)  # never written: it takes no memory
+        whole.weight = nn.Parameter(
+            torch.empty(2 * n if act else n, k, dtype=torch.bfloat16), requires_grad=False
+        )  # never written: it takes no memory
         linear = GpuLinear(whole, act)
         for config in candidates(n, k, act is not None, here):
             if (expected := config.shared_bytes(act is not None, here.capability)) >= NEARLY_FULL:

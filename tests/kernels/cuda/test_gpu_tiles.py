@@ -1,4 +1,5 @@
-"""Tiles decide bits: they come from a table or from shape and chip alone, never from a clock; and recordings tell which."""
+"""Tiles decide bits: they come from a table or from shape and chip alone, never from a clock; and recordings tell
+which."""
 
 from __future__ import annotations
 
@@ -85,11 +86,14 @@ def write(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def test_no_clock_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timing at load takes the fastest of near equals, and another one after the next restart: a recording would not verify."""
+    """Timing at load takes the fastest of near equals, and another one after the next restart: a recording would not
+    verify."""
     found = set()
     for start, slope in enumerate((1.0, -1.0, 1.0)):
         times = iter(range(10_000))
-        monkeypatch.setattr(fake.Event, "elapsed_time", lambda self, end, slope=slope, times=times: 1e4 + slope * next(times))
+        monkeypatch.setattr(
+            fake.Event, "elapsed_time", lambda self, end, slope=slope, times=times: 1e4 + slope * next(times)
+        )
         monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / str(start)))
         with fake_cuda() as device:
             made = loaded()
@@ -101,29 +105,49 @@ def test_no_clock_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_a_restart_gives_the_same_tiles(tmp_path: Path) -> None:
-    """A process with a cache folder, and one where none can be written: other tiles or bits, and recordings would not verify."""
+    """A process with a cache folder, and one where none can be written: other tiles or bits, and recordings would not
+    verify."""
     blocked = tmp_path / "a file"
     blocked.write_text("")
     said = []
     for folder in (tmp_path / "a folder", blocked):
-        environment = os.environ | {ENVIRONMENT_VARIABLE: str(folder), "PYTHONPATH": os.pathsep.join(sys.path), SWITCH: "1"}
+        environment = os.environ | {
+            ENVIRONMENT_VARIABLE: str(folder),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            SWITCH: "1",
+        }
         done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr[-3000:]
         said.append(done.stdout)
     assert len(said[0]) > 100 and said[0] == said[1]
 
 
-@given(st.integers(1, 9000).map(lambda n: 16 * n), st.integers(1, 1000).map(lambda k: 16 * k), st.booleans(), st.integers(20, 200))
+@given(
+    st.integers(1, 9000).map(lambda n: 16 * n),
+    st.integers(1, 1000).map(lambda k: 16 * k),
+    st.booleans(),
+    st.integers(20, 200),
+)
 def test_the_default_is_a_function_of_shape_and_chip(n: int, k: int, gated: bool, num_sms: int) -> None:
-    """A chip's name, which a driver may change, or anything else would make other bits on a machine of the same kind."""
+    """A chip's name, which a driver may change, or anything else would make other bits on a machine of the same
+    kind."""
     first, other = (Chip(name, (9, 0), num_sms, H100.shared_bytes) for name in ("NVIDIA H100 80GB HBM3", "NVIDIA H100"))
     assert default(n, k, gated, first) == default(n, k, gated, other) == candidates(n, k, gated, first)[0]
 
 
 def test_an_entry_of_the_table_is_used(write: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
-    """A GPU's measurements would be shipped for nothing. Those of another chip, shape or dtype are not for this linear, and no fault."""
+    """A GPU's measurements would be shipped for nothing. Those of another chip, shape or dtype are not for this linear,
+    and no fault."""
     wanted, config = second(SHAPES[0]), asdict(second(SHAPES[1]))
-    others = [{"chip": "another GPU"}, {"capability": [8, 0]}, {"num_sms": 114}, {"dtype": "float16"}, {"gated": True}, {"bias": True}, {"k": 48}]
+    others = [
+        {"chip": "another GPU"},
+        {"capability": [8, 0]},
+        {"num_sms": 114},
+        {"dtype": "float16"},
+        {"gated": True},
+        {"bias": True},
+        {"k": 48},
+    ]
     write([entry(SHAPES[0], asdict(wanted), seconds=1e-5), *(entry(SHAPES[1], config, **other) for other in others)])
     with fake_cuda():
         assert configs(loaded()) == [wanted, default(64, 32, False)] != defaults()
@@ -136,7 +160,9 @@ DAMAGED: dict[str, Any] = {
     "no config": {key: value for key, value in entry(SHAPES[0], {}).items() if key != "config"},
     "a shape that is text": entry(SHAPES[0], asdict(second(SHAPES[0])), n="96"),
     "a config that is text": entry(SHAPES[0], "fast"),
-    "a config without its stages": entry(SHAPES[0], {key: value for key, value in asdict(second(SHAPES[0])).items() if key != "num_stages"}),
+    "a config without its stages": entry(
+        SHAPES[0], {key: value for key, value in asdict(second(SHAPES[0])).items() if key != "num_stages"}
+    ),
     "tiles of no kernel": entry(SHAPES[0], asdict(second(SHAPES[0])) | {"block_n": 48}),
     "a key that no config has": entry(SHAPES[0], asdict(second(SHAPES[0])) | {"more": 1}),
     "more shared memory than there is": entry(SHAPES[0], OVERSIZED),
@@ -144,7 +170,9 @@ DAMAGED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("fault", DAMAGED)
-def test_a_wrong_entry_is_refused_with_a_warning(fault: str, write: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_entry_is_refused_with_a_warning(
+    fault: str, write: Callable[[Any], None], caplog: pytest.LogCaptureFixture
+) -> None:
     """A file that somebody wrote would launch anything, or end the start. What else is in the table stays good."""
     write([DAMAGED[fault], entry(SHAPES[1], asdict(second(SHAPES[1])))])
     with fake_cuda():
@@ -152,7 +180,9 @@ def test_a_wrong_entry_is_refused_with_a_warning(fault: str, write: Callable[[An
     assert len(caplog.records) == 1 and caplog.records[0].message.startswith("ignoring"), caplog.text
 
 
-def test_tiles_that_another_chip_holds_are_refused(write: Callable[[Any], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_that_another_chip_holds_are_refused(
+    write: Callable[[Any], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of two chips with one name and as many SMs, the smaller one would fail to launch."""
     largest = max(candidates(96, 1024, False), key=lambda config: config.shared_bytes(False))
     write([{**entry((96, 1024, False), asdict(largest))}])
@@ -166,16 +196,22 @@ def test_tiles_that_another_chip_holds_are_refused(write: Callable[[Any], None],
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1", '[{"chip": NaN}]', '{"tiles": []}'], ids=repr)
-def test_a_table_that_cannot_be_read_gives_the_default(content: str, write: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_cannot_be_read_gives_the_default(
+    content: str, write: Callable[[Any], None], caplog: pytest.LogCaptureFixture
+) -> None:
     """A model would not load at all, or run without kernels."""
     write(content)
     with fake_cuda():
         made = loaded()
-        assert configs(made) == defaults() and "(default)" in CudaKernels(CUDA, torch.bfloat16, against="").describe(made)
+        assert configs(made) == defaults() and "(default)" in CudaKernels(CUDA, torch.bfloat16, against="").describe(
+            made
+        )
     assert "cannot be read" in caplog.text
 
 
-def test_of_two_entries_for_one_shape_the_first_counts(write: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_of_two_entries_for_one_shape_the_first_counts(
+    write: Callable[[Any], None], caplog: pytest.LogCaptureFixture
+) -> None:
     """Which one is taken must not be left to chance, nor go unsaid."""
     write([entry(SHAPES[0], asdict(config)) for config in candidates(96, 32, False)[1:3]])
     with fake_cuda():
@@ -183,7 +219,9 @@ def test_of_two_entries_for_one_shape_the_first_counts(write: Callable[[Any], No
     assert "an entry before it" in caplog.text
 
 
-def test_a_named_table_that_is_not_for_this_chip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_named_table_that_is_not_for_this_chip_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Who asked for tuned tiles would believe to have them."""
     file = tmp_path / "of another.json"
     file.write_text(json.dumps([entry(SHAPES[0], asdict(second(SHAPES[0])), chip="another GPU")]))
@@ -234,4 +272,8 @@ if __name__ == "__main__":
     put_kernels(made)
     with torch.inference_mode():
         rows = [linear(torch.linspace(-1, 1, 3 * 32).reshape(3, 32).bfloat16()).tolist() for linear in made.children()]
-    print(json.dumps([CudaKernels(torch.device("cpu"), torch.bfloat16, against="").describe(made), configurations(made), rows]))
+    print(
+        json.dumps(
+            [CudaKernels(torch.device("cpu"), torch.bfloat16, against="").describe(made), configurations(made), rows]
+        )
+    )

@@ -20,8 +20,22 @@ from engine.kernels.cuda.tuning import compile_all, tune
 from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter on
 from tests.helpers.fake_cuda import fake_cuda, on_cuda
 
-SHAPES = [(6144, 4096, False), (4096, 4096, False), (12288, 4096, True), (4096, 12288, False), (151936, 4096, False), (1024, 4096, False)]
-SMALL = [(1536, 640, False), (640, 1024, False), (2048, 640, True), (640, 2048, False), (262144, 640, False), (33, 48, False)]
+SHAPES = [
+    (6144, 4096, False),
+    (4096, 4096, False),
+    (12288, 4096, True),
+    (4096, 12288, False),
+    (151936, 4096, False),
+    (1024, 4096, False),
+]
+SMALL = [
+    (1536, 640, False),
+    (640, 1024, False),
+    (2048, 640, True),
+    (640, 2048, False),
+    (262144, 640, False),
+    (33, 48, False),
+]
 SHARED_BYTES = 163 << 10
 """Of an A100's SM; an H100 has more."""
 
@@ -34,7 +48,12 @@ def test_candidates_can_run(shape: tuple[int, int, bool]) -> None:
     assert 1 <= len(found) == len(set(found)) <= MOST_CANDIDATES and found[0] == default(n, k, gated)
     for config in found:
         assert config.shared_bytes(gated) <= SHARED_BYTES
-        assert config.block_n >= LEAST_BLOCK_N and config.block_n & (config.block_n - 1) == 0 and config.block_k in (64, 128, 256) and config.split_k in (1, 2, 4)
+        assert (
+            config.block_n >= LEAST_BLOCK_N
+            and config.block_n & (config.block_n - 1) == 0
+            and config.block_k in (64, 128, 256)
+            and config.split_k in (1, 2, 4)
+        )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -80,7 +99,10 @@ def test_a_tuned_table_gives_every_linear_its_fastest_tiles(tmp_path: Path, monk
     file.write_text(json.dumps(entries))
     monkeypatch.setenv(VARIABLE, str(file))
     put_tiles(found)
-    assert all(linear.config == candidates(linear.out_features, linear.in_features, linear.act is not None)[2] for linear in found)
+    assert all(
+        linear.config == candidates(linear.out_features, linear.in_features, linear.act is not None)[2]
+        for linear in found
+    )
 
 
 def test_the_gpus_own_clock_times_captured_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +113,12 @@ def test_the_gpus_own_clock_times_captured_graphs(monkeypatch: pytest.MonkeyPatc
         made = on_cuda(nn.Sequential(*(nn.Linear(32, n).bfloat16() for n in (64, 96, 64))))
         put_kernels(made)
         entries = tune(list(made.children()))
-        assert len(device.graphs) == sum(len(candidates(n, 32, False)) for n in (64, 96)) and set(device.launched) == {"linear_rows"}
-    assert [(entry["chip"], entry["n"], entry["bias"]) for entry in entries] == [("a pretended GPU", n, True) for n in (64, 96)]
+        assert len(device.graphs) == sum(len(candidates(n, 32, False)) for n in (64, 96)) and set(device.launched) == {
+            "linear_rows"
+        }
+    assert [(entry["chip"], entry["n"], entry["bias"]) for entry in entries] == [
+        ("a pretended GPU", n, True) for n in (64, 96)
+    ]
     assert all(entry["seconds"] > 0 and entry["default_seconds"] > 0 for entry in entries)
 
 
