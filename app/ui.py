@@ -82,7 +82,8 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
 
 
 def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
-    """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for them."""
+    """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for
+    them."""
     if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
         os.environ.setdefault("FORWARDED_ALLOW_IPS", SPACE_PROXIES)
     page.launch(

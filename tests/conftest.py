@@ -1,5 +1,6 @@
-"""Every test run: no network, one thread (tests that need two ask for them: on a busy machine threads wait for each other ten times as long as they
-compute, above all where they spin), and properties that try the same examples each time (HYPOTHESIS_PROFILE=explore looks for new ones)."""
+"""Every test run: no network, one thread (tests that need two ask for them: on a busy machine threads wait for each
+other ten times as long as they compute, above all where they spin), and properties that try the same examples each time
+(HYPOTHESIS_PROFILE=explore looks for new ones)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The rooms of the engine and who may import whom: arrows point down, kernels are known to the seam alone, and nothing else asks for a device's type."""
+"""The rooms of the engine and who may import whom: arrows point down, kernels are known to the seam alone, and nothing
+else asks for a device's type."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def runs(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def imports(name: str, tree: ast.Module) -> Iterator[str]:
-    """The engine's modules that a module imports when it runs, in functions too, and those that its tables of `module:attribute` name."""
+    """The engine's modules that a module imports when it runs, in functions too, and those that its tables of
+    `module:attribute` name."""
     for node in runs(tree):
         if isinstance(node, ast.ImportFrom):
             package = name.split(".") if is_package(name) else name.split(".")[:-1]

@@ -1,4 +1,5 @@
-"""The table of drafters, and the way from a drafter's text form (`name` or `name:argument`) to a drafter. Standard library only.
+"""The table of drafters, and the way from a drafter's text form (`name` or `name:argument`) to a drafter. Standard
+library only.
 
 A new drafter is a class derived from `interfaces.Drafter`, with `prefill` and `propose`, and one line in DRAFTERS,
 which points to a `Kind` in a module of its own, imported on use. The page lists what stands here, under its label.
@@ -36,12 +37,12 @@ DRAFTERS: dict[str, str] = {
 class DrafterContext:
     """What a drafter may use of the race it is made for.
 
-    loaded: the target. k: the most tokens a draft may have. length: S, the static cache length. sample: what a drafter with a distribution picks
-    with, `sample(logits row [vocab], position in the completion) -> id`: under rule `coupled` the race's own choice, so that its noise is the
-    target's. reference: the target's own completion, from an untimed run. keep_logits: the lane's rule needs the distributions that
-    draft tokens were picked from: `Draft.logits`. auto_k: k is the most that may ever pay and not what was asked for; a drafter with a
-    smaller limit takes that, and says so in `Drafter.max_k`. pool: the race's memory for captured graphs, if it has
-    one.
+    loaded: the target. k: the most tokens a draft may have. length: S, the static cache length. sample: what a drafter
+    with a distribution picks with, `sample(logits row [vocab], position in the completion) -> id`: under rule `coupled`
+    the race's own choice, so that its noise is the target's. reference: the target's own completion, from an untimed
+    run. keep_logits: the lane's rule needs the distributions that draft tokens were picked from: `Draft.logits`.
+    auto_k: k is the most that may ever pay and not what was asked for; a drafter with a smaller limit takes that, and
+    says so in `Drafter.max_k`. pool: the race's memory for captured graphs, if it has one.
     """
 
     loaded: Any

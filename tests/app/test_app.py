@@ -1,4 +1,5 @@
-"""The page as a whole, over HTTP: it is up before a model is, races end right, visitors share one device, and nothing they send breaks it."""
+"""The page as a whole, over HTTP: it is up before a model is, races end right, visitors share one device, and nothing
+they send breaks it."""
 
 from __future__ import annotations
 
@@ -179,14 +180,16 @@ def test_the_view_needs_no_torch() -> None:
     assert (
         run(
             "-c",
-            "import sys, app.ui, app.backend; print([m for m in ('torch', 'transformers', 'plotly') if m in sys.modules])",
+            "import sys, app.ui, app.backend; print([m for m in ('torch', 'transformers', 'plotly') if m in "
+            "sys.modules])",
         ).stdout.strip()
         == "[]"
     )
 
 
 def test_gradio_can_take_the_name_app() -> None:
-    """`gradio app.py` puts app.py where the package `app` was; whatever is imported later from the package is gone then."""
+    """`gradio app.py` puts app.py where the package `app` was; whatever is imported later from the package is gone
+    then."""
     code = "import runpy, sys, types; space = runpy.run_path('app.py'); sys.modules['app'] = types.ModuleType('app'); c = space['load'](space['machine'].probe()); space['build'](c, space['TorchBackend']()); print('ok')"
     done = run("-c", code)
     assert done.stdout.strip().endswith("ok"), done.stderr

@@ -1,4 +1,5 @@
-"""What ships with the page: presets that can be raced, pairs that name what exists, recordings that can be read, and a header that Spaces understands."""
+"""What ships with the page: presets that can be raced, pairs that name what exists, recordings that can be read, and a
+header that Spaces understands."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_a_preset_suits_every_target() -> None:
 
 
 def test_presets_show_both_sides() -> None:
-    """A page that only shows prompts where it wins is an advertisement. And greedy prose of a small model loops, which flatters any n-gram drafter."""
+    """A page that only shows prompts where it wins is an advertisement. And greedy prose of a small model loops, which
+    flatters any n-gram drafter."""
     presets = load_presets()
     assert {preset.kind for preset in presets} == set(KINDS)
     assert any(not preset.pays for preset in presets)

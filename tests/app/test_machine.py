@@ -1,4 +1,5 @@
-"""What this machine is found to be, with a GPU's own tool and a hub that are stand-ins: programs and sockets, no patched functions."""
+"""What this machine is found to be, with a GPU's own tool and a hub that are stand-ins: programs and sockets, no
+patched functions."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_without_a_gpu_nobody_asks_the_hub(hub, monkeypatch) -> None:
 
 
 def test_a_tool_that_hangs_does_not_hang_the_page(gpu, hub) -> None:
-    """A broken driver makes nvidia-smi wait for ever, a broken resolver a look-up: the page comes up all the same, within its 6 s."""
+    """A broken driver makes nvidia-smi wait for ever, a broken resolver a look-up: the page comes up all the same,
+    within its 6 s."""
     gpu.write_text("#!/bin/sh\nexec sleep 30\n")
     started = time.monotonic()
     assert probe().gpu_gib == 0.0

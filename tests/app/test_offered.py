@@ -1,4 +1,5 @@
-"""What a visitor may name: what the catalogue offers, in every part of a drafter's name, and what the operator allows."""
+"""What a visitor may name: what the catalogue offers, in every part of a drafter's name, and what the operator
+allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The stage: frames in order and at their rate, one race at a time, first come first served, and a device that is free when nobody watches."""
+"""The stage: frames in order and at their rate, one race at a time, first come first served, and a device that is free
+when nobody watches."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_a_browser_gets_the_whole_race(recording) -> None:
 
 
 def test_frames_keep_their_rate() -> None:
-    """Twenty a second at most, and one now and then when nothing happens, or a visitor who left would never be noticed."""
+    """Twenty a second at most, and one now and then when nothing happens, or a visitor who left would never be
+    noticed."""
 
     async def run() -> list[float]:
         times = []
@@ -222,7 +224,8 @@ def test_the_last_race_is_remembered_until_its_visitor_leaves() -> None:
 
 
 def test_an_address_has_twelve_races_at_most() -> None:
-    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it likes."""
+    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it
+    likes."""
 
     async def run() -> None:
         stage = Stage(StagedBackend(RACE, step_s=0.01))

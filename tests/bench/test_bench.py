@@ -1,4 +1,5 @@
-"""The bench: what its object promises, the order of its rounds, its medians, and that it finds a lane that writes other tokens."""
+"""The bench: what its object promises, the order of its rounds, its medians, and that it finds a lane that writes other
+tokens."""
 
 from __future__ import annotations
 
@@ -176,7 +177,8 @@ def test_the_order_alternates(monkeypatch):
     st.booleans(),
 )
 def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backwards):
-    """A lane would be missing in every second race, or draft another number than was asked for; or `synthetic` draft what the plain lane's width writes."""
+    """A lane would be missing in every second race, or draft another number than was asked for; or `synthetic` draft
+    what the plain lane's width writes."""
     lanes = lane_specs(drafters, k, backwards)
     assert {lane.name for lane in lanes} == {"plain", "baseline", *drafters} and len(lanes) == 2 + len(drafters)
     assert all(
@@ -326,7 +328,8 @@ def test_the_curve_fits_a_small_cache():
 
 
 def test_peers_run_on_a_stock_copy():
-    """transformers would be timed on our attention and our packed linears, and our lanes be called no faster than it is."""
+    """transformers would be timed on our attention and our packed linears, and our lanes be called no faster than it
+    is."""
     loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
     stock = ready_with_stock(loaded)
     chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]

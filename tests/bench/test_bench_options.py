@@ -20,7 +20,8 @@ from tests.helpers.trained import trained
 
 
 def test_own_prompts_are_of_every_kind_and_none_is_known():
-    """A kind without prompts would have no row; a prompt that the page shows or a head was judged by would be measured as if it were new."""
+    """A kind without prompts would have no row; a prompt that the page shows or a head was judged by would be measured
+    as if it were new."""
     entries = json.loads(FILE.read_text(encoding="utf-8"))
     assert {entry["kind"] for entry in entries} == set(KINDS) - {HUMANEVAL} and all(
         len([e for e in entries if e["kind"] == kind]) >= 4 for kind in KINDS if kind != HUMANEVAL
@@ -53,7 +54,8 @@ def test_humaneval_is_its_package_or_left_out(monkeypatch):
 
 
 def test_chat_goes_through_the_template_where_there_is_one(monkeypatch):
-    """An instruction-tuned model would be shown a dialogue that it was never trained on, or a base model a template that it does not have."""
+    """An instruction-tuned model would be shown a dialogue that it was never trained on, or a base model a template
+    that it does not have."""
     tokenizer, item = trained().tokenizer, BenchPrompt("a", CHAT, "Hello?")
     assert item.encode(tokenizer) == encode_prompt(tokenizer, "Hello?", chat=True)
     monkeypatch.setattr(tokenizer, "chat_template", None)

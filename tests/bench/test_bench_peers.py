@@ -1,4 +1,5 @@
-"""The peers of a bench: transformers' own `generate`, whose tokens must be the stock model's and whose time must be decoding's alone."""
+"""The peers of a bench: transformers' own `generate`, whose tokens must be the stock model's and whose time must be
+decoding's alone."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def test_a_peer_writes_the_stock_models_own_tokens(name, way):
 @pytest.mark.slow
 @pytest.mark.skipif(bool(TORCH.reason_against_compiling()), reason="no C++ compiler")
 def test_the_compiled_peer_writes_them_too():
-    """Compiled with a static cache it would leave out what the model does beyond its window, or be timed while it compiles."""
+    """Compiled with a static cache it would leave out what the model does beyond its window, or be timed while it
+    compiles."""
     compiled = Peers(fresh("qwen3"), SamplingParams(), (COMPILED,))
     assert compiled.warm([prompt_of("qwen3")], NUM_NEW) == []
     written = compiled.run(COMPILED, prompt_of("qwen3"), NUM_NEW)

@@ -55,7 +55,8 @@ def test_first_paint_needs_no_model_and_no_network(browser, server) -> None:
 
 
 def test_a_live_race_to_its_verdict(page) -> None:
-    """Race, and what belongs to it when it is over: verdict, three charts with their sentences, and a cost that follows the price without another race."""
+    """Race, and what belongs to it when it is over: verdict, three charts with their sentences, and a cost that follows
+    the price without another race."""
     page.click("text=CSV to JSON")
     run_race(page)
     page.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=10_000)
@@ -72,7 +73,8 @@ def test_a_live_race_to_its_verdict(page) -> None:
 
 
 def test_stop_and_nothing_of_another_race_under_a_live_one(page) -> None:
-    """Charts and costs of the recorded race would be taken for those of the race above them. Stop is Stop, and the next race runs."""
+    """Charts and costs of the recorded race would be taken for those of the race above them. Stop is Stop, and the next
+    race runs."""
     page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
     set_number(page, "Length", "1000")
     run_race(page, "running")
@@ -99,8 +101,8 @@ def test_hostile_prompts_run_nothing(page) -> None:
     """Text from a visitor is text wherever it is shown."""
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
     hostile = (
-        "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b 👩\u200d💻 "
-        + "w" * 10_000
+        "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b "
+        "👩\u200d💻 " + "w" * 10_000
     )
     page.locator("#page-prompt textarea").fill(hostile)
     set_number(page, "Length", "32")

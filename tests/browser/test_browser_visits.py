@@ -1,4 +1,5 @@
-"""Visits to the page in a real Chromium: the first minute, leaving and coming back, two at once, a tab out of sight, and the default model."""
+"""Visits to the page in a real Chromium: the first minute, leaving and coming back, two at once, a tab out of sight,
+and the default model."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def test_reduced_motion_plays_nothing(visit) -> None:
 
 
 def test_a_page_that_nobody_touches_is_still(visit) -> None:
-    """A status tracker that is left pending asks for animation frames for ever, and a race on the same cores pays for it: none of the page's own outputs may be."""
+    """A status tracker that is left pending asks for animation frames for ever, and a race on the same cores pays for
+    it: none of the page's own outputs may be."""
     tab = visit(reduced_motion="reduce")
     tab.wait_for_timeout(1500)
     assert tab.evaluate("document.getAnimations().length") == 0
@@ -79,7 +81,8 @@ def test_a_page_that_nobody_touches_is_still(visit) -> None:
 
 
 def test_reload_in_the_middle_shows_a_page_that_races(visit, server) -> None:
-    """A reload is a visitor who left and another who came: the old race ends, the device is free, the new page is whole and can race at once."""
+    """A reload is a visitor who left and another who came: the old race ends, the device is free, the new page is whole
+    and can race at once."""
     tab = visit()
     set_number(tab, "Length", "1000")
     run_race(tab, "running")
@@ -138,7 +141,8 @@ def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> Non
 
 @pytest.mark.parametrize("how", ["stalled", "minimised"])
 def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
-    """A browser stops the scripts or the drawing of a tab that nobody looks at; what happened meanwhile must stand there afterwards."""
+    """A browser stops the scripts or the drawing of a tab that nobody looks at; what happened meanwhile must stand
+    there afterwards."""
     tab = visit(reduced_motion="reduce")
     set_number(tab, "Length", "500")
     run_race(tab, "running")
@@ -149,7 +153,8 @@ def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
         window = client.send("Browser.getWindowForTarget")["windowId"]
         client.send("Browser.setWindowBounds", {"windowId": window, "bounds": {"windowState": "minimized"}})
         tab.evaluate(
-            "() => { window.drawn = 0; document.addEventListener('photofinish:painted', () => { window.drawn += 1; }); }"
+            "() => { window.drawn = 0; document.addEventListener('photofinish:painted', () => { window.drawn += 1; "
+            "}); }"
         )
         tab.wait_for_timeout(1500)
         assert tab.evaluate("window.drawn") < 15, "the page went on drawing: this test hides nothing"

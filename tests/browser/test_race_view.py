@@ -74,7 +74,8 @@ def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
     end = page.evaluate(STATE)["duration"]
     for share in (0.0, 0.71, 0.2, 0.5, 0.05, 1.0):
         page.evaluate(
-            "t => { const scrub = document.querySelector('[data-ref=scrub]'); scrub.value = t; scrub.dispatchEvent(new Event('input')); }",
+            "t => { const scrub = document.querySelector('[data-ref=scrub]'); scrub.value = t; "
+            "scrub.dispatchEvent(new Event('input')); }",
             round(1000 * end * share),
         )
         page.evaluate(SETTLED)
@@ -180,7 +181,8 @@ def test_a_replay_takes_the_time_that_the_race_took(page: Any) -> None:
 
 @pytest.mark.browser
 def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
-    """The promise of the page: when it is over it is replayed at real speed, once; a visitor who takes the controls ends that."""
+    """The promise of the page: when it is over it is replayed at real speed, once; a visitor who takes the controls
+    ends that."""
     short = race_over(words_of(TEXT)[:20], seed=2)
     page = open_page()
     feed(page, short, race_id="a")

@@ -1,4 +1,5 @@
-"""How a race ends on the page: what a reader gets to see of it, a race that was stopped, a machine that was disturbed, and high contrast."""
+"""How a race ends on the page: what a reader gets to see of it, a race that was stopped, a machine that was disturbed,
+and high contrast."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def stopped(recorded: dict[str, Any], num_events: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("lane", ["plain", "baseline", "speculative"])
 def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any, lane: str) -> None:
-    """The ratio of a stalled race is the first thing that would be quoted; page and command line must say the same of it."""
+    """The ratio of a stalled race is the first thing that would be quoted; page and command line must say the same of
+    it."""
     recorded = slowed(race_over(words_of(TEXT, 2), seed=3, hit=0.4), lane, every=9, factor=7.0)
     found = disturbance(events_of(recorded))
     assert found is not None and found.lane == lane
@@ -70,7 +72,8 @@ def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any, lane: str) 
 
 
 def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
-    """A stop string is no part of the text: the page shows what the engine's `text` gives, also where a token holds the end and the beginning."""
+    """A stop string is no part of the text: the page shows what the engine's `text` gives, also where a token holds the
+    end and the beginning."""
     for stop in (("end",), ("dend",), ("b",), ("cd", "nd"), ("never",)):
         recorded = copy.deepcopy(fixed_race())
         recorded["spec"]["params"]["stop"] = list(stop)
@@ -110,7 +113,8 @@ def test_only_a_race_that_says_so_may_lack_its_end(page: Any, claim: Any) -> Non
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_high_contrast_tells_tokens_apart(open_page: Any, dark: bool) -> None:
-    """Windows high contrast takes the colours away: what remains is line and weight, and four kinds must still be four."""
+    """Windows high contrast takes the colours away: what remains is line and weight, and four kinds must still
+    be four."""
     page = open_page(
         dark=dark, forced_colors="active", color_scheme="dark" if dark else "light", reduced_motion="reduce"
     )

@@ -76,7 +76,8 @@ def test_the_worse_time_is_marked_beyond_colour(page: Any) -> None:
     """Amber alone says nothing to those who do not see it."""
     feed(page, RACE)
     worse = page.evaluate(
-        "[...document.querySelectorAll('.pf-worse')].map(n => [n.dataset.time, getComputedStyle(n.querySelector('dd'), '::after').content])"
+        "[...document.querySelectorAll('.pf-worse')].map(n => [n.dataset.time, "
+        "getComputedStyle(n.querySelector('dd'), '::after').content])"
     )
     assert sorted(name for name, _ in worse) == ["left-tpot", "right-itl", "right-ttft"]
     assert all("worse" in content for _, content in worse)
@@ -153,7 +154,8 @@ def test_each_view_shows_the_same_nodes(page: Any) -> None:
     feed(page, SHORT)
     page.click("button[data-view=rows]")
     tops = page.evaluate(
-        "[...document.querySelectorAll('[data-ref=rightText] .pf-step')].map(n => Math.round(n.getBoundingClientRect().top))"
+        "[...document.querySelectorAll('[data-ref=rightText] .pf-step')].map(n => "
+        "Math.round(n.getBoundingClientRect().top))"
     )
     assert len(set(tops)) == len(tops)
     page.click("button[data-view=plain]")
@@ -186,7 +188,8 @@ def test_a_failed_lane_says_so(page: Any) -> None:
 def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any) -> None:
     """A screen reader that hears every token hears nothing."""
     page.evaluate(
-        "window.said = []; new MutationObserver(() => said.push(document.querySelector('[data-ref=announce]').textContent)).observe(document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})"
+        "window.said = []; new MutationObserver(() => "
+        "said.push(document.querySelector('[data-ref=announce]').textContent)).observe(document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})"
     )
     for frame in frames(RACE, every=20):
         show(page, [frame])

@@ -1,4 +1,5 @@
-"""The live component against strangers: text that wants to run, files that are not what they say, and what gradio does to a page."""
+"""The live component against strangers: text that wants to run, files that are not what they say, and what gradio does
+to a page."""
 
 from __future__ import annotations
 
@@ -48,14 +49,16 @@ def test_the_program_writes_text_only_as_text() -> None:
 
 
 def test_the_style_survives_gradio() -> None:
-    """gradio drops @container, @supports and @layer rules of launch(css=...) and splits selectors at every comma, also inside :is()."""
+    """gradio drops @container, @supports and @layer rules of launch(css=...) and splits selectors at every comma, also
+    inside :is()."""
     assert re.findall(r"@(?:container|supports|layer|import)|url\(", RACE_VIEW_CSS) == []
     assert re.findall(r":(?:is|not|where|has)\([^)]*,", RACE_VIEW_CSS) == []
 
 
 @pytest.mark.browser
 def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> None:
-    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would be gone."""
+    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would
+    be gone."""
     lost = page.evaluate(
         """css => {
             const sheet = new CSSStyleSheet();

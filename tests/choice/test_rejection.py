@@ -1,4 +1,5 @@
-"""The rejection rule keeps the target's distribution: counted over seeds, with rules that are biased on purpose and must be caught."""
+"""The rejection rule keeps the target's distribution: counted over seeds, with rules that are biased on purpose and
+must be caught."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Table(FakeTarget):
 
 
 class Guesser(Drafter):
-    """Drafts from another table. `stated`: with its logits, else as if it drew by no chance; `greedy`: it does not draw from what it states."""
+    """Drafts from another table. `stated`: with its logits, else as if it drew by no chance; `greedy`: it does not draw
+    from what it states."""
 
     def __init__(self, sample: Any, stated: bool = True, greedy: bool = False) -> None:
         self.model, self.sample, self.stated, self.greedy = Table(1), sample, stated, greedy
@@ -86,7 +88,8 @@ def joint(sampler: Sampler, row_after: Any) -> dict[tuple[int, int], float]:
 
 
 def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
-    """A chi-square statistic in standard deviations (Wilson and Hilferty 1931), cells of fewer than 5 expected put together."""
+    """A chi-square statistic in standard deviations (Wilson and Hilferty 1931), cells of fewer than 5 expected put
+    together."""
     total, rest = seen.total(), [0.0, 0.0]
     assert not set(seen) - set(odds), "a token was written that the target never says"
     chi2, cells = 0.0, 0
@@ -245,7 +248,8 @@ def test_a_draft_model_keeps_the_targets_odds():
 
 @pytest.mark.parametrize("k", [3, "auto"])
 def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k):
-    """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other lanes would not be comparable."""
+    """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other
+    lanes would not be comparable."""
     loaded = load(str(TRAINED), "float32", "cpu")
     prompt = encode_prompt(loaded.tokenizer, "import os\n", False)
     results = {}

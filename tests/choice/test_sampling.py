@@ -30,7 +30,8 @@ def arange(size: int) -> torch.Tensor:
 
 
 def excess(observed: torch.Tensor, expected: torch.Tensor) -> float:
-    """A chi-square statistic in standard deviations of the normal distribution (Wilson and Hilferty 1931): beyond 4 is no chance."""
+    """A chi-square statistic in standard deviations of the normal distribution (Wilson and Hilferty 1931): beyond 4 is
+    no chance."""
     kept = expected > 0
     assert observed[~kept].sum() == 0
     df = int(kept.sum()) - 1
@@ -336,7 +337,8 @@ def test_the_row_is_not_changed():
     st.booleans(),
 )
 def test_only_tokens_that_cannot_win_go_without_noise(seed, position, size, spread, temperature, dtype, cut):
-    """A word with a poor logit and great noise would be passed over: another distribution, and other tokens than a device that looks at all of them."""
+    """A word with a poor logit and great noise would be passed over: another distribution, and other tokens than a
+    device that looks at all of them."""
     row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
     if cut:
         row[torch.rand(size, generator=torch.Generator().manual_seed(position)) < 0.5] = -torch.inf

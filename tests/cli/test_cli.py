@@ -1,4 +1,5 @@
-"""The command line refuses bad input in one line, fast and before anything heavy is imported, and ends cleanly however it ends."""
+"""The command line refuses bad input in one line, fast and before anything heavy is imported, and ends cleanly however
+it ends."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
     ],
 )
 def test_unusable_arguments_give_status_2_and_one_line(arguments, words, no_torch):
-    """Nothing on stdout, one line on stderr that names the value and the choices, and no torch in between (it would take seconds)."""
+    """Nothing on stdout, one line on stderr that names the value and the choices, and no torch in between (it would
+    take seconds)."""
     done = engine(*(arguments.split() if isinstance(arguments, str) else arguments), env=no_torch)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
@@ -197,7 +199,8 @@ FAIL = Command((option("how"),), fail)
     ],
 )
 def test_however_a_command_ends_there_is_one_line(monkeypatch, capsys, how, status, line):
-    """A later command joins by one line of the table; its failures become a status and one line, with --debug a traceback too."""
+    """A later command joins by one line of the table; its failures become a status and one line, with --debug a
+    traceback too."""
     monkeypatch.setitem(cli.COMMANDS, "fail", ("tests.cli.test_cli:FAIL", "fails"))
     assert cli.main(["fail", how]) == status
     assert capsys.readouterr() == ("", line + "\n")

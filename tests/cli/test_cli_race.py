@@ -1,4 +1,5 @@
-"""Real races from the command line, on the small trained target: what is printed, saved, verified and replayed, and how a race fails."""
+"""Real races from the command line, on the small trained target: what is printed, saved, verified and replayed, and how
+a race fails."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def printed(capsys, *arguments: str, status: int = 0) -> dict:
 
 
 def test_json_is_the_result_and_nothing_else(saved, capsys):
-    """One object on stdout, silence on stderr; the lanes wrote the same tokens, bit for bit; the same race saved and replayed prints the same."""
+    """One object on stdout, silence on stderr; the lanes wrote the same tokens, bit for bit; the same race saved and
+    replayed prints the same."""
     summary = printed(capsys, "replay", saved, "--json")
     assert summary["verdict"]["kind"] == "identical_bits" and summary["verdict"]["rows_different"] == 0
     assert (summary["seed"], summary["temperature"], summary["audit"], summary["dtype"], summary["device"]) == (
@@ -211,8 +213,8 @@ BROKEN = drafters.Kind(parse=str, make=lambda argument, context: Broken(), label
 
 
 def test_a_drafter_that_raises_fails_its_lane_only(monkeypatch, capsys, tmp_path):
-    """Status 1 and one line, but the result is printed: the other lanes finished, the failed one has its tokens so far and its message; what was
-    saved can be read, shown and verified."""
+    """Status 1 and one line, but the result is printed: the other lanes finished, the failed one has its tokens so far
+    and its message; what was saved can be read, shown and verified."""
     monkeypatch.setitem(drafters.DRAFTERS, "broken", "tests.cli.test_cli_race:BROKEN")
     path = str(tmp_path / "race.json")
     summary = printed(capsys, *RACE, "--drafter", "broken", "--json", "--save", path, status=1)
@@ -243,7 +245,8 @@ def test_a_fault_is_a_failure():
 
 
 def test_a_full_disk_loses_the_file_and_not_the_result(capsys, tmp_path):
-    """The recording cannot be written after the race: status 1 and a clear line, and the result is printed all the same."""
+    """The recording cannot be written after the race: status 1 and a clear line, and the result is printed all the
+    same."""
     summary = printed(capsys, *RACE, "--json", "--save", "/dev/full", status=1)
     assert summary["lanes"]["speculative"]["num_tokens"] > 0
 

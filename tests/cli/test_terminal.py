@@ -83,7 +83,8 @@ def test_each_token_has_its_mark():
 
 @given(races.recordings() | races.recordings(failing=True), st.booleans(), st.sampled_from([40, 80, 200]))
 def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, terminal, width):
-    """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes itself."""
+    """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes
+    itself."""
     on = console(terminal, width)
     with Screen(recording, on) as show:
         for event in events_of(recording):
@@ -99,7 +100,8 @@ def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, t
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_hostile_text_is_shown_and_not_obeyed(terminal):
-    """Markup, emoji codes, escape sequences, window titles and direction marks in pieces and messages appear as characters."""
+    """Markup, emoji codes, escape sequences, window titles and direction marks in pieces and messages appear as
+    characters."""
     recording = {"spec": {"lanes": [{"name": "speculative", "drafter": "ngram"}]}, "synthetic": []}
     on = console(terminal)
     with Screen(recording, on) as show:
@@ -131,7 +133,8 @@ def test_no_character_of_a_text_is_cut_off(word):
 
 
 def test_a_report_at_80_columns_names_everything():
-    """Without a terminal the text, all numbers, the speed-up, both verdicts, the widths and the circumstances stand there, unbroken by ellipses."""
+    """Without a terminal the text, all numbers, the speed-up, both verdicts, the widths and the circumstances stand
+    there, unbroken by ellipses."""
     recording = races.fixed_race()
     on = console(False)
     print_report(on, recording)
@@ -154,7 +157,8 @@ def test_a_report_at_80_columns_names_everything():
 
 
 def test_drawing_is_rare_and_cheap():
-    """A long race is drawn at most ten times a second of wall time, and a frame late in it costs what an early one costs."""
+    """A long race is drawn at most ten times a second of wall time, and a frame late in it costs what an early one
+    costs."""
     now, drawn = [0.0], []
     recording = races.fixed_race()
     screen = Screen(recording, console(True), clock=lambda: now[0])
@@ -176,7 +180,8 @@ def test_drawing_is_rare_and_cheap():
 
 
 def test_progress_is_silent_without_a_terminal():
-    """Logs stay clean: a bar is drawn on a terminal only, never more than ten times a second for one stage, and stages are never missed."""
+    """Logs stay clean: a bar is drawn on a terminal only, never more than ten times a second for one stage, and stages
+    are never missed."""
     on, off = console(True), console(False)
     for where in (on, off):
         with ProgressLine(where, clock=lambda: 5.0) as progress:

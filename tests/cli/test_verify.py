@@ -1,4 +1,5 @@
-"""What `verify` says of a recording and its re-run: the same tokens or where not, the bits apart from the tokens, and what was different here."""
+"""What `verify` says of a recording and its re-run: the same tokens or where not, the bits apart from the tokens, and
+what was different here."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def speculative_steps(recording: dict[str, Any], lane: str = "speculative") -> l
 
 @given(races.recordings() | races.recordings(failing=True))
 def test_a_race_agrees_with_itself(recording):
-    """The same race again: same tokens, 0 rows different where rows were recorded, nothing to report of the circumstances."""
+    """The same race again: same tokens, 0 rows different where rows were recorded, nothing to report of the
+    circumstances."""
     result = compare(recording, copy.deepcopy(recording))
     assert result["same_tokens"] and result["differences"] == [] and result["digest"]["same"]
     assert result["sentence"].startswith("same tokens")
@@ -32,7 +34,8 @@ def test_a_race_agrees_with_itself(recording):
 
 @given(races.recordings(), st.data())
 def test_the_first_token_that_differs_is_named(recording, data):
-    """Any one token changed in any counted lane: that lane and that position are named, and the other lanes stay the same."""
+    """Any one token changed in any counted lane: that lane and that position are named, and the other lanes stay the
+    same."""
     here = copy.deepcopy(recording)
     lane = data.draw(st.sampled_from(["plain", "baseline", "speculative"]))
     step = data.draw(st.sampled_from(speculative_steps(here, lane)))
@@ -44,7 +47,8 @@ def test_the_first_token_that_differs_is_named(recording, data):
     assert not result["same_tokens"]
     assert (
         result["sentence"]
-        == f"different: lane {lane!r} parts from the recording at position {position}: token {before} there, token {before + 1} here"
+        == f"different: lane {lane!r} parts from the recording at position {position}: token {before} there, token "
+        f"{before + 1} here"
     )
     assert [name for name, each in result["lanes"].items() if not each["same_tokens"]] == [lane]
 
@@ -73,7 +77,8 @@ def test_other_bits_with_the_same_tokens_are_told_and_accepted():
 
 
 def test_the_plain_lane_counts_only_at_the_same_width():
-    """The fastest width is measured, and may be another one today: its tokens then part by rounding, which is no failure of the machine."""
+    """The fastest width is measured, and may be another one today: its tokens then part by rounding, which is no
+    failure of the machine."""
     here = races.fixed_race()
     speculative_steps(here, "plain")[2]["token_ids"][0] += 1
     assert not compare(races.fixed_race(), here)["same_tokens"]

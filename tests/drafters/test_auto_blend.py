@@ -26,7 +26,8 @@ TOKEN_S = 0.0012
 
 
 class Telling(MarginDrafter):
-    """Guesses the truth, surely (right 0.95 of the time) or not (0.2), and tells each token and its margin. Records the hidden rows it was given."""
+    """Guesses the truth, surely (right 0.95 of the time) or not (0.2), and tells each token and its margin. Records the
+    hidden rows it was given."""
 
     def __init__(
         self,
@@ -87,7 +88,8 @@ def seconds(make: Callable[[FakeClock], Any], prompt: Sequence[int], truth: Sequ
     st.integers(0, 99),
 )
 def test_tokens_stay_and_every_row_arrives(prompt, table, length, k, temperature, seed):
-    """A copy behind the head's tokens would change what is written, or the head lose the rows of a step that it was not asked in, or get them twice."""
+    """A copy behind the head's tokens would change what is written, or the head lose the rows of a step that it was not
+    asked in, or get them twice."""
     loop = {"prompt": prompt, "max_new_tokens": length, "sample": sample_with(temperature, 3)}
     truth = tokens_of(list(run(FakeTarget(table), NoDrafter(), k=0, **loop)))
     head = Telling(truth, FakeClock(), seed, hidden_layers=(1,))
@@ -159,7 +161,8 @@ def test_the_head_is_hardly_asked_in_a_loop():
 
 
 def test_nothing_depends_on_what_was_drafted_where_that_would_bias():
-    """Under rejection a copy behind the head's token, or a token asked for because of the one before, would change the odds of what is written."""
+    """Under rejection a copy behind the head's token, or a token asked for because of the one before, would change the
+    odds of what is written."""
     truth = text(0)
     looked: list[Sequence[int]] = []
 

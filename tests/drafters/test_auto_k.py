@@ -1,4 +1,5 @@
-"""`auto` k, simulated against the best fixed k on the costs of this project's machine, and raced on real models: it saves time and never changes a token."""
+"""`auto` k, simulated against the best fixed k on the costs of this project's machine, and raced on real models: it
+saves time and never changes a token."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def copier(clock: FakeClock, min_match: int = 1) -> Any:
 
 
 def test_copies_on_recorded_races():
-    """On the texts that ship, whoever chose k by hand, knowing the outcome, would be much faster; where no copy pays, drafting would cost."""
+    """On the texts that ship, whoever chose k by hand, knowing the outcome, would be much faster; where no copy pays,
+    drafting would cost."""
     ratios = [compared(copier, prompt, truth) for prompt, truth in recorded()]
     assert len(ratios) >= 7
     assert geometric_mean(best for best, _ in ratios) >= 0.97 and min(best for best, _ in ratios) >= 0.9
@@ -190,7 +192,8 @@ def baseline_of(width, temperature):
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_lane_writes_the_baselines_tokens(name, temperature):
-    """A drafter that is asked for another number at each step would change what the target says, or a bit of its logits."""
+    """A drafter that is asked for another number at each step would change what the target says, or a bit of its
+    logits."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
     here = context(prompt, temperature=temperature)
     widths = (2, 4, 8, 16)
@@ -213,7 +216,8 @@ def test_a_lane_writes_the_baselines_tokens(name, temperature):
     [("ngram", 0.0), ("synthetic:0.9", 0.8), (f"hybrid:ngram+eagle3:{TRAINED.parent / 'eagle3'}", 0.8)],
 )
 def test_a_whole_race(few_rows, tmp_path, drafter, temperature):
-    """The race would not plan its widths for it, not say that it was synthetic, or leave a recording that cannot be read."""
+    """The race would not plan its widths for it, not say that it was synthetic, or leave a recording that cannot be
+    read."""
     loaded = trained()
     spec = RaceSpec(standard_lanes(drafter, "auto"), SamplingParams(temperature, seed=3, max_new_tokens=48), audit=True)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0], False))

@@ -1,4 +1,5 @@
-"""`auto` k with a drafter that says how sure it is of each token: stopped where the next one would not pay, and never where that would bias."""
+"""`auto` k with a drafter that says how sure it is of each token: stopped where the next one would not pay, and never
+where that would bias."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Sure(MarginDrafter):
 
 
 def test_a_drafter_is_stopped_where_it_is_not_sure():
-    """The margins would be asked for and not used: a draft would go on behind a token that is likely wrong, or end behind one that is surely right."""
+    """The margins would be asked for and not used: a draft would go on behind a token that is likely wrong, or end
+    behind one that is surely right."""
     gains = []
     for seed in range(6):
         truth = text(seed)

@@ -1,4 +1,5 @@
-"""Drafts that stay on the device until they are whole, by direct calls: token for token those that are picked row by row."""
+"""Drafts that stay on the device until they are whole, by direct calls: token for token those that are picked row by
+row."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ K = 5
 MAKERS = {"eagle3": (eagle3_drafter, DeviceEagle3Drafter), "dflash": (dflash_drafter, DeviceDFlashDrafter)}
 PUBLISHED = ("yuhuili", "yuhuili_spec")
 CLOSE = {"float32": 1e-3, "bfloat16": 0.25}
-"""Margins that rounding may turn around, logits of these heads being of the size of 5: on the CPU an EAGLE-3 head attends in other shapes than on the device."""
+"""Margins that rounding may turn around, logits of these heads being of the size of 5: on the CPU an EAGLE-3 head
+attends in other shapes than on the device."""
 WHICH = (
     ("eagle3", "trained"),
     ("dflash", "trained"),
@@ -82,7 +84,8 @@ def source_of(kind: str, name: str, folders: dict[str, str]) -> str:
 )
 @few
 def test_a_draft_on_the_device_is_the_same_draft(folders, kind, name, prompt, steps, temperature, dtype):
-    """Heads would have another acceptance on CUDA: a place, a position, a token id or what is fed on would be off, and only speed would tell."""
+    """Heads would have another acceptance on CUDA: a place, a position, a token id or what is fed on would be off, and
+    only speed would tell."""
     drafters = pair(kind, source_of(kind, name, folders), temperature, dtype, name == "trained")
     size = drafters[0].buffers.hidden.shape[1] // len(drafters[0].hidden_layers)
     committed, new = list(prompt), None

@@ -1,4 +1,5 @@
-"""DFlash drafts: the recorded accepted lists under both masks, and every form of head against the same head computed the long way."""
+"""DFlash drafts: the recorded accepted lists under both masks, and every form of head against the same head computed
+the long way."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ few = settings(max_examples=12)
 
 @cache
 def made(name: str, which: int = 0) -> drafters.Drafter:
-    """One of two drafters of that name, used again and again: as `prefill` promises, nothing of an earlier race may matter."""
+    """One of two drafters of that name, used again and again: as `prefill` promises, nothing of an earlier race may
+    matter."""
     return drafters.make(text_of(name), context(reference=range(100, 100 + NUM_NEW), temperature=0.8))
 
 
@@ -50,7 +51,8 @@ RACES = st.tuples(
 
 
 def proposals(drafter, race) -> list[tuple[int, ...]]:
-    """All drafts of a race. The lists and rows handed out are spoiled after each call: a drafter may not keep them; nor may it change the lists."""
+    """All drafts of a race. The lists and rows handed out are spoiled after each call: a drafter may not keep them; nor
+    may it change the lists."""
     prompt, steps = race
     given, rows = list(prompt), hidden_rows(drafter, prompt[:-1], SIZE)
     drafter.prefill(given, rows)
@@ -81,7 +83,8 @@ def test_every_drafter_is_tested():
 @given(RACES, RACES)
 @few
 def test_the_contract(name, earlier, race):
-    """A drafter would propose what is no token, or too many; keep or change the loop's list; differ between two runs; or remember an earlier race."""
+    """A drafter would propose what is no token, or too many; keep or change the loop's list; differ between two runs;
+    or remember an earlier race."""
     first = proposals(made(name), race)
     proposals(made(name), earlier)
     assert proposals(made(name), race) == first
@@ -201,7 +204,8 @@ def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_model_that_drafts_for_itself_is_accepted(temperature):
-    """Its noise would be that of other positions than the target's, or its cache wrong after a whole draft was accepted."""
+    """Its noise would be that of other positions than the target's, or its cache wrong after a whole draft was
+    accepted."""
     prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
     _, steps = written(
         drafters.make(f"draft_model:{TRAINED}", context(prompt, temperature=temperature)), prompt, temperature, 5

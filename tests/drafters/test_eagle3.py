@@ -94,7 +94,8 @@ FORMS = {
 @given(race=RACES)
 @few
 def test_every_form_drafts_what_the_long_way_does(tmp_path_factory, form, race):
-    """A flag misread, a row of the cache left behind or a position off by one would only cost speed, and never be seen."""
+    """A flag misread, a row of the cache left behind or a position off by one would only cost speed, and never
+    be seen."""
     case = FORMS[form]
     layers, config = {**LAYERS, **case.get("layers", {})}, {**EAGLE3, **case.get("config", {})}
     whole = eagle3_tensors(layers, config, qk_norm=case.get("qk_norm", False), own=case.get("own", 0))
@@ -159,7 +160,8 @@ def check(drafter, dense, config, race, layers) -> None:
 
 
 def test_the_original_and_its_conversion_are_one_head(tmp_path):
-    """One head would draft differently by the format it comes in. The conversion states `norm_before_residual`, which the original lacks."""
+    """One head would draft differently by the format it comes in. The conversion states `norm_before_residual`, which
+    the original lacks."""
     config = config_of(published("yuhuili_spec", tmp_path))
     prompt = list(range(7, 40))
     drafts = []

@@ -1,4 +1,5 @@
-"""Prompt lookup: what it proposes, how far, and that a long context costs nothing. Standard library only, as the drafter is."""
+"""Prompt lookup: what it proposes, how far, and that a long context costs nothing. Standard library only, as the
+drafter is."""
 
 from __future__ import annotations
 
@@ -171,7 +172,8 @@ def speed(prompt: str, completion: str, k: int = 7) -> float:
 
 
 def test_the_default_pays_where_text_repeats_and_costs_nothing_where_it_does_not():
-    """The default minimum, or the length of drafts, would be a bad choice: slower than plain on prose, or little gained on a table."""
+    """The default minimum, or the length of drafts, would be a bad choice: slower than plain on prose, or little gained
+    on a table."""
     rng = random.Random(4)
     rows = [(f"name{i}", rng.randrange(100), f"city{rng.randrange(9)}") for i in range(20)]
     table = "name,age,city\n" + "".join(f"{n},{a},{c}\n" for n, a, c in rows)

@@ -1,4 +1,5 @@
-"""`synthetic` drafts: right as often as asked, at the same places however a race is cut, and at another drafter's cost if asked."""
+"""`synthetic` drafts: right as often as asked, at the same places however a race is cut, and at another drafter's cost
+if asked."""
 
 from __future__ import annotations
 

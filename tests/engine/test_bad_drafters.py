@@ -1,4 +1,5 @@
-"""What becomes of drafters (and models) that break their contract: their lane fails in words, and the tokens never change."""
+"""What becomes of drafters (and models) that break their contract: their lane fails in words, and the tokens never
+change."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def test_a_drafter_that_changes_what_it_was_shown_changes_no_token(how, k):
 
 @pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)
 def test_what_is_no_draft_fails_the_lane(value):
-    """A drafter that returns a list, or nothing, would end the race with a traceback, or write a list into a frozen event."""
+    """A drafter that returns a list, or nothing, would end the race with a traceback, or write a list into a frozen
+    event."""
     _, *steps, last = run(FakeTarget(), NoDraft([1] * 9, value, 0), [1, 2], 8, 3)
     assert steps == [] and isinstance(last, Failed) and "drafter" in last.message
 

@@ -50,7 +50,8 @@ def test_a_damaged_cached_value_is_none(tmp_path, monkeypatch, content):
 
 
 def test_a_cache_that_cannot_be_written_fails_nothing(tmp_path, monkeypatch, caplog):
-    """A read-only home folder would make every race fail; an interrupted write would leave files behind or a half-written value."""
+    """A read-only home folder would make every race fail; an interrupted write would leave files behind or a
+    half-written value."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "file" / "cache"))
     with caplog.at_level(logging.WARNING):

@@ -64,7 +64,8 @@ def test_the_cache_holds_all_but_the_last_token(race, name, seed):
         if isinstance(event, Step):
             committed += event.token_ids
         if not isinstance(event, Finished):
-            # A stop inside a draft cuts the step's tokens after the target has kept them: the cache may then be longer, never different.
+            # A stop inside a draft cuts the step's tokens after the target has kept them: the cache may then be longer,
+            # never different.
             assert target.cache[: len(committed) - 1] == committed[:-1]
         if isinstance(event, Started) or (isinstance(event, Step) and len(event.token_ids) > event.num_accepted):
             assert len(target.cache) == len(committed) - 1
@@ -72,7 +73,8 @@ def test_the_cache_holds_all_but_the_last_token(race, name, seed):
 
 @given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
 def test_steps_add_up(race, name, seed):
-    """Positions, accepted counts, widths or the length limit would contradict each other, on screen and in every figure."""
+    """Positions, accepted counts, widths or the length limit would contradict each other, on screen and in every
+    figure."""
     lane, table, truth = race
     k, limit = lane["k"], lane["max_new_tokens"]
     target = FakeTarget(table)

@@ -1,4 +1,5 @@
-"""Races of a hybrid model: whatever is drafted and rejected, the same tokens from the same bits; and a rollback that leaves something behind is found."""
+"""Races of a hybrid model: whatever is drafted and rejected, the same tokens from the same bits; and a rollback that
+leaves something behind is found."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ on_every_model = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A checkpoint as it is published: a hybrid's weights, and the trained fixture's tokenizer. What is probed on it is remembered beside it."""
+    """A checkpoint as it is published: a hybrid's weights, and the trained fixture's tokenizer. What is probed on it is
+    remembered beside it."""
     place = tmp_path_factory.mktemp("hybrid")
     fresh("qwen3_5").save_pretrained(place)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -93,7 +95,8 @@ def test_drafts_are_accepted_in_every_number(folder, few_rows):
 
 
 def test_a_hybrid_drafts_for_itself(folder, few_rows):
-    """A draft model of this kind is rolled back by a whole chain of its steps: its drafts would go wrong after the first rejection."""
+    """A draft model of this kind is rolled back by a whole chain of its steps: its drafts would go wrong after the
+    first rejection."""
     race = raced(loaded(folder, "float32"), [f"draft_model:{folder}"], 7, 0.0)
     assert written(race, "draft_model") == written(race, "baseline")
     steps = race.lanes["draft_model"].steps
@@ -101,7 +104,8 @@ def test_a_hybrid_drafts_for_itself(folder, few_rows):
 
 
 def test_a_row_is_explained_by_the_bits_that_chose_it(folder, few_rows, monkeypatch):
-    """Where lanes part, the row is computed again long after the step: from another state it would explain another choice."""
+    """Where lanes part, the row is computed again long after the step: from another state it would explain another
+    choice."""
     model = loaded(folder, "bfloat16")
     race = raced(model, ["synthetic:0.6"], 7, 0.8)
     again: list[int] = []
@@ -125,7 +129,8 @@ def test_a_row_is_explained_by_the_bits_that_chose_it(folder, few_rows, monkeypa
 
 
 def without_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rollback moves the pointer for keys and values, and leaves the linear layers where the rejected tokens put them."""
+    """A rollback moves the pointer for keys and values, and leaves the linear layers where the rejected tokens put
+    them."""
     right = StaticTarget.rollback
 
     def rollback(self: StaticTarget, length: int) -> None:

@@ -44,7 +44,8 @@ def make_lane(*rows: tuple[int, int, int, float], prefill_s: float = 1.0) -> lis
 
 
 def test_a_lane_by_hand():
-    """Each formula, on numbers that a reader can check in the head: prefill apart, steps without a draft counted, the end token counted."""
+    """Each formula, on numbers that a reader can check in the head: prefill apart, steps without a draft counted, the
+    end token counted."""
     m = lane_metrics(make_lane((3, 3, 4, 0.2), (3, 1, 2, 0.2), (0, 0, 1, 0.1), (1, 0, 1, 0.3)), "a")
     assert (m.num_tokens, m.num_steps, m.per_step_drafted, m.per_step_accepted) == (8, 4, (3, 3, 0, 1), (3, 1, 0, 0))
     assert m.prefill_s == 1.0
@@ -61,7 +62,8 @@ def test_a_lane_by_hand():
 
 
 def test_short_drafts_count_as_vllm_counts_them():
-    """A draft of one token lowers the share of position 2 for vLLM, not the conditional share; a position that no draft reached has no share."""
+    """A draft of one token lowers the share of position 2 for vLLM, not the conditional share; a position that no draft
+    reached has no share."""
     m = lane_metrics(make_lane((1, 1, 2, 0.1), (2, 2, 3, 0.1)), "a")
     assert m.acceptance_by_position == (1.0, 0.5)
     assert m.conditional_acceptance_by_position == (1.0, 1.0)
@@ -72,7 +74,8 @@ def test_short_drafts_count_as_vllm_counts_them():
 
 @given(recordings(failing=False))
 def test_numbers_of_random_races_agree_with_each_other(recording):
-    """Rates, counts and times of one lane can be computed from each other; every number is finite; other lanes do not leak in."""
+    """Rates, counts and times of one lane can be computed from each other; every number is finite; other lanes do not
+    leak in."""
     events = events_of(recording)
     for lane in ("plain", "baseline", "speculative"):
         m = lane_metrics(events, lane)
@@ -185,7 +188,8 @@ def test_a_disturbed_machine_is_named_with_its_lane_and_both_figures(count, medi
 
 
 def test_only_steps_of_equal_width_are_compared():
-    """A lane that drafts at width 8 and coasts at width 1 has two step times by design; a lane of a few steps has no percentile to speak of."""
+    """A lane that drafts at width 8 and coasts at width 1 has two step times by design; a lane of a few steps has no
+    percentile to speak of."""
     wide = make_lane(*((0, 0, 1, 0.1) for _ in range(30)))
     narrow = [
         LaneEvent("a", e.clock_s, Step(30 + i, 30 + i, (), 0, (1,), 0.0, 0.01, 1)) for i, e in enumerate(wide[1:-1])

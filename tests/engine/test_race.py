@@ -16,7 +16,8 @@ fields = st.lists(st.tuples(durations, st.booleans()), min_size=1, max_size=5)
 
 
 class Course:
-    """Lanes of given step durations (and whether they fail at the end), which keep their own clocks and watch each other's."""
+    """Lanes of given step durations (and whether they fail at the end), which keep their own clocks and watch each
+    other's."""
 
     def __init__(self, lanes: list[tuple[list[float], bool]]) -> None:
         self.durations = {f"lane {i}": steps for i, (steps, _) in enumerate(lanes)}

@@ -1,4 +1,5 @@
-"""Prompts, pieces and endings, over real tokenizers of the three kinds there are: byte-level, sentencepiece with byte tokens, and the default model's."""
+"""Prompts, pieces and endings, over real tokenizers of the three kinds there are: byte-level, sentencepiece with byte
+tokens, and the default model's."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ TEXT = st.text(
 
 
 def sentencepiece(strip: bool):
-    """A small vocabulary as sentencepiece models have it: byte tokens for whatever is not in it, BOS in front, spaces written as U+2581."""
+    """A small vocabulary as sentencepiece models have it: byte tokens for whatever is not in it, BOS in front, spaces
+    written as U+2581."""
     words = [
         "<pad>",
         "<eos>",
@@ -142,7 +144,8 @@ def test_pieces_join_to_what_the_tokenizer_decodes(kind, data):
 @EVERY_KIND
 @given(data=st.data())
 def test_peeking_changes_nothing_and_tells_the_truth(kind, data):
-    """A rejected draft would leave bytes behind, and committed text would differ from the drafted text of the same tokens."""
+    """A rejected draft would leave bytes behind, and committed text would differ from the drafted text of the same
+    tokens."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     _, draft = completion(data, tokenizer)
@@ -165,7 +168,8 @@ def test_a_split_character_appears_with_its_last_token(kind, character):
 
 @EVERY_KIND
 def test_what_is_left_incomplete_comes_out_in_the_end(kind):
-    """The text of a completion cut by its length limit inside a character would be shorter than its tokens; hidden tokens would show."""
+    """The text of a completion cut by its length limit inside a character would be shorter than its tokens; hidden
+    tokens would show."""
     tokenizer = tokenizer_of(kind)
     prompt_ids = tokenizer("an")["input_ids"]
     split = next(ids for c in "\U000e0001\U0001f9ff😀" if len(ids := encode(tokenizer, f"a{c}")) > 2)[:-1]
@@ -199,7 +203,8 @@ def test_ids_beyond_the_vocabulary_give_no_text():
 @EVERY_KIND
 @given(data=st.data())
 def test_a_completion_ends_at_the_same_token_however_steps_are_cut(kind, data):
-    """Lanes with different drafts would end at different tokens; a stop string over two tokens or steps would be missed."""
+    """Lanes with different drafts would end at different tokens; a stop string over two tokens or steps would be
+    missed."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     full = "".join(Pieces(tokenizer, prompt_ids).push(ids))

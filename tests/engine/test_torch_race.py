@@ -10,7 +10,8 @@ from tests.helpers.trained import race, trained
 
 
 def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):
-    """Every visitor would wait for the whole measurement again; or one busy moment decide the widths of all races to come."""
+    """Every visitor would wait for the whole measurement again; or one busy moment decide the widths of all races to
+    come."""
     first = race()
     rounds = []
     measure = StaticTarget.time_widths
@@ -35,7 +36,8 @@ def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):
 
 
 def test_prefills_are_warmed_once(monkeypatch):
-    """Every lane of every race would run its whole prompt untimed before it may start; or the first of a size be timed cold."""
+    """Every lane of every race would run its whole prompt untimed before it may start; or the first of a size be timed
+    cold."""
     made = race()
     size = len(made.prompt.token_ids) - 1
     assert size in made.prepared.kernels.warmed

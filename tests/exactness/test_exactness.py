@@ -1,4 +1,5 @@
-"""The central promise: within a class that the probe finds, every lane writes the same tokens from the same bits, whatever is drafted."""
+"""The central promise: within a class that the probe finds, every lane writes the same tokens from the same bits,
+whatever is drafted."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def check_a_race(
     seed: int,
     data: st.DataObject,
 ) -> None:
-    """A baseline at one width of a class against a lane that drafts and mixes its widths: the same tokens, the same bits."""
+    """A baseline at one width of a class against a lane that drafts and mixes its widths: the same tokens, the same
+    bits."""
     model = prepared(*configuration)
     widths = data.draw(st.sampled_from(probed(*configuration, num_threads).classes))
     mixed = data.draw(st.lists(st.sampled_from(widths), min_size=1, unique=True))
@@ -104,7 +106,8 @@ def test_lanes_of_one_class_are_equal_on_two_threads_too(temperature, drafter, n
 @pytest.mark.slow
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 def test_a_class_holds_over_many_rows(configuration):
-    """In bfloat16 two kernels' sums round apart in one number of 10,000: a probe of a few rows of a small model calls such widths equal by luck."""
+    """In bfloat16 two kernels' sums round apart in one number of 10,000: a probe of a few rows of a small model calls
+    such widths equal by luck."""
     model = prepared(*configuration)
     params = SamplingParams(temperature=1.0, max_new_tokens=120)
     for widths in filter(lambda c: len(c) > 1, probed(*configuration, 1).classes):
@@ -176,7 +179,8 @@ def test_rows_that_depend_on_the_width_split_the_classes(dtype, few_rows):
 
 
 def many_words(name: str) -> Prepared:
-    """In bfloat16, with so large a vocabulary that most of a step's numbers are logits: many numbers, of which few tell of the layers' kernels."""
+    """In bfloat16, with so large a vocabulary that most of a step's numbers are logits: many numbers, of which few tell
+    of the layers' kernels."""
     model_class, config = CONFIGS[name]
     config = copy.deepcopy(config)
     config.vocab_size = 16_384
@@ -205,7 +209,8 @@ def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tens
 
 
 def test_widths_that_differ_rarely_are_told_apart(monkeypatch):
-    """Two kernels that round apart in one number of 30,000 would be called one by luck, and a race of some hundred tokens would show it."""
+    """Two kernels that round apart in one number of 30,000 would be called one by luck, and a race of some hundred
+    tokens would show it."""
     model = many_words("llama")
     plant_rarely(monkeypatch, lambda rows: torch.full((len(rows), 1), len(rows) >= 4))
     found = probe(model, LENGTH, (2, 4, 8))
@@ -213,7 +218,8 @@ def test_widths_that_differ_rarely_are_told_apart(monkeypatch):
 
 
 def test_rows_that_depend_on_their_place_rarely_are_found(monkeypatch):
-    """A width at which the third row is rounded otherwise in one number of 30,000 would be a class of its own, and promised exact."""
+    """A width at which the third row is rounded otherwise in one number of 30,000 would be a class of its own, and
+    promised exact."""
     model = many_words("llama")
     plant_rarely(monkeypatch, lambda rows: torch.arange(len(rows))[:, None] == 2)
     found = probe(model, LENGTH, (2, 4, 8))
@@ -222,7 +228,8 @@ def test_rows_that_depend_on_their_place_rarely_are_found(monkeypatch):
 
 @pytest.mark.parametrize(("name", "seed"), [("llama", 4), ("qwen3", 7)])
 def test_a_large_vocabulary_does_not_stand_for_the_layers(name, seed):
-    """Widths would be merged because their many logits agree, and the attention's few numbers round apart some hundred tokens later."""
+    """Widths would be merged because their many logits agree, and the attention's few numbers round apart some hundred
+    tokens later."""
     model = many_words(name)
     params = SamplingParams(temperature=1.0, max_new_tokens=190, seed=seed)
     for widths in filter(lambda c: len(c) > 1, probe(model, LENGTH, (1, 8)).classes):

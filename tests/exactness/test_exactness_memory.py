@@ -1,4 +1,5 @@
-"""What the probe found is remembered, and only believed where nothing has changed; and how close a choice was at which two lanes part."""
+"""What the probe found is remembered, and only believed where nothing has changed; and how close a choice was at which
+two lanes part."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ probed_llama = cache(lambda length, widths: probe(prepared("llama"), length, wid
 
 @pytest.fixture
 def probes(monkeypatch, tmp_path, few_rows) -> list[int]:
-    """An empty cache, and a list that grows by one with every probe (whose result is worked out once for all tests here)."""
+    """An empty cache, and a list that grows by one with every probe (whose result is worked out once for all tests
+    here)."""
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     done: list[int] = []
 

@@ -1,4 +1,5 @@
-"""Faults that speculative decoders have had, planted one by one: the race's own comparison must find each of them, and nothing without them."""
+"""Faults that speculative decoders have had, planted one by one: the race's own comparison must find each of them, and
+nothing without them."""
 
 from __future__ import annotations
 
@@ -129,8 +130,8 @@ def attention_is(function: Callable) -> Iterator[None]:
 
 
 def test_a_cache_sliced_to_its_live_length_is_caught():
-    """Each step attends over as many columns as are live: other lengths, other sums. It is planted on one model after the other until this
-    machine's kernels show it in some row."""
+    """Each step attends over as many columns as are live: other lengths, other sums. It is planted on one model after
+    the other until this machine's kernels show it in some row."""
 
     def found(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))
@@ -142,7 +143,8 @@ def test_a_cache_sliced_to_its_live_length_is_caught():
 
 
 def test_a_one_wide_verify_in_a_wide_race_is_caught(few_rows):
-    """A step without a draft run 1 wide "because that is faster", where the probe says that its rows are rounded otherwise."""
+    """A step without a draft run 1 wide "because that is faster", where the probe says that its rows are rounded
+    otherwise."""
 
     def found(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))

@@ -1,4 +1,5 @@
-"""Heads in 8 bits, without their target's output rows: that they are read as what they were made of, and that nothing else is."""
+"""Heads in 8 bits, without their target's output rows: that they are read as what they were made of, and that nothing
+else is."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.helpers.training_heads import made, stock
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_compact_head_is_the_head(kind, features, tmp_path):
-    """What ships would draft otherwise than what was trained: rows of other words, or weights off by more than their 8 bits."""
+    """What ships would draft otherwise than what was trained: rows of other words, or weights off by more than their 8
+    bits."""
     head, _ = made(kind, features)
     save_head(head, tmp_path / "whole", "t", 3)
     save_head(head, tmp_path / "compact", "t", 3, compact=True)

@@ -1,4 +1,5 @@
-"""What drafting on the CPU does in fewer operations: the same picks, the same rows, and nothing computed that nobody reads."""
+"""What drafting on the CPU does in fewer operations: the same picks, the same rows, and nothing computed that nobody
+reads."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ def sampler(temperature: float, seed: int) -> Sampler:
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
 )
 def test_a_pick_is_the_samplers_and_so_is_its_margin(num, spread, lead, temperature, seed, position, dtype):
-    """Drafts would have other noise than the target, which costs most of the acceptance, or `auto` stop by margins that are none; whether one token stands
-    out or all are alike."""
+    """Drafts would have other noise than the target, which costs most of the acceptance, or `auto` stop by margins that
+    are none; whether one token stands out or all are alike."""
     generator = torch.Generator().manual_seed(position)
     ids = torch.randperm(WORDS, generator=generator)[:num].sort().values
     row = torch.randn(num, generator=generator) * spread
@@ -121,7 +122,8 @@ def rows_for(drafter: Any) -> Tensor:
     window=st.sampled_from([None, 4]),
 )
 def test_rows_do_not_depend_on_how_they_are_taken(tmp_path_factory, cuts, num_layers, window):
-    """One row at a time or many, in a prompt or after it: a mask or a place would be off by one where several come at once."""
+    """One row at a time or many, in a prompt or after it: a mask or a place would be off by one where several come at
+    once."""
     layers = {**LAYERS, "num_hidden_layers": num_layers}
     if window:
         layers |= {
@@ -175,7 +177,8 @@ def test_a_head_whose_projections_are_apart_drafts_the_same():
 
 
 def test_rows_that_nobody_reads_are_not_computed(monkeypatch):
-    """A prompt's rows would go through the last layer's MLP, which is most of a head, only to be dropped; a catch-up of eight rows would cost eight."""
+    """A prompt's rows would go through the last layer's MLP, which is most of a head, only to be dropped; a catch-up of
+    eight rows would cost eight."""
     drafter = made(f"eagle3:{HEADS['eagle3']}", trained_target(), K)
     sizes: list[int] = []
     last = drafter.head.layers[-1].mlp

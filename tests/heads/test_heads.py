@@ -239,7 +239,8 @@ def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_kept_logits_are_of_the_heads_words(kind, tmp_path):
-    """The rejection rule would divide by a probability of words that the head cannot draft, or drafts have other noise than the target."""
+    """The rejection rule would divide by a probability of words that the head cannot draft, or drafts have other noise
+    than the target."""
     config = {**SPECULATORS[kind], "draft_vocab_size": 96}
     folder = save(
         tmp_path / "head",

@@ -1,7 +1,8 @@
-"""Heads beside the packages of those who train them, on the same weights: a development-time check, skipped where a package is not installed.
+"""Heads beside the packages of those who train them, on the same weights: a development-time check, skipped where a
+package is not installed.
 
-They are no requirements (heavy pins); to run it, an environment of its own with torch, transformers, pytest, hypothesis, then `speculators` and `dflash`
-without their dependencies, and what these import."""
+They are no requirements (heavy pins); to run it, an environment of its own with torch, transformers, pytest,
+hypothesis, then `speculators` and `dflash` without their dependencies, and what these import."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def ours(text: str, tokens: list[int], aux: torch.Tensor, k: int) -> tuple[int, 
 
 
 def filled(model: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """A speculators model with a head's tensors, and the target's embedding and output layer where it has none; the verifier's are not used."""
+    """A speculators model with a head's tensors, and the target's embedding and output layer where it has none; the
+    verifier's are not used."""
     target = stock_target()
     whole = {
         "embed_tokens.weight": target.get_input_embeddings().weight,

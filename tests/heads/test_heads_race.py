@@ -1,4 +1,5 @@
-"""Whole lanes with a head: the baseline's tokens and the baseline's bits, whatever is drafted, and drafts that are worth having."""
+"""Whole lanes with a head: the baseline's tokens and the baseline's bits, whatever is drafted, and drafts that are
+worth having."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def prompt() -> list[int]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_tokens_and_bits_are_the_baselines(dtype, temperature, prompt):
-    """A head would change what the target says, or a bit of its logits: its hidden states are taken from the very forwards that verify."""
+    """A head would change what the target says, or a bit of its logits: its hidden states are taken from the very
+    forwards that verify."""
     target = trained_target(dtype)
     for length, num_new, ks in ((len(prompt), 24, (1, 7, 15)), (1, 9, (4,)), (2, 9, (4,)), (3, 9, (4,))):
         for k in ks:

@@ -1,4 +1,5 @@
-"""Heads that do not fit, are broken, or compute what this engine does not: each refused with a sentence that names what is wrong."""
+"""Heads that do not fit, are broken, or compute what this engine does not: each refused with a sentence that names what
+is wrong."""
 
 from __future__ import annotations
 
@@ -59,23 +60,31 @@ def test_a_head_for_another_target_is_refused(kind, tmp_path):
     [
         ("eagle3", lambda t: t.pop("fc.weight"), "lacks fc.weight"),
         ("eagle3", lambda t: t.pop("lm_head.weight"), "lacks lm_head.weight"),
-        ("eagle3", lambda t: t.pop("layers.0.hidden_norm.weight"), "lacks 1 of its tensors, such as layers.0.hidden_norm.weight"),
+        ("eagle3", lambda t: t.pop("layers.0.hidden_norm.weight"), "lacks 1 of its tensors, such as "
+                                                                   "layers.0.hidden_norm.weight"),
         ("eagle3", lambda t: t.update({"mask_hidden": torch.ones(3)}), "no use for, such as mask_hidden"),
-        ("eagle3", lambda t: t.update({"layers.1.mlp.up_proj.weight": torch.ones(3)}), "such as layers.1.mlp.up_proj.weight"),
+        ("eagle3", lambda t: t.update({"layers.1.mlp.up_proj.weight": torch.ones(3)}), "such as "
+                                                                                       "layers.1.mlp.up_proj.weight"),
         ("eagle3", lambda t: t.update({"norm.weight": torch.ones(7)}), r"norm.weight has shape \[7\].*\[64\]"),
         ("eagle3", lambda t: t.update({"fc.weight": torch.ones(7)}), r"fc.weight has shape \[7\]"),
-        ("eagle3", lambda t: t.update({"norm.weight": torch.full((SIZE,), torch.nan)}), "norm.weight holds values that are not finite"),
-        ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)}), "fc.weight is in 8 bits, and fc.weight_scale"),
-        ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.float8_e4m3fn)}), "fc.weight is torch.float8_e4m3fn"),
-        ("eagle3", lambda t: t["d2t"].__setitem__(95, 9999), "d2t leads to token 10094, outside the target's vocabulary of 512"),
+        ("eagle3", lambda t: t.update({"norm.weight": torch.full((SIZE,), torch.nan)}), "norm.weight holds values that are not "
+                                                                                        "finite"),
+        ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)}), "fc.weight is in 8 bits, and "
+                                                                                     "fc.weight_scale"),
+        ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.float8_e4m3fn)}), "fc.weight is "
+                                                                                              "torch.float8_e4m3fn"),
+        ("eagle3", lambda t: t["d2t"].__setitem__(95, 9999), "d2t leads to token 10094, outside the target's "
+                                                             "vocabulary of 512"),
         ("eagle3", lambda t: t["d2t"].__setitem__(0, -1), "d2t leads to token -1"),
         ("eagle3", lambda t: t["d2t"].__setitem__(1, t["d2t"][0] - 1), "two draft words to one token"),
         ("eagle3", lambda t: t.update({"d2t": t["d2t"][:50]}), r"d2t has shape \[50\]"),
         ("eagle3", lambda t: t.update({"d2t": t["d2t"].float()}), "d2t has shape .* whole number"),
         ("eagle3", lambda t: (t.pop("d2t"), t.pop("t2d")), "no d2t table"),
         ("eagle3", lambda t: (t.pop("d2t"), t["t2d"].fill_(True)), "t2d marks 512 words, but it drafts among 96"),
-        ("eagle3", lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:50]}), "states a draft vocabulary of 96 words, and its lm_head has 50"),
-        ("eagle3", lambda t: t.update({"embed_tokens.weight": torch.ones(400, SIZE)}), "embeds 400 words and the target has 512"),
+        ("eagle3", lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:50]}), "states a draft vocabulary of 96 words, and its lm_head has "
+                                                                                     "50"),
+        ("eagle3", lambda t: t.update({"embed_tokens.weight": torch.ones(400, SIZE)}), "embeds 400 words and the target has "
+                                                                                       "512"),
         ("dflash", lambda t: t.pop("fc.weight"), "lacks fc.weight"),
         ("dflash", lambda t: t.pop("layers.0.self_attn.q_norm.weight"), "layers.0.self_attn.q_norm.weight"),
         ("dflash", lambda t: t.update({"mask_embedding": torch.ones(SIZE)}), "such as mask_embedding"),
@@ -93,7 +102,8 @@ CONFIGS = [
     ("eagle3", {"eagle_aux_hidden_state_layer_ids": [2, 3, 7]}, {}, "hidden state 7 .* 0 to 6.*#aux="),
     ("eagle3", {"eagle_aux_hidden_state_layer_ids": [-1, 3, 4]}, {}, "hidden state -1 "),
     ("eagle3", {"eagle_aux_hidden_state_layer_ids": [2, "x"]}, {}, "not whole numbers"),
-    ("eagle3", {"eagle_aux_hidden_state_layer_ids": [2, 3]}, {}, "fc reads 192 features; 2 hidden states of this target have 128"),
+    ("eagle3", {"eagle_aux_hidden_state_layer_ids": [2, 3]}, {}, "fc reads 192 features; 2 hidden states of this "
+                                                                 "target have 128"),
     ("eagle3", {"parallel_drafting": True}, {}, "sets parallel_drafting to True"),
     ("eagle3", {"norm_before_fc": True}, {}, "input_norm.weight"),
     ("eagle3", {}, {"model_type": "gpt_oss"}, "'gpt_oss'; this engine does llama and qwen3"),
@@ -103,7 +113,8 @@ CONFIGS = [
     ("eagle3", {}, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
     ("eagle3", {}, {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic RoPE"),
     ("eagle3", {}, {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope RoPE"),
-    ("eagle3", {}, {"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "spiral RoPE; this engine does default, linear, llama3, yarn"),
+    ("eagle3", {}, {"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "spiral RoPE; this engine does "
+                                                                             "default, linear, llama3, yarn"),
     ("eagle3", {}, {"partial_rotary_factor": 0.25}, "partial_rotary_factor to 0.25"),
     ("eagle3", {}, {"hidden_size": "x"}, "not understood.*hidden_size"),
     ("eagle3", {}, {"hidden_act": "spline"}, "hidden_act is 'spline'"),
@@ -163,7 +174,21 @@ def test_kin_that_compute_otherwise_are_refused(config, match, tmp_path):
             read_spec(tmp_path, kind, NUM_LAYERS)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, "null", '{"speculators_model_type": "eagle3"}', '{"speculators_model_type": []}', '{"dflash_config": 3}', '{"architectures": 5}', '{"dflash_config": {}}'])  # fmt: skip
+BROKEN_CONFIGURATIONS = (
+    "",
+    "{",
+    "[]",
+    "[" * 100_000,
+    "null",
+    '{"speculators_model_type": "eagle3"}',
+    '{"speculators_model_type": []}',
+    '{"dflash_config": 3}',
+    '{"architectures": 5}',
+    '{"dflash_config": {}}',
+)
+
+
+@pytest.mark.parametrize("text", BROKEN_CONFIGURATIONS)
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_broken_configuration_is_refused(text, kind, tmp_path):
     """A traceback would be shown."""

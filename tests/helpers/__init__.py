@@ -1,4 +1,5 @@
-"""What tests share: tiny models, fakes, recorded races, a served page, a pretended GPU. Imports the engine and the page, never a test."""
+"""What tests share: tiny models, fakes, recorded races, a served page, a pretended GPU. Imports the engine and the
+page, never a test."""
 
 from pathlib import Path
 

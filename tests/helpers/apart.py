@@ -86,7 +86,8 @@ ATTENTION_CASES = {  # heads, kv heads, dim, columns, window, hidden size, gates
 
 
 def compiled_attention(on: Mapping[int, Sequence[str]], row_counts: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """By device, case (of `ATTENTION_CASES`) and kernel, of all numbers of rows together: `facts`, of the first binary."""
+    """By device, case (of `ATTENTION_CASES`) and kernel, of all numbers of rows together: `facts`, of the first
+    binary."""
     import torch
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction

@@ -76,7 +76,8 @@ class CudaTensor(Tensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         raise TypeError(
-            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "
+            "first."
         )
 
     def tolist(self) -> Any:
@@ -133,8 +134,8 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 
 @contextmanager
 def guards() -> Iterator[None]:
-    """torch's operators make the device of their operands the current one before anything here hears of them: with CUDA's guard, which a build for the CPU
-    lacks. The CPU's does nothing, and stands in for it."""
+    """torch's operators make the device of their operands the current one before anything here hears of them: with
+    CUDA's guard, which a build for the CPU lacks. The CPU's does nothing, and stands in for it."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     registry = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     before = registry[1]
@@ -146,7 +147,8 @@ def guards() -> Iterator[None]:
 
 
 def laid_out(out: Tensor) -> Tensor:
-    """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel, the one that takes masks, leaves them: heads beside each other."""
+    """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel, the one that takes masks, leaves them:
+    heads beside each other."""
     return out.transpose(1, 2).contiguous().transpose(1, 2)
 
 

@@ -1,4 +1,5 @@
-"""Draft heads computed the long way, for comparison: in float64, the whole text at once, without a cache, straight from the tensors of a file.
+"""Draft heads computed the long way, for comparison: in float64, the whole text at once, without a cache, straight from
+the tensors of a file.
 
 Written from the papers and formats, of plain matrix products; shares no line with the engine."""
 
@@ -98,7 +99,8 @@ def eagle3(
     tokens: Sequence[int],
     k: int,
 ) -> tuple[list[int], Tensor]:
-    """k ids drafted greedily after `tokens`, and logits [k, draft vocabulary]. aux [len(tokens) - 1, features]; embedding and output: the target's."""
+    """k ids drafted greedily after `tokens`, and logits [k, draft vocabulary]. aux [len(tokens) - 1, features];
+    embedding and output: the target's."""
     embedding, output = (
         dense.t.get("embed_tokens.weight", embedding).double(),
         dense.t.get("lm_head.weight", output).double(),
@@ -145,7 +147,8 @@ def dflash(
     causal: Sequence[bool],
     from_anchor: bool = False,
 ) -> tuple[list[int], Tensor]:
-    """Ids that a block of `size` rows drafts after `tokens`, and logits [ids, draft vocabulary]. anchored: windows count from the block's start."""
+    """Ids that a block of `size` rows drafts after `tokens`, and logits [ids, draft vocabulary]. anchored: windows
+    count from the block's start."""
     embedding, output = (
         dense.t.get("embed_tokens.weight", embedding).double(),
         dense.t.get("lm_head.weight", output).double(),

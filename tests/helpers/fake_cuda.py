@@ -1,10 +1,12 @@
-"""A CUDA device that is none: tensors that say they are on "cuda" and keep their numbers on the CPU, streams that do nothing, and graphs that repeat what was
-recorded. With it the engine's code for CUDA runs on any machine, with real numbers, and what a GPU would refuse is refused: operands on different devices;
-numpy on a device's tensor; in a capture whatever waits for the device, copies between it and the host, or depends on a number of the host's.
-Graphs of one pool share memory, and here they do so always: before a graph is replayed, everything that the pool's other graphs made is spoiled.
+"""A CUDA device that is none: tensors that say they are on "cuda" and keep their numbers on the CPU, streams that do
+nothing, and graphs that repeat what was recorded. With it the engine's code for CUDA runs on any machine, with real
+numbers, and what a GPU would refuse is refused: operands on different devices; numpy on a device's tensor; in a capture
+whatever waits for the device, copies between it and the host, or depends on a number of the host's. Graphs of one pool
+share memory, and here they do so always: before a graph is replayed, everything that the pool's other graphs made is
+spoiled.
 
-What it cannot see: kernels' own faults, a wrong order on several streams, and what an operation of torch does inside on CUDA
-but for what is written here: attention's layout, and operations that only the CPU has.
+What it cannot see: kernels' own faults, a wrong order on several streams, and what an operation of torch does inside on
+CUDA but for what is written here: attention's layout, and operations that only the CPU has.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ class Graph:
 
 
 class Device(TorchDispatchMode):
-    """While entered through `fake_cuda`: the device. waits: how often the host has waited for it. graphs: captured so far."""
+    """While entered through `fake_cuda`: the device. waits: how often the host has waited for it. graphs: captured so
+    far."""
 
     _mode_key = torch._C._TorchDispatchModeKey.FAKE
     """With this torch does not look for a driver when a tensor on "cuda" is asked for."""
@@ -185,7 +188,8 @@ class Device(TorchDispatchMode):
                 self._wait_for(f"as many rows as a mask has ({name})")
         elif any(x.dim() for x in theirs):
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! ({name})"
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+                f"({name})"
             )
         elif theirs:
             self.forbid_in_capture(f"a number on the host ({name})")
@@ -295,7 +299,8 @@ class Event:
 
 @contextmanager
 def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
-    """The device, while entered. run_kernels: Triton's kernels are run by its interpreter; else a launch writes nothing, and buffers made for it are zeros."""
+    """The device, while entered. run_kernels: Triton's kernels are run by its interpreter; else a launch writes
+    nothing, and buffers made for it are zeros."""
     from triton.runtime import interpreter
 
     from engine.kernels.cuda import available as choice

@@ -1,6 +1,7 @@
 """A fake target that needs the invariant, fake drafters that break every rule, and a fake clock. Standard library only.
 
-The fake's logits are a function of the last three tokens in its own cache, so a cache that is wrong by one token writes other tokens.
+The fake's logits are a function of the last three tokens in its own cache, so a cache that is wrong by one token writes
+other tokens.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class FakeClock:
 class FakeTarget:
     """Implements `interfaces.Target` over a list of cached token ids.
 
-    extend_s, rollback_s: device seconds that a call queues and that pass in the next `synchronize`, as on a GPU. hidden: also return one
-    (position, token) pair per extended token. width: None, or every step costs that many rows."""
+    extend_s, rollback_s: device seconds that a call queues and that pass in the next `synchronize`, as on a GPU.
+    hidden: also return one (position, token) pair per extended token. width: None, or every step costs that many
+    rows."""
 
     seed: int = 0
     vocab_size: int = VOCAB
@@ -117,7 +119,8 @@ class Ends:
 
 
 class FakeChoice(Choice):
-    """A choice that is a function of (row, position) alone: argmax, with Gumbel noise of its own above temperature 0."""
+    """A choice that is a function of (row, position) alone: argmax, with Gumbel noise of its own above
+    temperature 0."""
 
     def __init__(self, temperature: float, seed: int) -> None:
         self.temperature, self.seed = temperature, seed
@@ -135,7 +138,8 @@ def sample_with(temperature: float = 0.0, seed: int = 0) -> FakeChoice:
 
 
 class Fake(Drafter):
-    """A drafter that proposes `guess(number of tokens so far in the completion, k)`. Subclasses keep what they were told."""
+    """A drafter that proposes `guess(number of tokens so far in the completion, k)`. Subclasses keep what they were
+    told."""
 
     def __init__(self) -> None:
         self.num_prompt = 0

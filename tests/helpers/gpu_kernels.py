@@ -1,5 +1,5 @@
-"""Import this before anything of engine.kernels.cuda: its kernels then run on CPU tensors, by Triton's interpreter, unless TRITON_INTERPRET says otherwise (as it must where
-tests marked `gpu` are to run)."""
+"""Import this before anything of engine.kernels.cuda: its kernels then run on CPU tensors, by Triton's interpreter,
+unless TRITON_INTERPRET says otherwise (as it must where tests marked `gpu` are to run)."""
 
 import os
 
@@ -20,7 +20,8 @@ if not knobs.runtime.interpret:
 
 
 def _dot(self, a, b, total, *more):
-    """numpy's product of matrices sums rows of some places in another order, which tensor cores do not: add in the order of the columns."""
+    """numpy's product of matrices sums rows of some places in another order, which tensor cores do not: add in the
+    order of the columns."""
     out = total.data + numpy.add.reduce(a.data[:, :, None] * b.data[None], axis=1)
     return TensorHandle(out, total.dtype.scalar)
 

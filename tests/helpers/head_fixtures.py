@@ -1,4 +1,5 @@
-"""Targets, heads and contexts for tests of draft heads: the fixtures, and random heads of any shape written as files."""
+"""Targets, heads and contexts for tests of draft heads: the fixtures, and random heads of any shape written as
+files."""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ def changed(
 
 
 def published(name: str, folder: Path) -> Path:
-    """formats/<name>. Of the two that were converted from others only the configuration is kept: their tensors are their source's."""
+    """formats/<name>. Of the two that were converted from others only the configuration is kept: their tensors are
+    their source's."""
     if (FORMATS / name / "model.safetensors").exists() or (FORMATS / name / "pytorch_model.bin").exists():
         return FORMATS / name
     source = tensors_of(FORMATS / name.removesuffix("_spec"))
@@ -244,7 +246,8 @@ def eagle3_tensors(
 
 
 def dflash_tensors(layers: Mapping[str, Any], config: Mapping[str, Any], *, own: int = 0) -> dict[str, Tensor]:
-    """A random DFlash head, with an lm_head of its own where its vocabulary is reduced; own: rows of an embedding of its own."""
+    """A random DFlash head, with an lm_head of its own where its vocabulary is reduced; own: rows of an embedding of
+    its own."""
     size, num_aux = (
         layers["hidden_size"],
         len(config.get("aux_hidden_state_layer_ids") or config["dflash_config"]["target_layer_ids"]),
@@ -281,7 +284,8 @@ ZLAB = {
 
 
 def hidden_rows(drafter: Any, tokens: Sequence[int], size: int) -> Tensor | None:
-    """Rows of hidden states that some target of that hidden size might have for `tokens`, if the drafter asks for any."""
+    """Rows of hidden states that some target of that hidden size might have for `tokens`, if the drafter asks
+    for any."""
     if not drafter.hidden_layers:
         return None
     return torch.randn(

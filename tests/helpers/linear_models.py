@@ -37,7 +37,8 @@ names, dtypes = st.sampled_from(NAMES), st.sampled_from(DTYPES)
 
 
 def fresh(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **more: Any) -> PreTrainedModel:
-    """A random hybrid whose states remember: its heads forget a few tenths a token at most, as a random one's would not."""
+    """A random hybrid whose states remember: its heads forget a few tenths a token at most, as a random one's would
+    not."""
     model_class, config_class, own = KINDS[name]
     settings_ = {
         **BASE,

@@ -108,7 +108,8 @@ def states(head_drafter: Any) -> Tensor:
 
 
 def rows_of(one: Any, cuts: list[int], chain: list[int]) -> list[Tensor]:
-    """Rows of logits: of the last of the prompt, which is taken in parts that end at `cuts`, and of a chain that is given those tokens."""
+    """Rows of logits: of the last of the prompt, which is taken in parts that end at `cuts`, and of a chain that is
+    given those tokens."""
     one.prefill(PROMPT[: cuts[0]], states(one)[: cuts[0] - 1])
     for before, end in zip(cuts, [*cuts[1:], len(PROMPT)], strict=True):
         one._keep(PROMPT[:end], states(one)[before - 1 : end - 1])

@@ -1,4 +1,5 @@
-"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 and VNNI or without AVX-512 would: for tests that must hold of all; and small models that they fit."""
+"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 and VNNI or without AVX-512 would: for
+tests that must hold of all; and small models that they fit."""
 
 from __future__ import annotations
 

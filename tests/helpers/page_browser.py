@@ -38,7 +38,8 @@ def set_number(tab: Any, label: str, value: str) -> None:
 
 
 def run_race(tab: Any, state: str = "finished") -> None:
-    """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in `state`."""
+    """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in
+    `state`."""
     before = tab.evaluate("window.photofinish.state.race")
     tab.click("#page-race-button")
     tab.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)

@@ -1,4 +1,5 @@
-"""The page as a visitor finds it: `python app.py` in a process of its own, on the trained fixture, and ways to visit it."""
+"""The page as a visitor finds it: `python app.py` in a process of its own, on the trained fixture, and ways to visit
+it."""
 
 from __future__ import annotations
 
@@ -61,8 +62,9 @@ def free_port() -> int:
 def served(
     cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None
 ) -> Iterator[Server]:
-    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes. Compiled kernels are put into the
-    cache, if there are any: compiling them once more in every fresh one is half a minute of both cores, and tests/kernels/cpu/test_native_build.py's business."""
+    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes.
+    Compiled kernels are put into the cache, if there are any: compiling them once more in every fresh one is half a
+    minute of both cores, and tests/kernels/cpu/test_native_build.py's business."""
     if has_kernels():
         kernels = Path(library()._name)
         (cache / "native").mkdir(exist_ok=True)
@@ -105,7 +107,8 @@ def _answers(url: str) -> bool:
 
 
 class Visitor:
-    """One browser's session, spoken to as the page's own JavaScript does: join the queue, then read a stream of messages."""
+    """One browser's session, spoken to as the page's own JavaScript does: join the queue, then read a stream of
+    messages."""
 
     def __init__(self, url: str, session: str) -> None:
         self.url, self.session = f"{url}/gradio_api", session
@@ -118,7 +121,8 @@ class Visitor:
         self.client.post(f"{self.url}/queue/join", json=body).raise_for_status()
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Everything the server says to this session, until it closes the stream. Closing this generator is closing the tab."""
+        """Everything the server says to this session, until it closes the stream. Closing this generator is closing the
+        tab."""
         with self.client.stream("GET", f"{self.url}/queue/data", params={"session_hash": self.session}) as stream:
             for line in stream.iter_lines():
                 if line.startswith("data:"):
@@ -178,7 +182,8 @@ class Watched(threading.Thread):
 
 
 def _text(data: Any) -> str:
-    """A value as gradio streams it: whole, or as a list of edits of which ours is always one replacement of the whole."""
+    """A value as gradio streams it: whole, or as a list of edits of which ours is always one replacement of the
+    whole."""
     if isinstance(data, str):
         return data
     (edit,) = data

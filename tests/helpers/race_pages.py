@@ -1,4 +1,5 @@
-"""Races to look at, pages that show them without a server, and what to ask such a page: for the browser tests of the race view."""
+"""Races to look at, pages that show them without a server, and what to ask such a page: for the browser tests of the
+race view."""
 
 from __future__ import annotations
 
@@ -200,7 +201,8 @@ def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 def page_html(template: str, style: str, script: str, dark: bool = False) -> str:
-    """A page that runs the component as gr.HTML does, without gradio: element, trigger, props, server, upload and watch are arguments of its program."""
+    """A page that runs the component as gr.HTML does, without gradio: element, trigger, props, server, upload and watch
+    are arguments of its program."""
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>race view</title>
 <style>body{{margin:0;padding:16px;background:{"#0b0e12" if dark else "#fbfaf7"}}}</style><style>{style}</style>
 <body class="{"dark" if dark else ""}"><div id="host">{template}</div><script type="application/json" id="program">{json.dumps(script).replace("<", chr(92) + "u003c")}</script>

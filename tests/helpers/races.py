@@ -1,4 +1,5 @@
-"""Races that never ran, but could have: valid by construction, random in everything else. For tests of what reads them."""
+"""Races that never ran, but could have: valid by construction, random in everything else. For tests of what
+reads them."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def recordings(draw: st.DrawFn, failing: bool = False) -> dict[str, Any]:
 
 
 def fixed_race() -> dict[str, Any]:
-    """One race drawn by nobody, audited: five tokens, a step with two right drafts of three, then two without a draft; a stop string at the end."""
+    """One race drawn by nobody, audited: five tokens, a step with two right drafts of three, then two without a draft;
+    a stop string at the end."""
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=5, stop=("end",)), audit=True)
     words = {10: "a", 11: "b", 12: "c", 13: "d", 14: "end", 9: "x"}
 

@@ -1,4 +1,5 @@
-"""Races without a model, for tests of the stage: real events of a recording, handed out at a pace of our choosing, by a backend that counts who runs."""
+"""Races without a model, for tests of the stage: real events of a recording, handed out at a pace of our choosing, by a
+backend that counts who runs."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class StagedRace:
 
 
 class StagedBackend:
-    """Prepares StagedRaces. `running` is how many are between their first event and their end, `most` the most there ever were."""
+    """Prepares StagedRaces. `running` is how many are between their first event and their end, `most` the most there
+    ever were."""
 
     def __init__(
         self,

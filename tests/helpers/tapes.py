@@ -1,5 +1,5 @@
-"""What a CUDA graph does to a fixed call, on any device: its operations are recorded once, with their arguments, and done again. Whatever else Python says in
-between is not heard."""
+"""What a CUDA graph does to a fixed call, on any device: its operations are recorded once, with their arguments, and
+done again. Whatever else Python says in between is not heard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Tape(TorchDispatchMode):
 
 
 def record_fixed_calls(patch: pytest.MonkeyPatch) -> list[Tape]:
-    """From now on every fixed call that is made runs its function once and is replayed from then on. Returns the tapes, as they are made."""
+    """From now on every fixed call that is made runs its function once and is replayed from then on. Returns the tapes,
+    as they are made."""
     tapes: list[Tape] = []
 
     def fixed(self: TorchKernels, function: Callable[[], Any], pool: Any = None, name: str = "") -> Callable[[], Any]:

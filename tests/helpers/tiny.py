@@ -1,7 +1,7 @@
 """Tiny random checkpoints made in memory, one of each architecture that the engine promises, and the trained fixture.
 
-`stock(name, dtype)` is the untouched transformers model, `prepared(name, dtype)` the same weights ready for fixed steps; both are made once a run.
-Weights are drawn large enough that logits spread and greedy text does not settle.
+`stock(name, dtype)` is the untouched transformers model, `prepared(name, dtype)` the same weights ready for fixed
+steps; both are made once a run. Weights are drawn large enough that logits spread and greedy text does not settle.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def lane(
     target: Any = None,
     sample: Any = None,
 ) -> list[Event]:
-    """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by faulty ones."""
+    """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by
+    faulty ones."""
     target = target or StaticTarget(model, length, widths)
     rule = Coupled(sample or Sampler(params, model.vocab_size, model.kernels))
     return list(

@@ -43,7 +43,8 @@ def embedding_bytes(model) -> int:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_reads_every_weight_once_and_one_row_of_the_embedding(name, dtype):
-    """The share would be of bytes that nobody reads, or leave some out: all parameters without the embedding, a tied one once, as the head."""
+    """The share would be of bytes that nobody reads, or leave some out: all parameters without the embedding, a tied
+    one once, as the head."""
     model = fresh(name, dtype)
     tied = model.config.tie_word_embeddings
     assert tied == isinstance(model, Gemma3ForCausalLM), "one of the tiny models must be tied, one not"
@@ -145,7 +146,8 @@ def header(num_bytes: float = 5e8, bandwidth: float = 4e10) -> dict:
 
 
 def test_the_sentence_says_what_bounds_a_step():
-    """A visitor would be told that memory bounds what overhead bounds, or that a step used more than all of the bandwidth."""
+    """A visitor would be told that memory bounds what overhead bounds, or that a step used more than all of the
+    bandwidth."""
     bound = roofline(header(), lane(0.010, 0.020, 0.500))
     assert bound is not None and bound.step_s == 0.020 and bound.share == pytest.approx(0.625)
     assert (

@@ -30,7 +30,8 @@ def norm_of(kind: Any, dim: int, seed: int, dtype: torch.dtype, eps: float = 1e-
 
 
 def rows_of(num: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
-    """Random rows [1, num, dim] of very different sizes, one value in each far larger than the others, as hidden states have."""
+    """Random rows [1, num, dim] of very different sizes, one value in each far larger than the others, as hidden states
+    have."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(1, num, dim, generator=generator) * torch.logspace(-3, 3, num)[None, :, None]
     rows[..., seed % dim] *= 50
@@ -46,8 +47,8 @@ def rows_of(num: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
     st.sampled_from([0.0, 1.0, 100.0]),
 )
 def test_a_fused_norm_is_as_near_to_the_truth_as_the_stock_one(kind, dim, seed, dtype, eps, mean):
-    """A layer norm's mean that is not quite 0 would shift rows with large values; and where weights are large, one more than a weight is nearly the weight,
-    and a hundred norms of the wrong kind are another model."""
+    """A layer norm's mean that is not quite 0 would shift rows with large values; and where weights are large, one more
+    than a weight is nearly the weight, and a hundred norms of the wrong kind are another model."""
     norm = norm_of(kind, dim, seed, dtype, eps, mean)
     fused, rows = fused_norm(norm, True), rows_of(7, dim, seed, dtype)
     assert isinstance(fused, FusedNorm)

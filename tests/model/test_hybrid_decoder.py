@@ -34,7 +34,8 @@ def stock_logits(model: Any, ids: list[int]) -> Tensor:
     ids=str,
 )
 def test_gated_attention_is_the_stock_models(more):
-    """A gate taken for a query, a bias left out, the unturned part of a head turned: another model than the one named, by more than rounding."""
+    """A gate taken for a query, a bias left out, the unturned part of a head turned: another model than the one named,
+    by more than rounding."""
     model, ids = (
         fresh("qwen3_5", layer_types=["full_attention"] * 2, num_hidden_layers=2, **more),
         random_ids(24, VOCAB),
@@ -49,7 +50,8 @@ def test_gated_attention_is_the_stock_models(more):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_hybrids_step_is_fewer_operations_than_around_transformers_decoder(dtype, monkeypatch):
-    """Every step would start them one after the other, and nobody would see why it is slow; the same arithmetic but for rounding."""
+    """Every step would start them one after the other, and nobody would see why it is slow; the same arithmetic but for
+    rounding."""
     ids, found, layers = random_ids(24, VOCAB), [], ["linear_attention", *["full_attention"] * 3]
     for known in (fused_decoder.HYBRIDS, set()):
         monkeypatch.setattr(fused_decoder, "HYBRIDS", known)

@@ -1,4 +1,5 @@
-"""Hybrid models with linear attention: the stock model's logits whatever the cut, one arithmetic at every width, and refusals in words."""
+"""Hybrid models with linear attention: the stock model's logits whatever the cut, one arithmetic at every width, and
+refusals in words."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def test_bfloat16_is_the_same_model_rounded(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prompt_of_several_chunks_is_one_prompt_with_transformers_hidden_states(name):
-    """Prompts beyond the prefill's chunk would begin anew, and a draft head would read other rows than it was trained on."""
+    """Prompts beyond the prefill's chunk would begin anew, and a draft head would read other rows than it was trained
+    on."""
     ids, logits, hidden = stock_rows(name)
     target = StaticTarget(prepared(name), 2 * LENGTH, WIDTHS, hidden_layers=range(len(HYBRID) + 1))
     num = len(ids) - 8
@@ -86,7 +88,8 @@ def test_a_prompt_of_several_chunks_is_one_prompt_with_transformers_hidden_state
 @settings(max_examples=15)
 @given(st.integers(1, 200), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
 def test_chunks_are_the_same_sums_as_tokens(num, seed, forgetting):
-    """In double precision, where order does not matter: the triangular system would solve another recurrence, or overflow where gates are nearly shut."""
+    """In double precision, where order does not matter: the triangular system would solve another recurrence, or
+    overflow where gates are nearly shut."""
     heads, keys, values = 2, 5, 7
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(num, heads, size, generator=generator, dtype=torch.float64) for size in (keys, keys, values))
@@ -230,7 +233,8 @@ def test_other_recurrences_are_refused_in_words(family):
 
 
 def test_a_linear_layer_that_computes_otherwise_is_refused():
-    """What the comparison with the stock model is for: a later transformers may change the layer under the same name."""
+    """What the comparison with the stock model is for: a later transformers may change the layer under the same
+    name."""
     model = fresh("qwen3_5")
     layer = model.model.layers[1].linear_attn
     layer.A_log.data += 3.0

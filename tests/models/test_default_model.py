@@ -1,4 +1,5 @@
-"""The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and, slow, on the real one."""
+"""The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and,
+slow, on the real one."""
 
 from __future__ import annotations
 
@@ -173,7 +174,8 @@ def test_what_a_killed_conversion_left_is_never_used_and_swept(package, tmp_path
 
 
 def test_two_at_once_convert_once(package, tmp_path):
-    """Two servers starting together would write over each other, or do the work twice; the second must say why it waits."""
+    """Two servers starting together would write over each other, or do the work twice; the second must say why it
+    waits."""
     said: list[str] = []
     waiting, results = threading.Event(), []
 

@@ -1,4 +1,5 @@
-"""Targets, dtypes and devices: what can be loaded is, silently; what cannot is one clear sentence, and never sent anywhere."""
+"""Targets, dtypes and devices: what can be loaded is, silently; what cannot is one clear sentence, and never sent
+anywhere."""
 
 from __future__ import annotations
 
@@ -67,8 +68,9 @@ def test_the_prepared_model_is_made_once():
 
 
 def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(monkeypatch):
-    """A page on a GPU that goes from one 8B model to another would hold both, or what torch keeps of the first: a race's lanes and graphs refer to each other
-    and to the model, so nothing of it is freed before somebody looks for such circles."""
+    """A page on a GPU that goes from one 8B model to another would hold both, or what torch keeps of the first: a
+    race's lanes and graphs refer to each other and to the model, so nothing of it is freed before somebody looks for
+    such circles."""
     seen = []
     backend = TorchBackend(dtype="float32", device="cpu")
     first = backend.loader.get(str(TRAINED), silent)

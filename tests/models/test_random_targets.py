@@ -1,4 +1,5 @@
-"""Random weights of a published shape: the right shape, the same every time, on the device at once, and named as what they are."""
+"""Random weights of a published shape: the right shape, the same every time, on the device at once, and named as what
+they are."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def test_every_shape_that_ships_has_its_published_size():
 
 
 def test_the_targets_that_can_be_raced_in_bf16_have_a_shape():
-    """A preset whose weights are not at hand could not be measured. Those published in 8 or 4 bits only would have another speed in bfloat16."""
+    """A preset whose weights are not at hand could not be measured. Those published in 8 or 4 bits only would have
+    another speed in bfloat16."""
     quantized = {"RedHatAI/gemma-4-31B-it-FP8-Dynamic", "openai/gpt-oss-120b"}
     assert {pair.target for pair in load_pairs()} - quantized - {NAME} <= set(shipped())
     ours = json.loads((config_file(PREFIX + "google/gemma-3-270m")).read_text())
@@ -132,7 +134,8 @@ def test_it_is_labelled_wherever_it_is_recorded_or_shown(config):
 
 
 def test_nothing_ends_a_random_text_but_its_length(config):
-    """Lanes of unequal length: an end token of trained weights means nothing to random ones, and would come by chance."""
+    """Lanes of unequal length: an end token of trained weights means nothing to random ones, and would come by
+    chance."""
     loaded = load(f"{PREFIX}{config}", "float32", "cpu")
     assert end_token_ids(loaded.model.config, loaded.model.generation_config, loaded.tokenizer) == frozenset()
     assert all(getattr(loaded.model.config, name) is None for name in ENDS)
@@ -199,7 +202,8 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
 
 
 def test_blocks_that_torch_keeps_and_does_not_use_are_free(monkeypatch):
-    """A second model on a GPU would be refused although the first was let go: torch keeps its blocks, and the driver counts them as taken."""
+    """A second model on a GPU would be refused although the first was let go: torch keeps its blocks, and the driver
+    counts them as taken."""
     for name, value in {
         "mem_get_info": (7 << 30, 80 << 30),
         "memory_reserved": 60 << 30,

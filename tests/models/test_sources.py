@@ -1,4 +1,5 @@
-"""Where models come from: what is a path is never looked up elsewhere, and a hub repository is recorded with its commit."""
+"""Where models come from: what is a path is never looked up elsewhere, and a hub repository is recorded with its
+commit."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def test_what_is_no_repository_name_never_reaches_the_hub(target, monkeypatch, t
 
 
 def test_what_exists_on_disk_never_reaches_the_hub(folder, monkeypatch):
-    """A folder of the same name as a repository would be replaced by it; a file or another folder would be looked up."""
+    """A folder of the same name as a repository would be replaced by it; a file or another folder would be
+    looked up."""
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: pytest.fail(f"the hub was asked for {a}"))
     monkeypatch.chdir(folder.parent.parent)
     target = f"{folder.parent.name}/{folder.name}"

@@ -51,7 +51,8 @@ json_values = st.recursive(
 
 @given(races.recordings() | races.recordings(failing=True))
 def test_a_recording_survives_its_bytes(recording):
-    """What a race wrote is read back whole: events, spec and all, and building it again from its parts gives the same."""
+    """What a race wrote is read back whole: events, spec and all, and building it again from its parts gives
+    the same."""
     data = json.dumps(recording).encode()
     assert recordings.loads(data) == recording
     events = recordings.events_of(recording)
@@ -89,7 +90,8 @@ def test_a_link_and_a_device_are_written_through(tmp_path):
 
 
 def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
-    """A missing folder, a folder in the file's place, a name with NUL: refused at once; a good place is left untouched."""
+    """A missing folder, a folder in the file's place, a name with NUL: refused at once; a good place is left
+    untouched."""
     for bad in (
         tmp_path / "no" / "race.json",
         tmp_path,
@@ -155,7 +157,8 @@ def test_every_truncation_is_refused(data):
 
 @given(races.recordings(), st.data())
 def test_no_change_of_a_value_breaks_the_reader(recording, data):
-    """Any value anywhere replaced or removed: the reader refuses with a UsageError, or all that it returns can be used."""
+    """Any value anywhere replaced or removed: the reader refuses with a UsageError, or all that it returns can
+    be used."""
     at: Any = recording
     while True:
         key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))), label="key")
@@ -258,7 +261,8 @@ def test_the_summary_tells_what_a_reader_saw():
 
 @given(races.recordings(failing=True))
 def test_a_failed_lane_says_so_in_its_own_object(recording):
-    """The failing lane has its message under "error", the others have none, and without its tokens there is no speed-up."""
+    """The failing lane has its message under "error", the others have none, and without its tokens there is no
+    speed-up."""
     summary = recordings.summary(recording)
     assert recordings.failures(recording) == {"speculative": summary["lanes"]["speculative"]["error"]}
     assert "error" not in summary["lanes"]["plain"] and "error" not in summary["lanes"]["baseline"]

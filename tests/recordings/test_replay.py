@@ -43,7 +43,8 @@ def test_every_event_comes_at_its_lane_time(recording, speed, oversleep):
 
 @given(races.recordings() | races.recordings(failing=True), st.sampled_from([0, math.inf, 1e6]))
 def test_replay_keeps_all_events_and_each_lane_in_order(recording, speed):
-    """Nothing is lost or doubled, a lane's events stay in order, all lanes share one time (solo recordings too), and full speed never sleeps."""
+    """Nothing is lost or doubled, a lane's events stay in order, all lanes share one time (solo recordings too), and
+    full speed never sleeps."""
     wall = Wall()
     played, recorded = list(replay(recording, speed, wall.sleep, wall)), events_of(recording)
     for lane in {event.lane for event in recorded}:
@@ -61,9 +62,11 @@ def test_a_speed_that_cannot_be_played_is_refused_at_once(speed):
 
 
 def test_the_light_modules_stay_light():
-    """Reading and replaying a recording, and the command line before a race, import neither torch nor rich nor numpy."""
+    """Reading and replaying a recording, and the command line before a race, import neither torch nor rich nor
+    numpy."""
     code = (
-        "import sys, engine.recordings.replay, engine.cli.main, engine.cli.commands, engine.cli.verify, engine.recordings.recording, engine.metrics;"
+        "import sys, engine.recordings.replay, engine.cli.main, engine.cli.commands, engine.cli.verify, "
+        "engine.recordings.recording, engine.metrics;"
         "print(sorted({'torch', 'transformers', 'numpy', 'rich', 'gradio'} & set(sys.modules)))"
     )
     assert (

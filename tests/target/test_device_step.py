@@ -1,4 +1,5 @@
-"""Whole steps on the device, by direct calls: they commit what rows judged on the host commit, and ask the host for nothing on the way."""
+"""Whole steps on the device, by direct calls: they commit what rows judged on the host commit, and ask the host for
+nothing on the way."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_noise_of_many_positions_is_each_positions_own(seed, position, num, voca
 @settings(max_examples=150)
 @given(st.data(), temperatures, seeds, st.sampled_from(DTYPES), st.sampled_from([3, 64, 257]), st.sampled_from(WIDTHS))
 def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, vocab, width):
-    """Another token would stand than on the host: on ties, in the padding, after a rejection, or where rows that nobody looks at are no numbers."""
+    """Another token would stand than on the host: on ties, in the padding, after a rejection, or where rows that nobody
+    looks at are no numbers."""
     position, num_drafted = data.draw(st.integers(0, 90)), data.draw(st.integers(0, width - 1))
     logits = (
         torch.randn(width, vocab, generator=torch.Generator().manual_seed(seed % 1000)).mul(3).round().to(dtype)
@@ -114,7 +116,8 @@ models = [partial(prepared, name) for name in NAMES] + [partial(hybrid, name) fo
 @settings(max_examples=25)
 @given(st.sampled_from(models), st.sampled_from(DTYPES), temperatures, st.integers(0, 99), st.integers(0, 40))
 def test_whole_steps_write_what_rows_write(model, dtype, temperature, seed, num_prompt):
-    """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a rejected draft leaves behind."""
+    """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a
+    rejected draft leaves behind."""
     model = model(dtype)
     params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=14)
     prompt = random_ids(num_prompt + 1, model.vocab_size, seed)
@@ -169,7 +172,8 @@ def test_a_whole_step_never_asks_the_host_and_gives_the_same_again(model, temper
     "model", [partial(prepared, "mistral"), partial(hybrid, "qwen3_next")], ids=["mistral", "qwen3_next"]
 )
 def test_forwards_between_whole_steps_see_the_same_sequence(model):
-    """The device hears of the pointer only with the next call: a row explained after a race, a second prefill or a timing would run elsewhere."""
+    """The device hears of the pointer only with the next call: a row explained after a race, a second prefill or a
+    timing would run elsewhere."""
     model = model(torch.float32)
     ids = random_ids(40, model.vocab_size, 4)
     rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
@@ -237,7 +241,8 @@ def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("model", models, ids=lambda model: model.args[0])
 def test_recorded_steps_write_the_same(monkeypatch, model, temperature):
-    """A graph repeats what was done when it was captured: a position, a length or a choice that Python had a part in would be the first step's for ever."""
+    """A graph repeats what was done when it was captured: a position, a length or a choice that Python had a part in
+    would be the first step's for ever."""
     model = model(torch.float32)
     params = SamplingParams(temperature=temperature, seed=8, max_new_tokens=24)
     prompt = random_ids(11, model.vocab_size, 2)

@@ -1,4 +1,5 @@
-"""Hybrid models with linear attention: a rollback after which nothing is left of what was rejected, near by a pointer, far by computing again."""
+"""Hybrid models with linear attention: a rollback after which nothing is left of what was rejected, near by a pointer,
+far by computing again."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from tests.helpers.tiny import DTYPES, LENGTH, random_ids
     st.integers(0, 9),
 )
 def test_any_accept_counts_leave_the_bits_of_decoding_token_by_token(name, dtype, num_prefill, steps, seed):
-    """A rejected token has changed the state of every linear layer; whatever is left of it makes later tokens others."""
+    """A rejected token has changed the state of every linear layer; whatever is left of it makes later tokens
+    others."""
     width = 8
     ours, theirs = target_of(name, dtype), target_of(name, dtype)
     ids = random_ids(num_prefill + 64, VOCAB, seed)
@@ -68,7 +70,8 @@ def test_a_jump_to_any_position_of_the_last_step_goes_on_from_there(name, dtype)
     st.data(),
 )
 def test_going_far_back_computes_the_same_bits_again(name, dtype, num_prefill, steps, data):
-    """The row at which two lanes parted is computed again when they are compared: another state would be another explanation."""
+    """The row at which two lanes parted is computed again when they are compared: another state would be another
+    explanation."""
     target = target_of(name, dtype)
     ids = random_ids(num_prefill + 64, VOCAB, 3)
     target.extend(ids[:num_prefill], 0)
@@ -98,7 +101,8 @@ def test_going_back_into_the_prompt_is_a_shorter_prompt():
 
 
 def test_within_its_reach_a_target_goes_back_by_its_pointer(monkeypatch):
-    """A draft model of this kind, rolled back by its whole chain of one-token steps, would compute its prompt again at every draft."""
+    """A draft model of this kind, rolled back by its whole chain of one-token steps, would compute its prompt again at
+    every draft."""
     model = prepared("qwen3_5")
     ids = random_ids(40, VOCAB, 5)
     far, near = StaticTarget(model, LENGTH, (2,), reach=7), StaticTarget(model, LENGTH, (2,))

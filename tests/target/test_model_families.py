@@ -124,7 +124,8 @@ REFUSED = {"gemma 2": "softcap", "gpt-oss": "s_aux", "llama, dynamic rope": "dyn
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_model_is_served_right_or_refused_in_words(family):
-    """A model that does something this engine ignores would be raced as another model; or the refusal would be a traceback."""
+    """A model that does something this engine ignores would be raced as another model; or the refusal would be a
+    traceback."""
     name, make = FAMILIES[family]
     model = build(getattr(transformers, name), make())
     ids = random_ids(80, 200)
@@ -156,7 +157,8 @@ def test_the_promised_architectures_are_served(name):
 
 
 def test_a_model_that_computes_otherwise_under_the_engine_is_refused():
-    """What the comparison with the stock model is for: any layer that does something else once the engine owns the attention."""
+    """What the comparison with the stock model is for: any layer that does something else once the engine owns the
+    attention."""
     model = build(*CONFIGS["llama"])
     layer = model.model.layers[1].self_attn
     stock_forward = layer.forward

@@ -1,4 +1,5 @@
-"""A transformers model as a Target: the stock model's logits whatever the cut, rollback that leaves nothing behind, shapes that never change."""
+"""A transformers model as a Target: the stock model's logits whatever the cut, rollback that leaves nothing behind,
+shapes that never change."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def test_packing_changes_no_more_than_rounding(dtype):
     st.integers(0, 9),
 )
 def test_what_was_rolled_back_leaves_no_trace(name, dtype, num_prefill, history, seed):
-    """Rejected drafts would be remembered: beyond a window, a cache that overwrites its oldest entries cannot go back."""
+    """Rejected drafts would be remembered: beyond a window, a cache that overwrites its oldest entries cannot
+    go back."""
     used, clean = target_of(name, dtype), target_of(name, dtype)
     ids = random_ids(num_prefill, used.vocab_size, seed)
     used.extend(ids, 0)

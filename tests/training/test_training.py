@@ -1,4 +1,5 @@
-"""Training draft heads: that what is trained is what is drafted, that training learns, goes on where it stopped, and publishes what it made."""
+"""Training draft heads: that what is trained is what is drafted, that training learns, goes on where it stopped, and
+publishes what it made."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def trainer(kind: str, features: Features, folder: Path, num_steps: int) -> Trai
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
-    """A head would be trained on other rows, positions, masks or tokens than it drafts with: acceptance would stay low, with nothing to see."""
+    """A head would be trained on other rows, positions, masks or tokens than it drafts with: acceptance would stay low,
+    with nothing to see."""
     head, design = made(kind, features, num_layers)
     head.eval().requires_grad_(False)
     output = TargetWeights.of(stock().model).output[head.target_ids]

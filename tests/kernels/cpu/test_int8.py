@@ -80,7 +80,8 @@ def test_int8_changes_no_more_than_its_rounding(name):
 
 @needs_byte_kernels
 def test_kernels_round_every_linear_and_never_the_embedding():
-    """Half of the model would be read at twice the bytes; a tied embedding lend its rows to drafters from rounded weights."""
+    """Half of the model would be read at twice the bytes; a tied embedding lend its rows to drafters from rounded
+    weights."""
     ready = prepared("gemma3")
     assert {
         type(module) for module in ready.model.modules() if isinstance(module, nn.Linear | PackedLinear | NativeLinear)
@@ -101,7 +102,8 @@ def test_a_model_that_kernels_ruin_is_refused(monkeypatch):
 
 @needs_byte_kernels
 def test_what_is_loaded_as_int8():
-    """The option would be recorded and not done, or a drafter rounded too, whose error costs acceptance and saves little."""
+    """The option would be recorded and not done, or a drafter rounded too, whose error costs acceptance and saves
+    little."""
     loaded = load(str(TRAINED), "int8", "cpu")
     assert (
         loaded.info.dtype == "int8"

@@ -65,7 +65,8 @@ def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | No
     st.integers(0, 99),
 )
 def test_it_is_softmax_over_what_a_row_sees(variant, heads, dim, num, at, behind, window, spread, seed):
-    """Heads that share keys, windows, first positions, caches of any length, scores of thousands: another column's value, or none."""
+    """Heads that share keys, windows, first positions, caches of any length, scores of thousands: another column's
+    value, or none."""
     query, keys, values = inputs(num, *heads, dim, at + num + behind, seed, spread)
     with compiled(variant):
         check(query, keys, values, at, window, dim**-0.5)

@@ -52,7 +52,8 @@ def script(folder: Path, text: str) -> str:
     """A compiler that tells its version, and otherwise does what `text` says."""
     path = folder / "a compiler"
     path.write_text(
-        f'#!/bin/sh\ncase "$*" in *--version) echo "a compiler 1.0"; exit 0;; esac\necho "$*" >> {folder}/calls\n{text}\n'
+        '#!/bin/sh\ncase "$*" in *--version) echo "a compiler 1.0"; exit 0;; esac\necho "$*" >> '
+        f"{folder}/calls\n{text}\n"
     )
     path.chmod(0o755)
     return f"'{path}'"
@@ -219,7 +220,8 @@ def test_the_engine_runs_with_a_compiler_that_fails(folder):
 
 @needs_a_compiler
 def test_what_was_compiled_is_found_again(folder, monkeypatch):
-    """Every start would take as long as the first; or run what another source, another flag or another processor gave."""
+    """Every start would take as long as the first; or run what another source, another flag or another
+    processor gave."""
     monkeypatch.setenv("CC", script(folder, f'exec {CC} "$@"'))
     library, description = found()
     assert library.answer() == 42 and "a compiler 1.0" in description
@@ -277,7 +279,8 @@ def test_there_is_one_library_of_threads():
 
 
 def test_records_and_readers_know_the_kernels():
-    """Who gets other bits wants to know that the kernels were others; a recording from before there were any is still one."""
+    """Who gets other bits wants to know that the kernels were others; a recording from before there were any is still
+    one."""
     has_kernels, versions = build.has_kernels(), environment.versions(PACKED.describe())
     assert versions.get("kernels", "") == build.description() and ("kernels" in versions) == has_kernels
     assert choose(torch.device("cpu")).best_dtype() == "bfloat16" or not build.has_kernels()

@@ -1,4 +1,5 @@
-"""Compiled linears with weights of 8 bits: the sums of what was rounded, a row's bits its own, and whole models of them."""
+"""Compiled linears with weights of 8 bits: the sums of what was rounded, a row's bits its own, and whole models of
+them."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def weights_of(weight: Tensor) -> Tensor:
     st.integers(0, 99),
 )
 def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows, act, bias, row_bytes, spread, seed):
-    """A block's last outputs, another group's scale, a half of a row's number, or what is taken off for unsigned bytes."""
+    """A block's last outputs, another group's scale, a half of a row's number, or what is taken off for
+    unsigned bytes."""
     num, k = num if act is None else -(-num // 32) * 32, 16 * sixteens
     plain, x = linear_of(num, k, bias, seed), random(num_rows, k, seed=seed + 2, spread=spread)
     plain.weight.mul_(torch.logspace(-3, 1, k).bfloat16()), x.mul_(torch.logspace(1, -3, k).bfloat16())
@@ -114,7 +116,8 @@ def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows
 @settings(max_examples=30)
 @given(st.integers(1, 60), st.integers(1, 20), st.sampled_from([1, 2]), st.integers(0, 99))
 def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, row_bytes, seed):
-    """One large weight or number would make all others of its row coarse; or all of them be cut off instead of rounded."""
+    """One large weight or number would make all others of its row coarse; or all of them be cut off instead of
+    rounded."""
     k = 16 * sixteens
     plain, x = linear_of(num, k, False, seed), random(5, k, seed=seed + 2)
     plain.weight[:, 0], x[:, -1] = 100.0, 1000.0
@@ -139,7 +142,8 @@ def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, row_bytes, seed)
 @EACH_ROW
 @pytest.mark.parametrize("act", [None, 0])
 def test_a_rows_bits_are_its_own(variant, row_bytes, act):
-    """Lanes of other widths would part: at any number of rows, at any place, on any number of threads, whatever the others hold."""
+    """Lanes of other widths would part: at any number of rows, at any place, on any number of threads, whatever the
+    others hold."""
     linear, x = (
         in_bytes(linear_of(96 if act is not None else 83, 176, True), row_bytes, act, variant),
         random(50, 176, seed=5),

@@ -1,4 +1,5 @@
-"""A decoder as one compiled call: the same model as transformers', every row the same bits at every width from 1 on, and nothing shared that should not be."""
+"""A decoder as one compiled call: the same model as transformers', every row the same bits at every width from 1 on,
+and nothing shared that should not be."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_every_class_is_tried():
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_the_stock_model_rounded(name, variant):
-    """A race would be one of another model than the one named: a norm, a bias, a window, an angle. After a prefill of two chunks, beyond all windows."""
+    """A race would be one of another model than the one named: a norm, a bias, a window, an angle. After a prefill of
+    two chunks, beyond all windows."""
     ids, (truth, true_states) = ids_of(name), stock_rows(name, torch.float32)
     theirs, their_states = stock_rows(name, torch.bfloat16)
     num_layers = prepared(name).shape.num_layers
@@ -104,7 +106,8 @@ def test_it_is_the_stock_model_rounded(name, variant):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_variants_differ_by_rounding_only(name):
-    """A machine without AVX512_BF16 would write another text from the first token on; and AVX2 is to write what AVX-512 does without it, bit for bit."""
+    """A machine without AVX512_BF16 would write another text from the first token on; and AVX2 is to write what AVX-512
+    does without it, bit for bit."""
     ours, *others = (
         StaticTarget(prepared(name, variant), LENGTH, WIDTHS).extend(ids_of(name)[:13], 13)[0].clone().float()
         for variant in VARIANTS
@@ -148,7 +151,8 @@ def test_any_cut_gives_the_same_bits(name):
     st.integers(0, 9),
 )
 def test_what_was_rolled_back_leaves_no_trace(name, num_prefill, history, spoil, seed):
-    """Rejected drafts would be remembered; or NaN behind the pointer, which a draft that overflows leaves there, be felt."""
+    """Rejected drafts would be remembered; or NaN behind the pointer, which a draft that overflows leaves there, be
+    felt."""
     used, clean = target_of(name), target_of(name)
     ids = random_ids(num_prefill, used.vocab_size, seed)
     used.extend(ids, 0)
@@ -167,7 +171,8 @@ def test_what_was_rolled_back_leaves_no_trace(name, num_prefill, history, spoil,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_that_overflows_is_alone_with_it(name):
-    """A token whose numbers overflow would make NaN of the rows before it in the same step, and a draft would change the text."""
+    """A token whose numbers overflow would make NaN of the rows before it in the same step, and a draft would change
+    the text."""
     fresh = prepare(made(name))
     fresh.model.get_input_embeddings().weight.data[7] = torch.nan
     ids = [11, 12, 13, 7, 14, 15, 7, 7]
@@ -200,7 +205,8 @@ def test_targets_in_turns_share_weights_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", ["gemma3", "mistral"])
 def test_two_threads_at_once(name):
-    """Python runs other threads during a call: a viewer's race and a page's probe would write into each other's memory."""
+    """Python runs other threads during a call: a viewer's race and a page's probe would write into each other's
+    memory."""
     model = prepare(made(name))  # its tables are yet to be made, by both
     ids = ids_of(name)
     expected = rows_of(target_of(name, 1024), ids[:200], 13)
@@ -224,7 +230,8 @@ def test_two_threads_at_once(name):
 
 
 def test_tables_live_as_long_as_the_call_that_reads_them():
-    """Another thread's longer cache makes new tables; the old ones would be freed under a call that is still running."""
+    """Another thread's longer cache makes new tables; the old ones would be freed under a call that is still
+    running."""
     model = prepare(made("llama"))
     target = StaticTarget(model, 256, (1,))
     native, forward = model.model.get_decoder(), target._buffers._whole

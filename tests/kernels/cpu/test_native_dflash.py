@@ -1,5 +1,5 @@
-"""DFlash blocks by one compiled call: the drafts of the torch path but for rounding, whatever the head's form, the threads and how context rows are taken; and lanes that
-draft so, `auto` and hybrids among them."""
+"""DFlash blocks by one compiled call: the drafts of the torch path but for rounding, whatever the head's form, the
+threads and how context rows are taken; and lanes that draft so, `auto` and hybrids among them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def states(num: int) -> Tensor:
 
 
 def drafts(one: Any, ends: list[int], k: int = K) -> Any:
-    """The draft after `ends[-1]` tokens of a text, which come in parts that end there, a draft asked for at each but the first."""
+    """The draft after `ends[-1]` tokens of a text, which come in parts that end there, a draft asked for at each but
+    the first."""
     hidden = states(len(PROMPT))
     one.prefill(PROMPT[: ends[0]], hidden[: ends[0] - 1])
     for before, end in zip(ends, [*ends[1:], len(PROMPT)], strict=True):
@@ -113,7 +114,8 @@ def test_rows_are_those_of_torch(head_of, form):
 
 @pytest.mark.parametrize("form", SOME)
 def test_bits_depend_on_nothing_else(head_of, form):
-    """Whether a draft is right would depend on how many threads there are, how many tokens the last step committed, or how many drafts were asked for."""
+    """Whether a draft is right would depend on how many threads there are, how many tokens the last step committed, or
+    how many drafts were asked for."""
     expected = None
     for num, k, ends in (
         (1, K, [3]),
@@ -132,7 +134,8 @@ def test_bits_depend_on_nothing_else(head_of, form):
 
 
 def test_a_new_race_remembers_nothing(head_of):
-    """Keys and values of an earlier race, or of a block behind the text, would be looked at, or their NaN be mixed in with weight 0."""
+    """Keys and values of an earlier race, or of a block behind the text, would be looked at, or their NaN be mixed in
+    with weight 0."""
     one = drafter(head_of("sliding"), keep_logits=True)
     first = drafts(one, [9, 12])
     for side in (*one.buffers.keys, *one.buffers.values):

@@ -1,5 +1,5 @@
-"""EAGLE-3 rows by one compiled call: the rows of the torch path but for rounding, whatever the head's form, the threads and how rows are taken; words in reach of noise, none
-forgotten; weights in 8 bits."""
+"""EAGLE-3 rows by one compiled call: the rows of the torch path but for rounding, whatever the head's form, the threads
+and how rows are taken; words in reach of noise, none forgotten; weights in 8 bits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_rows_are_those_of_torch(packed, form):
 
 @pytest.mark.parametrize("form", ["speculators", "sliding layers", "one head of keys"])
 def test_bits_depend_on_nothing_else(packed, form):
-    """Whether a draft is right would depend on how many threads there are, or how many tokens the last step committed."""
+    """Whether a draft is right would depend on how many threads there are, or how many tokens the last step
+    committed."""
     head = packed(form)
     expected = None
     for num, cuts in ((1, [3]), (2, [3]), (1, [20, 31, 32]), (2, [len(PROMPT) - 1])):
@@ -121,7 +122,8 @@ def test_a_packed_head_holds_a_byte_a_weight(packed):
     gone=st.booleans(),
 )
 def test_kernels_and_numpy_pick_the_same(num, spread, lead, temperature, seed, position, gone):
-    """Drafts would have other noise than the target; whether one token stands out or all are alike, some cannot be drafted, or there is but one."""
+    """Drafts would have other noise than the target; whether one token stands out or all are alike, some cannot be
+    drafted, or there is but one."""
     generator = torch.Generator().manual_seed(position)
     ids = torch.randperm(3000, generator=generator)[:num].sort().values
     row = torch.randn(num, generator=generator) * spread

@@ -1,4 +1,5 @@
-"""A model's whole step in one compiled call: the bits of the modules one by one, and nothing taken for granted of a model that does more."""
+"""A model's whole step in one compiled call: the bits of the modules one by one, and nothing taken for granted of a
+model that does more."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def by_modules(target: StaticTarget) -> StaticTarget:
 @pytest.mark.parametrize("layers", [(), (0, 1, 2, 3)], ids=["plain", "states"])
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_the_modules_one_by_one(name, layers, variant):
-    """A lane with hidden states, or a probe, would run another model than the others: a scale of embeddings left out, a state of another layer."""
+    """A lane with hidden states, or a probe, would run another model than the others: a scale of embeddings left out, a
+    state of another layer."""
     model = prepared(name, variant)
     ids = random_ids(60, model.vocab_size, 3)
     whole, parts = StaticTarget(model, LENGTH, WIDTHS, layers), by_modules(StaticTarget(model, LENGTH, WIDTHS, layers))

@@ -104,7 +104,8 @@ def test_gates_and_values_find_each_other(variant, blocks, half_k, num_rows, bia
 @EACH_VARIANT
 @pytest.mark.parametrize("act", [None, 0, 1])
 def test_a_rows_bits_are_its_own(variant, act):
-    """Width 1 would be no longer in the class of all others: at any number of rows, at any place, on any number of threads, whatever the others hold."""
+    """Width 1 would be no longer in the class of all others: at any number of rows, at any place, on any number of
+    threads, whatever the others hold."""
     linear, x = native(linear_of(96 if act is not None else 83, 54, True), act, variant), random(40, 54, seed=5)
     assert_rows_have_their_own_bits(linear, x)
 
@@ -112,7 +113,8 @@ def test_a_rows_bits_are_its_own(variant, act):
 @EACH_VARIANT
 @pytest.mark.parametrize("act", [None, 0, 1])
 def test_what_is_no_number_stays_none(variant, act):
-    """A model that has overflowed would go on writing text as if nothing had been; and a large number is none that has overflowed."""
+    """A model that has overflowed would go on writing text as if nothing had been; and a large number is none that has
+    overflowed."""
     plain = linear_of(64, 32)
     plain.weight.copy_(plain.weight.abs() + 1)
     linear, sign = native(plain, act, variant), torch.ones(1, 32, dtype=torch.bfloat16)
@@ -132,7 +134,8 @@ def test_what_is_no_number_stays_none(variant, act):
 
 @EACH_VARIANT
 def test_negative_gates_of_any_size_close(variant):
-    """The exponential in a gate is cut off where it would overflow: a very negative gate must give 0, not a small part of a huge number."""
+    """The exponential in a gate is cut off where it would overflow: a very negative gate must give 0, not a small part
+    of a huge number."""
     weight = torch.zeros(32, 2, dtype=torch.bfloat16)
     weight[:16, 0], weight[16:, 1] = 1, 1
     plain = nn.Linear(2, 32, False, dtype=torch.bfloat16).requires_grad_(False)
@@ -189,7 +192,8 @@ def test_what_does_not_fit_says_why(linear, said):
 
 
 def test_packing_falls_back_where_it_must():
-    """A linear with an odd number of inputs would end the whole model; with AVX2 only, torch has no packed form for it either."""
+    """A linear with an odd number of inputs would end the whole model; with AVX2 only, torch has no packed form for it
+    either."""
     model = nn.ModuleDict({"even": linear_of(10, 8), "odd": linear_of(10, 9), "wide": nn.Linear(8, 10)}).requires_grad_(
         False
     )
@@ -203,7 +207,8 @@ def test_packing_falls_back_where_it_must():
 
 
 def test_it_holds_what_it_reads():
-    """The first linear's memory would be given to others while the compiled one reads it; or the roofline count other bytes than a step reads."""
+    """The first linear's memory would be given to others while the compiled one reads it; or the roofline count other
+    bytes than a step reads."""
     plain, x = linear_of(83, 54, True, seed=4), random(5, 54)
     linear = native(plain)
     expected = linear(x)

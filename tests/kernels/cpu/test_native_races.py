@@ -1,4 +1,5 @@
-"""Races on compiled decoders: identical at any width, 1 included; and what stays as it was where a decoder cannot be compiled."""
+"""Races on compiled decoders: identical at any width, 1 included; and what stays as it was where a decoder cannot be
+compiled."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ UNFIT: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("what", sorted(UNFIT))
 def test_what_does_not_fit_stays_as_it_was(what):
-    """A model of another size would be read beyond its memory, one of another activation be another model; and all the others not run at all."""
+    """A model of another size would be read beyond its memory, one of another activation be another model; and all the
+    others not run at all."""
     make, said = UNFIT[what]
     model, again = make(), make()
     ready = prepare(model)

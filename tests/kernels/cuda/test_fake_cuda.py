@@ -1,4 +1,5 @@
-"""What a GPU would refuse, found without one: the engine's code for CUDA on a device that only says it is one (`fake_cuda.py`)."""
+"""What a GPU would refuse, found without one: the engine's code for CUDA on a device that only says it is one
+(`fake_cuda.py`)."""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ def test_a_fault_planted_in_a_step_is_found(monkeypatch):
 
 
 def test_a_graph_repeats_what_was_recorded():
-    """What is built on it would be no test of captured steps: a replay reads buffers as they are now, and hears nothing of Python's variables."""
+    """What is built on it would be no test of captured steps: a replay reads buffers as they are now, and hears nothing
+    of Python's variables."""
     with fake_cuda() as device, torch.inference_mode():
         place, heard = torch.zeros(3, dtype=torch.long, device=CUDA), []
         call = FixedCall(lambda: (heard.append(1), (place[1:2] + torch.arange(2, device=CUDA)) * len(heard))[1], CUDA)
@@ -187,7 +189,8 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
 
 @pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
-    """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write nothing here."""
+    """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write
+    nothing here."""
     from engine.target import prepare as module
 
     monkeypatch.setattr(module, "_check_faithful", lambda *unused, **more: None)
@@ -210,7 +213,8 @@ def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
 
 @pytest.mark.parametrize("params", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_a_first_kernel_is_tried_and_tokens_are_chosen_by_kernels(params):
-    """Every load would go back to torch's kernels; or tokens be chosen by keys of other rows, or from a row before it was written."""
+    """Every load would go back to torch's kernels; or tokens be chosen by keys of other rows, or from a row before it
+    was written."""
     with fake_cuda(run_kernels=True) as device, torch.inference_mode():
         assert kernels_for(CUDA, torch.bfloat16) and device.launched == ["_best_of_blocks", "_best_of_rows"]
         sampler = Sampler(params, 300, choose(CUDA))
@@ -307,8 +311,9 @@ def test_the_bandwidth_of_a_device_is_measured(monkeypatch):
 
 
 def test_prefills_are_warmed_again_in_every_thread_on_cuda_alone(monkeypatch):
-    """What CUDA's libraries prepare for a shape belongs to a thread, and every race is a new one: the second race's time to
-    its first token would be longer than the first's. On the CPU a warm-up costs a whole prefill, and gains nothing."""
+    """What CUDA's libraries prepare for a shape belongs to a thread, and every race is a new one: the second race's
+    time to its first token would be longer than the first's. On the CPU a warm-up costs a whole prefill, and gains
+    nothing."""
     monkeypatch.setenv(SWITCH, "0")
     sizes: list[int] = []
     prefill = StaticTarget._prefill

@@ -1,4 +1,5 @@
-"""Lanes whose graphs share one pool, on a stand-in for CUDA that spoils shared memory (`fake_cuda.py`): nobody reads what another lane has overwritten."""
+"""Lanes whose graphs share one pool, on a stand-in for CUDA that spoils shared memory (`fake_cuda.py`): nobody reads
+what another lane has overwritten."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def test_what_a_graph_returned_is_gone_once_another_of_its_pool_ran():
     ids="-".join,
 )
 def test_drafts_are_the_same_among_other_lanes_and_alone(names, steady):
-    """A drafter would read hidden states that another lane's graph has overwritten: acceptance drops, and no audit sees it, since tokens stay exact."""
+    """A drafter would read hidden states that another lane's graph has overwritten: acceptance drops, and no audit sees
+    it, since tokens stay exact."""
     lanes = (*EXACT.values(), *(SPECULATIVE[name] for name in names))
     with fake_cuda():
         loaded = trained()

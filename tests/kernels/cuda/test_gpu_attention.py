@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.kernels.cuda import attention
 from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals
 from engine.kernels.cuda.qkv_rope_cache import place
 from engine.kernels.cuda.splits import Splits, splits_of
@@ -56,7 +55,8 @@ def expected(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: in
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "length", "first", "rows", "window", "dtype"), SHAPES)
 def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first, rows, window, dtype):
-    """Heads that share keys, dimensions that are no power of two, windows of one column on, a step at the cache's start and end; NaN wherever no row looks."""
+    """Heads that share keys, dimensions that are no power of two, windows of one column on, a step at the cache's start
+    and end; NaN wherever no row looks."""
     query, keys, values = (
         random(rows, heads, dim, seed=1, dtype=dtype),
         *(random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3)),
@@ -78,9 +78,9 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
     ("window", "programs", "merged"), [(None, 128, False), (40, 128, False), (None, 2, True), (40, 128, True)]
 )
 def test_a_rows_bits_are_its_own(window, programs, merged, monkeypatch):
-    """A position gives the same bits in a call of any number of rows, at any place of it, over any neighbours and any garbage behind them or before the window,
-    with splits of one block and of several, in two launches and in one."""
-    monkeypatch.setattr(attention, "PROGRAMS", programs)
+    """A position gives the same bits in a call of any number of rows, at any place of it, over any neighbours and any
+    garbage behind them or before the window, with splits of one block and of several, in two launches and in one."""
+    monkeypatch.setattr(splits, "PROGRAMS", programs)
     heads, kv_heads, dim, length, start = 2, 1, 128, 200, 120
     assert splits_of(length, kv_heads, dim, window).blocks == (1 if programs == 128 else 2)
     queries, keys, values = random(16, heads, dim, seed=1), *(random(1, kv_heads, length, dim, seed=i) for i in (2, 3))
@@ -110,7 +110,8 @@ def test_the_caches_length_changes_nothing_while_its_splits_are_as_long(window):
 
 
 def test_a_window_costs_the_window():
-    """Programs over a long cache: as many as splits that rows of a tile can see; splits of full attention grow with the cache."""
+    """Programs over a long cache: as many as splits that rows of a tile can see; splits of full attention grow with the
+    cache."""
     for window in (1, 2, 64, 512, 4096):
         splits = splits_of(33024, 1, 256, window)
         most = max(
@@ -128,8 +129,8 @@ def test_a_window_costs_the_window():
     ("name", "turned"), [("llama", 16), ("qwen3", 16), ("gemma3", 16), ("qwen3_5", 6), ("qwen3_5", 16)]
 )
 def test_placing_is_what_the_fused_attention_does(name, turned):
-    """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with Gemma's, with gates, of heads that are turned in
-    part."""
+    """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with
+    Gemma's, with gates, of heads that are turned in part."""
     model = hybrid(name, torch.bfloat16) if name == "qwen3_5" else build(*CONFIGS[name], dtype=torch.bfloat16)
     fused = fused_attention(next(layer.self_attn for layer in model.model.layers if hasattr(layer, "self_attn")), True)
     fused.layer_idx = 0
@@ -153,7 +154,9 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
     assert torch.equal(caches[1][1], caches[0][1])
     if scales is None:
         assert torch.equal(caches[1][0], caches[0][0])
-    else:  # sums of another order: some values of the norm are rounded to the other side, by as much as their last place or that of a term
+    # sums of another order: some values of the norm are rounded to the other side, by as much as their last place or
+    # that of a term
+    else:
         assert (caches[1][0].float() - caches[0][0].float()).abs().max() <= 2**-6 * caches[0][0][
             :, :, at
         ].float().abs().max()

@@ -1,5 +1,5 @@
-"""Candidates are compiled by all cores before they are timed. Compiled for an H100 without one, in a process of its own:
-an interpreted kernel cannot be compiled."""
+"""Candidates are compiled by all cores before they are timed. Compiled for an H100 without one, in a process of its
+own: an interpreted kernel cannot be compiled."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What Triton compiles of attention and norms for an H100 and an A100, without one: the kernels' own calls are made, and compiled instead of run. In a process of its own, for an
-interpreted kernel cannot be compiled."""
+"""What Triton compiles of attention and norms for an H100 and an A100, without one: the kernels' own calls are made,
+and compiled instead of run. In a process of its own, for an interpreted kernel cannot be compiled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def kernels() -> dict[str, dict[str, Any]]:
 
 
 def test_one_binary_for_all_numbers_of_rows_and_layouts(kernels):
-    """A row count or an address that the compiler builds in would make other binaries, whose rows may have other bits."""
+    """A row count or an address that the compiler builds in would make other binaries, whose rows may have
+    other bits."""
     assert len(kernels) == sum(map(len, ON.values())) * 6
     assert {name: kernel["num_binaries"] for name, kernel in kernels.items() if kernel["num_binaries"] != 1} == {}
     several = {name for name in kernels if name.endswith(("_attend", "_combine")) and "3.5" not in name}
@@ -30,7 +31,8 @@ def test_one_binary_for_all_numbers_of_rows_and_layouts(kernels):
 
 
 def test_nothing_is_spilled_and_all_fits(kernels):
-    """Registers spilled to memory make a kernel many times slower; more shared memory than there is makes it impossible, half of it lets two programs run."""
+    """Registers spilled to memory make a kernel many times slower; more shared memory than there is makes it
+    impossible, half of it lets two programs run."""
     for name, kernel in kernels.items():
         assert kernel["spilled"] == 0, name
         assert kernel["shared"] <= SHARED_BYTES[int(name[3:5])] // 2, name

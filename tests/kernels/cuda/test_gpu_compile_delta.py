@@ -1,4 +1,5 @@
-"""The Triton kernels of a linear layer's step, compiled at the sizes of Qwen3.5-9B for devices that need not be there: in a process without the interpreter."""
+"""The Triton kernels of a linear layer's step, compiled at the sizes of Qwen3.5-9B for devices that need not be there:
+in a process without the interpreter."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def test_kernels_fit_the_registers(kernels, capability):
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_states_are_read_and_written_in_wide_pieces(kernels, capability):
-    """The ring's traffic is what a step costs: 16 bytes a thread at a time, a whole block of the state in no more pieces than that takes."""
+    """The ring's traffic is what a step costs: 16 bytes a thread at a time, a whole block of the state in no more
+    pieces than that takes."""
     from engine.kernels.cuda import delta
 
     pieces = DIM * delta.BLOCK // (4 * 32 * delta.WARPS)
@@ -143,7 +145,8 @@ def test_states_are_read_and_written_in_wide_pieces(kernels, capability):
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_no_binary_knows_the_number_of_rows_or_chooses_how_to_round(kernels, capability):
-    """One row or sixteen would be other binaries with other roundings; and so would products that are fused with sums in one place and not in another."""
+    """One row or sixteen would be other binaries with other roundings; and so would products that are fused with sums
+    in one place and not in another."""
     assert kernels[f"step {capability}"]["unspecialised"] == ["first", "num_rows"]
     for name in ("step", "norm"):
         assert "fma.rn.f32" not in kernels[f"{name} {capability}"]["ptx"]

@@ -1,4 +1,6 @@
-"""What Triton compiles of the linears for an H100, without one: tensor cores, asynchronous copies of 16 bytes, no spills, and what a launch that begins early does before it waits. In a process of its own, for an interpreted kernel cannot be compiled."""
+"""What Triton compiles of the linears for an H100, without one: tensor cores, asynchronous copies of 16 bytes, no
+spills, and what a launch that begins early does before it waits. In a process of its own, for an interpreted kernel
+cannot be compiled."""
 
 from __future__ import annotations
 
@@ -106,7 +108,8 @@ def kernels() -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", [*CASES, *(f"{name}, early" for name in EARLY)])
 def test_compiled_for_an_h100(name: str, kernels: dict[str, dict]) -> None:
-    """Sums without tensor cores, loads in small pieces or waited for one by one, registers spilled to memory, more shared memory than there is: each makes a step many times slower, or impossible."""
+    """Sums without tensor cores, loads in small pieces or waited for one by one, registers spilled to memory, more
+    shared memory than there is: each makes a step many times slower, or impossible."""
     kernel = kernels[name]
     ptx = kernel["ptx"]
     copies = re.findall(r"cp\.async\.c[ag]\.shared\.global\S* \[.*?\], \[.*?\], (0x\w+|\d+)", ptx)
@@ -121,7 +124,9 @@ def test_compiled_for_an_h100(name: str, kernels: dict[str, dict]) -> None:
 
 @pytest.mark.parametrize("name", EARLY)
 def test_what_begins_early_touches_weights_alone_before_it_waits(name: str, kernels: dict[str, dict]) -> None:
-    """A load of what the launch before is still writing, or a store over what it still reads, gives wrong tokens now and then; without fetches before the wait nothing is gained. In machine code, for each of the compilers may move a load."""
+    """A load of what the launch before is still writing, or a store over what it still reads, gives wrong tokens now
+    and then; without fetches before the wait nothing is gained. In machine code, for each of the compilers may move a
+    load."""
     code = kernels[f"{name}, early"]["code"]
     assert code.count(WAIT) == code.count(LET_BEGIN) == 1
     at = code.index(WAIT)

@@ -1,4 +1,5 @@
-"""Whole steps compiled for an H100 without one: every launch that a model's step makes, and the choice of its tokens, in a process of its own (an interpreted kernel cannot be compiled)."""
+"""Whole steps compiled for an H100 without one: every launch that a model's step makes, and the choice of its tokens,
+in a process of its own (an interpreted kernel cannot be compiled)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MOST_REGISTERS = 255
 
 
 def steps() -> dict[str, Any]:
-    """By model and number of rows: how often each kernel was launched; and of each kernel its binaries and what the compiler says of them."""
+    """By model and number of rows: how often each kernel was launched; and of each kernel its binaries and what the
+    compiler says of them."""
     import torch
     import transformers
     from triton.runtime.driver import driver
@@ -150,7 +152,9 @@ def test_one_binary_serves_any_number_of_rows(found: dict[str, Any]) -> None:
     binaries = {name: len(its) for name, its in found["kernels"].items()}
     assert (
         binaries["linear_rows"] == 14
-    )  # of Qwen the first qkv, the others, o, gate and up, down, head; of Gemma there is one qkv; of the hybrid what is not Qwen's
+        # of Qwen the first qkv, the others, o, gate and up, down, head; of Gemma there is one qkv; of the hybrid what is
+        # not Qwen's
+    )
     assert binaries["_best_of_blocks"] == 2 and binaries["_best_of_rows"] == 1  # greedy, and with noise
     assert {binaries[name] for name in ("_attend", "_combine", "_place")} == {3}  # of each model's sizes one
     assert binaries["_normed"] == 2 and {binaries[name] for name in ("_add_normed", "_delta_step", "_gated_norm")} == {

@@ -1,4 +1,5 @@
-"""Whole models on the Triton kernels: the same model as transformers', and a row's bits its own at any width. Run by Triton's interpreter, on the CPU."""
+"""Whole models on the Triton kernels: the same model as transformers', and a row's bits its own at any width. Run by
+Triton's interpreter, on the CPU."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def written(name: str, num: int, num_prefill: int, cuts: list[int]) -> tuple[Ten
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_model_on_the_kernels_is_the_same_model_with_bits_of_its_own(name: str) -> None:
-    """Another model than transformers', or a row whose bits hang on the width of its step, or on what stands beside it."""
+    """Another model than transformers', or a row whose bits hang on the width of its step, or on what stands
+    beside it."""
     num_prefill, num = WINDOW + 3, WINDOW + 3 + 11
     rows, hidden = written(name, num, num_prefill, [1, 2, 8])
     others, other_hidden = written(name, num, num_prefill, [8, 1, 2])
@@ -71,7 +73,8 @@ def test_a_model_on_the_kernels_is_the_same_model_with_bits_of_its_own(name: str
 
 
 def test_the_probe_finds_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Widths 1 to 16 run one binary: plain decoding and the exact baseline are the same there. The probe must see what steps run, not what prefills do."""
+    """Widths 1 to 16 run one binary: plain decoding and the exact baseline are the same there. The probe must see what
+    steps run, not what prefills do."""
     for module, name, value in (
         (exactness, "MIN_ROWS", 3),
         (operators, "LINEAR_ROWS", (6, 6)),
@@ -84,7 +87,8 @@ def test_the_probe_finds_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_kernels_fail_torch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that a kernel does not fit would leave its engineer with nothing; one whose kernels are wrong, with another model."""
+    """A GPU that a kernel does not fit would leave its engineer with nothing; one whose kernels are wrong, with another
+    model."""
 
     def wrong(self: GpuLinear, x: Tensor) -> Tensor:
         return torch.zeros(*x.shape[:-1], self.out_features, dtype=x.dtype)
@@ -117,7 +121,8 @@ def test_attention_in_one_launch_is_the_same_attention() -> None:
 
 
 def test_whole_steps_on_the_kernels_write_the_same_tokens_whatever_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lanes of a race on CUDA, chosen tokens and accepted counts included, would part; or a lane whose kernels are torch's would be another race."""
+    """The lanes of a race on CUDA, chosen tokens and accepted counts included, would part; or a lane whose kernels are
+    torch's would be another race."""
     monkeypatch.setenv("PHOTOFINISH_TRITON", "1")
     params = SamplingParams(temperature=0.8, seed=5, max_new_tokens=3)
     prompt = random_ids(6, prepared("qwen3").vocab_size, 1)

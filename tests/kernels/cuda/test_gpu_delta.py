@@ -1,4 +1,5 @@
-"""The Triton kernels of a linear layer's step, in the interpreter: torch's numbers, bits that do not hang on the width, and a whole target on them."""
+"""The Triton kernels of a linear layer's step, in the interpreter: torch's numbers, bits that do not hang on the width,
+and a whole target on them."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def run(mix: Mix, layer: DeltaLayer, rows: Rows, widths: list[int], rings: tuple
     [("qwen3_5", torch.float32, 1), ("qwen3_next", torch.bfloat16, 2), ("qwen3_5", torch.float16, 1)],
 )
 def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
-    """Another recurrence, a rounding left out or made too much, a neighbour's head, block or slot: rings that wrap, several blocks or several key heads."""
+    """Another recurrence, a rounding left out or made too much, a neighbour's head, block or slot: rings that wrap,
+    several blocks or several key heads."""
     monkeypatch.setattr(delta, "BLOCK", 8 * key_heads)
     layer = layer_of(dtype, name, linear_num_key_heads=key_heads, linear_num_value_heads=2 * key_heads)
     rows, widths = rows_of(layer, 11), [1, 2, 5, 3]
@@ -100,7 +102,8 @@ def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
 
 @pytest.mark.slow
 def test_a_tokens_bits_do_not_depend_on_the_width():
-    """Lanes that draft and lanes that do not would part. More rows than a tile, as the comparison with the stock model has them, are parts of the same bits."""
+    """Lanes that draft and lanes that do not would part. More rows than a tile, as the comparison with the stock model
+    has them, are parts of the same bits."""
     layer = layer_of(linear_num_value_heads=1)
     rows, num = rows_of(layer, 17), 17
     reference = rings_of(layer)

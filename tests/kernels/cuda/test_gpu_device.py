@@ -21,7 +21,8 @@ pytestmark = [
 
 
 def test_small_models_are_exact_on_this_device(tmp_path: Path) -> None:
-    """Kernels that race, graphs that repeat an old number, widths that are no class: tokens or rows of a lane would differ from the baseline's."""
+    """Kernels that race, graphs that repeat an old number, widths that are no class: tokens or rows of a lane would
+    differ from the baseline's."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [
         sys.executable,

@@ -1,4 +1,5 @@
-"""Triton linears for few rows: the right numbers, and a row's bits a function of that row alone. Run by Triton's interpreter, on the CPU."""
+"""Triton linears for few rows: the right numbers, and a row's bits a function of that row alone. Run by Triton's
+interpreter, on the CPU."""
 
 import pytest
 import torch
@@ -56,7 +57,8 @@ def assert_near(found: Tensor, expected: Tensor, roundings: int = 1) -> None:
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 @each_shape
 def test_right_numbers(shape: tuple, dtype: torch.dtype) -> None:
-    """A lost block of inputs or outputs, a bias or part of a split added twice or not at all, gates taken for values. Twice: the counters of a split must be zeros again."""
+    """A lost block of inputs or outputs, a bias or part of a split added twice or not at all, gates taken for values.
+    Twice: the counters of a split must be zeros again."""
     linear = linear_of(shape, dtype)
     x = random(2, 3, shape[1], dtype=dtype)
     for _ in range(2):
@@ -78,7 +80,8 @@ def stages(linear: GpuLinear, following: GpuLinear | None, x: Tensor, residual: 
 @pytest.mark.slow
 @each_shape
 def test_bits_of_a_row_are_its_own(shape: tuple) -> None:
-    """One binary for every number of rows, and nothing of a neighbour in a row, NaN least of all: else speculation changes tokens."""
+    """One binary for every number of rows, and nothing of a neighbour in a row, NaN least of all: else speculation
+    changes tokens."""
     n, k = shape[:2]
     linear = linear_of(shape)
     following = None if linear.act is not None or n % 16 else linear_of((48, n, "silu", True, Config(16, 64, 2, 3)))
@@ -94,7 +97,8 @@ def test_bits_of_a_row_are_its_own(shape: tuple) -> None:
 
 @each_shape
 def test_bits_do_not_depend_on_when_a_launch_begins(shape: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights asked for early from behind the end of the weights, or put where sums are. Off unless asked for: it was never timed on a GPU."""
+    """Weights asked for early from behind the end of the weights, or put where sums are. Off unless asked for: it was
+    never timed on a GPU."""
     monkeypatch.delenv(choice.EARLY, raising=False)
     linear = linear_of(shape)
     assert not linear.early
@@ -111,7 +115,8 @@ def test_bits_do_not_depend_on_when_a_launch_begins(shape: tuple, monkeypatch: p
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] is None], ids=str)
 def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
-    """A residual that is added before it may be, a norm over other rows than those that went on, or a factor that misses a part or the bias's turn."""
+    """A residual that is added before it may be, a norm over other rows than those that went on, or a factor that
+    misses a part or the bias's turn."""
     linear = linear_of(shape, dtype)
     n, k = shape[:2]
     x, residual, scale = (
@@ -134,7 +139,8 @@ def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_normed_is_the_linear_of_normed_rows(shape: tuple) -> None:
-    """A mean over the wrong number of inputs, the factor after the bias or the activation, or parts beyond those there are."""
+    """A mean over the wrong number of inputs, the factor after the bias or the activation, or parts beyond those there
+    are."""
     linear = linear_of(shape, torch.float16)
     k = shape[1]
     rows, scale = 3 * random(6, k, dtype=torch.float16), 1 + 0.1 * random(k, seed=2).float()

@@ -18,7 +18,8 @@ def scores_of(rows: torch.Tensor, tokens: torch.Tensor, keys: torch.Tensor, temp
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 2.0])
 @pytest.mark.parametrize("vocab", [5, 2048, 5000])
 def test_kernels_choose_what_torch_chooses(vocab: int, temperature: float, dtype: torch.dtype) -> None:
-    """Other noise than the engine's, a lost block of the vocabulary, or a margin that is not the distance to the second best."""
+    """Other noise than the engine's, a lost block of the vocabulary, or a margin that is not the distance to the second
+    best."""
     generator = torch.Generator().manual_seed(vocab)
     rows = (3 * torch.randn(NUM_ROWS, vocab, generator=generator)).to(dtype)
     tokens, keys = torch.arange(vocab, dtype=torch.int32) * 3 + 1, keys_of(12345, torch.arange(NUM_ROWS) * 1000)
@@ -47,7 +48,8 @@ def test_a_row_that_is_no_numbers_is_told_and_spoils_no_other() -> None:
 
 
 def test_small_uniforms_keep_their_noise() -> None:
-    """Noise of the rarest tokens, whose uniforms are next to 0 or 1, cut off by log(1 - u): it would bias every sample."""
+    """Noise of the rarest tokens, whose uniforms are next to 0 or 1, cut off by log(1 - u): it would bias every
+    sample."""
     tokens = torch.arange(400_000, dtype=torch.int32)
     keys = keys_of(3, torch.arange(1))
     noise = gumbel_rows(tokens, keys)[0]

@@ -1,5 +1,6 @@
-"""Consumer chips (sm_86, sm_89, sm_120) have 99 kB of shared memory for a program, an H100 227: what is tried there must fit, or be left out beforehand. Compiled
-without one, in a process of its own (an interpreted kernel cannot be compiled)."""
+"""Consumer chips (sm_86, sm_89, sm_120) have 99 kB of shared memory for a program, an H100 227: what is tried there
+must fit, or be left out beforehand. Compiled without one, in a process of its own (an interpreted kernel cannot be
+compiled)."""
 
 from __future__ import annotations
 

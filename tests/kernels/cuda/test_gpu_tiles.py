@@ -1,4 +1,5 @@
-"""Tiles decide bits: they come from a table or from shape and chip alone, never from a clock; and recordings tell which."""
+"""Tiles decide bits: they come from a table or from shape and chip alone, never from a clock; and recordings tell
+which."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def write(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def test_no_clock_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timing at load takes the fastest of near equals, and another one after the next restart: a recording would not verify."""
+    """Timing at load takes the fastest of near equals, and another one after the next restart: a recording would not
+    verify."""
     found = set()
     for start, slope in enumerate((1.0, -1.0, 1.0)):
         times = iter(range(10_000))
@@ -103,7 +105,8 @@ def test_no_clock_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_a_restart_gives_the_same_tiles(tmp_path: Path) -> None:
-    """A process with a cache folder, and one where none can be written: other tiles or bits, and recordings would not verify."""
+    """A process with a cache folder, and one where none can be written: other tiles or bits, and recordings would not
+    verify."""
     blocked = tmp_path / "a file"
     blocked.write_text("")
     said = []
@@ -126,13 +129,15 @@ def test_a_restart_gives_the_same_tiles(tmp_path: Path) -> None:
     st.integers(20, 200),
 )
 def test_the_default_is_a_function_of_shape_and_chip(n: int, k: int, gated: bool, num_sms: int) -> None:
-    """A chip's name, which a driver may change, or anything else would make other bits on a machine of the same kind."""
+    """A chip's name, which a driver may change, or anything else would make other bits on a machine of the same
+    kind."""
     first, other = (Chip(name, (9, 0), num_sms, H100.shared_bytes) for name in ("NVIDIA H100 80GB HBM3", "NVIDIA H100"))
     assert default(n, k, gated, first) == default(n, k, gated, other) == candidates(n, k, gated, first)[0]
 
 
 def test_an_entry_of_the_table_is_used(write: Callable[[Any], None], caplog: pytest.LogCaptureFixture) -> None:
-    """A GPU's measurements would be shipped for nothing. Those of another chip, shape or dtype are not for this linear, and no fault."""
+    """A GPU's measurements would be shipped for nothing. Those of another chip, shape or dtype are not for this linear,
+    and no fault."""
     wanted, config = second(SHAPES[0]), asdict(second(SHAPES[1]))
     others = [
         {"chip": "another GPU"},

@@ -1,4 +1,5 @@
-"""Captured calls, on a stand-in for the CUDA that this machine may not have: what is captured, where its memory comes from, what failures say."""
+"""Captured calls, on a stand-in for the CUDA that this machine may not have: what is captured, where its memory comes
+from, what failures say."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ CUDA = torch.device("cuda")
 
 
 class Machine:
-    """CUDA's part in a capture: what runs while it lasts is kept by the graph and run by a replay; a graph may enter a pool only while another is in it."""
+    """CUDA's part in a capture: what runs while it lasts is kept by the graph and run by a replay; a graph may enter a
+    pool only while another is in it."""
 
     def __init__(self) -> None:
         self.capturing = False
@@ -89,7 +91,8 @@ def test_a_call_is_captured_once_and_replayed(machine):
 
 
 def test_the_graphs_of_a_race_share_one_pool_while_others_come_and_go(machine):
-    """Each graph would hold its own memory for what it needs while it runs; and PyTorch stops where a pool is entered that all graphs have left."""
+    """Each graph would hold its own memory for what it needs while it runs; and PyTorch stops where a pool is entered
+    that all graphs have left."""
     pool = GraphPool(CUDA)
     probe = [FixedCall(lambda: None, CUDA, pool) for _ in range(3)]
     for call in probe:
@@ -116,7 +119,8 @@ def test_what_cannot_be_captured_is_named_with_its_first_cause(machine):
         FixedCall(branches, CUDA, name="the step of width 8")()
     assert (
         str(caught.value)
-        == "the step of width 8 could not be captured as a CUDA graph: RuntimeError: operation not permitted when stream is capturing"
+        == "the step of width 8 could not be captured as a CUDA graph: RuntimeError: operation not permitted when "
+        "stream is capturing"
     )
 
 
