@@ -80,7 +80,7 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
 def test_a_rows_bits_are_its_own(window, programs, merged, monkeypatch):
     """A position gives the same bits in a call of any number of rows, at any place of it, over any neighbours and any
     garbage behind them or before the window, with splits of one block and of several, in two launches and in one."""
-    monkeypatch.setattr(splits, "PROGRAMS", programs)
+    monkeypatch.setattr("engine.kernels.cuda.splits.PROGRAMS", programs)
     heads, kv_heads, dim, length, start = 2, 1, 128, 200, 120
     assert splits_of(length, kv_heads, dim, window).blocks == (1 if programs == 128 else 2)
     queries, keys, values = random(16, heads, dim, seed=1), *(random(1, kv_heads, length, dim, seed=i) for i in (2, 3))
