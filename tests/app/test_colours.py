@@ -45,6 +45,7 @@ def test_no_value_stands_twice_in_the_file_itself() -> None:
     assert sorted(found) == sorted(set(found)) != []
 
 
+@pytest.mark.slow
 def test_one_change_reaches_style_sheets_theme_and_figures() -> None:
     """The blue of accepted tokens, of buttons and of plotly's bars is one blue."""
     command = [sys.executable, "-c", REPAINTED, "#0072b2"]

@@ -246,6 +246,7 @@ def test_a_draft_model_keeps_the_targets_odds():
     assert abs(excess(seen, odds)) < 4 and len(seen) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [3, "auto"])
 def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k):
     """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other

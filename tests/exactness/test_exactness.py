@@ -118,6 +118,7 @@ def test_a_class_holds_over_many_rows(configuration):
         assert narrow == wide, f"widths {widths[0]} and {widths[-1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 def test_every_width_is_in_one_class_or_unstable(configuration):
     """A width would be raced that was never judged."""

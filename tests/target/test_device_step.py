@@ -238,6 +238,7 @@ def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):
     assert isinstance(events[-1], Failed) and "NaN" in events[-1].message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("model", models, ids=lambda model: model.args[0])
 def test_recorded_steps_write_the_same(monkeypatch, model, temperature):

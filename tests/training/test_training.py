@@ -304,6 +304,7 @@ def test_mean_length_counts_the_targets_own_token():
     assert mean_length(torch.tensor([[0.0, 1.0]])) == 1.0
 
 
+@pytest.mark.slow
 def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     """A step of the whole way would be missing; or a second run would not go on."""
     (tmp_path / "text.txt").write_text(TEXT)

@@ -74,6 +74,7 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
     assert not arrivals.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "programs", "merged"), [(None, 128, False), (40, 128, False), (None, 2, True), (40, 128, True)]
 )
@@ -125,6 +126,7 @@ def test_a_window_costs_the_window():
         assert (splits.slots - 1) * splits.split < length <= splits.slots * splits.split
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "turned"), [("llama", 16), ("qwen3", 16), ("gemma3", 16), ("qwen3_5", 6), ("qwen3_5", 16)]
 )
