@@ -26,9 +26,9 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(page_cache: Path) -> Iterator[Server]:
-    """The page on the trained fixture, for all tests of a process."""
+    """The page on the trained fixture."""
     with served(page_cache) as running:
         yield running
 
