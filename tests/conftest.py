@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ LONG = ("tools", "browser", "app", "kernels/cuda")
 """Folders of files that take minutes. They go first: a process that begins one last would run on alone."""
 
 
+CURRENT = "PYTEST_CURRENT_TEST"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folders = [Path(__file__).parent / folder for folder in LONG]
 
@@ -40,6 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((i for i, folder in enumerate(folders) if folder in item.path.parents), len(folders))
 
     items.sort(key=turn)
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """A switch that one test leaves set would decide which code the next tests of its process run."""
+    before = {**os.environ, CURRENT: ""}
+    yield
+    assert {**os.environ, CURRENT: ""} == before
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -137,8 +138,8 @@ def through(names: tuple[str, ...], folder: Path, pretend: bool) -> dict[str, An
     for name in names:
         each = Part(folder / f"{name}.json", 600, True, found)
         function = gpu_session.PARTS[name].run
-        with pretended(function) if pretend else nullcontext():
-            run(function, each)
+        with mock.patch.dict(os.environ), pretended(function) if pretend else nullcontext():
+            run(function, each)  # it sets switches of its process, which here is all these tests'
         found[name] = {"state": "done", **json.loads((folder / f"{name}.json").read_text())}
         assert "left_out" not in found[name]
     text = summary({"parts": found})
@@ -160,7 +161,6 @@ def shrunk(monkeypatch, tmp_path) -> Iterator[None]:
 
     has_kernels()  # compiled once for all tests, not into this test's folder
     monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PHOTOFINISH_TILES", "")  # put back afterwards: parts set it
     for module in (bandwidth, exactness, operators, backend, lanes, peers):
         for name, value in list(vars(module).items()):
             if name.isupper():
