@@ -34,9 +34,6 @@ LONG = ("tools", "browser", "app", "kernels/cuda")
 """Folders of files that take minutes. They go first: a process that begins one last would run on alone."""
 
 
-CURRENT = "PYTEST_CURRENT_TEST"
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folders = [Path(__file__).parent / folder for folder in LONG]
 
@@ -49,9 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:
     """A switch that one test leaves set would decide which code the next tests of its process run."""
-    before = {**os.environ, CURRENT: ""}
+    before = switches()
     yield
-    assert {**os.environ, CURRENT: ""} == before
+    assert switches() == before
+
+
+def switches() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(("PHOTOFINISH_", "TRITON_"))}
 
 
 @pytest.fixture(scope="session")
