@@ -2,6 +2,7 @@
 unless TRITON_INTERPRET says otherwise (as it must where tests marked `gpu` are to run)."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,9 @@ def _patch_once(fn):
 
 
 interpreter._patch_lang = _patch_once
+interpreter.interpreter_builder.options = replace(
+    interpreter.interpreter_builder.options, sanitize_overflow=False
+)  # half of what is left of its time, and no index of these shapes comes near 31 bits
 
 TRITON = CudaKernels(torch.device("cpu"), torch.bfloat16, against="")
 agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep
