@@ -112,15 +112,19 @@ def on_cuda(module: nn.Module) -> nn.Module:
     return module
 
 
-def leaves(tree: Any) -> Iterator[Any]:
+def leaves(tree: Any) -> list[Any]:
     """All that is in tuples, lists and dictionaries of each other."""
-    if isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from leaves(part)
-    elif isinstance(tree, dict):
-        yield from leaves(list(tree.values()))
-    else:
-        yield tree
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if not isinstance(tree, (tuple, list)):
+        return [tree]
+    found = []
+    for part in tree:
+        if isinstance(part, (tuple, list, dict)):
+            found += leaves(part)
+        else:
+            found.append(part)
+    return found
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tests.helpers.cuda_tensors import (
     ATTENTION,
@@ -89,7 +90,7 @@ class Graph:
     def replay(self) -> None:
         Device.now().forbid_in_capture("a replay")
         self.num_replays += 1
-        with torch.inference_mode():
+        with torch.inference_mode(), _disable_current_modes():  # all that runs here is the host's
             for other in Device.now().graphs:
                 if other is not self and other.place == self.place:
                     other.spoil()
@@ -100,6 +101,10 @@ class Graph:
                     zip(each.outs, [x for x in leaves(made) if isinstance(x, Tensor)], strict=True) if each.outs else ()
                 ):
                     old.copy_(new)
+
+
+named = cache(str)
+"""Of an operation: it is put together at each call otherwise."""
 
 
 class Device(TorchDispatchMode):
@@ -157,7 +162,7 @@ class Device(TorchDispatchMode):
 
         def run() -> Any:
             out = func(*inside_args, **inside_kwargs)
-            if "empty" in str(func):
+            if "empty" in named(func):
                 return out.zero_()  # what a launch that is not run leaves behind
             return laid_out(out) if func is ATTENTION else out
 
@@ -173,8 +178,7 @@ class Device(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, ours: list[CudaTensor], theirs: list[Tensor], to_cuda: bool
     ) -> None:
         """Raise what a GPU would; count a wait for it."""
-        name = str(func)
-        words = [word.strip("_") for word in name.split(".")]
+        name = named(func)
         if func in COPIES and (theirs or not to_cuda):
             self.forbid_in_capture(f"a copy between host and device ({name})")
             is_async = kwargs.get("non_blocking") or (func is aten.copy_.default and args[2:] == (True,))
@@ -195,7 +199,7 @@ class Device(TorchDispatchMode):
             self.forbid_in_capture(f"a number on the host ({name})")
         elif func in WAITS or TAGS & set(func.tags):
             self._wait_for(name)
-        if set(words) & RANDOM:
+        if RANDOM.intersection(word.strip("_") for word in name.split(".")):
             self.forbid_in_capture(f"random numbers ({name})")
         if any(part in name for part in ON_CPU_ALONE):
             raise NotImplementedError(f"Could not run '{name}' with arguments from the 'CUDA' backend.")
@@ -213,12 +217,12 @@ class Device(TorchDispatchMode):
 
     def _record(self, func: Any, run: Callable[[], Any], out: Any, inputs: list[Tensor]) -> None:
         assert self._capturing is not None
-        self._capturing.names.append(str(func))
+        self._capturing.names.append(named(func))
         outs = [x for x in leaves(out) if isinstance(x, Tensor)]
         if func._schema.is_mutable:
             self._capturing.recorded.append(Recorded(run, []))
             return
-        if "empty" in str(func):
+        if "empty" in named(func):
             self._capturing.made += outs
             self._capturing.recorded.append(Recorded(lambda: [x.zero_() for x in outs], []))
             return
