@@ -60,7 +60,9 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     model = StaticTarget(draft.prepared, length, (WIDTH,), reach=context.k, pool=context.pool)
     model.warm(context.prompt.token_ids[:-1])
     if (sampler := sampler_for(context)) is not None:
-        return DeviceDraftModelDrafter(model, sampler, target.prepared.vocab_size, context.k)
+        drafter = DeviceDraftModelDrafter(model, sampler, target.prepared.vocab_size, context.k)
+        drafter.warm()
+        return drafter
     return DraftModelDrafter(
         model,
         context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.kernels),

@@ -146,11 +146,7 @@ def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tenso
     scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that a target whose states
     are large does not drown the head."""
     vocab_size, size = target.output.shape
-    head: Head
-    if spec.kind == "eagle3":
-        head = Eagle3Head(spec, size, len(words), own_embedding=False)
-    else:
-        head = DFlashHead(spec, size, len(words))
+    head = (Eagle3Head if spec.kind == "eagle3" else DFlashHead)(spec, size, len(words))
     head.lend(target.embedding, nn.Identity())
     for module in head.modules():
         if isinstance(module, nn.Linear):

@@ -54,7 +54,9 @@ def pair_over(prepared: Prepared, params: SamplingParams) -> tuple[DeviceDraftMo
     """(the drafter whose drafts stay on the device, the other), over one model. The target's vocabulary is smaller."""
     sampler = Sampler(params, NUM_IDS, prepared.kernels)
     ours, theirs = (StaticTarget(prepared, LENGTH, (WIDTH,), reach=K) for _ in range(2))
-    return DeviceDraftModelDrafter(ours, sampler, NUM_IDS, K), DraftModelDrafter(theirs, sampler, NUM_IDS)
+    drafter = DeviceDraftModelDrafter(ours, sampler, NUM_IDS, K)
+    drafter.warm()
+    return drafter, DraftModelDrafter(theirs, sampler, NUM_IDS)
 
 
 @cache

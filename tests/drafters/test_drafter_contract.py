@@ -91,7 +91,6 @@ def device_dflash(head: Any, here: Any) -> Any:
 MAKERS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
     "eagle3": (
         (HostEagle3Drafter, "bfloat16"),
-        (HostEagle3Drafter, "float32"),
         (Eagle3Drafter, "float32"),
         (device_eagle3, "float32"),
     ),

@@ -15,7 +15,7 @@ from engine.cli.main import main
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.errors import UsageError
-from engine.heads import dflash, eagle3
+from engine.heads.build import build
 from engine.heads.formats import read_spec, read_tensors
 from engine.heads.layers import rope_table
 from engine.progress import silent
@@ -71,7 +71,10 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
         truth = ids[place:]
         here = replace(context(prompt), k=k, keep_logits=True, sample=None)
         drafter = (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)(head, here)
-        drafter._choose = lambda row, offset, truth=truth: truth[offset]  # the true tokens, as training feeds them
+        drafter._choose = lambda row, offset, _, truth=truth: (
+            truth[offset],
+            0.0,
+        )  # the true tokens, as training feeds them
         drafter.prefill(prompt, batch.hidden[0, : place - 1])
         logits = drafter.propose(prompt, None, k).logits[:, head.target_ids]
         p = target_p[place - 1 : place - 1 + k]
@@ -148,7 +151,7 @@ def test_a_published_head_is_the_one_that_was_trained(kind, features, tmp_path):
     head, _ = made(kind, features, 2)
     save_head(head, tmp_path, "some/target", 3, torch.float32)
     spec = read_spec(tmp_path, kind, 6)
-    again = (eagle3 if kind == "eagle3" else dflash).build(spec, read_tensors(tmp_path), 128, 2048)
+    again = build(spec, read_tensors(tmp_path), 128, 2048)
     assert again.target_ids.tolist() == head.target_ids.tolist()
     assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in head.named_parameters()}
     for name in (
