@@ -11,12 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..choice.sampler import Sampler
-from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..interfaces import GoOn
 from . import DrafterContext
-from .device_picks import DevicePicks, sampler_for
+from .device_picks import DevicePicks, stays_on_device
 from .dflash import DFlashDrafter, HostDFlashDrafter
 from .eagle3 import Eagle3Drafter, HostEagle3Drafter
 from .head_drafter import HeadDrafter
@@ -25,11 +23,11 @@ from .head_drafter import HeadDrafter
 class DeviceDrafter(HeadDrafter):
     """What both share: picking inside their fixed calls."""
 
-    def __init__(self, head: Any, context: DrafterContext, sampler: Sampler) -> None:
+    def __init__(self, head: Any, context: DrafterContext) -> None:
         super().__init__(head, context, pool=context.pool or context.loaded.prepared.kernels.graph_pool())
         self._num_prompt = _place(context)
         max_k = max(1, self.max_k)
-        self._picks = DevicePicks(sampler, head.target_ids, max_k, context.length + max_k, self._kernels)
+        self._picks = DevicePicks(context.sample, head.target_ids, max_k, context.length + max_k, self._kernels)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt.fill_(len(prompt_ids))
@@ -44,8 +42,8 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
     """`_first` is the last row that the target's states are there for, and the one that the draft's first token comes
     out of; `_known` how many rows the cache holds already."""
 
-    def __init__(self, head: Eagle3Head, context: DrafterContext, sampler: Sampler) -> None:
-        super().__init__(head, context, sampler)
+    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
+        super().__init__(head, context)
         self._known, self._first = _place(context), _place(context)
         self._whole_chain = self._fixed(self._whole_chain_step)
 
@@ -112,22 +110,19 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
         return rows
 
 
-def drafter_of(head: Eagle3Head | DFlashHead, context: DrafterContext, on_device: bool | None = None) -> HeadDrafter:
+def drafter_of(head: Any, context: DrafterContext, on_device: bool | None = None) -> HeadDrafter:
     """The drafter of a head, warm: its drafts stay on the device where that is possible, are made by the kernels' own
     rows where they have them, else in fixed shapes. on_device: the first or the last; None: the first on CUDA alone."""
-    sampler, kernels = sampler_for(context, on_device), context.loaded.prepared.kernels
-    drafter: HeadDrafter
-    if isinstance(head, Eagle3Head):
-        if sampler is not None:
-            drafter = DeviceEagle3Drafter(head, context, sampler)
-        else:
-            has_rows = on_device is None and kernels.eagle3_rows(head) is not None
-            drafter = (HostEagle3Drafter if has_rows else Eagle3Drafter)(head, context)
-    elif sampler is not None:
-        drafter = DeviceDFlashDrafter(head, context, sampler)
+    kernels = context.loaded.prepared.kernels
+    is_eagle3 = isinstance(head, Eagle3Head)
+    made: type[HeadDrafter]
+    if stays_on_device(context, on_device):
+        made = DeviceEagle3Drafter if is_eagle3 else DeviceDFlashDrafter
+    elif on_device is None and (kernels.eagle3_rows if is_eagle3 else kernels.dflash_rows)(head) is not None:
+        made = HostEagle3Drafter if is_eagle3 else HostDFlashDrafter
     else:
-        has_rows = on_device is None and kernels.dflash_rows(head) is not None
-        drafter = (HostDFlashDrafter if has_rows else DFlashDrafter)(head, context)
+        made = Eagle3Drafter if is_eagle3 else DFlashDrafter
+    drafter = made(head, context)
     drafter.warm(len(context.prompt.token_ids))
     return drafter
 

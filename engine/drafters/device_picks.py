@@ -14,7 +14,6 @@ from ..choice.sampler import Sampler
 from ..errors import RaceError
 from ..interfaces import GoOn
 from ..kernels import Kernels
-from ..spec import SamplingParams
 
 if TYPE_CHECKING:
     from . import DrafterContext
@@ -71,11 +70,7 @@ class DevicePicks:
             follow(len(drafted))
 
 
-def sampler_for(context: DrafterContext, on_device: bool | None = None) -> Sampler | None:
-    """What a draft is picked with on the device. on_device: whether that is wanted (None: on CUDA alone).
-
-    None where a draft is picked row by row: it is not wanted, its logits are asked for, or no Sampler picks."""
-    prepared = context.loaded.prepared
-    sample: Callable | None = context.sample or Sampler(SamplingParams(), prepared.vocab_size, prepared.kernels)
-    wanted = prepared.kernels.judges_on_device if on_device is None else on_device
-    return sample if wanted and isinstance(sample, Sampler) and not context.keep_logits else None
+def stays_on_device(context: DrafterContext, wanted: bool | None = None) -> bool:
+    """Whether drafts are picked on the device. wanted: whether they should be (None: on CUDA alone). They are picked
+    row by row where their logits are asked for."""
+    return (context.loaded.prepared.kernels.judges_on_device if wanted is None else wanted) and not context.keep_logits

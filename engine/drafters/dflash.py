@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..heads.dflash import DFlashHead, additive, block_mask
-from ..heads.layers import masked_attention, rope_table
+from ..heads.layers import masked_attention
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 
@@ -74,10 +74,9 @@ class HostDFlashDrafter(HeadDrafter):
 
     def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
         super().__init__(head, context, most_drafts(head))
-        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
-        rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
         rows = self._kernels.dflash_rows(head)
-        self._rows = rows(head, keys, values, rope, self.buffers.hidden, block_size(head, self.max_k))
+        size = block_size(head, self.max_k)
+        self._rows = rows(head, *self._for_compiled_rows(), self.buffers.hidden, size)
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return (lambda: self._rows.draft(0, self.width, 0, self.max_k),)

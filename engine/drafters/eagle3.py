@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
-from ..heads.layers import masked_attention, rope_table
+from ..heads.layers import masked_attention
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 
@@ -115,9 +115,7 @@ class HostEagle3Drafter(Eagle3Chain):
 
     def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
         super().__init__(head, context)
-        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
-        rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
-        self._rows = self._kernels.eagle3_rows(head)(head, keys, values, rope)
+        self._rows = self._kernels.eagle3_rows(head)(head, *self._for_compiled_rows())
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return (partial(self._first_row, 0, num) for num in range(1, self.width + 1))

@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..choice.sampler import Sampler
 from ..errors import UsageError
-from ..heads.layers import rope_table
+from ..heads.layers import Rope, rope_table
 from ..interfaces import Draft, GoOn, MarginDrafter
-from ..spec import SamplingParams
 
 if TYPE_CHECKING:
     from . import DrafterContext
@@ -86,7 +84,7 @@ class HeadDrafter(MarginDrafter):
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
-        sampler = context.sample or Sampler(SamplingParams(), self._vocab_size, self._kernels)
+        sampler = context.sample
         self._pick = sampler if head.target_ids is None else sampler.among(head.target_ids)
         ids = torch.arange(self._vocab_size) if head.target_ids is None else head.target_ids
         fits = prepared.dtype == torch.bfloat16 and not sampler.is_filtered and len(ids) <= MOST_COLUMNS
@@ -131,6 +129,11 @@ class HeadDrafter(MarginDrafter):
             end = len(token_ids) - 1
             buffers.hidden[end - len(hidden) : end] = hidden
         self._num_tokens = len(token_ids)
+
+    def _for_compiled_rows(self) -> tuple[list[Tensor], list[Tensor], Rope]:
+        """The buffers' keys and values, per layer [kv_heads, S, dim], and float32 angles [S, dim] of all positions."""
+        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
+        return keys, values, rope_table(self.head.spec.layers, keys[0].shape[1], torch.float32, self._device)
 
     @torch.inference_mode()
     def _absorb(self, end: int) -> None:

@@ -99,7 +99,7 @@ def begin_from(head: Head, folder: Path) -> None:
             value.copy_(tensors[name])
 
 
-def default_layers(kind: str, num_target_layers: int) -> tuple[int, ...]:
+def default_layers(num_target_layers: int) -> tuple[int, ...]:
     """Which of the target's hidden states a new head reads: early, middle, late; as the speculators package chooses
     them."""
     return tuple(sorted({min(2, num_target_layers), num_target_layers // 2, max(0, num_target_layers - 3)}))

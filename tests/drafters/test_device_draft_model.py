@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.choice.sampler import Sampler
 from engine.drafters import model_kinds
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
-from engine.drafters.device_picks import sampler_for
+from engine.drafters.device_picks import stays_on_device
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
 from engine.errors import RaceError
 from engine.kernels.cuda.available import SWITCH
@@ -98,7 +98,7 @@ def trained_drafter(prompt: list[int], params: SamplingParams, k: int, on_device
     here = context(trained_target(), k, prompt)
     here = replace(here, params=params, sample=Sampler(params, here.loaded.prepared.vocab_size, PACKED))
     with monkeypatch.context() as patch:
-        patch.setattr("engine.drafters.device_picks.sampler_for", partial(sampler_for, on_device=on_device))
+        patch.setattr("engine.drafters.device_picks.stays_on_device", partial(stays_on_device, wanted=on_device))
         return model_kinds.KIND.make(str(DRAFT), here)
 
 
