@@ -1,6 +1,6 @@
 """Drafters with a head whose drafts stay on the device until they are whole, for CUDA: an EAGLE-3 chain is two graphs
 and one read, a DFlash block is one graph and one read. The drafts are those of the classes that they are made from,
-which on the CPU pick row by row and compute no row too many. Tests run them by direct calls. Not yet measured on a GPU.
+which pick row by row. Tests run them by direct calls. Not yet measured on a GPU.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ class HeadDrafter(MarginDrafter):
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
         sampler = context.sample
-        self._pick = sampler if head.target_ids is None else sampler.among(head.target_ids)
         ids = torch.arange(self._vocab_size) if head.target_ids is None else head.target_ids
+        self._pick = sampler if head.target_ids is None else sampler.among(ids)
         fits = prepared.dtype == torch.bfloat16 and not sampler.is_filtered and len(ids) <= MOST_COLUMNS
         self._host_picks, self._columns = self._kernels.picks(ids, sampler.params) if fits else None, ids.shape
 
