@@ -19,6 +19,7 @@ from engine.drafters.device_picks import stays_on_device
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
 from engine.errors import RaceError
 from engine.kernels.cuda.available import SWITCH
+from engine.kernels.torch import TorchKernels
 from engine.spec import SamplingParams
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
@@ -62,6 +63,18 @@ def pair_over(prepared: Prepared, params: SamplingParams) -> tuple[DeviceDraftMo
 @cache
 def pair(name: str, dtype: torch.dtype, which: str) -> tuple[DeviceDraftModelDrafter, DraftModelDrafter]:
     return pair_over(MODELS[name].prepared(name, dtype), SAMPLINGS[which])
+
+
+def test_a_constructor_computes_nothing(monkeypatch):
+    """Graphs would be captured wherever one is made, and not where a race warms up."""
+    called: list[Any] = []
+    monkeypatch.setattr(TorchKernels, "fixed", lambda self, function, *more: lambda: called.append(function))
+    prepared = tiny.prepared("llama")
+    model = StaticTarget(prepared, LENGTH, (WIDTH,), reach=K)
+    drafter = DeviceDraftModelDrafter(model, Sampler(SAMPLINGS["greedy"], NUM_IDS, prepared.kernels), NUM_IDS, K)
+    assert not called
+    drafter.warm()
+    assert len(called) == 2
 
 
 @each_pair
