@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from engine.heads import dflash, eagle3
+from engine.heads.build import build
 from engine.heads.compact import with_output
 from engine.heads.formats import KINDS, read_spec, read_tensors
 from engine.models.loading import DEFAULT_TARGET, load
@@ -28,7 +28,6 @@ def main() -> None:
     loaded = load(options.target)
     embedding, config = loaded.model.get_input_embeddings().weight, loaded.model.config.get_text_config()
     spec = read_spec(options.head, options.kind, config.num_hidden_layers)
-    build = eagle3.build if options.kind == "eagle3" else dflash.build
     head = build(spec, with_output(read_tensors(options.head), spec, embedding), config.hidden_size, len(embedding))
     save_head(head, options.out, loaded.info.name, spec.block_size - 1 if options.kind == "dflash" else 4)
     print(f"{options.out}: {sum(path.stat().st_size for path in options.out.iterdir()) / 1e6:.1f} MB")

@@ -49,7 +49,7 @@ class DrafterContext:
     params: SamplingParams
     k: int
     length: int
-    sample: Sampler | None
+    sample: Sampler
     prompt: Prompt
     reference: Callable[[], Sequence[int]] | None
     progress: Progress

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..interfaces import Draft
-from .device_picks import DevicePicks, checked
+from .device_picks import DevicePicks
 from .draft_model import WIDTH, DraftModelDrafter
 
 if TYPE_CHECKING:
@@ -38,9 +38,12 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
         self._picks = DevicePicks(sampler, None, self._max_k, model.cache_length + self._max_k, kernels)
         self._start = kernels.fixed(self._start_step, pool, name)
         self._chain = kernels.fixed(self._chain_step, pool, name)
-        with torch.inference_mode():
-            self._start()
-            self._chain()
+
+    @torch.inference_mode()
+    def warm(self) -> None:
+        """Run both steps once, untimed, before the first draft: on CUDA this captures them."""
+        self._start()
+        self._chain()
 
     @torch.inference_mode()
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn | None = None) -> Draft:
@@ -51,32 +54,17 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
         assert len(token_ids) + k <= self._model.cache_length
         self._input.send(self._model.length, len(token_ids) - self._num_prompt_tokens, tuple(new))
         self._start()
-        drafted = self._whole(len(token_ids), k) if go_on is None else self._while(len(token_ids), k, go_on)
+
+        def follow(num: int) -> None:
+            self._input.point(len(token_ids) + num - 1)
+            self._chain()
+
+        drafted = self._picks.chain(k, go_on, follow)
         self._num_committed, self._drafted = len(token_ids), drafted[:-1]
         self._model.stepped(new, WIDTH)
         for token_id in self._drafted:
             self._model.stepped([token_id], WIDTH)
         return Draft(tuple(drafted))
-
-    def _whole(self, num_committed: int, k: int) -> list[int]:
-        for place in range(k - 1):
-            self._follow(num_committed + place)
-        return [checked(token_id) for token_id, _ in self._picks.read(k)]
-
-    def _while(self, num_committed: int, k: int, go_on: GoOn) -> list[int]:
-        """Token by token, each read as it comes: a token that is not wanted costs more than a wait."""
-        drafted: list[int] = []
-        while True:
-            token_id, margin = self._picks.read(len(drafted) + 1)[-1]
-            drafted.append(checked(token_id))
-            if not go_on(drafted[-1], margin) or len(drafted) == k:
-                return drafted
-            self._follow(num_committed + len(drafted) - 1)
-
-    def _follow(self, place: int) -> None:
-        """Draft the next token from the one at that place in the text, which is in the input already."""
-        self._input.point(place)
-        self._chain()
 
     def _start_step(self) -> Tensor:
         """Put in one or two new tokens at the pointer. `num_drafted` is their number less one: the last one's row."""

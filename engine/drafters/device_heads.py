@@ -1,6 +1,6 @@
 """Drafters with a head whose drafts stay on the device until they are whole, for CUDA: an EAGLE-3 chain is two graphs
 and one read, a DFlash block is one graph and one read. The drafts are those of the classes that they are made from,
-which on the CPU pick row by row and compute no row too many. Tests run them by direct calls. Not yet measured on a GPU.
+which pick row by row. Tests run them by direct calls. Not yet measured on a GPU.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..choice.sampler import Sampler
-from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..interfaces import GoOn
 from . import DrafterContext
-from .device_picks import DevicePicks, checked, sampler_for
+from .device_picks import DevicePicks, stays_on_device
 from .dflash import DFlashDrafter, HostDFlashDrafter
-from .eagle3 import Eagle3Chain, Eagle3Drafter, HostEagle3Drafter
-from .head_drafter import HeadDrafter, taken
+from .eagle3 import Eagle3Drafter, HostEagle3Drafter
+from .head_drafter import HeadDrafter
 
 
 class DeviceDrafter(HeadDrafter):
     """What both share: picking inside their fixed calls."""
 
-    def __init__(self, head: Any, context: DrafterContext, sampler: Sampler) -> None:
+    def __init__(self, head: Any, context: DrafterContext) -> None:
         super().__init__(head, context, pool=context.pool or context.loaded.prepared.kernels.graph_pool())
         self._num_prompt = _place(context)
         max_k = max(1, self.max_k)
-        self._picks = DevicePicks(sampler, head.target_ids, max_k, context.length + max_k, self._kernels)
+        self._picks = DevicePicks(context.sample, head.target_ids, max_k, context.length + max_k, self._kernels)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt.fill_(len(prompt_ids))
@@ -44,8 +42,8 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
     """`_first` is the last row that the target's states are there for, and the one that the draft's first token comes
     out of; `_known` how many rows the cache holds already."""
 
-    def __init__(self, head: Eagle3Head, context: DrafterContext, sampler: Sampler) -> None:
-        super().__init__(head, context, sampler)
+    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
+        super().__init__(head, context)
         self._known, self._first = _place(context), _place(context)
         self._whole_chain = self._fixed(self._whole_chain_step)
 
@@ -61,26 +59,14 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
         self._first.fill_(end - 1)
         self._catch_up[self._rows_for(end - self._num_rows)]()
         self._num_rows = end
-        if go_on is not None:
-            return self._while(k, go_on), []
-        if k == self.max_k:
+        if go_on is None and k == self.max_k:
             self._whole_chain()
-        else:
-            for _ in range(k - 1):
-                self._pointer += 1
-                self._chain()
-        return [checked(token_id) for token_id, _ in self._picks.read(k)], []
+            return [token_id for token_id, _ in self._picks.read(k)], []
+        return self._picks.chain(k, go_on, self._follow), []
 
-    def _while(self, k: int, go_on: GoOn) -> list[int]:
-        """Token by token, each read as it comes: one that is not wanted costs more than to wait for the one before."""
-        drafted: list[int] = []
-        while True:
-            token_id, margin = self._picks.read(len(drafted) + 1)[-1]
-            drafted.append(checked(token_id))
-            if not go_on(drafted[-1], margin) or len(drafted) == k:
-                return drafted
-            self._pointer += 1
-            self._chain()
+    def _follow(self, num: int) -> None:
+        self._pointer += 1
+        self._chain()
 
     def _catch_up_step(self, num_rows: int) -> Tensor:
         self._pointer.copy_(self._known)
@@ -110,13 +96,13 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
     """Every row of a block is picked from and read, however many are asked for and wherever the draft ends."""
 
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
-        start = self._num_tokens - 1
-        self._num_rows = min(self._num_rows, start)
-        self._rows.fill_(self._num_rows)
-        self._start.fill_(start)
-        self._forward[self._rows_for(start - self._num_rows)]()
-        self._num_rows = start
-        return taken(((checked(token_id), margin) for token_id, margin in self._picks.read(k)), go_on), []
+        self._logits([], k)
+        drafted: list[int] = []
+        for token_id, margin in self._picks.read(k):
+            drafted.append(token_id)
+            if go_on is not None and not go_on(token_id, margin):
+                break
+        return drafted, []
 
     def _forward_step(self, num_rows: int) -> Tensor:
         rows = super()._forward_step(num_rows)
@@ -124,31 +110,19 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
         return rows
 
 
-def eagle3_drafter(head: Eagle3Head, context: DrafterContext, on_device: bool | None = None) -> Eagle3Chain:
-    """The drafter of a head, warm. Its drafts stay on the device where that is possible and `on_device`; None: on CUDA
-    alone."""
-    sampler = sampler_for(context, on_device)
-    drafter: Eagle3Chain
-    if sampler is not None:
-        drafter = DeviceEagle3Drafter(head, context, sampler)
-    elif context.loaded.prepared.kernels.eagle3_rows(head) is not None:
-        drafter = HostEagle3Drafter(head, context)
+def drafter_of(head: Any, context: DrafterContext, on_device: bool | None = None) -> HeadDrafter:
+    """The drafter of a head, warm: its drafts stay on the device where that is possible, are made by the kernels' own
+    rows where they have them, else in fixed shapes. on_device: the first or the last; None: the first on CUDA alone."""
+    kernels = context.loaded.prepared.kernels
+    is_eagle3 = isinstance(head, Eagle3Head)
+    made: type[HeadDrafter]
+    if stays_on_device(context, on_device):
+        made = DeviceEagle3Drafter if is_eagle3 else DeviceDFlashDrafter
+    elif on_device is None and (kernels.eagle3_rows if is_eagle3 else kernels.dflash_rows)(head) is not None:
+        made = HostEagle3Drafter if is_eagle3 else HostDFlashDrafter
     else:
-        drafter = Eagle3Drafter(head, context)
-    drafter.warm(len(context.prompt.token_ids))
-    return drafter
-
-
-def dflash_drafter(head: DFlashHead, context: DrafterContext, on_device: bool | None = None) -> HeadDrafter:
-    """As `eagle3_drafter`."""
-    sampler = sampler_for(context, on_device)
-    drafter: HeadDrafter
-    if sampler is not None:
-        drafter = DeviceDFlashDrafter(head, context, sampler)
-    elif on_device is None and context.loaded.prepared.kernels.dflash_rows(head) is not None:
-        drafter = HostDFlashDrafter(head, context)
-    else:
-        drafter = DFlashDrafter(head, context)
+        made = Eagle3Drafter if is_eagle3 else DFlashDrafter
+    drafter = made(head, context)
     drafter.warm(len(context.prompt.token_ids))
     return drafter
 

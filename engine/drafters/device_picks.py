@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 from ..choice.nucleus import NOT_NUMBERS
 from ..choice.sampler import Sampler
 from ..errors import RaceError
+from ..interfaces import GoOn
 from ..kernels import Kernels
-from ..spec import SamplingParams
 
 if TYPE_CHECKING:
     from . import DrafterContext
@@ -44,26 +44,33 @@ class DevicePicks:
         self._picked[MARGINS].index_copy_(0, places, margins.view(torch.int32).long())
         return ids
 
-    def read(self, num: int) -> list[tuple[int, float]]:
-        """The first `num` tokens and their margins; the one wait of a draft. A token behind one that is no number is
-        not to be looked at: see `checked`."""
+    def read(self, num: int) -> Iterator[tuple[int, float]]:
+        """The first `num` tokens and their margins; one wait. Raises RaceError at a token that was picked from a row
+        that is no numbers."""
         numbers = self._read(self._picked.view(-1))
         margins = struct.unpack(f"{num}f", struct.pack(f"{num}i", *numbers[self._max_k : self._max_k + num]))
-        return list(zip(numbers[:num], margins, strict=True))
+        for token_id, margin in zip(numbers[:num], margins, strict=True):
+            if token_id < 0:
+                raise RaceError(NOT_NUMBERS)
+            yield token_id, margin
+
+    def chain(self, k: int, go_on: GoOn | None, follow: Callable[[int], None]) -> list[int]:
+        """A draft of up to k tokens whose first is picked; `follow(num)` picks the one after the first `num`. Read at
+        once or, with `go_on`, token by token: one that is not wanted costs more than a wait."""
+        if go_on is None:
+            for num in range(1, k):
+                follow(num)
+            return [token_id for token_id, _ in self.read(k)]
+        drafted: list[int] = []
+        while True:
+            *_, (token_id, margin) = self.read(len(drafted) + 1)
+            drafted.append(token_id)
+            if not go_on(token_id, margin) or len(drafted) == k:
+                return drafted
+            follow(len(drafted))
 
 
-def checked(token_id: int) -> int:
-    """Raises RaceError for a token that was picked from a row that is no numbers."""
-    if token_id < 0:
-        raise RaceError(NOT_NUMBERS)
-    return token_id
-
-
-def sampler_for(context: DrafterContext, on_device: bool | None = None) -> Sampler | None:
-    """What a draft is picked with on the device. on_device: whether that is wanted (None: on CUDA alone).
-
-    None where a draft is picked row by row: it is not wanted, its logits are asked for, or no Sampler picks."""
-    prepared = context.loaded.prepared
-    sample: Callable | None = context.sample or Sampler(SamplingParams(), prepared.vocab_size, prepared.kernels)
-    wanted = prepared.kernels.judges_on_device if on_device is None else on_device
-    return sample if wanted and isinstance(sample, Sampler) and not context.keep_logits else None
+def stays_on_device(context: DrafterContext, wanted: bool | None = None) -> bool:
+    """Whether drafts are picked on the device. wanted: whether they should be (None: on CUDA alone). They are picked
+    row by row where their logits are asked for."""
+    return (context.loaded.prepared.kernels.judges_on_device if wanted is None else wanted) and not context.keep_logits

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..heads.dflash import DFlashHead, additive, block_mask
-from ..heads.layers import masked_attention, rope_table
-from ..interfaces import GoOn
+from ..heads.layers import masked_attention
 from . import DrafterContext
-from .head_drafter import HeadDrafter, taken
+from .head_drafter import HeadDrafter
 
 
 class DFlashDrafter(HeadDrafter):
@@ -33,18 +32,14 @@ class DFlashDrafter(HeadDrafter):
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return self._forward.values()
 
-    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
+    def _logits(self, drafted: Sequence[int], k: int) -> Iterable[Tensor]:
         start = self._num_tokens - 1
         self._num_rows = min(self._num_rows, start)
         self._rows.fill_(self._num_rows)
         self._start.fill_(start)
-        rows = list(self._forward[self._rows_for(start - self._num_rows)]()[:k])
+        rows = self._forward[self._rows_for(start - self._num_rows)]()
         self._num_rows = start
-        if self._keep_logits:
-            rows = [row.clone() for row in rows]
-        if go_on is None:
-            return [self._choose(row, offset) for offset, row in enumerate(rows)], rows
-        return taken((self._choose_with_margin(row, offset) for offset, row in enumerate(rows)), go_on), rows
+        return rows
 
     def _take_in(self, start: int, stop: int) -> None:
         self._take(self.buffers.columns[start:stop])
@@ -72,44 +67,27 @@ class DFlashDrafter(HeadDrafter):
 
 
 class HostDFlashDrafter(HeadDrafter):
-    """Where the host knows every position: the same drafts but for rounding, in one call each. rows: the class that
-    computes them (`Kernels.dflash_rows`); None: those of the target's kernels."""
+    """Where the host knows every position and kernels compute a block in one call (`Kernels.dflash_rows`): the same
+    drafts but for rounding."""
 
     head: DFlashHead
 
-    def __init__(self, head: DFlashHead, context: DrafterContext, rows: Any = None) -> None:
+    def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
         super().__init__(head, context, most_drafts(head))
-        rows = rows or self._kernels.dflash_rows(head)
-        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
-        rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
-        self._rows = rows(head, keys, values, rope, self.buffers.hidden, block_size(head, self.max_k))
-        self._last_token = 0
+        rows = self._kernels.dflash_rows(head)
+        size = block_size(head, self.max_k)
+        self._rows = rows(head, *self._for_compiled_rows(), self.buffers.hidden, size)
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return (lambda: self._rows.draft(0, self.width, 0, self.max_k),)
 
-    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
+    def _logits(self, drafted: Sequence[int], k: int) -> Iterable[Tensor]:
         start = self._num_tokens - 1
-        first = min(self._num_rows, start)
-        rows = self._rows.draft(first, start, self._last_token, k)
-        self._num_rows = start
-        return taken(self._picks(rows), go_on), list(rows) if self._keep_logits else []
-
-    def _picks(self, rows: Tensor) -> Iterator[tuple[int, float]]:
-        """Tokens and margins, row by row."""
-        if self._host_picks is None:
-            yield from (self._choose_with_margin(row, offset) for offset, row in enumerate(rows))
-        else:
-            picks = self._host_picks.of_rows(rows, self._num_tokens - self._num_prompt_tokens)
-            yield from ((self._token_id(index), margin) for index, margin in picks)
+        first, self._num_rows = min(self._num_rows, start), start
+        return self._rows.draft(first, start, int(self.buffers.token_ids[start]), k)
 
     def _take_in(self, start: int, stop: int) -> None:
         self._rows.absorb(start, stop)
-
-    def _keep(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
-        self._num_tokens, self._last_token = len(token_ids), token_ids[-1]
-        if hidden is not None and (num := len(hidden)):
-            self.buffers.hidden[self._num_tokens - 1 - num : self._num_tokens - 1].copy_(hidden)
 
 
 def most_drafts(head: DFlashHead) -> int:

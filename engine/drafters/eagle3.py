@@ -6,7 +6,7 @@ Rows of the chain are overwritten by the target's own states at the next step, a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
-from ..heads.layers import masked_attention, rope_table
-from ..interfaces import GoOn
+from ..heads.layers import masked_attention
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 
@@ -27,27 +26,14 @@ class Eagle3Chain(HeadDrafter):
 
     head: Eagle3Head
 
-    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
+    def _logits(self, drafted: Sequence[int], k: int) -> Iterator[Tensor]:
         end = self._num_tokens - 1
         if end == 0:
-            return [], []
+            return
         row = self._first_row(min(self._num_rows, end - 1), end)
         self._num_rows = end
-        drafted: list[int] = []
-        rows: list[Tensor] = []
         while True:
-            if self._keep_logits:
-                row = row.clone()
-            rows.append(row)
-            if go_on is None:
-                drafted.append(self._choose(row, len(drafted)))
-                more = True
-            else:
-                token_id, margin = self._choose_with_margin(row, len(drafted))
-                drafted.append(token_id)
-                more = go_on(token_id, margin)
-            if not more or len(drafted) == k:
-                return drafted, rows
+            yield row
             row = self._next_row(drafted[-1], end - 1 + len(drafted))
 
     @abstractmethod
@@ -124,17 +110,12 @@ class Eagle3Drafter(Eagle3Chain):
 
 
 class HostEagle3Drafter(Eagle3Chain):
-    """Where the host knows every position, and no shape need be fixed: the same drafts but for rounding, in fewer
-    operations or in one call a row. rows: the class that computes them (`Kernels.eagle3_rows`); None: that of the
-    target's kernels."""
+    """Where the host knows every position and kernels compute a row in one call (`Kernels.eagle3_rows`): the same
+    drafts but for rounding."""
 
-    def __init__(self, head: Eagle3Head, context: DrafterContext, rows: Any = None) -> None:
-        rows = rows or context.loaded.prepared.kernels.eagle3_rows(head)
-        super().__init__(head, context, inner=rows.cache_dtype)
-        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
-        rope = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
-        self._ids = self.buffers.token_ids.numpy()
-        self._rows = rows(head, keys, values, rope)
+    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
+        super().__init__(head, context)
+        self._rows = self._kernels.eagle3_rows(head)(head, *self._for_compiled_rows())
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return (partial(self._first_row, 0, num) for num in range(1, self.width + 1))
@@ -148,12 +129,6 @@ class HostEagle3Drafter(Eagle3Chain):
     def _take_in(self, start: int, stop: int) -> None:
         self._rows.absorb(*self._inputs(start, stop))
 
-    def _keep(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
-        first, self._num_tokens = self._num_tokens, len(token_ids)
-        self._ids[first : self._num_tokens] = token_ids[first:]
-        if hidden is not None and (num := len(hidden)):
-            self.buffers.hidden[self._num_tokens - 1 - num : self._num_tokens - 1].copy_(hidden)
-
     def _inputs(self, start: int, stop: int) -> tuple[Tensor, Tensor, int]:
-        """What `Eagle3Rows` takes for rows whose target states are in the buffers."""
+        """Token ids and target states of rows, and where the first stands."""
         return self.buffers.token_ids[start + 1 : stop + 1], self.buffers.hidden[start:stop], start

@@ -7,47 +7,44 @@ draft costs nothing.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..choice.sampler import Sampler
 from ..errors import UsageError
-from ..heads.layers import rope_table
+from ..heads.layers import Rope, rope_table
 from ..interfaces import Draft, GoOn, MarginDrafter
-from ..spec import SamplingParams
-from .host_picks import host_picks
 
 if TYPE_CHECKING:
     from . import DrafterContext
 
 PREFILL_CHUNK = 256
 ROWS = (1, 2, 4, 8)
+MOST_COLUMNS = 2**16
+"""With more, most of them out of reach of any noise, `Sampler` itself is faster than `Kernels.picks`."""
 
 
 class HeadBuffers:
     """Device tensors of one sequence, all of length S, which stay in place: keys and values per layer, token ids, the
-    target's hidden states, angles.
+    target's hidden states, angles."""
 
-    dtype: of hidden states; inner: of keys, values and angles."""
-
-    def __init__(
-        self, head: Any, num_features: int, length: int, dtype: torch.dtype, device: torch.device, inner: torch.dtype
-    ) -> None:
+    def __init__(self, head: Any, num_features: int, length: int, dtype: torch.dtype, device: torch.device) -> None:
         config = head.spec.layers
         attention = head.layers[0].self_attn
         size = (1, config.num_key_value_heads, length, attention.dim)
         self.keys, self.values = (
-            [torch.zeros(size, dtype=inner, device=device) for _ in head.layers] for _ in range(2)
+            [torch.zeros(size, dtype=dtype, device=device) for _ in head.layers] for _ in range(2)
         )
         self.token_ids = torch.zeros(length, dtype=torch.long, device=device)
         self.hidden = torch.zeros(length, num_features, dtype=dtype, device=device)
         self.columns = torch.arange(length, device=device)
-        self.cos, self.sin = rope_table(config, length, inner, device)
+        self.cos, self.sin = rope_table(config, length, dtype, device)
 
     def rope(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Angles of positions [n]."""
@@ -63,7 +60,7 @@ class HeadDrafter(MarginDrafter):
     """The part of a drafter that keeps up with the race. `_num_tokens` token ids and the hidden states of all but the
     last of them are in the buffers.
 
-    Subclasses draft in `_draft(k)`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are
+    Subclasses draft by `_logits`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are
     in their cache already. A constructor only makes buffers and fixed calls; whoever makes a drafter calls `warm`
     before its first draft. pool: what graphs share; None: each has memory of its own."""
 
@@ -72,7 +69,6 @@ class HeadDrafter(MarginDrafter):
         head: Any,
         context: DrafterContext,
         limit: int | None = None,
-        inner: torch.dtype | None = None,
         pool: Any = None,
     ) -> None:
         prepared = context.loaded.prepared
@@ -82,17 +78,17 @@ class HeadDrafter(MarginDrafter):
         self.hidden_layers = head.spec.hidden_layers
         self.width = self.max_k + 1
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
-        self.buffers = HeadBuffers(
-            head, num_features, context.length + self.width, prepared.dtype, prepared.device, inner or prepared.dtype
-        )
+        self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
-        sampler = context.sample or Sampler(SamplingParams(), self._vocab_size, self._kernels)
-        self._pick = sampler if head.target_ids is None else sampler.among(head.target_ids)
-        self._host_picks = host_picks(context, head.target_ids)
+        sampler = context.sample
+        ids = torch.arange(self._vocab_size) if head.target_ids is None else head.target_ids
+        self._pick = sampler if head.target_ids is None else sampler.among(ids)
+        fits = prepared.dtype == torch.bfloat16 and not sampler.is_filtered and len(ids) <= MOST_COLUMNS
+        self._host_picks, self._columns = self._kernels.picks(ids, sampler.params) if fits else None, ids.shape
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt_tokens = len(prompt_ids)
@@ -108,7 +104,7 @@ class HeadDrafter(MarginDrafter):
             if self._num_tokens - 1 - self._num_rows > self.width:
                 self._absorb(self._num_tokens - 2)
             drafted, rows = self._draft(min(k, self.max_k), go_on)
-        return Draft(tuple(drafted), self._scattered(rows) if self._keep_logits and rows else None)
+        return Draft(tuple(drafted), self._scattered(rows) if rows else None)
 
     def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
         """See `interfaces.MarginDrafter`."""
@@ -134,6 +130,11 @@ class HeadDrafter(MarginDrafter):
             buffers.hidden[end - len(hidden) : end] = hidden
         self._num_tokens = len(token_ids)
 
+    def _for_compiled_rows(self) -> tuple[list[Tensor], list[Tensor], Rope]:
+        """The buffers' keys and values, per layer [kv_heads, S, dim], and float32 angles [S, dim] of all positions."""
+        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
+        return keys, values, rope_table(self.head.spec.layers, keys[0].shape[1], torch.float32, self._device)
+
     @torch.inference_mode()
     def _absorb(self, end: int) -> None:
         """Put positions up to `end` into the cache, without drafting."""
@@ -151,27 +152,35 @@ class HeadDrafter(MarginDrafter):
         """Put the context of positions `start` to `stop` - 1 into the cache."""
 
     @abstractmethod
+    def _logits(self, drafted: Sequence[int], k: int) -> Iterable[Tensor]:
+        """Row after row of logits [draft vocabulary], k at least where anything can be drafted, each of the token after
+        those that are `drafted` when it is asked for. Valid until the next."""
+
     def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
-        """Up to k token ids, and the row of logits that each was picked from."""
+        """Up to k token ids and, where they are kept, the row of logits that each was picked from."""
+        drafted: list[int] = []
+        rows: list[Tensor] = []
+        for row in islice(self._logits(drafted, k), k):
+            if self._keep_logits:
+                rows.append(row.clone())
+            token_id, margin = self._choose(row, len(drafted), go_on is not None)
+            drafted.append(token_id)
+            if go_on is not None and not go_on(token_id, margin):
+                break
+        return drafted, rows
 
-    def _choose(self, row: Tensor, offset: int) -> int:
-        """The token picked from a row of the head's logits, `offset` places after the last committed token."""
-        position = self._num_tokens - self._num_prompt_tokens + offset
-        return self._token_id(
-            self._pick(row, position) if self._host_picks is None else self._host_picks(row, position)[0]
-        )
-
-    def _choose_with_margin(self, row: Tensor, offset: int) -> tuple[int, float]:
-        """The same, and by how much it led the next best, noise included."""
+    def _choose(self, row: Tensor, offset: int, with_margin: bool) -> tuple[int, float]:
+        """The token picked from a row of the head's logits, `offset` places after the last committed token; and, where
+        it is wanted, by how much it led the next best, noise included."""
         position = self._num_tokens - self._num_prompt_tokens + offset
         if self._host_picks is not None:
-            index, margin = self._host_picks(row, position)
-            return self._token_id(index), margin
-        index, margin = self._pick.with_margin(row, position)
-        return self._token_id(index), margin
-
-    def _token_id(self, index: int) -> int:
-        return index if self._target_ids is None else self._target_ids[index]
+            assert row.dtype == torch.bfloat16 and row.shape == self._columns and row.is_contiguous()
+            ((index, margin),) = self._host_picks(row, 1, position)
+        elif with_margin:
+            index, margin = self._pick.with_margin(row, position)
+        else:
+            index, margin = self._pick(row, position), math.nan
+        return index if self._target_ids is None else self._target_ids[index], margin
 
     def _scattered(self, rows: list[Tensor]) -> Tensor:
         """Rows over the head's vocabulary as [k, vocab]; -inf where it cannot draft."""
@@ -195,13 +204,3 @@ class HeadDrafter(MarginDrafter):
         """How many rows a call takes so that `num_new` are among them; a call of few is cheaper, and most steps commit
         few."""
         return next((n for n in ROWS if num_new <= n < self.width), self.width)
-
-
-def taken(picks: Iterable[tuple[int, float]], go_on: GoOn | None) -> list[int]:
-    """The tokens of these picks (token, margin), one after the other; with `go_on` no more than it asks for."""
-    drafted: list[int] = []
-    for token_id, margin in picks:
-        drafted.append(token_id)
-        if go_on is not None and not go_on(token_id, margin):
-            break
-    return drafted

@@ -12,19 +12,14 @@ if TYPE_CHECKING:
     from ..interfaces import Drafter
 
 
-def _eagle3(name: HeadName, context: DrafterContext) -> Drafter:
+def _make(kind: str, name: HeadName, context: DrafterContext) -> Drafter:
     from ..heads.loading import load_head
-    from .device_heads import eagle3_drafter
+    from .device_heads import drafter_of
 
-    return eagle3_drafter(load_head("eagle3", name, context.loaded, context.progress), context)
-
-
-def _dflash(name: HeadName, context: DrafterContext) -> Drafter:
-    from ..heads.loading import load_head
-    from .device_heads import dflash_drafter
-
-    return dflash_drafter(load_head("dflash", name, context.loaded, context.progress), context)
+    return drafter_of(load_head(kind, name, context.loaded, context.progress), context)
 
 
-EAGLE3 = Kind(partial(parse_name, "eagle3"), _eagle3, label="a head, token by token")
-DFLASH = Kind(partial(parse_name, "dflash"), _dflash, label="a head, a block at once")
+EAGLE3, DFLASH = (
+    Kind(partial(parse_name, kind), partial(_make, kind), label)
+    for kind, label in (("eagle3", "a head, token by token"), ("dflash", "a head, a block at once"))
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..spec import SamplingParams
 from . import DrafterContext, Kind
 
 if TYPE_CHECKING:
@@ -37,10 +36,9 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 
 
 def _make(name: str, context: DrafterContext) -> Drafter:
-    from ..choice.sampler import Sampler
     from ..target.target import StaticTarget, cache_length
     from .device_draft_model import DeviceDraftModelDrafter
-    from .device_picks import sampler_for
+    from .device_picks import stays_on_device
     from .draft_model import WIDTH, DraftModelDrafter
 
     target = context.loaded
@@ -59,11 +57,13 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     length = cache_length(num_prompt, num_new, WIDTH)
     model = StaticTarget(draft.prepared, length, (WIDTH,), reach=context.k, pool=context.pool)
     model.warm(context.prompt.token_ids[:-1])
-    if (sampler := sampler_for(context)) is not None:
-        return DeviceDraftModelDrafter(model, sampler, target.prepared.vocab_size, context.k)
+    if stays_on_device(context):
+        drafter = DeviceDraftModelDrafter(model, context.sample, target.prepared.vocab_size, context.k)
+        drafter.warm()
+        return drafter
     return DraftModelDrafter(
         model,
-        context.sample or Sampler(SamplingParams(), target.prepared.vocab_size, draft.prepared.kernels),
+        context.sample,
         target.prepared.vocab_size,
         context.keep_logits,
     )

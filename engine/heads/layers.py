@@ -6,7 +6,7 @@ Attention is handed in, because it is what differs: over static buffers when dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..errors import UsageError
+from ..model.layers import together
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n,
@@ -60,31 +61,37 @@ class Attention(nn.Module):
         super().__init__()
         self.dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         bias = bool(getattr(config, "attention_bias", False))
-        num_q, num_kv = config.num_attention_heads * self.dim, config.num_key_value_heads * self.dim
-        self.q_proj, self.k_proj, self.v_proj = (
-            nn.Linear(in_size, size, bias=bias) for size in (num_q, num_kv, num_kv)
-        )
-        self.o_proj = nn.Linear(num_q, config.hidden_size, bias=bias)
+        self._counts = [config.num_attention_heads, *[config.num_key_value_heads] * 2]
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(in_size, num * self.dim, bias=bias) for num in self._counts)
+        self.qkv: nn.Module | None = None
+        self.kv_proj: nn.Module | None = None
+        self.o_proj = nn.Linear(self._counts[0] * self.dim, config.hidden_size, bias=bias)
         self.q_norm, self.k_norm = (
             RMSNorm(self.dim, config.rms_norm_eps) if qk_norm else nn.Identity() for _ in range(2)
         )
 
-    def query(self, x: Tensor, rope: Rope) -> Tensor:
-        """x [B, n, in_size] -> [B, heads, n, dim]."""
-        return rotate(self.q_norm(self._split(self.q_proj(x))), rope)
+    def join(self, with_queries: bool) -> None:
+        """Make one linear, `kv_proj`, of the projections of keys and values or, where queries are always of the same
+        rows, one of all three, `qkv`. To be done before linears are packed."""
+        names = ("q_proj", "k_proj", "v_proj") if with_queries else ("k_proj", "v_proj")
+        setattr(self, "qkv" if with_queries else "kv_proj", together([getattr(self, name) for name in names]))
+        for name in names:
+            delattr(self, name)
 
     def key_value(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
         """x [B, n, in_size] -> two of [B, kv_heads, n, dim]."""
-        return rotate(self.k_norm(self._split(self.k_proj(x))), rope), self._split(self.v_proj(x)).transpose(1, 2)
+        if self.kv_proj is None:
+            key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        else:
+            key, value = self._split(self.kv_proj(x)).chunk(2, 2)
+        return rotate(self.k_norm(key), rope), value.transpose(1, 2)
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """x [B, n, in_size] -> query [B, heads, n, dim], key and value [B, kv_heads, n, dim]."""
-        return self.query(x, rope), *self.key_value(x, rope)
-
-    def projected(self, x: Tensor) -> Tensor:
-        """x [..., in_size] -> queries, keys and values side by side [..., (heads + 2 kv_heads) * dim], before norms and
-        angles."""
-        return torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], -1)
+        if self.qkv is None:
+            return rotate(self.q_norm(self._split(self.q_proj(x))), rope), *self.key_value(x, rope)
+        query, key, value = self._split(self.qkv(x)).split(self._counts, 2)
+        return rotate(self.q_norm(query), rope), rotate(self.k_norm(key), rope), value.transpose(1, 2)
 
     def out(self, attended: Tensor) -> Tensor:
         """[B, heads, n, dim] -> [B, n, hidden]."""
@@ -139,45 +146,3 @@ def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) 
     groups = heads // keys.shape[1]
     rows = query.reshape(1, keys.shape[1], groups * n, -1)  # heads that share keys become rows
     return F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask.repeat(groups, 1)).reshape(1, heads, n, -1)
-
-
-def matrix(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
-    """The matrix of that name, if there is one. Raises UsageError for what is no matrix."""
-    value = tensors.get(name)
-    if value is not None and (value.dim() != 2 or 0 in value.shape):
-        raise UsageError(f"the head's {name} has shape {list(value.shape)}, which is no matrix")
-    return value
-
-
-def check_fc(weight: Tensor | None, what: str, num_hidden: int, target_size: int) -> None:
-    """Raise UsageError unless a head's `fc` reads that many of the target's hidden states."""
-    if weight is None:
-        raise UsageError(f"{what} lacks fc.weight")
-    if weight.shape[1] != num_hidden * target_size:
-        raise UsageError(
-            f"{what}'s fc reads {weight.shape[1]} features; {num_hidden} hidden states of this target have "
-            f"{num_hidden * target_size}: it is for another target, or other indices (#aux=)"
-        )
-
-
-def load_into(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
-    """Make tensors the parameters of the same names, in their dtype. Raises UsageError naming what is missing, left
-    over, of another shape, or no plain numbers."""
-    wanted = dict(module.named_parameters())
-    if missing := sorted(set(wanted) - set(tensors)):
-        raise UsageError(f"{what} lacks {len(missing)} of its tensors, such as {missing[0]}")
-    if unknown := sorted(set(tensors) - set(wanted)):
-        raise UsageError(f"{what} has {len(unknown)} tensors that this engine has no use for, such as {unknown[0]}")
-    for name, parameter in wanted.items():
-        value = tensors[name]
-        if parameter.shape != value.shape:
-            raise UsageError(
-                f"{what}: {name} has shape {list(value.shape)}, but its config.json makes it {list(parameter.shape)}"
-            )
-        if not value.is_floating_point() or value.element_size() < 2:
-            raise UsageError(
-                f"{what}: {name} is {value.dtype}; this engine reads heads of float32, bfloat16 or float16"
-            )
-        if not bool(value.isfinite().all()):
-            raise UsageError(f"{what}: {name} holds values that are not finite numbers")
-    module.load_state_dict({name: tensors[name].to(parameter.dtype) for name, parameter in wanted.items()}, assign=True)

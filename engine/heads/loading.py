@@ -12,10 +12,9 @@ from ..errors import UsageError
 from ..model.layers import fuse_layers
 from ..models.sources import DEFAULT_TARGET, find
 from ..quiet import quiet
-from . import dflash, eagle3
+from .build import build
 from .compact import with_output
 from .formats import read_spec, read_tensors
-from .fused import join_projections
 from .names import HeadName
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     folder = find(name.source, progress).folder if name.source else _bundled(kind, target)
     with quiet():
         spec, tensors = read_spec(folder, kind, prepared.shape.num_layers, name.aux, name.causal), read_tensors(folder)
-    build = eagle3.build if kind == "eagle3" else dflash.build
     embedding: Any = model.get_input_embeddings().weight
     head: Any = build(spec, with_output(tensors, spec, embedding), prepared.shape.hidden_size, prepared.vocab_size)
     head.lend(embedding, model.get_output_embeddings())
@@ -45,7 +43,8 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):
         head.embed_tokens = None  # a copy of the target's, as most are
     fuse_layers(head, prepared.kernels.norms_by_layer_norm)
-    (join_projections if kind == "eagle3" else dflash.join_projections)(head)
+    for layer in head.layers:
+        layer.self_attn.join(with_queries=kind == "eagle3")  # context rows of a DFlash head have no queries
     prepared.kernels.install_head(head)
     return head
 

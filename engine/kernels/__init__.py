@@ -30,6 +30,9 @@ Row r, at position at[0] + r, sees the columns up to its own; with a window the 
 sqrt(dim)."""
 Chooser = Callable[["Tensor", Sequence[int], int], list[int]]
 Picks = Callable[["Tensor", int, int], list[tuple[int, float]]]
+"""picks(rows, num, position): of each of `num` rows of bfloat16 logits, one behind the other, the first at `position`:
+the first column with the largest score, and its lead (inf where there is no other). Raises RaceError where a row is no
+numbers."""
 Forward = Callable[..., "tuple[Tensor | None, Any]"]
 """forward(ids [1, n], at, want_logits, want_hidden, seen) -> logits [n, vocab] and hidden states [layers + 1, n,
 hidden], where they are wanted. `at`: the position of the first token. `seen` is filled with the window of every
@@ -148,15 +151,14 @@ class Kernels(Protocol):
         ...
 
     def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
-        """What chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]: see
-        `drafters.host_picks.HostPicks`."""
+        """What chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]. None: `Sampler` does."""
         ...
 
     # A head's rows
 
     def eagle3_rows(self, head: Any) -> Any:
         """The class that computes the rows of an EAGLE-3 head for one sequence at positions that the host knows: see
-        `cpu.eagle3_rows`. None: rows of fixed shapes, in fixed calls."""
+        `cpu.eagle3.NativeEagle3Rows`. None: rows of fixed shapes, in fixed calls."""
         ...
 
     def dflash_rows(self, head: Any) -> Any:

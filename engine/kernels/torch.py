@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from ..progress import Progress
 from ..spec import SamplingParams
 from . import Attend, Chooser, Forward, Kernels, Picks
-from .eagle3_rows import Eagle3Rows
 from .host_copies import HostRead, HostWrite
 
 T = TypeVar("T")
@@ -121,7 +120,7 @@ class TorchKernels(Kernels):
     # A head's rows
 
     def eagle3_rows(self, head: Any) -> Any:
-        return Eagle3Rows if self.on_host else None
+        return None
 
     def dflash_rows(self, head: Any) -> Any:
         return None

@@ -8,10 +8,11 @@ import json
 import random
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..cli.arguments import Command, integer, not_empty, number, one_of, option, words
+from ..cli.arguments import Command, Option, integer, not_empty, number, one_of, option, words
 from ..cli.options import DEVICE, DTYPE, TARGET, set_threads
 from ..cli.output import progress_line
 from ..errors import UsageError
@@ -46,7 +47,7 @@ def train(options: Namespace) -> int:
         device = next(model.parameters()).device
         target = TargetWeights.of(model)
         choose(device, model.dtype).install_stock(model)
-        hidden_layers = default_layers(options.kind, target.config.num_hidden_layers)
+        hidden_layers = default_layers(target.config.num_hidden_layers)
         windows = _windows(options, loaded.tokenizer, data, progress)
         extract(model, windows, hidden_layers, data, progress)
         _write(options, loaded, target.output, hidden_layers, data, progress)
@@ -74,7 +75,7 @@ def train(options: Namespace) -> int:
         def report(now: Report) -> None:
             progress(f"training: loss {now.loss:.3f}, held-out tokens a step {now.held_out_length:.2f}", now.share)
             with log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**vars_of(now), "num_tokens_of_data": features.num_tokens}) + "\n")
+                file.write(json.dumps({**asdict(now), "num_tokens_of_data": features.num_tokens}) + "\n")
             if not options.quiet:
                 print(_line(now), flush=True)
 
@@ -82,13 +83,6 @@ def train(options: Namespace) -> int:
         save_head(head, folder, name, num_draft, compact=options.compact)
     print(f"the head is in {options.out}: config.json and model.safetensors, in the speculators format")
     return 0
-
-
-def vars_of(report: Any) -> dict[str, Any]:
-    """A report as JSON."""
-    from dataclasses import asdict
-
-    return asdict(report)
 
 
 def _line(now: Any) -> str:
@@ -183,6 +177,11 @@ def _positive(text: str) -> float:
     return value
 
 
+def _count(name: str, low: int, high: int, default: int, help: str) -> Option:
+    """An option that takes an integer from `low` to `high`."""
+    return option(name, metavar="N", type=integer(low, high), default=default, help=f"{help} (default {default})")
+
+
 TRAIN = Command(
     (
         option("--kind", metavar="K", type=one_of(KINDS), required=True, help=f"{' or '.join(KINDS)}"),
@@ -211,63 +210,21 @@ TRAIN = Command(
         ),
         option("--steps", metavar="N", type=integer(1, 10_000_000), help="optimiser steps"),
         option("--minutes", metavar="M", type=_positive, help="minutes of training, data apart"),
-        option(
-            "--windows",
-            metavar="N",
-            type=integer(0, 10_000_000),
-            default=1500,
-            help="windows of plain text (default 1500)",
+        _count("--windows", 0, 10_000_000, 1500, "windows of plain text"),
+        _count(
+            "--written", 0, 10_000_000, 6000, "windows that the target writes itself, after beginnings of many kinds"
         ),
-        option(
-            "--written",
-            metavar="N",
-            type=integer(0, 10_000_000),
-            default=6000,
-            help="windows that the target writes itself, after beginnings of many kinds (default 6000)",
-        ),
-        option(
-            "--new-tokens",
-            metavar="N",
-            type=integer(2, 100_000),
-            default=176,
-            help="tokens of such a window, its beginning apart (default 176)",
-        ),
-        option(
-            "--together",
-            metavar="N",
-            type=integer(1, 4096),
-            default=128,
-            help="such windows written together (default 128)",
-        ),
-        option(
-            "--length", metavar="N", type=integer(48, 100_000), default=384, help="tokens of a window (default 384)"
-        ),
-        option(
-            "--vocabulary",
-            metavar="N",
-            type=integer(2, 10_000_000),
-            default=8192,
-            help="words the head drafts among, those the target most likely says (default 8192)",
-        ),
+        _count("--new-tokens", 2, 100_000, 176, "tokens of such a window, its beginning apart"),
+        _count("--together", 1, 4096, 128, "such windows written together"),
+        _count("--length", 48, 100_000, 384, "tokens of a window"),
+        _count("--vocabulary", 2, 10_000_000, 8192, "words the head drafts among, those the target most likely says"),
         option(
             "--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"
         ),
-        option("--layers", metavar="N", type=integer(1, 32), default=1, help="decoder layers of the head (default 1)"),
-        option(
-            "--intermediate",
-            metavar="N",
-            type=integer(8, 1_000_000),
-            default=2048,
-            help="width of its MLP (default 2048)",
-        ),
-        option(
-            "--chain",
-            metavar="N",
-            type=integer(1, 16),
-            default=4,
-            help="eagle3: steps of training-time test (default 4)",
-        ),
-        option("--block", metavar="N", type=integer(2, 64), default=8, help="dflash: block size, k + 1 (default 8)"),
+        _count("--layers", 1, 32, 1, "decoder layers of the head"),
+        _count("--intermediate", 8, 1_000_000, 2048, "width of its MLP"),
+        _count("--chain", 1, 16, 4, "eagle3: steps of training-time test"),
+        _count("--block", 2, 64, 8, "dflash: block size, k + 1"),
         option(
             "--compact",
             action="store_true",
@@ -276,11 +233,9 @@ TRAIN = Command(
         option(
             "--train-output", action="store_true", help="train the output rows too, which begin as the target's own"
         ),
-        option("--batch", metavar="N", type=integer(1, 4096), default=8, help="windows a step (default 8)"),
+        _count("--batch", 1, 4096, 8, "windows a step"),
         option("--learning-rate", metavar="X", type=_positive, default=1e-3, help="at its peak (default 0.001)"),
-        option(
-            "--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="of data, weights and order (default 0)"
-        ),
+        _count("--seed", 0, 2**63 - 1, 0, "of data, weights and order"),
         DTYPE,
         DEVICE,
         option("--threads", metavar="N", type=integer(1, 64), help="CPU threads (default: torch's own choice)"),

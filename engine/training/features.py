@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..progress import Progress
 
@@ -57,26 +58,14 @@ class Features:
 
     def batch(self, which: Sequence[int]) -> Batch:
         """Windows by their numbers, padded to the longest of them."""
-        longest = max(self.index[i][2] for i in which)
         parts: dict[str, list[Tensor]] = {"ids": [], "hidden": [], "last": []}
         for i in which:
-            path, row, _ = self.index[i]
+            path, row, length = self.index[i]
             with safe_open(path, "pt") as file:
                 for name, part in parts.items():
-                    tensor = file.get_slice(name)[row : row + 1]
-                    part.append(tensor[:, :longest] if tensor.shape[1] >= longest else _padded(tensor, longest))
-        return Batch(
-            torch.cat(parts["ids"]),
-            torch.tensor([self.index[i][2] for i in which]),
-            torch.cat(parts["hidden"]),
-            torch.cat(parts["last"]),
-        )
-
-
-def _padded(tensor: Tensor, length: int) -> Tensor:
-    shape = list(tensor.shape)
-    shape[1] = length - shape[1]
-    return torch.cat([tensor, torch.zeros(shape, dtype=tensor.dtype)], 1)
+                    part.append(file.get_slice(name)[row : row + 1, :length][0])
+        ids, hidden, last = (pad_sequence(part, batch_first=True) for part in parts.values())
+        return Batch(ids, torch.tensor([self.index[i][2] for i in which]), hidden, last)
 
 
 @torch.inference_mode()

@@ -99,7 +99,7 @@ def begin_from(head: Head, folder: Path) -> None:
             value.copy_(tensors[name])
 
 
-def default_layers(kind: str, num_target_layers: int) -> tuple[int, ...]:
+def default_layers(num_target_layers: int) -> tuple[int, ...]:
     """Which of the target's hidden states a new head reads: early, middle, late; as the speculators package chooses
     them."""
     return tuple(sorted({min(2, num_target_layers), num_target_layers // 2, max(0, num_target_layers - 3)}))
@@ -146,11 +146,7 @@ def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tenso
     scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that a target whose states
     are large does not drown the head."""
     vocab_size, size = target.output.shape
-    head: Head
-    if spec.kind == "eagle3":
-        head = Eagle3Head(spec, size, len(words), own_embedding=False)
-    else:
-        head = DFlashHead(spec, size, len(words))
+    head = (Eagle3Head if spec.kind == "eagle3" else DFlashHead)(spec, size, len(words))
     head.lend(target.embedding, nn.Identity())
     for module in head.modules():
         if isinstance(module, nn.Linear):

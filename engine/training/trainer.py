@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import UsageError
 from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import rope_table
 from ..kernels.choose import choose
@@ -205,8 +206,6 @@ class Trainer:
             return
         state = torch.load(path, map_location=self.device, weights_only=True)
         if state["design"] != asdict(self.design):
-            from ..errors import UsageError
-
             raise UsageError(
                 f"{str(self.folder)!r} holds a checkpoint of another head, {state['design']}; choose another --out, "
                 "or the same settings"

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from engine.choice.sampler import Sampler
 from engine.drafters import model_kinds
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
-from engine.drafters.device_picks import sampler_for
+from engine.drafters.device_picks import stays_on_device
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
 from engine.errors import RaceError
 from engine.kernels.cuda.available import SWITCH
+from engine.kernels.torch import TorchKernels
 from engine.spec import SamplingParams
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
@@ -54,12 +55,26 @@ def pair_over(prepared: Prepared, params: SamplingParams) -> tuple[DeviceDraftMo
     """(the drafter whose drafts stay on the device, the other), over one model. The target's vocabulary is smaller."""
     sampler = Sampler(params, NUM_IDS, prepared.kernels)
     ours, theirs = (StaticTarget(prepared, LENGTH, (WIDTH,), reach=K) for _ in range(2))
-    return DeviceDraftModelDrafter(ours, sampler, NUM_IDS, K), DraftModelDrafter(theirs, sampler, NUM_IDS)
+    drafter = DeviceDraftModelDrafter(ours, sampler, NUM_IDS, K)
+    drafter.warm()
+    return drafter, DraftModelDrafter(theirs, sampler, NUM_IDS)
 
 
 @cache
 def pair(name: str, dtype: torch.dtype, which: str) -> tuple[DeviceDraftModelDrafter, DraftModelDrafter]:
     return pair_over(MODELS[name].prepared(name, dtype), SAMPLINGS[which])
+
+
+def test_a_constructor_computes_nothing(monkeypatch):
+    """Graphs would be captured wherever one is made, and not where a race warms up."""
+    called: list[Any] = []
+    monkeypatch.setattr(TorchKernels, "fixed", lambda self, function, *more: lambda: called.append(function))
+    prepared = tiny.prepared("llama")
+    model = StaticTarget(prepared, LENGTH, (WIDTH,), reach=K)
+    drafter = DeviceDraftModelDrafter(model, Sampler(SAMPLINGS["greedy"], NUM_IDS, prepared.kernels), NUM_IDS, K)
+    assert not called
+    drafter.warm()
+    assert len(called) == 2
 
 
 @each_pair
@@ -96,7 +111,7 @@ def trained_drafter(prompt: list[int], params: SamplingParams, k: int, on_device
     here = context(trained_target(), k, prompt)
     here = replace(here, params=params, sample=Sampler(params, here.loaded.prepared.vocab_size, PACKED))
     with monkeypatch.context() as patch:
-        patch.setattr("engine.drafters.device_picks.sampler_for", partial(sampler_for, on_device=on_device))
+        patch.setattr("engine.drafters.device_picks.stays_on_device", partial(stays_on_device, wanted=on_device))
         return model_kinds.KIND.make(str(DRAFT), here)
 
 

@@ -7,8 +7,7 @@ import json
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from tests.helpers.dense_heads import Dense, dflash
 from tests.helpers.head_fixtures import (
@@ -17,11 +16,9 @@ from tests.helpers.head_fixtures import (
     FIXTURES,
     HEADS,
     LAYERS,
-    VOCAB,
     ZLAB_CONFIG,
     config_of,
     dflash_tensors,
-    features,
     formats_target,
     made,
     published,
@@ -32,17 +29,8 @@ from tests.helpers.head_fixtures import (
     trained_target,
     written,
 )
+from tests.helpers.head_steps import RACES, K, drafts, few
 from tests.helpers.tiny import threads
-
-K = 5
-IDS = st.integers(0, VOCAB - 1)
-RACES = st.tuples(
-    st.lists(IDS, min_size=1, max_size=20),  # the prompt
-    st.lists(
-        st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5
-    ),  # the k of a step, what it commits
-)
-few = settings(max_examples=8)
 
 
 @pytest.mark.parametrize(
@@ -120,34 +108,24 @@ def test_every_format_drafts_what_the_long_way_does(tmp_path_factory, name, race
 
 def check(drafter, dense, race, layers, masks, scale=1.0, multiplier=1.0, softcap=None) -> None:
     """Every draft of a race is the long way's, whatever steps without a draft lie between; its logits too."""
-    prompt, steps = race
     embedding, output = stock_target().get_input_embeddings().weight * scale, stock_target().lm_head.weight
-    everything = list(prompt) + [t for _, tokens in steps for t in tokens]
-    aux = features(everything, layers)
-    committed, new = list(prompt), None
-    drafter.prefill(committed, aux[: len(prompt) - 1])
-    for k, tokens in [*steps, (K, [])]:
-        draft = drafter.propose(committed, new, k)
-        known = len(committed) - 1
+    size = K + (not masks.get("from_anchor"))
+    for draft, k, committed, states in drafts(drafter, race, layers):
         assert len(draft.token_ids) == k
         if k:
-            ids, logits = dflash(
-                dense, embedding, output, aux[:known], committed, K + (not masks.get("from_anchor")), 511, **masks
-            )
+            ids, logits = dflash(dense, embedding, output, states, committed, size, 511, **masks)
             logits = logits * multiplier
             logits = logits if softcap is None else torch.tanh(logits / softcap) * softcap
             assert draft.token_ids == tuple(ids[:k])
             finite = draft.logits[:, draft.logits[0].isfinite()]
             torch.testing.assert_close(finite.double(), logits[:k], rtol=1e-3, atol=1e-3)
             assert [int(i) for i in draft.logits.argmax(-1)] == ids[:k]
-        committed += tokens
-        new = aux[known : len(committed) - 1]
 
 
 def test_zlabs_and_its_conversion_are_one_head(tmp_path):
     """One head would draft differently by the format it comes in."""
     prompt = list(range(7, 40))
-    drafts = [
+    both = [
         [
             s.drafted
             for s in raced(
@@ -156,4 +134,4 @@ def test_zlabs_and_its_conversion_are_one_head(tmp_path):
         ]
         for name in ("zlab", "zlab_spec")
     ]
-    assert drafts[0] == drafts[1] and any(drafts[0])
+    assert both[0] == both[1] and any(both[0])

@@ -80,22 +80,13 @@ def sampler() -> Sampler:
     return Sampler(here.params, here.loaded.prepared.vocab_size, PACKED)
 
 
-def device_eagle3(head: Any, here: Any) -> Any:
-    return DeviceEagle3Drafter(head, here, here.sample)
-
-
-def device_dflash(head: Any, here: Any) -> Any:
-    return DeviceDFlashDrafter(head, here, here.sample)
-
-
 MAKERS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
     "eagle3": (
         (HostEagle3Drafter, "bfloat16"),
-        (HostEagle3Drafter, "float32"),
         (Eagle3Drafter, "float32"),
-        (device_eagle3, "float32"),
+        (DeviceEagle3Drafter, "float32"),
     ),
-    "dflash": ((HostDFlashDrafter, "bfloat16"), (DFlashDrafter, "float32"), (device_dflash, "float32")),
+    "dflash": ((HostDFlashDrafter, "bfloat16"), (DFlashDrafter, "float32"), (DeviceDFlashDrafter, "float32")),
 }
 
 
@@ -242,7 +233,7 @@ def test_auto_decides_the_same_over_a_draft_model(temperature):
     assert_all_equal(found)
 
 
-@pytest.mark.parametrize("make", [DFlashDrafter, device_dflash])
+@pytest.mark.parametrize("make", [DFlashDrafter, DeviceDFlashDrafter])
 def test_a_block_ends_where_it_is_told_to(make):
     """`auto` would verify tokens that it gave up, or be told margins of other tokens."""
     head = head_of("dflash", "float32")

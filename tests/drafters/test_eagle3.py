@@ -6,10 +6,10 @@ import json
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
+from engine.drafters.eagle3 import Eagle3Drafter
 from engine.target.target import StaticTarget
 from tests.helpers.dense_heads import Dense, eagle3
 from tests.helpers.head_fixtures import (
@@ -19,9 +19,7 @@ from tests.helpers.head_fixtures import (
     LAYERS,
     VOCAB,
     config_of,
-    context,
     eagle3_tensors,
-    features,
     formats_target,
     made,
     published,
@@ -32,17 +30,8 @@ from tests.helpers.head_fixtures import (
     trained_target,
     written,
 )
+from tests.helpers.head_steps import RACES, K, drafts, few
 from tests.helpers.tiny import LENGTH, threads
-
-K = 5
-IDS = st.integers(0, VOCAB - 1)
-RACES = st.tuples(
-    st.lists(IDS, min_size=1, max_size=20),  # the prompt
-    st.lists(
-        st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5
-    ),  # the k of a step, what it commits
-)
-few = settings(max_examples=8)
 
 
 def test_the_accepted_lists_are_vllms():
@@ -109,8 +98,9 @@ def test_every_form_drafts_what_the_long_way_does(tmp_path_factory, form, race):
     if "lm_head.weight" in case.get("without", ()):
         del whole["lm_head.weight"]
     dense = Dense(whole, {**layers, **case.get("dense", {})})
-    for drafter in both(f"{folder}"):
-        check(drafter, dense, config, race, config["eagle_aux_hidden_state_layer_ids"])
+    drafter = made(f"eagle3:{folder}", formats_target(), K, keep_logits=True)
+    assert type(drafter) is Eagle3Drafter
+    check(drafter, dense, config, race, config["eagle_aux_hidden_state_layer_ids"])
 
 
 @pytest.mark.parametrize("name", ["eagle3", "yuhuili", "yuhuili_spec"])
@@ -130,33 +120,17 @@ def test_every_format_drafts_what_the_long_way_does(tmp_path_factory, name, race
     )
 
 
-def both(source: str) -> tuple[HostEagle3Drafter, Eagle3Drafter]:
-    """The drafter of the CPU, and the one of fixed shapes that CUDA graphs are made of, of one head."""
-    host = made(f"eagle3:{source}", formats_target(), K, keep_logits=True)
-    assert type(host) is HostEagle3Drafter
-    return host, Eagle3Drafter(host.head, context(formats_target(), K, keep_logits=True))
-
-
 def check(drafter, dense, config, race, layers) -> None:
     """Every draft of a race is the long way's, whatever steps without a draft lie between; its logits too."""
-    prompt, steps = race
     embedding, output = stock_target().get_input_embeddings().weight, stock_target().lm_head.weight
-    everything = list(prompt) + [t for _, tokens in steps for t in tokens]
-    aux = features(everything, layers)
-    committed, new = list(prompt), None
-    drafter.prefill(committed, aux[: len(prompt) - 1])
-    for k, tokens in [*steps, (K, [])]:
-        draft = drafter.propose(committed, new, k)
-        known = len(committed) - 1
-        assert len(draft.token_ids) == (k if known else 0)
+    for draft, k, committed, states in drafts(drafter, race, layers):
+        assert len(draft.token_ids) == (k if len(states) else 0)
         if draft.token_ids:
-            ids, logits = eagle3(dense, config, embedding, output, aux[:known], committed, k)
+            ids, logits = eagle3(dense, config, embedding, output, states, committed, k)
             assert draft.token_ids == tuple(ids)
             finite = draft.logits[:, draft.logits[0].isfinite()]
             torch.testing.assert_close(finite.double(), logits, rtol=1e-3, atol=1e-3)
             assert [int(i) for i in draft.logits.argmax(-1)] == ids
-        committed += tokens
-        new = aux[known : len(committed) - 1]
 
 
 def test_the_original_and_its_conversion_are_one_head(tmp_path):
@@ -164,14 +138,14 @@ def test_the_original_and_its_conversion_are_one_head(tmp_path):
     the original lacks."""
     config = config_of(published("yuhuili_spec", tmp_path))
     prompt = list(range(7, 40))
-    drafts = []
+    converted_drafts = []
     for flag in (False, True):
         converted = save(
             tmp_path / str(flag),
             {**config, "norm_before_residual": flag},
             tensors_of(published("yuhuili_spec", tmp_path)),
         )
-        drafts.append(
+        converted_drafts.append(
             [s.drafted for s in raced(formats_target(), made(f"eagle3:{converted}", formats_target(), 3), prompt, 3)]
         )
     original = [
@@ -180,7 +154,7 @@ def test_the_original_and_its_conversion_are_one_head(tmp_path):
             formats_target(), made(f"eagle3:{published('yuhuili', tmp_path)}#aux=2,3,4", formats_target(), 3), prompt, 3
         )
     ]
-    assert original == drafts[0] != drafts[1]
+    assert original == converted_drafts[0] != converted_drafts[1]
 
 
 def test_another_choice_of_states():

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.errors import UsageError
-from engine.heads import dflash, eagle3
+from engine.heads.build import build
 from engine.heads.compact import OUTPUT, restored, shrunk, with_output
 from engine.heads.formats import read_spec, read_tensors
 from engine.training.heads import save_head
@@ -31,7 +31,7 @@ def test_a_compact_head_is_the_head(kind, features, tmp_path):
     tensors = read_tensors(tmp_path / "compact")
     tied = torch.equal(embedding, stock().model.get_output_embeddings().weight)
     assert tied and spec.tied_output and OUTPUT not in tensors and size["compact"] < 0.5 * size["whole"]
-    again = (eagle3 if kind == "eagle3" else dflash).build(spec, with_output(tensors, spec, embedding), 128, 2048)
+    again = build(spec, with_output(tensors, spec, embedding), 128, 2048)
     whole = dict(head.named_parameters())
     assert again.target_ids.tolist() == head.target_ids.tolist()
     assert torch.equal(again.lm_head.weight.bfloat16(), whole.pop(OUTPUT).bfloat16())
@@ -57,7 +57,7 @@ def test_a_head_that_is_not_tied_borrows_nothing(features, tmp_path):
     save_head(head, tmp_path, "t", 3, compact=True)
     spec, tensors = replace(read_spec(tmp_path, "eagle3", 6), tied_output=False), read_tensors(tmp_path)
     with pytest.raises(UsageError, match="lm_head"):
-        eagle3.build(spec, with_output(tensors, spec, stock().model.get_input_embeddings().weight), 128, 2048)
+        build(spec, with_output(tensors, spec, stock().model.get_input_embeddings().weight), 128, 2048)
 
 
 def test_eight_bits_without_a_scale_a_row_are_refused(features, tmp_path):

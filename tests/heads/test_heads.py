@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine import drafters
 from engine.errors import UsageError
-from engine.heads import eagle3
+from engine.heads.build import build
 from engine.heads.formats import read_spec, read_tensors
 from engine.heads.loading import load_head
 from engine.heads.names import parse_name
@@ -226,9 +226,7 @@ def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
         {"d2t": torch.zeros(num_rows, dtype=torch.long)} if zeros else {}
     )
     save(tmp_path / "head", config, tensors)
-    head = eagle3.build(
-        read_spec(tmp_path / "head", "eagle3", NUM_LAYERS), read_tensors(tmp_path / "head"), SIZE, VOCAB
-    )
+    head = build(read_spec(tmp_path / "head", "eagle3", NUM_LAYERS), read_tensors(tmp_path / "head"), SIZE, VOCAB)
     assert (
         head.lm_head.out_features == min(num_rows, VOCAB)
         and head.embed_tokens is not None

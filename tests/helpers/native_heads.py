@@ -7,13 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.drafters.eagle3 import HostEagle3Drafter
-from engine.heads import eagle3 as heads
+from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
+from engine.heads.build import build
 from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
-from engine.heads.fused import join_projections
-from engine.kernels.cpu.eagle3 import NativeEagle3Rows, pack_head
-from engine.kernels.eagle3_rows import Eagle3Rows
+from engine.kernels.cpu.eagle3 import pack_head
 from engine.model.layers import fuse_layers
 from tests.helpers.head_fixtures import (
     EAGLE3,
@@ -72,7 +70,7 @@ def head_of(folder: Any, form: str, rounded: bool) -> Any:
     )
     if not rounded:
         target, spec = formats_target("bfloat16"), read_spec(source, "eagle3", 6)
-        head: Any = heads.build(
+        head: Any = build(
             spec,
             with_output(
                 {n: t for n, t in tensors.items() if n not in case.get("without", ())},
@@ -85,20 +83,16 @@ def head_of(folder: Any, form: str, rounded: bool) -> Any:
         head.lend(target.model.get_input_embeddings().weight, target.prepared.model.get_output_embeddings())
         head.to(torch.bfloat16)
         fuse_layers(head, True)
-        join_projections(head)
+        for layer in head.layers:
+            layer.self_attn.join(with_queries=True)
         pack_head(head, rounded=False)
         return head
     return made(f"eagle3:{source}", formats_target("bfloat16"), K).head
 
 
 def drafter(head: Any, natively: bool, k: int = K) -> Any:
-    found = HostEagle3Drafter(
-        head,
-        context(formats_target("bfloat16"), k, PROMPT, keep_logits=True),
-        NativeEagle3Rows if natively else Eagle3Rows,
-    )
-    assert isinstance(found._rows, NativeEagle3Rows) == natively
-    return found
+    here = context(formats_target("bfloat16"), k, PROMPT, keep_logits=True)
+    return (HostEagle3Drafter if natively else Eagle3Drafter)(head, here)
 
 
 def states(head_drafter: Any) -> Tensor:

@@ -17,7 +17,7 @@ from tests.helpers import ROOT
 from tests.helpers.trained import trained
 
 TEXT = (ROOT / "engine" / "decode.py").read_text()
-LAYERS = default_layers("eagle3", 6)
+LAYERS = default_layers(6)
 WORDS = 600
 
 

@@ -1,5 +1,5 @@
-"""The rows of an EAGLE-3 head for one sequence by one compiled call (`eagle3.c`), in place of the forty operations a
-row of `heads.fused.Eagle3Rows`."""
+"""The rows of an EAGLE-3 head for one sequence by one compiled call (`eagle3.c`), in place of the operations of fixed
+shapes of `drafters.eagle3.Eagle3Drafter`."""
 
 from __future__ import annotations
 
@@ -117,11 +117,8 @@ def reason_against_head(head: Any) -> str | None:
 
 
 class NativeEagle3Rows:
-    """As `heads.fused.Eagle3Rows`, for a head that `reason_against_head` has nothing against. keys, values: per layer
-    bfloat16 [kv_heads, S, dim]; they stay the caller's. rope: cos and sin float32 [S, dim]. A row of logits is valid
-    until the next call."""
-
-    cache_dtype = torch.bfloat16
+    """The rows of a head that `reason_against_head` has nothing against. keys, values: per layer bfloat16 [kv_heads, S,
+    dim]; they stay the caller's. rope: cos and sin float32 [S, dim]. A row of logits is valid until the next call."""
 
     def __init__(self, head: Any, keys: list[Tensor], values: list[Tensor], rope: tuple[Tensor, Tensor]) -> None:
         attention, config = head.layers[0].self_attn, head.spec.layers
@@ -214,16 +211,17 @@ class NativeEagle3Rows:
         return kept.data_ptr()
 
     def absorb(self, token_ids: Tensor, states: Tensor, first: int) -> None:
-        """See `Eagle3Rows`."""
+        """Put the rows of token ids [n] and the target's states [n, features] into the cache, at consecutive positions
+        from `first` on."""
         self._take(token_ids, states, first, (None, None, None))
 
     def start(self, token_ids: Tensor, states: Tensor, first: int) -> Tensor:
-        """See `Eagle3Rows`."""
+        """The same, and the logits [draft vocabulary] of the last of them."""
         self._take(token_ids, states, first, self._outputs)
         return self._row()
 
     def follow(self, token_id: int, position: int) -> Tensor:
-        """See `Eagle3Rows`."""
+        """The logits of a row that is given this token and what the last row fed back."""
         self._token.value = token_id
         self._run(self._token_at, self._fed_at, False, 1, position, self._outputs)
         return self._row()

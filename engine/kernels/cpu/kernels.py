@@ -71,7 +71,7 @@ class CpuKernels(TorchKernels):
         return Near(token_ids.to(torch.int32).contiguous().numpy(), params) if build.has("photofinish_picks") else None
 
     def eagle3_rows(self, head: Any) -> Any:
-        return NativeEagle3Rows if reason_against_head(head) is None else super().eagle3_rows(head)
+        return NativeEagle3Rows if reason_against_head(head) is None else None
 
     def dflash_rows(self, head: Any) -> Any:
         return NativeDFlashRows if reason_against_block(head) is None else None

@@ -1,4 +1,4 @@
-/* The choice of a draft's tokens from rows of bfloat16 logits (engine/drafters/host_picks.py): a pass at the speed of the caches finds which words can be the best or the
+/* The choice of a draft's tokens from rows of bfloat16 logits (engine/kernels/cpu/picks.py): a pass at the speed of the caches finds which words can be the best or the
    second best once noise is added, perhaps too many, never too few. A word's noise is large only where its hash is small, so a logarithm is taken of those alone. */
 #include "vectors.h"
 #if HAS_AVX512

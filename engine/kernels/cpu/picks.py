@@ -16,7 +16,7 @@ from .build import library
 
 
 class Near:
-    """What `drafters.host_picks.HostPicks` gives, from bfloat16 rows. ids: int32 [n], the columns' tokens."""
+    """See `kernels.Picks`. ids: int32 [n], the columns' tokens."""
 
     def __init__(self, ids: Any, params: SamplingParams) -> None:
         self._kept_alive = ids, *(np.empty(len(ids), kind) for kind in (np.int32, np.int32, np.float32))
@@ -38,7 +38,6 @@ class Near:
         self._best, self._leads, self._num = (ctypes.c_int64 * 1)(), (ctypes.c_float * 1)(), 1
 
     def __call__(self, rows: Tensor, num: int, position: int) -> list[tuple[int, float]]:
-        """Of `num` rows of bfloat16, one behind the other; see `HostPicks.of_rows`."""
         if num > self._num:
             self._best, self._leads, self._num = (ctypes.c_int64 * num)(), (ctypes.c_float * num)(), num
         if self._pick(rows.data_ptr(), num, *self._constants, position, *self._room, self._best, self._leads) < num:

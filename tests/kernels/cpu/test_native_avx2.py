@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from engine.choice.sampler import Sampler
+from engine.drafters.device_heads import drafter_of
 from engine.drafters.dflash import DFlashDrafter
-from engine.drafters.eagle3 import HostEagle3Drafter
-from engine.drafters.host_picks import HostPicks
+from engine.drafters.eagle3 import Eagle3Drafter
 from engine.kernels.cpu.build import has, library
 from engine.kernels.cpu.decoder import NativeDecoder
 from engine.kernels.cpu.linear import NativeLinear
-from engine.kernels.eagle3_rows import Eagle3Rows
 from engine.spec import SamplingParams
 from tests.helpers.head_fixtures import DFLASH, LAYERS, context, dflash_tensors, formats_target, made, save
 from tests.helpers.native_heads import PROMPT, drafter, head_of, rows_of
@@ -46,12 +44,14 @@ def test_tokens_are_chosen_without_kernels(temperature):
     with on("AVX2"):
         ids = torch.arange(300)
         assert PACKED.picks(ids, params) is None
-        sampler, picks = Sampler(params, 300, PACKED), HostPicks(params, ids)
+        sampler = Sampler(params, 300, PACKED)
     assert sampler.at_once(rows[:1], (), 0) == []
-    usual, usual_picks = Sampler(params, 300, PACKED), HostPicks(params, ids, PACKED.picks(ids, params))
+    usual, usual_picks = Sampler(params, 300, PACKED), PACKED.picks(ids, params)
     for position, row in enumerate(rows):
-        assert sampler(row, position) == usual(row, position) == picks(row, position)[0]
-        np.testing.assert_allclose(picks(row, position)[1], usual_picks(row, position)[1], rtol=1e-3, atol=1e-3)
+        token, margin = sampler.with_margin(row, position)
+        assert sampler(row, position) == token == usual(row, position)
+        if usual_picks is not None:
+            assert usual_picks(row, 1, position) == [(token, pytest.approx(margin, rel=1e-3, abs=1e-3))]
 
 
 def test_heads_draft_by_torch(tmp_path):
@@ -63,9 +63,9 @@ def test_heads_draft_by_torch(tmp_path):
         assert {type(linear) for linear in (head.fc, head.layers[0].self_attn.o_proj, head.layers[0].mlp.gate_up)} == {
             NativeLinear
         }
-        one = HostEagle3Drafter(head, context(formats_target("bfloat16"), 64, PROMPT))
+        one = drafter_of(head, context(formats_target("bfloat16"), 64, PROMPT))
+        assert type(one) is Eagle3Drafter
         found = rows_of(one, [3], [5, 500])
-    assert isinstance(one._rows, Eagle3Rows)
     for a, b in zip(found, expected, strict=True):
         assert float((a.float() - b.float()).abs().mean()) < 0.08 * float(b.float().std())
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.blend import Blend
-from engine.drafters.device_heads import dflash_drafter
+from engine.drafters.device_heads import drafter_of
 from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.none import NoDrafter
 from engine.errors import RaceError
@@ -159,7 +159,7 @@ def test_a_draft_ends_where_it_is_told_to(head_of, temperature):
         )
         assert draft.token_ids == whole[:stop] == tuple(token_id for token_id, _ in told)
         rows = one._rows.draft(len(PROMPT) - 1, len(PROMPT) - 1, PROMPT[-1], K)
-        expected = [one._host_picks(row, len(PROMPT) - 9 + i)[1] for i, row in enumerate(rows)]
+        expected = [one._host_picks(row, 1, len(PROMPT) - 9 + i)[0][1] for i, row in enumerate(rows)]
         assert [margin for _, margin in told] == expected[:stop]
 
 
@@ -212,7 +212,7 @@ def test_a_trained_head_drafts_as_before():
     prompt = target.tokenizer(TEXT)["input_ids"]
     ours = made(f"dflash:{HEADS['dflash']}", target, 7, prompt=prompt)
     assert type(ours) is HostDFlashDrafter and config_of(HEADS["dflash"])["block_size"] == 8
-    theirs = dflash_drafter(ours.head, context(target, 7, prompt))
+    theirs = drafter_of(ours.head, context(target, 7, prompt), on_device=False)
     steps = [raced(target, each, prompt, 7, num_new=100) for each in (ours, theirs)]
     assert written(steps[0]) == written(steps[1]) == written(raced(target, NoDrafter(), prompt, 0, num_new=100))
     num_accepted = [sum(step.num_accepted for step in each) for each in steps]

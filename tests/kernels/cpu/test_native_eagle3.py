@@ -3,6 +3,7 @@ and how rows are taken; words in reach of noise, none forgotten; weights in 8 bi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,15 +11,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafters.eagle3 import HostEagle3Drafter
-from engine.drafters.host_picks import HostPicks
+from engine.choice.sampler import Sampler
+from engine.drafters import head_drafter
+from engine.drafters.eagle3 import Eagle3Drafter
 from engine.errors import RaceError
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.bytes import ByteLinear
-from engine.kernels.cpu.eagle3 import GatedMLP, NativeEagle3Rows, reason_against_head
+from engine.kernels.cpu.eagle3 import GatedMLP, reason_against_head
 from engine.kernels.cpu.linear import NativeLinear
 from engine.spec import SamplingParams
-from tests.helpers.head_fixtures import EAGLE3, LAYERS, VOCAB, context, eagle3_tensors, formats_target, made, save
+from tests.helpers.head_fixtures import (
+    EAGLE3,
+    HEADS,
+    LAYERS,
+    VOCAB,
+    context,
+    eagle3_tensors,
+    formats_target,
+    made,
+    save,
+    trained_target,
+)
 from tests.helpers.native_heads import FORMS, PROMPT, K, drafter, head_of, rows_of, states
 from tests.helpers.tiny import PACKED, threads
 
@@ -92,9 +105,8 @@ def test_heads_that_do_not_fit_take_the_old_path(tmp_path):
     """A head of float32, or of heads of 16 numbers, would be refused or computed wrongly."""
     source = save(tmp_path / "head", {**EAGLE3, "transformer_layer_config": LAYERS}, eagle3_tensors(LAYERS, EAGLE3))
     for dtype, why in (("bfloat16", "multiples"), ("float32", "float32")):
-        head = made(f"eagle3:{source}", formats_target(dtype), K).head
-        assert why in str(reason_against_head(head))
-        assert not isinstance(HostEagle3Drafter(head, context(formats_target(dtype), K))._rows, NativeEagle3Rows)
+        one = made(f"eagle3:{source}", formats_target(dtype), K)
+        assert why in str(reason_against_head(one.head)) and type(one) is Eagle3Drafter
 
 
 # --- weights in 8 bits
@@ -121,9 +133,9 @@ def test_a_packed_head_holds_a_byte_a_weight(packed):
     position=st.integers(0, 5000),
     gone=st.booleans(),
 )
-def test_kernels_and_numpy_pick_the_same(num, spread, lead, temperature, seed, position, gone):
-    """Drafts would have other noise than the target; whether one token stands out or all are alike, some cannot be
-    drafted, or there is but one."""
+def test_kernels_pick_as_the_sampler_does(num, spread, lead, temperature, seed, position, gone):
+    """Drafts would have other noise than the target, or `auto` stop by margins that are none; whether one token stands
+    out or all are alike, some cannot be drafted, or there is but one."""
     generator = torch.Generator().manual_seed(position)
     ids = torch.randperm(3000, generator=generator)[:num].sort().values
     row = torch.randn(num, generator=generator) * spread
@@ -131,10 +143,24 @@ def test_kernels_and_numpy_pick_the_same(num, spread, lead, temperature, seed, p
     if gone:
         row[torch.rand(num, generator=generator) < 0.5] = -torch.inf
         row[position % num] = lead
-    params = SamplingParams(temperature=temperature, seed=seed)
-    one, other = (HostPicks(params, ids, near)(row.bfloat16(), position) for near in (PACKED.picks(ids, params), None))
-    assert one[0] == other[0]
-    assert one[1] == pytest.approx(other[1], abs=1e-5 * (1 + spread * 4 + lead) / (temperature or 1))
+    row, params = row.bfloat16(), SamplingParams(temperature=temperature, seed=seed)
+    ((index, margin),) = PACKED.picks(ids, params)(row, 1, position)
+    scores = Sampler(params, 3000, PACKED).among(ids).scores(row, position).double()
+    best = scores.topk(min(2, num)).values
+    close = 1e-5 * (1 + spread * 4 + lead) / (temperature or 1)
+    assert float(best[0] - scores[index]) <= close
+    assert margin == pytest.approx(float(best[0] - best[-1]) if num > 1 else float("inf"), abs=close)
+
+
+def test_what_is_picked_another_way_is_left_to_the_sampler(monkeypatch):
+    """top-k and top-p would be left out, or a whole vocabulary be hashed for every token."""
+    target = trained_target("bfloat16")
+    here, head = context(target, K, temperature=0.8), made(f"eagle3:{HEADS['eagle3']}", target, K).head
+    cut = Sampler(SamplingParams(temperature=0.8, top_k=5), target.prepared.vocab_size, PACKED)
+    assert Eagle3Drafter(head, here)._host_picks is not None
+    assert Eagle3Drafter(head, replace(here, sample=cut))._host_picks is None
+    monkeypatch.setattr(head_drafter, "MOST_COLUMNS", 9)
+    assert Eagle3Drafter(head, here)._host_picks is None
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -146,4 +172,4 @@ def test_rows_that_are_no_numbers_are_an_error(temperature, wrong, place):
     row[place] = wrong
     with pytest.raises(RaceError, match="not numbers"):
         params, ids = SamplingParams(temperature=temperature, seed=1), torch.arange(100)
-        HostPicks(params, ids, PACKED.picks(ids, params))(row, 0)
+        PACKED.picks(ids, params)(row, 1, 0)
