@@ -52,8 +52,9 @@ def classes(part: Part) -> None:
 
 def _classes(part: Part, prepared: Any) -> None:
     from engine.exactness.probe import probe
+    from engine.target.target import StaticTarget
 
-    found = probe(prepared, 256 if part.small else 1280, FEW if part.small else MANY)
+    found = probe(StaticTarget(prepared, 256 if part.small else 1280, FEW if part.small else MANY))
     part.put(classes=found.classes, unstable=found.unstable)
 
 

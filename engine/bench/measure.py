@@ -56,9 +56,9 @@ def measure(
     """The report, and what went wrong in lanes."""
     began = time.perf_counter()
     progress("starting torch", None)
-    from ..exactness.threads import settle
     from ..measure import environment
     from ..models.loading import DEFAULT_TARGET, load
+    from ..session.threads import settle
     from .lanes import k_of, lane_specs
     from .stock import ready_with_stock
 

@@ -80,7 +80,7 @@ def hold_race(
             from ..session import TorchRace
 
             if settle_threads:
-                from ..exactness.threads import settle
+                from ..session.threads import settle
 
                 settle(loaded.make_ready(progress), progress)
             race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)

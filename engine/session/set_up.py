@@ -108,19 +108,20 @@ def choose_widths(order: Order) -> Widths:
     width = asked.pop() if asked else "auto"
     widths = candidates(max(lane.max_drafts for lane in lanes), width, fine=order.prepared.kernels.rows_cost)
     length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
-    classes = probe_cached(order.prepared, order.loaded.info.digest, length, widths, order.progress)
+    target = StaticTarget(order.prepared, length, widths, pool=order.pool)
+    classes = probe_cached(target, order.loaded.info.digest, order.progress)
     order.progress("measuring what each width costs", None)
-    seconds = time_widths(order, length, widths)
+    seconds = time_widths(order, target)
     k = max(lane.k if isinstance(lane.k, int) else 0 for lane in lanes)
     chosen = plan(classes, seconds, k, width, auto_k=any(lane.k == AUTO for lane in lanes))
     return Widths(width, chosen, classes, length, seconds)
 
 
-def time_widths(order: Order, length: int, widths: Sequence[int]) -> dict[int, float]:
+def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
     """Seconds of a step at each width: measured whole for the first race of this length, then once more a race, the
     least counting, since a busy machine can only add."""
-    known: dict[int, float] = order.loaded.attached(("seconds", length, tuple(widths), torch.get_num_threads()), dict)
-    target = StaticTarget(order.prepared, length, widths, pool=order.pool)
+    key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
+    known: dict[int, float] = order.loaded.attached(key, dict)
     for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(order.prompt.token_ids)).items():
         known[width] = min(value, known.get(width, value))
     return dict(known)
