@@ -14,8 +14,8 @@ MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
-RULES = {"coupled": "engine.choice.accept:coupled", "rejection": "engine.choice.accept:rejection"}
-"""Acceptance rules: name -> "module:attribute"."""
+RULES = ("coupled", "rejection")
+"""Acceptance rules; `session/set_up.py` knows what each is."""
 
 
 def _integer(name: str, value: object, low: int, high: int) -> None:

@@ -98,16 +98,16 @@ class Pieces:
         self._vocabulary = _TokenBytes(tokenizer)
         self._hidden = hidden_ids
         self._utf8 = codecs.getincrementaldecoder("utf-8")(self._vocabulary.invalid)
-        self._pieces(prompt_ids[-CONTEXT_TOKENS:])
+        self.push(prompt_ids[-CONTEXT_TOKENS:])
 
     def push(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         """One piece for each of these tokens, which are committed."""
-        return self._pieces(token_ids)
+        return tuple("" if t in self._hidden else self._utf8.decode(self._vocabulary[t]) for t in token_ids)
 
     def peek(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         """The pieces that `push` would give for these tokens, which it still may."""
         before = self._utf8.getstate()
-        pieces = self._pieces(token_ids)
+        pieces = self.push(token_ids)
         self._utf8.setstate(before)
         return pieces
 
@@ -116,9 +116,6 @@ class Pieces:
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
         return text
-
-    def _pieces(self, token_ids: Iterable[int]) -> tuple[str, ...]:
-        return tuple("" if t in self._hidden else self._utf8.decode(self._vocabulary[t]) for t in token_ids)
 
 
 class _TokenBytes(dict[int, bytes]):
@@ -197,8 +194,8 @@ codecs.register_error(EACH_BYTE, _each_byte)
 
 class StopAt:
     """Ends a completion at an end token (kept, the last), at the token that completes a stop string (kept, the last) or
-    at the length limit, whichever comes first, in this order where one token is several. Implements
-    `interfaces.Ending`: state runs from token to token.
+    at the length limit, whichever comes first, in this order where one token is several. State runs from token to
+    token, so that a completion ends at the same one however steps are cut.
 
     pieces: an instance of its own, which no one else pushes; only needed for stop strings."""
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..drafters import parse
-from ..errors import RaceError, UsageError
+from ..errors import UsageError
 from ..events import Failed, LaneEvent, Prompt, Step, steps
 from ..exactness.verdict import compare
+from ..measure.bandwidth import roofline_figures
+from ..measure.roofline import Roofline
 from ..metrics import disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
 from ..progress import Progress, silent
 from ..session import PLAIN, REFERENCE, TorchRace
 from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
+from ..target.target import StaticTarget
 
 if TYPE_CHECKING:
     from ..models.loading import LoadedModel
@@ -164,8 +167,6 @@ def _identical(events: Sequence[LaneEvent], lane: str, cut_short: bool, header: 
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
     """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE that fits, over a cache
     of `length` columns of which `position` are live: medians, interleaved, after an untimed round."""
-    from ..target.target import StaticTarget
-
     widths = [width for width in CURVE if width < length]
     if not widths:
         raise UsageError(f"a cache of {length} tokens holds no step")
@@ -179,8 +180,6 @@ def host_gap(
     """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and
     Python. From one more short race, in which a bare forward of the same width follows every plain step, so that both
     have the same machine; medians of seconds (the gap's over the pairs), and the gap's share of the step."""
-    from ..target.target import StaticTarget
-
     race = TorchRace(
         loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt
     )
@@ -209,20 +208,8 @@ def host_gap(
 def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] | None:
     """Bytes that a plain step with `length` live tokens must read, over its time, as a share of the bandwidth measured
     here (above 1: part of them came out of a cache). None where there is no room to measure it."""
-    import torch
-
-    from ..measure.bandwidth import bandwidth_share, measured_bandwidth, step_bytes
-
-    try:
-        bandwidth = measured_bandwidth(prepared.device, torch.get_num_threads())
-    except RaceError:
+    figures = roofline_figures(prepared, length)
+    if figures is None:
         return None
-    num_bytes = step_bytes(prepared, length)
-    share = bandwidth_share(step_s, num_bytes, bandwidth)
-    return {
-        "step_s": step_s,
-        "bytes_per_step": num_bytes,
-        "bandwidth_bytes_per_s": bandwidth.bytes_per_s,
-        "how": bandwidth.how,
-        "share": share,
-    }
+    share = Roofline(step_s, figures["bytes_per_step"], figures["bandwidth_bytes_per_s"]).share
+    return {"step_s": step_s, **figures, "share": share}

@@ -149,7 +149,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
             f"{100 * (gap['share'] or 0):.1f} %: {what}, medians of {gap['num_steps']} pairs"
         )
     if (roof := report["roofline"]) is not None:
-        bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"], roof["share"])
+        bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"])
         lines.append(f"{bound.sentence} Bandwidth: {roof['how']}.")
     return lines
 

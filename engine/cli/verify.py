@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import RaceError
 from ..events import Prompt, steps
+from ..exactness.verdict import part
 from ..recordings import recording as recordings
 from ..spec import AUTO, LaneSpec
 from ..text import check_prompt_text
@@ -63,35 +64,23 @@ def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple
 
 
 def _compare_lane(recorded: Mapping[str, Any], here: Mapping[str, Any], lane: LaneSpec, counts: bool) -> dict[str, Any]:
-    then, now = recordings.events_of(recorded), recordings.events_of(here)
-    a, b = recordings.token_ids(then, lane.name), recordings.token_ids(now, lane.name)
-    sums_a, sums_b = ([c for step in steps(events, lane.name) for c in step.checksums] for events in (then, now))
-    common = min(len(a), len(b))
-    position = next((i for i in range(common) if a[i] != b[i]), None)
+    parting = part(*(steps(recordings.events_of(each), lane.name) for each in (recorded, here)))
+    then, now, position, num_rows = parting.tokens_a, parting.tokens_b, parting.first, parting.num_rows
     cut_short = lane.name in recordings.failures(recorded) or recorded.get("stopped", False)
     error = recordings.failures(here).get(lane.name)
-    if position is None and len(a) != len(b) and not (cut_short and len(a) < len(b)):
-        position = common
-    same = position is None and (error is None or cut_short)
-    audited = bool(sums_a) and bool(sums_b)
-    num_rows = common if position is None else min(common, position + 1)
+    if position is None and len(then) != len(now) and not (cut_short and len(then) < len(now)):
+        position = num_rows
     return {
-        "num_tokens": len(a),
-        "same_tokens": same,
+        "num_tokens": len(then),
+        "same_tokens": position is None and (error is None or cut_short),
         "counts": counts,
         "first_difference": None
         if position is None
-        else {"position": position, "tokens": [_at(a, position), _at(b, position)]},
-        "rows_compared": num_rows if audited else None,
-        "rows_different": sum(x != y for x, y in zip(sums_a[:num_rows], sums_b[:num_rows], strict=True))
-        if audited
-        else None,
+        else {"position": position, "tokens": [next(iter(ids[position:]), None) for ids in (then, now)]},
+        "rows_compared": None if parting.rows_different is None else num_rows,
+        "rows_different": parting.rows_different,
         "error": error,
     }
-
-
-def _at(token_ids: list[int], position: int) -> int | None:
-    return token_ids[position] if position < len(token_ids) else None
 
 
 def _differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
