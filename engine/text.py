@@ -4,9 +4,8 @@ torch."""
 from __future__ import annotations
 
 import codecs
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .errors import UsageError
@@ -131,9 +130,9 @@ class _TokenBytes(dict[int, bytes]):
         super().__init__()
         self._tokenizer = tokenizer
         decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-        kinds = set(_kinds(json.loads(decoder.__getstate__()))) if decoder is not None else set()
-        self._spelling = _byte_of_character() if "ByteLevel" in kinds else None
-        self._byte_tokens = "ByteFallback" in kinds or decoder is None
+        parts = b"" if decoder is None else decoder.__getstate__()  # JSON, as in the tokenizer's file
+        self._spelling = _byte_of_character() if b'"ByteLevel"' in parts else None
+        self._byte_tokens = b'"ByteFallback"' in parts or decoder is None
         self.invalid = "replace" if self._spelling else EACH_BYTE
         self._anchor = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"][-1:]
         self._anchor_text = self._decode(self._anchor)
@@ -160,17 +159,6 @@ class _TokenBytes(dict[int, bytes]):
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-
-def _kinds(value: Any) -> Iterable[str]:
-    """The "type" of a tokenizers component and of everything inside it."""
-    if isinstance(value, dict):
-        if isinstance(value.get("type"), str):
-            yield value["type"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _kinds(item)
 
 
 def _byte_of_character() -> dict[str, int]:

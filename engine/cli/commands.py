@@ -13,7 +13,17 @@ from ..errors import RaceError, UsageError
 from ..events import LaneEvent, Prompt
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
-from ..spec import MAX_AUTO_K, MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RULES, RaceSpec, SamplingParams, standard_lanes
+from ..spec import (
+    MAX_AUTO_K,
+    MAX_K,
+    MAX_NEW_TOKENS,
+    MAX_WIDTH,
+    RULES,
+    SMALLEST,
+    RaceSpec,
+    SamplingParams,
+    standard_lanes,
+)
 from ..text import check_prompt_text, encode_prompt
 from .arguments import Command, integer, integer_or_auto, not_empty, number, one_of, option, shown, words
 from .options import DEVICE, DTYPE, FILE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
@@ -235,7 +245,7 @@ RACE = Command(
         option(
             "--top-p",
             metavar="X",
-            type=number(5e-324, 1, "above 0 and at most 1"),
+            type=number(SMALLEST, 1, "above 0 and at most 1"),
             default=1.0,
             help="sample within this mass; 1 is off (default 1)",
         ),

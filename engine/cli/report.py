@@ -92,32 +92,24 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> 
     return table
 
 
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1000 * seconds:.1f} ms"
-
-
-def _s(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.3f} s"
-
-
-def _plain(value: float | None, digits: int, unit: str = "") -> str:
-    return "-" if value is None else f"{value:.{digits}f}{unit}"
+def _number(value: float | None, digits: int, unit: str = "", scale: int = 1) -> str:
+    return "-" if value is None else f"{scale * value:.{digits}f}{unit}"
 
 
 _ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
     ("tokens", lambda m: str(m.num_tokens)),
-    ("prefill", lambda m: _s(m.prefill_s)),
-    ("decode time", lambda m: _s(m.decode_s)),
-    ("tokens/s", lambda m: _plain(m.tokens_per_s, 1)),
-    ("TTFT", lambda m: _s(m.ttft_s)),
-    ("TPOT", lambda m: _ms(m.tpot_s)),
-    ("step interval p50", lambda m: _ms(m.itl_p50_s)),
-    ("step interval p95", lambda m: _ms(m.itl_p95_s)),
+    ("prefill", lambda m: _number(m.prefill_s, 3, " s")),
+    ("decode time", lambda m: _number(m.decode_s, 3, " s")),
+    ("tokens/s", lambda m: _number(m.tokens_per_s, 1)),
+    ("TTFT", lambda m: _number(m.ttft_s, 3, " s")),
+    ("TPOT", lambda m: _number(m.tpot_s, 1, " ms", 1000)),
+    ("step interval p50", lambda m: _number(m.itl_p50_s, 1, " ms", 1000)),
+    ("step interval p95", lambda m: _number(m.itl_p95_s, 1, " ms", 1000)),
     ("steps", lambda m: str(m.num_steps)),
     ("drafted tokens", lambda m: str(sum(m.per_step_drafted))),
     ("accepted tokens", lambda m: str(sum(m.per_step_accepted))),
-    ("acceptance rate", lambda m: _plain(None if m.acceptance_rate is None else 100 * m.acceptance_rate, 1, " %")),
-    ("mean acceptance length", lambda m: _plain(m.mean_acceptance_length, 2)),
+    ("acceptance rate", lambda m: _number(m.acceptance_rate, 1, " %", 100)),
+    ("mean acceptance length", lambda m: _number(m.mean_acceptance_length, 2)),
 )
 
 

@@ -156,16 +156,13 @@ def _delta_rule_at_widths(
             torch.zeros(size, dtype=kind, device=device)
             for size, kind in zip(s.ring_sizes(width + 1), (torch.float32, dtype), strict=True)
         )
-        found = []
+        outs, kept = [], []
         for start in range(0, num_rows, width):
             count = min(width, num_rows - start)
             block: Any = tuple(_filled(x, start, width) for x in rows)
             places = Places.of(torch.arange(start, start + width, device=device), s, width + 1, False)
-            found += [
-                layer.mix(block, places, states, inputs)[:count].float().flatten(),
-                states[places.next_states[:count]].flatten(),
-            ]
-        outs, kept = torch.cat(found[::2]), torch.cat(found[1::2])
-        return torch.cat([outs, kept])
+            outs.append(layer.mix(block, places, states, inputs)[:count].float().flatten())
+            kept.append(states[places.next_states[:count]].flatten())
+        return torch.cat(outs + kept)
 
     yield at_width

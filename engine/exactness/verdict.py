@@ -55,13 +55,13 @@ def compare(
     names: tuple[str, str],
     same_class: bool,
     dtype: str = "float32",
-    explain: Callable[[int, int, int], Difference] | None = None,
+    explain: Callable[[int, tuple[int, int]], Difference] | None = None,
     finished: bool = True,
 ) -> Verdict:
     """Compare what two lanes committed.
 
     same_class: whether both ran at widths whose rows were probed to be bit-equal: then any difference is a fault.
-    explain(position, token of a, token of b) measures how close the first difference was. finished: False if a lane
+    explain(position, (token of a, token of b)) measures how close the first difference was. finished: False if a lane
     failed or was stopped; then the shorter one is compared."""
     parting = part(a, b)
     common, audited = min(len(parting.tokens_a), len(parting.tokens_b)), parting.rows_different is not None
@@ -71,7 +71,7 @@ def compare(
     if (first := parting.first) is not None:
         tokens = parting.tokens_a[first], parting.tokens_b[first]
         difference = (
-            explain(first, *tokens)
+            explain(first, tokens)
             if explain
             else Difference(first, tokens, ("", ""), (width_at(a, first), width_at(b, first)))
         )

@@ -54,8 +54,6 @@ def converted(progress: Progress = silent) -> Path:
                 _sweep(folder.parent)
                 if not is_intact(folder):
                     _install(folder, progress)
-    elif _leftovers(folder.parent):
-        _sweep_unless_busy(folder.parent)
     return folder
 
 
@@ -174,22 +172,11 @@ def _temporary_prefix() -> str:
     return f"{NAME}.tmp-"
 
 
-def _leftovers(root: Path) -> list[Path]:
-    """What a killed conversion left behind; only meaningful under the lock."""
-    return list(root.glob(f"{_temporary_prefix()}*"))
-
-
 def _sweep(root: Path) -> None:
-    for path in _leftovers(root):
+    """Remove what a killed conversion left behind; to be called under the lock."""
+    for path in root.glob(f"{_temporary_prefix()}*"):
         log.info("removing %s, left by a conversion that was killed", path)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _sweep_unless_busy(root: Path) -> None:
-    from filelock import FileLock, Timeout
-
-    with suppress(Timeout, OSError), FileLock(root / f"{NAME}.lock", timeout=0):
-        _sweep(root)
 
 
 @contextmanager

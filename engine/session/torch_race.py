@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..choice.sampler import Sampler
@@ -153,19 +154,14 @@ class TorchRace:
             return _same_distribution(a, b).to_json()
         widths = {step.width for lane in (a, b) for step in lane.steps}
         found = self.widths.classes
-        classes = {found.of(width) for width in widths}
-        same_class = len(classes) <= 1 and not widths & set(found.unstable)
-
-        def measure(position: int, token_a: int, token_b: int) -> Difference:
-            return self._explain(a, b, position, (token_a, token_b))
-
+        same_class = len({found.of(width) for width in widths}) <= 1 and not widths & set(found.unstable)
         return compare(
             a.steps,
             b.steps,
             names=(first, second),
             same_class=same_class,
             dtype=self.loaded.info.dtype,
-            explain=measure,
+            explain=partial(self._explain, a, b),
             finished=a.finished and b.finished,
         ).to_json()
 
