@@ -16,7 +16,8 @@ PRODUCTS = ((4096, 6144), (4096, 4096), (4096, 24576), (12288, 4096), (4096, 151
 
 def bench(part: Part) -> None:
     """Reports of `bench`: Qwen3-8B's shape with synthetic drafts, then tests/fixtures/trained with its draft model."""
-    from engine.bench.measure import Size, measure
+    from engine.bench.measure import measure
+    from engine.bench.prompts import Size
     from engine.models.loading import give_back_memory
     from engine.progress import silent
     from engine.spec import SamplingParams

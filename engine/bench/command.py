@@ -15,8 +15,7 @@ from ..drafters import check as check_drafter
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
 from ..spec import MAX_K, SamplingParams
-from .measure import FULL, QUICK, Size, measure
-from .prompts import KINDS, check_kinds
+from .prompts import FULL, KINDS, QUICK, Size, check_kinds
 from .table import print_report
 
 MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
@@ -38,6 +37,9 @@ def bench(options: Namespace) -> int:
     params = SamplingParams(temperature=options.temperature, seed=options.seed, max_new_tokens=size.tokens)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:
+        progress("starting torch", None)
+        from .measure import measure
+
         report, faults = measure(options, drafters, kinds, size, params, [note] if note else [], progress)
     if options.json:
         print_json(report)

@@ -13,7 +13,7 @@ from ..events import Failed, LaneEvent, Prompt, Step, steps
 from ..exactness.verdict import compare
 from ..measure.bandwidth import roofline_figures
 from ..measure.roofline import Roofline
-from ..metrics import disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
+from ..metrics import disturbance, lane_metrics, race_speedup, ratio, speedup
 from ..progress import Progress, silent
 from ..session import PLAIN, REFERENCE, TorchRace
 from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
@@ -92,7 +92,7 @@ def hold(
 ) -> Raced:
     """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot
     be raced; a lane that fails on the way is named in `faults`."""
-    kind, name, repeat = about
+    name = about[1]
     race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt, progress)
     header = race.header()
     events = list(race.events())
@@ -100,38 +100,23 @@ def hold(
     faults = [f"lane {lane} failed on {name}: {message}" for lane, message in failed.items()]
     differences: list[str] = []
     samples = []
-    for lane in lanes:
-        identical = None
-        if lane.name != PLAIN:
-            same, sentence = _identical(events, lane.name, bool(failed.keys() & {lane.name, REFERENCE}), header)
-            identical = same and lane.name not in failed
+    numbers = {lane.name: lane_metrics(events, lane.name) for lane in lanes}
+    for lane, done in numbers.items():
+        identical, gain = None, race_speedup(events, lane)
+        if lane in (PLAIN, REFERENCE):
+            gain = speedup(steps(events, PLAIN), steps(events, lane))
+        if lane != PLAIN:
+            same, sentence = _identical(events, lane, bool(failed.keys() & {lane, REFERENCE}), header)
+            identical = same and lane not in failed
             if not same:
                 (faults if header["widths"]["exact"] else differences).append(f"{name}: {sentence}")
-        done = lane_metrics(events, lane.name)
-        gain = (
-            race_speedup(events, lane.name)
-            if lane.name not in (PLAIN, REFERENCE)
-            else speedup(steps(events, PLAIN), steps(events, lane.name))
-        )
-        samples.append(
-            Sample(
-                lane.name,
-                kind,
-                name,
-                repeat,
-                done.num_tokens,
-                done.tokens_per_s,
-                gain,
-                identical,
-                lane.name in header["synthetic"],
-            )
-        )
-    plain_steps = [step.seconds for step in steps(events, PLAIN)]
+        synthetic = lane in header["synthetic"]
+        samples.append(Sample(lane, *about, done.num_tokens, done.tokens_per_s, gain, identical, synthetic))
     return Raced(
         samples=tuple(samples),
-        num_tokens=lane_metrics(events, REFERENCE).num_tokens,
-        plain_tokens_per_s=lane_metrics(events, PLAIN).tokens_per_s,
-        plain_step_s=percentile(plain_steps, 0.5) or 0.0,
+        num_tokens=numbers[REFERENCE].num_tokens,
+        plain_tokens_per_s=numbers[PLAIN].tokens_per_s,
+        plain_step_s=numbers[PLAIN].itl_p50_s or 0.0,
         plain_width=header["widths"]["plain_width"],
         cache_length=header["widths"]["cache_length"],
         exact=header["widths"]["exact"],

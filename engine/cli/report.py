@@ -132,14 +132,20 @@ def _speedup(value: float | None, both: bool) -> Text:
     )
 
 
+def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
+    """The device and the versions of a recording or a bench, each in a few words."""
+    device, versions = report["device"], report["versions"]
+    return (
+        f"{device['type']}: {device['name']}, threads: {device['threads']}",
+        ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
+    )
+
+
 def _circumstances(recording: Mapping[str, Any]) -> str:
-    model, device, params = recording["model"], recording["device"], recording["spec"]["params"]
+    model, params = recording["model"], recording["spec"]["params"]
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
-        f"{device['type']}: {device['name']}, threads: {device['threads']}",
-        ", ".join(
-            f"{name} {version}" for name, version in recording["versions"].items() if name in ("torch", "transformers")
-        ),
+        *ran_on(recording),
         recording.get("runs", {}).get("sentence", ""),
         f"temperature {params['temperature']:g}, seed {params['seed']}"
         + (", audited" if recording["spec"]["audit"] else ""),
