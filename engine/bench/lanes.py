@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..drafters import parse
 from ..errors import UsageError
-from ..events import Failed, LaneEvent, Prompt, Step, steps
-from ..exactness.verdict import compare
+from ..events import Failed, Prompt, Step, steps
 from ..measure.bandwidth import roofline_figures
 from ..measure.roofline import Roofline
 from ..metrics import disturbance, lane_metrics, race_speedup, ratio, speedup
@@ -52,15 +51,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Raced:
-    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane,
-    `plain_width` its width. `faults`: lanes that failed, or wrote other tokens than the baseline at widths that are
+    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane.
+    `faults`: lanes that failed, or wrote other tokens than the baseline at widths that are
     exact; `differences`: other tokens at widths that promise nothing."""
 
     samples: tuple[Sample, ...]
     num_tokens: int
     plain_tokens_per_s: float | None
     plain_step_s: float
-    plain_width: int
     cache_length: int
     exact: bool
     disturbed: bool
@@ -94,7 +92,6 @@ def hold(
     be raced; a lane that fails on the way is named in `faults`."""
     name = about[1]
     race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt, progress)
-    header = race.header()
     events = list(race.events())
     failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
     faults = [f"lane {lane} failed on {name}: {message}" for lane, message in failed.items()]
@@ -106,20 +103,20 @@ def hold(
         if lane in (PLAIN, REFERENCE):
             gain = speedup(steps(events, PLAIN), steps(events, lane))
         if lane != PLAIN:
-            same, sentence = _identical(events, lane, bool(failed.keys() & {lane, REFERENCE}), header)
+            verdict = race.compare(REFERENCE, lane)
+            same = verdict.kind in IDENTICAL
             identical = same and lane not in failed
             if not same:
-                (faults if header["widths"]["exact"] else differences).append(f"{name}: {sentence}")
-        synthetic = lane in header["synthetic"]
+                (faults if race.widths.plan.exact else differences).append(f"{name}: {verdict.sentence}")
+        synthetic = race.lanes[lane].drafter.synthetic
         samples.append(Sample(lane, *about, done.num_tokens, done.tokens_per_s, gain, identical, synthetic))
     return Raced(
         samples=tuple(samples),
         num_tokens=numbers[REFERENCE].num_tokens,
         plain_tokens_per_s=numbers[PLAIN].tokens_per_s,
         plain_step_s=numbers[PLAIN].itl_p50_s or 0.0,
-        plain_width=header["widths"]["plain_width"],
-        cache_length=header["widths"]["cache_length"],
-        exact=header["widths"]["exact"],
+        cache_length=race.widths.length,
+        exact=race.widths.plan.exact,
         disturbed=disturbance(events) is not None,
         faults=tuple(faults),
         differences=tuple(differences),
@@ -135,18 +132,6 @@ def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_
         generated.tokens_per_s,
         ratio(generated.tokens_per_s, plain_tokens_per_s),
     )
-
-
-def _identical(events: Sequence[LaneEvent], lane: str, cut_short: bool, header: dict[str, Any]) -> tuple[bool, str]:
-    verdict = compare(
-        steps(events, REFERENCE),
-        steps(events, lane),
-        names=(REFERENCE, lane),
-        same_class=header["widths"]["exact"],
-        dtype=header["model"]["dtype"],
-        finished=not cut_short,
-    )
-    return verdict.kind in IDENTICAL, verdict.sentence
 
 
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:

@@ -77,16 +77,13 @@ def measure(
             "and not promised"
         )
         notes += [difference for race in raced for difference in race.differences]
-    info, kernels = loaded.info, loaded.prepared.kernels
+    model = loaded.info.about()
     report = {
         "format": FORMAT,
         "schema": SCHEMA,
-        "device": kernels.about_device(),
-        "dtype": info.dtype,
-        "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "licence": info.licence},
-        "versions": environment.versions(kernels.describe(loaded.prepared.model)),
-        "runs": kernels.runs(loaded.prepared.model),
-        "commit": environment.commit(),
+        "dtype": model.pop("dtype"),
+        "model": model,
+        **environment.circumstances(loaded.prepared),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": {
             "quick": options.quick,

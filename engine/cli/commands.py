@@ -183,7 +183,7 @@ def _load(options: Namespace) -> int:
         info = load(
             options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress
         ).info
-    ready = {key: getattr(info, key) for key in ("name", "revision", "digest", "dtype", "licence")}
+    ready = info.about()
     if options.json:
         print_json({"schema": recordings.SCHEMA, **ready})
     else:

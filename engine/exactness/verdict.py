@@ -17,15 +17,15 @@ class Difference:
 
     `margin`: by how much the two candidates' scores differ (logits / T + noise), the larger of the two lanes'.
     `rounding`: the root mean square difference of the two lanes' logits at that place; `rounding_share`: that over the
-    logits' own spread. None where it was not computed."""
+    logits' own spread."""
 
     position: int
     tokens: tuple[int, int]
     pieces: tuple[str, str]
     widths: tuple[int, int]
-    margin: float | None = None
-    rounding: float | None = None
-    rounding_share: float | None = None
+    margin: float
+    rounding: float
+    rounding_share: float
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ def compare(
     *,
     names: tuple[str, str],
     same_class: bool,
-    dtype: str = "float32",
-    explain: Callable[[int, tuple[int, int]], Difference] | None = None,
-    finished: bool = True,
+    dtype: str,
+    explain: Callable[[int, tuple[int, int]], Difference],
+    finished: bool,
 ) -> Verdict:
     """Compare what two lanes committed.
 
@@ -69,12 +69,7 @@ def compare(
     kind: Kind
     difference = None
     if (first := parting.first) is not None:
-        tokens = parting.tokens_a[first], parting.tokens_b[first]
-        difference = (
-            explain(first, tokens)
-            if explain
-            else Difference(first, tokens, ("", ""), (width_at(a, first), width_at(b, first)))
-        )
+        difference = explain(first, (parting.tokens_a[first], parting.tokens_b[first]))
         kind, sentence = _grade(difference, same_class, dtype, both)
     elif len(parting.tokens_a) != len(parting.tokens_b) and finished:
         kind, sentence = "different", f"a fault: {both} agree on {common} tokens and then only one of them goes on"
@@ -123,18 +118,12 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
         f"{both} part at token {d.position}: {d.pieces[0]!r} (width {d.widths[0]}) against {d.pieces[1]!r} (width "
         f"{d.widths[1]})"
     )
-    close = (
-        ""
-        if d.margin is None
-        else f"; the two candidates are {d.margin:.3g} apart where the widths' rounding is {d.rounding:.2g}"
-    )
+    close = f"; the two candidates are {d.margin:.3g} apart where the widths' rounding is {d.rounding:.2g}"
     if same_class:
         return (
             "different",
             f"a fault: {where}{close}; these widths were probed to be bit-equal, so this must not happen",
         )
-    if d.margin is None or d.rounding is None or d.rounding_share is None:
-        return "different", f"{where}; how close the choice was could not be measured"
     if d.rounding_share > ROUNDING_SHARE.get(dtype, 0.0):
         return (
             "different",

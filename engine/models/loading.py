@@ -7,7 +7,7 @@ import hashlib
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,10 @@ class ModelInfo:
     dtype: str
     device: str
     licence: str
+
+    def about(self) -> dict[str, str]:
+        """What a recording says of it: everything but where it lies."""
+        return {key: value for key, value in asdict(self).items() if key != "device"}
 
 
 @dataclass(frozen=True)
