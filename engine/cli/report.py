@@ -36,19 +36,13 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
     console.print(_table(metrics, recording))
     for lane, message in failures(recording).items():
         console.print(Text(f"lane {clean(lane)} failed: {clean(message)}", "bold"))
-    for name, lane_metric in metrics.items():
-        if lane_metric.acceptance_by_position:
-            console.print(
-                Text(
-                    f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"
-                )
-            )
-            console.print(
-                Text(
-                    f"{clean(name)}, accepted by position, of drafts that reached it: "
-                    f"{_shares(lane_metric.conditional_acceptance_by_position)}"
-                )
-            )
+    for name, numbers in metrics.items():
+        for which, shares in (
+            ("all drafts", numbers.acceptance_by_position),
+            ("drafts that reached it", numbers.conditional_acceptance_by_position),
+        ):
+            if shares:
+                console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
     console.print(_speedup(race_speedup(events), {"plain", "speculative"} <= metrics.keys()))
     if (bound := roofline(recording, events)) is not None:
         console.print(Text(bound.sentence))

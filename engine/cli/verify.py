@@ -100,34 +100,25 @@ def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]],
         if digest["same"]
         else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
     )
-    parted = {name: lane for name, lane in result["lanes"].items() if lane["counts"] and not lane["same_tokens"]}
-    if parted:
-        kernels = "" if same_kernels else "; other kernels or other tiles ran here than there: they may round otherwise"
-        return "; ".join(_how_it_parted(name, lane) for name, lane in parted.items()) + weights + kernels
     counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
+    if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if not lane["same_tokens"]]:
+        kernels = "" if same_kernels else "; other kernels or other tiles ran here than there: they may round otherwise"
+        return "; ".join(parted) + weights + kernels
     sentence = (
         f"same tokens: this machine gets the recorded tokens in {_listed(counted)}, "
         f"{sum(lane['num_tokens'] for lane in counted.values())} in all"
     )
     if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:
-        compared, different = (
-            sum(lane["rows_compared"] for lane in audited),
-            sum(lane["rows_different"] for lane in audited),
-        )
+        compared, different = (sum(lane[key] for lane in audited) for key in ("rows_compared", "rows_different"))
         sentence += f"; {different} of {compared} rows of logits differ" + (
             " in their bits: another arithmetic, the same tokens" if different else ", bit for bit"
         )
     else:
         sentence += "; the bits of the logits were not recorded (race --audit records them)"
-    for name, lane in result["lanes"].items():
-        if not lane["counts"]:
-            why, cause = excused[name]
-            same = (
-                "its tokens are the same all the same"
-                if lane["same_tokens"]
-                else f"its tokens differ, which {cause} explains"
-            )
-            sentence += f"; lane {name!r} {why} and is not counted: {same}"
+    for name, (why, cause) in excused.items():
+        same = result["lanes"][name]["same_tokens"]
+        told = "its tokens are the same all the same" if same else f"its tokens differ, which {cause} explains"
+        sentence += f"; lane {name!r} {why} and is not counted: {told}"
     return sentence + weights
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,9 +43,8 @@ def operator_classes(prepared: Prepared, length: int, widths: Sequence[int]) -> 
             if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))
         }
         groups = split(groups, partial(_in_blocks, rows, call=linear))
-    for at_width in _attention(prepared, length, generator):
-        groups = split(groups, at_width)
-    for at_width in _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
+    delta_rule = _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator)
+    for at_width in chain(_attention(prepared, length, generator), delta_rule):
         groups = split(groups, at_width)
     return groups, unstable
 

@@ -28,21 +28,7 @@ from .check import FORMAT, SCHEMA, check, read_spec
 
 MAX_BYTES = 64 * 1024 * 1024
 VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference")
-METRIC_KEYS = (
-    "num_tokens",
-    "prefill_s",
-    "decode_s",
-    "tokens_per_s",
-    "ttft_s",
-    "tpot_s",
-    "itl_p50_s",
-    "itl_p95_s",
-    "num_steps",
-    "per_step_drafted",
-    "per_step_accepted",
-    "acceptance_rate",
-    "mean_acceptance_length",
-)
+NOT_IN_SUMMARY = ("acceptance_by_position", "conditional_acceptance_by_position")
 
 
 def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +139,7 @@ def _lane(events: list[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str
     lane = {
         "token_ids": token_ids(events, name),
         "text": text(events, name, stop),
-        **{key: numbers[key] for key in METRIC_KEYS},
+        **{key: value for key, value in numbers.items() if key not in NOT_IN_SUMMARY},
     }
     failed = next((e.event for e in events if e.lane == name and isinstance(e.event, Failed)), None)
     return lane if failed is None else {**lane, "error": failed.message}
