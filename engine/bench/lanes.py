@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..drafters import parse
-from ..errors import UsageError
 from ..events import Failed, Prompt, Step, steps
 from ..measure.bandwidth import roofline_figures
 from ..measure.roofline import Roofline
 from ..metrics import disturbance, lane_metrics, race_speedup, ratio, speedup
-from ..progress import Progress, silent
 from ..session import PLAIN, REFERENCE, TorchRace
 from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
 from ..target.target import StaticTarget
@@ -86,12 +84,11 @@ def hold(
     params: SamplingParams,
     prompt: Prompt,
     about: tuple[str, str, int],
-    progress: Progress = silent,
 ) -> Raced:
     """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot
     be raced; a lane that fails on the way is named in `faults`."""
     name = about[1]
-    race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt, progress)
+    race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt)
     events = list(race.events())
     failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
     faults = [f"lane {lane} failed on {name}: {message}" for lane, message in failed.items()]
@@ -135,13 +132,10 @@ def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_
 
 
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
-    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE that fits, over a cache
+    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE, over a cache
     of `length` columns of which `position` are live: medians, interleaved, after an untimed round."""
-    widths = [width for width in CURVE if width < length]
-    if not widths:
-        raise UsageError(f"a cache of {length} tokens holds no step")
-    target = StaticTarget(prepared, length, widths)
-    return target.time_widths(rounds, max(0, min(position, length - max(widths))))
+    target = StaticTarget(prepared, length, CURVE)
+    return target.time_widths(rounds, min(position, length - max(CURVE)))
 
 
 def host_gap(

@@ -4,7 +4,7 @@
     {...} | null}
 
 `header` and `result` are those of a backend's race. `read` trusts nothing: a recording may come from a stranger (see
-`recording_check.py`).
+`check.py`).
 """
 
 from __future__ import annotations
