@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,9 @@ def write_json(name: str, value: dict[str, Any]) -> None:
     """Keep an object under this file name, whole or not at all. A cache that cannot be written is no reason to fail: it
     is logged and ignored."""
     try:
-        write_atomically(cache_dir() / name, json.dumps(value).encode())
+        path = cache_dir() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(value).encode())
     except (OSError, UsageError) as error:
         log.warning("cannot keep %s in the cache: %s", name, error)
 
@@ -56,13 +58,14 @@ def write_json(name: str, value: dict[str, Any]) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """A reader of `path` sees its old content or all of the new one, whoever else writes it and whenever this is
     killed. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    new = path.with_name(f".photofinish-{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(new, "xb") as file:
             file.write(data)
-        os.replace(temporary, path)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            new.unlink()
         raise

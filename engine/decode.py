@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 
 from .errors import DrafterError, PhotofinishError
 from .events import Event, Failed, Finished, Started, Step
-from .interfaces import Acceptance, AcceptRule, Draft, Drafter, Ending, Target, Verify, WholeStepTarget
+from .interfaces import Acceptance, AcceptRule, Draft, Drafter, Target, Verify, WholeStepTarget
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from .text import StopAt
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ def decode(
     drafter: Drafter,
     accept: AcceptRule,
     prompt_ids: Sequence[int],
-    ending: Ending,
+    ending: StopAt,
     max_new_tokens: int,
     k: int,
     *,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Union
 
 from .errors import UsageError
+from .strict_json import TEXT, Shape, fits
 
 FINISH_REASONS = ("stop", "stop_string", "length")
-MAX_INT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,19 @@ class LaneEvent:
 
 _TYPES: dict[str, type] = {"started": Started, "step": Step, "finished": Finished, "failed": Failed}
 _NAMES = {cls: name for name, cls in _TYPES.items()}
+_KINDS: dict[str, Any] = {
+    "int": Shape("a non-negative integer", lambda value: type(value) is int and 0 <= value < 2**64),
+    "float": Shape(
+        "a non-negative float", lambda value: type(value) in (int, float) and 0 <= value <= sys.float_info.max
+    ),
+    "str": TEXT,
+}
+_KINDS |= {f"tuple[{kind}, ...]": [shape] for kind, shape in _KINDS.items()}
+_SHAPES: dict[type, dict[str, Any]] = {
+    cls: {"lane": TEXT, "clock_s": _KINDS["float"], **{f.name: _KINDS[str(f.type)] for f in fields(cls)}}
+    for cls in _TYPES.values()
+}
+"""What JSON has to hold for the fields of each event."""
 
 
 def to_json(lane_event: LaneEvent) -> dict[str, Any]:
@@ -107,34 +120,13 @@ def from_json(value: Any) -> LaneEvent:
     cls = _TYPES.get(value["type"]) if isinstance(value.get("type"), str) else None
     if cls is None:
         raise UsageError(f"unknown event type {value.get('type')!r}; choose one of: {', '.join(_TYPES)}")
-    known = {"lane", "clock_s", "type"} | {f.name for f in fields(cls)}
-    if extra := sorted(set(value) - known, key=str):
+    fits(value, _SHAPES[cls], f"a {value['type']} event")
+    if extra := sorted(set(value) - set(_SHAPES[cls]) - {"type"}, key=str):
         raise UsageError(f"a {value['type']} event has no field {extra[0]!r}")
-    if missing := sorted(known - set(value)):
-        raise UsageError(f"a {value['type']} event lacks {missing[0]!r}")
-    arguments = {f.name: _read(f.name, value[f.name], str(f.type)) for f in fields(cls)}
+    arguments = {f.name: tuple(item) if isinstance(item := value[f.name], list) else item for f in fields(cls)}
     event = cls(**arguments)
     _check(event)
-    return LaneEvent(_read("lane", value["lane"], "str"), _read("clock_s", value["clock_s"], "float"), event)
-
-
-def _read(name: str, value: Any, kind: str) -> Any:
-    if kind.startswith("tuple["):
-        if not isinstance(value, list):
-            raise UsageError(f"{name} must be a list, not {type(value).__name__}")
-        item = kind[len("tuple[") :].split(",")[0]
-        return tuple(_read(name, v, item) for v in value)
-    if kind == "int" and type(value) is int and 0 <= value <= 2 * MAX_INT + 1:
-        return value
-    if kind == "float" and type(value) in (int, float) and 0 <= value <= sys.float_info.max:
-        return float(value)
-    if kind == "str" and isinstance(value, str):
-        return value
-    raise UsageError(
-        f"{name} must be a non-negative {kind}, not {str(value)[:40]!r}"
-        if kind != "str"
-        else f"{name} must be a string"
-    )
+    return LaneEvent(value["lane"], value["clock_s"], event)
 
 
 def _check(event: Event) -> None:

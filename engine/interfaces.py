@@ -147,12 +147,3 @@ class AcceptRule(Protocol):
         """Judge a draft by the target's logits [len(draft) + 1, vocab]; row 0 decides the token at `position` of the
         completion."""
         ...
-
-
-class Ending(Protocol):
-    """Decides where a completion ends, token by token, so that it ends at the same token however steps are cut."""
-
-    def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
-        """How many of these newly committed tokens stand, and the reason if the completion ends with the last
-        of them."""
-        ...

@@ -61,7 +61,7 @@ def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
     done = steps(events, lane)
     prefill_s = next((e.event.prefill_s for e in events if isinstance(e.event, Started)), None)
     seconds = [step.seconds for step in done]
-    num_tokens, decode_s = sum(len(step.token_ids) for step in done), sum(seconds)
+    num_tokens, decode_s = _num_tokens(done), sum(seconds)
     drafted, accepted = tuple(len(step.drafted) for step in done), tuple(step.num_accepted for step in done)
     by_position, conditional = _by_position(done)
     return LaneMetrics(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .errors import UsageError
+from .errors import UsageError, choices
 
 MAX_K = 63
 AUTO = "auto"
@@ -14,13 +14,22 @@ MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
-RULES = {"coupled": "engine.choice.accept:coupled", "rejection": "engine.choice.accept:rejection"}
-"""Acceptance rules: name -> "module:attribute"."""
+SMALLEST = 5e-324
+"""Of all numbers above 0."""
+RULES = ("coupled", "rejection")
+"""Acceptance rules; `session/set_up.py` knows what each is."""
 
 
-def _integer(name: str, value: object, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise UsageError(f"{name} must be an integer from {low} to {high}, not {value!r}")
+def _integer(name: str, value: object, low: int, high: int, words: tuple[str, ...] = ()) -> None:
+    """Raise UsageError for what is neither such an integer nor one of the words, of which the first is named."""
+    if value not in words and (type(value) is not int or not low <= value <= high):
+        or_word = f"{words[0]} or " if words else ""
+        raise UsageError(f"{name} must be {or_word}an integer from {low} to {high}, not {value!r}")
+
+
+def _number(name: str, value: float, low: float, high: float, limits: str) -> None:
+    if type(value) not in (int, float) or not low <= value <= high:
+        raise UsageError(f"{name} must be a number {limits}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -39,13 +48,8 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, low, high in (("temperature", 0.0, 100.0), ("top_p", 0.0, 1.0)):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not low <= value <= high or (name == "top_p" and value == 0):
-                raise UsageError(
-                    f"{name} must be a number {'above 0 and at most 1' if name == 'top_p' else 'from 0 to 100'}, "
-                    f"not {value!r}"
-                )
+        _number("temperature", self.temperature, 0, 100, "from 0 to 100")
+        _number("top_p", self.top_p, SMALLEST, 1, "above 0 and at most 1")
         if 0 < self.temperature < 1e-3:
             raise UsageError(f"temperature must be 0 (greedy) or at least 0.001, not {self.temperature!r}")
         _integer("top_k", self.top_k, 0, 2**31 - 1)
@@ -78,21 +82,15 @@ class LaneSpec:
             raise UsageError(f"a lane's name must be a string that is not empty, not {self.name!r}")
         if not isinstance(self.drafter, str) or not self.drafter:
             raise UsageError(f"a drafter must be given as name or name:argument, not {self.drafter!r}")
-        if self.k != AUTO:
-            if isinstance(self.k, str):
-                raise UsageError(f"k must be auto or an integer from 0 to {MAX_K}, not {self.k!r}")
-            _integer("k", self.k, 0, MAX_K)
-        if self.width not in ("auto", "fastest"):
-            if isinstance(self.width, str):
-                raise UsageError(f"width must be auto or an integer from 1 to {MAX_WIDTH}, not {self.width!r}")
-            _integer("width", self.width, 1, MAX_WIDTH)
-            least = 2 if isinstance(self.k, str) else self.k + 1
-            if self.width < least:
-                raise UsageError(
-                    f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {least}"
-                )
-        if not isinstance(self.rule, str) or self.rule not in RULES:
-            raise UsageError(f"unknown rule {self.rule!r}; choose one of: {', '.join(RULES)}")
+        _integer("k", self.k, 0, MAX_K, (AUTO,))
+        _integer("width", self.width, 1, MAX_WIDTH, ("auto", "fastest"))
+        least = 2 if isinstance(self.k, str) else self.k + 1
+        if isinstance(self.width, int) and self.width < least:
+            raise UsageError(
+                f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {least}"
+            )
+        if self.rule not in RULES:
+            raise choices("rule", self.rule, RULES)
         if self.drafter != "none" and self.k == 0:
             raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K} or auto, not 0")
 

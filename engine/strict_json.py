@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import UsageError
-from .events import MAX_INT
 
+MAX_INT = 2**63 - 1
 MAX_NAME = 10_000
 MAX_DIGITS = 20
 """A checksum, the largest integer of a recording, has 20."""

@@ -4,9 +4,8 @@ torch."""
 from __future__ import annotations
 
 import codecs
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .errors import UsageError
@@ -98,16 +97,16 @@ class Pieces:
         self._vocabulary = _TokenBytes(tokenizer)
         self._hidden = hidden_ids
         self._utf8 = codecs.getincrementaldecoder("utf-8")(self._vocabulary.invalid)
-        self._pieces(prompt_ids[-CONTEXT_TOKENS:])
+        self.push(prompt_ids[-CONTEXT_TOKENS:])
 
     def push(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         """One piece for each of these tokens, which are committed."""
-        return self._pieces(token_ids)
+        return tuple("" if t in self._hidden else self._utf8.decode(self._vocabulary[t]) for t in token_ids)
 
     def peek(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         """The pieces that `push` would give for these tokens, which it still may."""
         before = self._utf8.getstate()
-        pieces = self._pieces(token_ids)
+        pieces = self.push(token_ids)
         self._utf8.setstate(before)
         return pieces
 
@@ -116,9 +115,6 @@ class Pieces:
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
         return text
-
-    def _pieces(self, token_ids: Iterable[int]) -> tuple[str, ...]:
-        return tuple("" if t in self._hidden else self._utf8.decode(self._vocabulary[t]) for t in token_ids)
 
 
 class _TokenBytes(dict[int, bytes]):
@@ -134,9 +130,9 @@ class _TokenBytes(dict[int, bytes]):
         super().__init__()
         self._tokenizer = tokenizer
         decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-        kinds = set(_kinds(json.loads(decoder.__getstate__()))) if decoder is not None else set()
-        self._spelling = _byte_of_character() if "ByteLevel" in kinds else None
-        self._byte_tokens = "ByteFallback" in kinds or decoder is None
+        parts = b"" if decoder is None else decoder.__getstate__()  # JSON, as in the tokenizer's file
+        self._spelling = _byte_of_character() if b'"ByteLevel"' in parts else None
+        self._byte_tokens = b'"ByteFallback"' in parts or decoder is None
         self.invalid = "replace" if self._spelling else EACH_BYTE
         self._anchor = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"][-1:]
         self._anchor_text = self._decode(self._anchor)
@@ -165,17 +161,6 @@ class _TokenBytes(dict[int, bytes]):
         return self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
-def _kinds(value: Any) -> Iterable[str]:
-    """The "type" of a tokenizers component and of everything inside it."""
-    if isinstance(value, dict):
-        if isinstance(value.get("type"), str):
-            yield value["type"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _kinds(item)
-
-
 def _byte_of_character() -> dict[str, int]:
     """GPT-2's table: printable Latin-1 characters are their own bytes, the other bytes are written as the characters
     from U+0100 on, in order."""
@@ -197,8 +182,8 @@ codecs.register_error(EACH_BYTE, _each_byte)
 
 class StopAt:
     """Ends a completion at an end token (kept, the last), at the token that completes a stop string (kept, the last) or
-    at the length limit, whichever comes first, in this order where one token is several. Implements
-    `interfaces.Ending`: state runs from token to token.
+    at the length limit, whichever comes first, in this order where one token is several. State runs from token to
+    token, so that a completion ends at the same one however steps are cut.
 
     pieces: an instance of its own, which no one else pushes; only needed for stop strings."""
 

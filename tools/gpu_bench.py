@@ -16,7 +16,8 @@ PRODUCTS = ((4096, 6144), (4096, 4096), (4096, 24576), (12288, 4096), (4096, 151
 
 def bench(part: Part) -> None:
     """Reports of `bench`: Qwen3-8B's shape with synthetic drafts, then tests/fixtures/trained with its draft model."""
-    from engine.bench.measure import Size, measure
+    from engine.bench.measure import measure
+    from engine.bench.prompts import Size
     from engine.models.loading import give_back_memory
     from engine.progress import silent
     from engine.spec import SamplingParams
@@ -67,11 +68,12 @@ def probe(part: Part) -> None:
         part.row("products", num_in=num_in, num_out=num_out, **_product(part, num_in, num_out))
     if part.small or part.left_s > 30:
         from engine.exactness.probe import probe as probe_widths
+        from engine.target.target import StaticTarget
 
         prepared = part.model(TARGET, default_tiles=False).prepared
         some = FEW if part.small else WIDTHS
         part.row("lengths", **curve(part, prepared, measured(part, prepared), 256 if part.small else 1280, some))
-        found = probe_widths(prepared, 256 if part.small else 1280, some)
+        found = probe_widths(StaticTarget(prepared, 256 if part.small else 1280, some))
         part.put(classes=found.classes, unstable=found.unstable)
 
 
@@ -81,7 +83,7 @@ def _product(part: Part, num_in: int, num_out: int) -> dict[str, Any]:
     import torch
     from torch import nn
 
-    from engine.exactness.operators import _in_blocks, _split, same_bits
+    from engine.exactness.operators import _in_blocks, same_bits, split
     from engine.kernels.choose import choose
 
     some = (1, 8, 16) if part.small else WIDTHS
@@ -98,7 +100,7 @@ def _product(part: Part, num_in: int, num_out: int) -> dict[str, Any]:
             for w in some
             if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))
         ]
-        groups = _split([tuple(some)], lambda width: _in_blocks(rows, width, linear))
+        groups = split([tuple(some)], lambda width: _in_blocks(rows, width, linear))
         calls = {width: choose(device).fixed(lambda width=width: linear(rows[:width])) for width in some}
         seconds = {width: _seconds(call, device, part.small) for width, call in calls.items()}
     num_bytes = linear.weight.numel() * 2

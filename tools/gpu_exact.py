@@ -178,7 +178,7 @@ def same_decisions() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(
             mock.patch.object(
-                backend, "time_widths", lambda order, length, widths: {width: 0.01 + 1e-4 * width for width in widths}
+                backend, "time_widths", lambda order, target: {width: 0.01 + 1e-4 * width for width in target.widths}
             )
         )
         stack.enter_context(mock.patch.object(backend, "AutoDrafter", Ticking))

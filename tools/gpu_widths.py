@@ -52,8 +52,9 @@ def classes(part: Part) -> None:
 
 def _classes(part: Part, prepared: Any) -> None:
     from engine.exactness.probe import probe
+    from engine.target.target import StaticTarget
 
-    found = probe(prepared, 256 if part.small else 1280, FEW if part.small else MANY)
+    found = probe(StaticTarget(prepared, 256 if part.small else 1280, FEW if part.small else MANY))
     part.put(classes=found.classes, unstable=found.unstable)
 
 
@@ -99,14 +100,15 @@ def measured(part: Part, prepared: Any) -> Any:
 def curve(part: Part, prepared: Any, bandwidth: Any, length: int, some: tuple[int, ...]) -> dict[str, Any]:
     """Step time at each width, captured, over a cache of that length; and its share of the bandwidth that was
     measured."""
-    from engine.measure.bandwidth import bandwidth_share, step_bytes
+    from engine.measure.bandwidth import step_bytes
+    from engine.measure.roofline import Roofline
     from engine.target.target import StaticTarget
 
     target, live = StaticTarget(prepared, length, some), min(length - 64, 1000 if length <= 4352 else 16000)
     target.warm()
     seconds = target.time_widths(rounds=2 if part.small else 21, position=live)
     num_bytes = step_bytes(prepared, live)
-    shares = {width: bandwidth_share(step_s, num_bytes, bandwidth) for width, step_s in seconds.items()}
+    shares = {width: Roofline(step_s, num_bytes, bandwidth.bytes_per_s).share for width, step_s in seconds.items()}
     return {
         "length": length,
         "live_tokens": live,

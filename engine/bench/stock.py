@@ -20,7 +20,7 @@ def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTra
     Its weights are the very tensors of `loaded`, or parts of them where projections were joined. Only weights that
     preparation lays out anew, as it does on the CPU, are there twice. To be called before anything else has asked for
     `loaded.prepared`."""
-    assert "prepared" not in vars(loaded), "a model that is ready has lost its stock modules"
+    assert "prepared" not in loaded._attached, "a model that is ready has lost its stock modules"
     model = loaded.model
     originals = list(model.modules())
     memo: dict[int, object] = {

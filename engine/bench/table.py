@@ -149,7 +149,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
             f"{100 * (gap['share'] or 0):.1f} %: {what}, medians of {gap['num_steps']} pairs"
         )
     if (roof := report["roofline"]) is not None:
-        bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"], roof["share"])
+        bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"])
         lines.append(f"{bound.sentence} Bandwidth: {roof['how']}.")
     return lines
 
@@ -165,11 +165,12 @@ def _ks(by_drafter: Mapping[str, int | str]) -> str:
 
 
 def _circumstances(report: Mapping[str, Any]) -> str:
-    device, settings, versions = report["device"], report["settings"], report["versions"]
+    from ..cli.report import ran_on
+
+    settings = report["settings"]
     parts = (
         f"{report['model']['name']} in {report['dtype']}",
-        f"{device['type']}: {device['name']}, threads: {device['threads']}",
-        ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
+        *ran_on(report),
         report["runs"]["sentence"],
         f"commit {report['commit']}" if report["commit"] else "",
         f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} "

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import UsageError
+from ..spec import AUTO
 
 MAX_SHOWN = 80
 
@@ -78,6 +79,18 @@ def integer(low: int, high: int) -> Callable[[str], int]:
         if re.fullmatch(r"[+-]?[0-9]{1,20}", text) and low <= int(text) <= high:
             return int(text)
         raise ArgumentTypeError(f"must be an integer from {low} to {high}, not {shown(text)}")
+
+    return convert
+
+
+def integer_or_auto(low: int, high: int) -> Callable[[str], int | str]:
+    """The word auto, or what `integer` takes."""
+
+    def convert(text: str) -> int | str:
+        try:
+            return text if text == AUTO else integer(low, high)(text)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"must be auto or an integer from {low} to {high}, not {shown(text)}") from error
 
     return convert
 

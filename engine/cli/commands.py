@@ -13,16 +13,25 @@ from ..errors import RaceError, UsageError
 from ..events import LaneEvent, Prompt
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
-from ..spec import AUTO, MAX_AUTO_K, MAX_K, MAX_NEW_TOKENS, MAX_WIDTH, RaceSpec, SamplingParams, standard_lanes
+from ..spec import (
+    MAX_AUTO_K,
+    MAX_K,
+    MAX_NEW_TOKENS,
+    MAX_WIDTH,
+    RULES,
+    SMALLEST,
+    RaceSpec,
+    SamplingParams,
+    standard_lanes,
+)
 from ..text import check_prompt_text, encode_prompt
-from .arguments import Command, integer, not_empty, number, one_of, option, shown, words
-from .options import DEVICE, DTYPE, FILE, JSON, TARGET, THREADS, set_threads
+from .arguments import Command, integer, integer_or_auto, not_empty, number, one_of, option, shown, words
+from .options import DEVICE, DTYPE, FILE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-RACE_RULES = ("coupled", "rejection")
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 STDIN = "-"
 
@@ -80,7 +89,7 @@ def hold_race(
             from ..session import TorchRace
 
             if settle_threads:
-                from ..exactness.threads import settle
+                from ..session.threads import settle
 
                 settle(loaded.make_ready(progress), progress)
             race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
@@ -174,22 +183,12 @@ def _load(options: Namespace) -> int:
         info = load(
             options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress
         ).info
-    ready = {key: getattr(info, key) for key in ("name", "revision", "digest", "dtype", "licence")}
+    ready = info.about()
     if options.json:
         print_json({"schema": recordings.SCHEMA, **ready})
     else:
         print("\n".join(["ready:", *(f"  {key}: {value}" for key, value in ready.items())]))
     return 0
-
-
-def _auto_or(low: int, high: int) -> Callable[[str], int | str]:
-    def convert(text: str) -> int | str:
-        try:
-            return text if text == AUTO else integer(low, high)(text)
-        except ArgumentTypeError as error:
-            raise ArgumentTypeError(f"must be auto or an integer from {low} to {high}, not {shown(text)}") from error
-
-    return convert
 
 
 def _speed(text: str) -> float:
@@ -217,25 +216,25 @@ RACE = Command(
         option(
             "--k",
             metavar="K",
-            type=_auto_or(0, MAX_K),
+            type=integer_or_auto(0, MAX_K),
             default=7,
             help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default 7)",
         ),
         option(
             "--rule",
             metavar="R",
-            type=one_of(RACE_RULES),
+            type=one_of(RULES),
             default="coupled",
             help="coupled: the baseline's own tokens; rejection: its distribution only (default coupled)",
         ),
         option(
             "--width",
             metavar="W",
-            type=_auto_or(1, MAX_WIDTH),
+            type=integer_or_auto(1, MAX_WIDTH),
             default="auto",
             help="rows of every exact step: auto, or an integer above k (default auto)",
         ),
-        option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)"),
+        TEMPERATURE,
         option(
             "--top-k",
             metavar="N",
@@ -246,11 +245,11 @@ RACE = Command(
         option(
             "--top-p",
             metavar="X",
-            type=number(5e-324, 1, "above 0 and at most 1"),
+            type=number(SMALLEST, 1, "above 0 and at most 1"),
             default=1.0,
             help="sample within this mass; 1 is off (default 1)",
         ),
-        option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)"),
+        SEED,
         option(
             "--max-new-tokens",
             metavar="N",

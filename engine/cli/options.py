@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
-from .arguments import integer, not_empty, one_of, option, shown, words
+from .arguments import integer, not_empty, number, one_of, option, shown, words
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
 MAX_THREADS = 64
@@ -36,6 +36,8 @@ DTYPE = option(
 DEVICE = option(
     "--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)"
 )
+TEMPERATURE = option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)")
+SEED = option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)")
 THREADS = option(
     "--threads",
     metavar="N",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RaceError
@@ -13,13 +11,11 @@ from ..errors import RaceError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from .terminal import ProgressLine
 
-def progress_line() -> Any:
-    """A context manager whose value is a `Progress`: drawn on stderr if that is a terminal, silent otherwise."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        from ..progress import silent
 
-        return nullcontext(silent)
+def progress_line() -> ProgressLine:
+    """A `Progress` to be used as a context manager: drawn on stderr if that is a terminal, silent otherwise."""
     from rich.console import Console
 
     from .terminal import ProgressLine

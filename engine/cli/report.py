@@ -36,19 +36,13 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
     console.print(_table(metrics, recording))
     for lane, message in failures(recording).items():
         console.print(Text(f"lane {clean(lane)} failed: {clean(message)}", "bold"))
-    for name, lane_metric in metrics.items():
-        if lane_metric.acceptance_by_position:
-            console.print(
-                Text(
-                    f"{clean(name)}, accepted by position, of all drafts: {_shares(lane_metric.acceptance_by_position)}"
-                )
-            )
-            console.print(
-                Text(
-                    f"{clean(name)}, accepted by position, of drafts that reached it: "
-                    f"{_shares(lane_metric.conditional_acceptance_by_position)}"
-                )
-            )
+    for name, numbers in metrics.items():
+        for which, shares in (
+            ("all drafts", numbers.acceptance_by_position),
+            ("drafts that reached it", numbers.conditional_acceptance_by_position),
+        ):
+            if shares:
+                console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
     console.print(_speedup(race_speedup(events), {"plain", "speculative"} <= metrics.keys()))
     if (bound := roofline(recording, events)) is not None:
         console.print(Text(bound.sentence))
@@ -92,32 +86,24 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> 
     return table
 
 
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1000 * seconds:.1f} ms"
-
-
-def _s(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.3f} s"
-
-
-def _plain(value: float | None, digits: int, unit: str = "") -> str:
-    return "-" if value is None else f"{value:.{digits}f}{unit}"
+def _number(value: float | None, digits: int, unit: str = "", scale: int = 1) -> str:
+    return "-" if value is None else f"{scale * value:.{digits}f}{unit}"
 
 
 _ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
     ("tokens", lambda m: str(m.num_tokens)),
-    ("prefill", lambda m: _s(m.prefill_s)),
-    ("decode time", lambda m: _s(m.decode_s)),
-    ("tokens/s", lambda m: _plain(m.tokens_per_s, 1)),
-    ("TTFT", lambda m: _s(m.ttft_s)),
-    ("TPOT", lambda m: _ms(m.tpot_s)),
-    ("step interval p50", lambda m: _ms(m.itl_p50_s)),
-    ("step interval p95", lambda m: _ms(m.itl_p95_s)),
+    ("prefill", lambda m: _number(m.prefill_s, 3, " s")),
+    ("decode time", lambda m: _number(m.decode_s, 3, " s")),
+    ("tokens/s", lambda m: _number(m.tokens_per_s, 1)),
+    ("TTFT", lambda m: _number(m.ttft_s, 3, " s")),
+    ("TPOT", lambda m: _number(m.tpot_s, 1, " ms", 1000)),
+    ("step interval p50", lambda m: _number(m.itl_p50_s, 1, " ms", 1000)),
+    ("step interval p95", lambda m: _number(m.itl_p95_s, 1, " ms", 1000)),
     ("steps", lambda m: str(m.num_steps)),
     ("drafted tokens", lambda m: str(sum(m.per_step_drafted))),
     ("accepted tokens", lambda m: str(sum(m.per_step_accepted))),
-    ("acceptance rate", lambda m: _plain(None if m.acceptance_rate is None else 100 * m.acceptance_rate, 1, " %")),
-    ("mean acceptance length", lambda m: _plain(m.mean_acceptance_length, 2)),
+    ("acceptance rate", lambda m: _number(m.acceptance_rate, 1, " %", 100)),
+    ("mean acceptance length", lambda m: _number(m.mean_acceptance_length, 2)),
 )
 
 
@@ -140,14 +126,20 @@ def _speedup(value: float | None, both: bool) -> Text:
     )
 
 
+def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
+    """The device and the versions of a recording or a bench, each in a few words."""
+    device, versions = report["device"], report["versions"]
+    return (
+        f"{device['type']}: {device['name']}, threads: {device['threads']}",
+        ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
+    )
+
+
 def _circumstances(recording: Mapping[str, Any]) -> str:
-    model, device, params = recording["model"], recording["device"], recording["spec"]["params"]
+    model, params = recording["model"], recording["spec"]["params"]
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
-        f"{device['type']}: {device['name']}, threads: {device['threads']}",
-        ", ".join(
-            f"{name} {version}" for name, version in recording["versions"].items() if name in ("torch", "transformers")
-        ),
+        *ran_on(recording),
         recording.get("runs", {}).get("sentence", ""),
         f"temperature {params['temperature']:g}, seed {params['seed']}"
         + (", audited" if recording["spec"]["audit"] else ""),

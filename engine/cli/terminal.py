@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -123,9 +123,36 @@ class LaneView:
         return text
 
 
-class Screen:
-    """Use as a context manager; call it with every event of the race. Draws at most ten times a second, on a terminal
-    only; at the end the whole marked texts stay."""
+class _Drawn:
+    """Use as a context manager. What is drawn on a terminal again and again, nowhere else, and vanishes at the end."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.clock = console, clock
+        self.live = Live(console=console, auto_refresh=False, transient=True) if is_live(console) else None
+        self.drawn_at = -REFRESH_S
+
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def is_due(self) -> bool:
+        """Whether the last drawing is old enough for another."""
+        return self.live is not None and self.clock() - self.drawn_at >= REFRESH_S
+
+    def draw(self, what: RenderableType) -> None:
+        if self.live is not None:
+            self.live.update(what, refresh=True)
+            self.drawn_at = self.clock()
+
+    def __exit__(self, *raised: object) -> None:
+        if self.live is not None:
+            self.live.update(Text(""))
+            self.live.stop()
+
+
+class Screen(_Drawn):
+    """Call it with every event of the race. Draws at most ten times a second; at the end the whole marked texts stay."""
 
     def __init__(
         self,
@@ -134,31 +161,22 @@ class Screen:
         recorded: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(console, clock)
         synthetic = header.get("synthetic", ())
         self.lanes = {
             lane["name"]: LaneView(lane["name"], lane["drafter"], lane["name"] in synthetic)
             for lane in header["spec"]["lanes"]
         }
-        self.console, self.recorded, self.clock = console, recorded, clock
-        self.live: Live | None = None
-        self.drawn_at = -REFRESH_S
-
-    def __enter__(self) -> Screen:
-        if is_live(self.console):
-            self.live = Live(console=self.console, auto_refresh=False, transient=True)
-            self.live.start()
-        return self
+        self.recorded = recorded
 
     def __call__(self, event: LaneEvent) -> None:
         self.lanes[event.lane].take(event)
-        if self.live is not None and self.clock() - self.drawn_at >= REFRESH_S:
-            self.live.update(self.frame(), refresh=True)
-            self.drawn_at = self.clock()
+        if self.is_due():
+            self.draw(self.frame())
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
         if self.live is not None:
-            self.live.update(Text(""))
-            self.live.stop()
             self.console.print(self.whole())
 
     def frame(self) -> RenderableType:
@@ -189,37 +207,21 @@ class Screen:
         return Group(*parts)
 
 
-class ProgressLine:
-    """A `Progress` that draws one bar on a terminal and says nothing anywhere else. Use as a context manager; the bar
-    vanishes at its end."""
+class ProgressLine(_Drawn):
+    """A `Progress` that draws one bar on a terminal and says nothing anywhere else."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console, self.clock = console, clock
-        self.live = Live(console=console, auto_refresh=False, transient=True) if is_live(console) else None
-        self.stage, self.drawn_at = "", -REFRESH_S
-
-    def __enter__(self) -> ProgressLine:
-        if self.live is not None:
-            self.live.start()
-        return self
+    stage = ""
 
     def __call__(self, stage: str, share: float | None) -> None:
-        now = self.clock()
-        if self.live is None or (stage == self.stage and now - self.drawn_at < REFRESH_S):
+        if stage == self.stage and not self.is_due():
             return
-        self.stage, self.drawn_at = stage, now
+        self.stage = stage
+        done = 100 * min(1.0, max(0.0, share or 0.0))
         grid = Table.grid(padding=(0, 1))
         grid.add_row(
-            Text("..." if share is None else f"{100 * min(1.0, max(0.0, share)):.0f}%"),
-            ProgressBar(100, 100 * min(1.0, max(0.0, share or 0.0)), width=24),
-            Text(clean(stage)),
+            Text("..." if share is None else f"{done:.0f}%"), ProgressBar(100, done, width=24), Text(clean(stage))
         )
-        self.live.update(grid, refresh=True)
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self.live is not None:
-            self.live.update(Text(""))
-            self.live.stop()
+        self.draw(grid)
 
 
 def is_live(console: Console) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import RaceError
 from ..events import Prompt, steps
+from ..exactness.verdict import part
 from ..recordings import recording as recordings
 from ..spec import AUTO, LaneSpec
 from ..text import check_prompt_text
@@ -63,35 +64,23 @@ def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple
 
 
 def _compare_lane(recorded: Mapping[str, Any], here: Mapping[str, Any], lane: LaneSpec, counts: bool) -> dict[str, Any]:
-    then, now = recordings.events_of(recorded), recordings.events_of(here)
-    a, b = recordings.token_ids(then, lane.name), recordings.token_ids(now, lane.name)
-    sums_a, sums_b = ([c for step in steps(events, lane.name) for c in step.checksums] for events in (then, now))
-    common = min(len(a), len(b))
-    position = next((i for i in range(common) if a[i] != b[i]), None)
+    parting = part(*(steps(recordings.events_of(each), lane.name) for each in (recorded, here)))
+    then, now, position, num_rows = parting.tokens_a, parting.tokens_b, parting.first, parting.num_rows
     cut_short = lane.name in recordings.failures(recorded) or recorded.get("stopped", False)
     error = recordings.failures(here).get(lane.name)
-    if position is None and len(a) != len(b) and not (cut_short and len(a) < len(b)):
-        position = common
-    same = position is None and (error is None or cut_short)
-    audited = bool(sums_a) and bool(sums_b)
-    num_rows = common if position is None else min(common, position + 1)
+    if position is None and len(then) != len(now) and not (cut_short and len(then) < len(now)):
+        position = num_rows
     return {
-        "num_tokens": len(a),
-        "same_tokens": same,
+        "num_tokens": len(then),
+        "same_tokens": position is None and (error is None or cut_short),
         "counts": counts,
         "first_difference": None
         if position is None
-        else {"position": position, "tokens": [_at(a, position), _at(b, position)]},
-        "rows_compared": num_rows if audited else None,
-        "rows_different": sum(x != y for x, y in zip(sums_a[:num_rows], sums_b[:num_rows], strict=True))
-        if audited
-        else None,
+        else {"position": position, "tokens": [next(iter(ids[position:]), None) for ids in (then, now)]},
+        "rows_compared": None if parting.rows_different is None else num_rows,
+        "rows_different": parting.rows_different,
         "error": error,
     }
-
-
-def _at(token_ids: list[int], position: int) -> int | None:
-    return token_ids[position] if position < len(token_ids) else None
 
 
 def _differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -111,34 +100,25 @@ def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]],
         if digest["same"]
         else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
     )
-    parted = {name: lane for name, lane in result["lanes"].items() if lane["counts"] and not lane["same_tokens"]}
-    if parted:
-        kernels = "" if same_kernels else "; other kernels or other tiles ran here than there: they may round otherwise"
-        return "; ".join(_how_it_parted(name, lane) for name, lane in parted.items()) + weights + kernels
     counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
+    if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if not lane["same_tokens"]]:
+        kernels = "" if same_kernels else "; other kernels or other tiles ran here than there: they may round otherwise"
+        return "; ".join(parted) + weights + kernels
     sentence = (
         f"same tokens: this machine gets the recorded tokens in {_listed(counted)}, "
         f"{sum(lane['num_tokens'] for lane in counted.values())} in all"
     )
     if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:
-        compared, different = (
-            sum(lane["rows_compared"] for lane in audited),
-            sum(lane["rows_different"] for lane in audited),
-        )
+        compared, different = (sum(lane[key] for lane in audited) for key in ("rows_compared", "rows_different"))
         sentence += f"; {different} of {compared} rows of logits differ" + (
             " in their bits: another arithmetic, the same tokens" if different else ", bit for bit"
         )
     else:
         sentence += "; the bits of the logits were not recorded (race --audit records them)"
-    for name, lane in result["lanes"].items():
-        if not lane["counts"]:
-            why, cause = excused[name]
-            same = (
-                "its tokens are the same all the same"
-                if lane["same_tokens"]
-                else f"its tokens differ, which {cause} explains"
-            )
-            sentence += f"; lane {name!r} {why} and is not counted: {same}"
+    for name, (why, cause) in excused.items():
+        same = result["lanes"][name]["same_tokens"]
+        told = "its tokens are the same all the same" if same else f"its tokens differ, which {cause} explains"
+        sentence += f"; lane {name!r} {why} and is not counted: {told}"
     return sentence + weights
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,20 +20,21 @@ from ..model.attention import additive_masks, attend_rows
 from ..model.delta_places import Places
 from ..model.delta_rule import DeltaLayer
 from ..model.linear import StepLinear
-from ..target.prepared import Prepared
 
+if TYPE_CHECKING:
+    from ..target.prepared import Prepared
+
+SEED = 0
 LINEAR_VALUES, LINEAR_ROWS = 2**22, (16, 4096)
 ATTENTION_VALUES, ATTENTION_ROUNDS, ATTENTION_ROWS = 2**20, (2, 48), 64
 DELTA_ROWS = 32
 
 
 @torch.inference_mode()
-def operator_classes(
-    prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0
-) -> tuple[list[tuple[int, ...]], set[int]]:
+def operator_classes(prepared: Prepared, length: int, widths: Sequence[int]) -> tuple[list[tuple[int, ...]], set[int]]:
     """Groups of widths at which every distinct operator gives the same bits for the same rows; and the widths at which
     a linear gives a row other bits at another place among the same rows."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(SEED)
     groups, unstable = [tuple(widths)], set()
     for rows, linear in _linears(prepared, generator):
         unstable |= {
@@ -40,21 +42,24 @@ def operator_classes(
             for w in widths
             if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))
         }
-        groups = _split(groups, partial(_in_blocks, rows, call=linear))
-    for at_width in _attention(prepared, length, generator):
-        groups = _split(groups, at_width)
-    for at_width in _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
-        groups = _split(groups, at_width)
+        groups = split(groups, partial(_in_blocks, rows, call=linear))
+    delta_rule = _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator)
+    for at_width in chain(_attention(prepared, length, generator), delta_rule):
+        groups = split(groups, at_width)
     return groups, unstable
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one floating dtype hold the same bits (0.0 and -0.0 differ, NaN equals itself)."""
-    kind = torch.int16 if a.element_size() == 2 else torch.int32
-    return torch.equal(a.contiguous().view(kind), b.contiguous().view(kind))
+    return torch.equal(bits(a), bits(b))
 
 
-def _split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> list[tuple[int, ...]]:
+def bits(a: Tensor) -> Tensor:
+    """A floating tensor as integers of 16 bits: float32 gives two a number."""
+    return a.contiguous().view(torch.int16)
+
+
+def split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> list[tuple[int, ...]]:
     """The groups, each divided into those widths whose results are bit-equal."""
     parts: list[tuple[int, ...]] = []
     for group in groups:
@@ -63,9 +68,8 @@ def _split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> 
             result = at_width(width)
             home = next((members for rows, members in found if same_bits(rows, result)), None)
             if home is None:
-                found.append((result, [width]))
-            else:
-                home.append(width)
+                found.append((result, home := []))
+            home.append(width)
         parts += [tuple(members) for _, members in found]
     return parts
 
@@ -76,6 +80,12 @@ def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Te
     missing = -len(rows) % width
     full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
     return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]
+
+
+def _filled(rows: Tensor, start: int, width: int) -> Tensor:
+    """The rows [width, ...] from `start` on, filled up with the first of all."""
+    block = rows[start : start + width]
+    return torch.cat([block, rows[:1].expand(width - len(block), *rows.shape[1:])])
 
 
 def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
@@ -99,8 +109,8 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
     num_rows = min(ATTENTION_ROWS, length // 2)
     rounds = max(ATTENTION_ROUNDS[0], min(ATTENTION_ROUNDS[1], ATTENTION_VALUES // (num_rows * heads * shape.head_dim)))
 
-    def attend(block: Tensor, keys: Tensor, values: Tensor, first: Tensor) -> list[Tensor]:
-        at = (first + torch.arange(len(block), device=prepared.device)).clamp_(max=length - 1)
+    def attend(block: Tensor, keys: Tensor, values: Tensor, first: int) -> list[Tensor]:
+        at = torch.arange(first, first + len(block), device=prepared.device).clamp_(max=length - 1)
         query, kernel = block.transpose(0, 1)[None], prepared.kernels.attention(prepared.model, len(block))
         if kernel is not None:
             return [kernel(query, keys, values, at, window, None)[0] for window in shape.windows]
@@ -110,30 +120,20 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
     def random(*size: int) -> Tensor:
         return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)
 
+    def at_width(queries: Tensor, keys: Tensor, values: Tensor, first: int, width: int) -> Tensor:
+        parts = [
+            [rows[: num_rows - i] for rows in attend(_filled(queries, i, width), keys, values, first + i)]
+            for i in range(0, num_rows, width)
+        ]
+        return torch.cat([torch.cat(window) for window in zip(*parts, strict=True)])
+
     for _ in range(rounds):
-        queries, keys, values = (
-            random(num_rows, heads, shape.head_dim),
-            *(random(1, shape.num_kv_heads, length, shape.head_dim) for _ in range(2)),
-        )
+        queries = random(num_rows, heads, shape.head_dim)
+        keys, values = (random(1, shape.num_kv_heads, length, shape.head_dim) for _ in range(2))
         first = (
             int(torch.randint(1, length - num_rows - 64, (1,), generator=generator)) if length > num_rows + 65 else 1
         )
-        places = torch.arange(first, first + num_rows, device=prepared.device)
-
-        def at_width(
-            width: int, queries: Tensor = queries, keys: Tensor = keys, values: Tensor = values, places: Tensor = places
-        ) -> Tensor:
-            parts = []
-            for start in range(0, num_rows, width):
-                count = min(width, num_rows - start)
-                block = queries[start : start + count]
-                block = (
-                    torch.cat([block, block[:1].expand(width - count, *block.shape[1:])]) if count < width else block
-                )
-                parts.append([rows[:count] for rows in attend(block, keys, values, places[start])])
-            return torch.cat([torch.cat(window) for window in zip(*parts, strict=True)])
-
-        yield at_width
+        yield partial(at_width, queries, keys, values, first)
 
 
 def _delta_rule_at_widths(
@@ -156,16 +156,13 @@ def _delta_rule_at_widths(
             torch.zeros(size, dtype=kind, device=device)
             for size, kind in zip(s.ring_sizes(width + 1), (torch.float32, dtype), strict=True)
         )
-        found = []
+        outs, kept = [], []
         for start in range(0, num_rows, width):
             count = min(width, num_rows - start)
-            block: Any = tuple(torch.cat([x[start : start + count], x[:1].expand(width - count, -1)]) for x in rows)
+            block: Any = tuple(_filled(x, start, width) for x in rows)
             places = Places.of(torch.arange(start, start + width, device=device), s, width + 1, False)
-            found += [
-                layer.mix(block, places, states, inputs)[:count].float().flatten(),
-                states[places.next_states[:count]].flatten(),
-            ]
-        outs, kept = torch.cat(found[::2]), torch.cat(found[1::2])
-        return torch.cat([outs, kept])
+            outs.append(layer.mix(block, places, states, inputs)[:count].float().flatten())
+            kept.append(states[places.next_states[:count]].flatten())
+        return torch.cat(outs + kept)
 
     yield at_width

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
@@ -25,10 +26,12 @@ from torch import Tensor
 from .. import cache
 from ..choice.sampler import Sampler
 from ..progress import Progress, silent
-from ..target.prepared import Prepared
-from ..target.target import StaticTarget
-from .operators import operator_classes, same_bits
+from .operators import SEED, bits, operator_classes, split
 from .widths import WidthClasses
+
+if TYPE_CHECKING:
+    from ..target.prepared import Prepared
+    from ..target.target import StaticTarget
 
 log = logging.getLogger(__name__)
 PROBE_VERSION = 3
@@ -36,29 +39,27 @@ MIN_ROWS = 16
 
 
 @torch.inference_mode()
-def probe(
-    prepared: Prepared, length: int, widths: Sequence[int], seed: int = 0, progress: Progress = silent
-) -> WidthClasses:
-    """Decode one random sequence at every width, in the middle of the cache and at its beginning: one token a step,
+def probe(target: StaticTarget, progress: Progress = silent) -> WidthClasses:
+    """Decode one random sequence at every width of a target that nobody else uses meanwhile, in the middle of the cache and at its beginning: one token a step,
     whole steps, random accept patterns, with rejected rows and the cache behind the pointer filled with garbage;
     compare every committed row of logits, every committed key and value, and the state that linear layers end in, bit
     by bit.
 
     Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree
     too (`operators.py`)."""
-    rng = random.Random(seed)
+    prepared, length, widths = target.prepared, target.cache_length, target.widths
+    rng = random.Random(SEED)
     num_rows = max(MIN_ROWS, max(widths))
     starts = (min(length - num_rows - max(widths), max(8, length // 2)), 1)
     tokens = [rng.randrange(prepared.vocab_size) for _ in range(num_rows)]
-    target = StaticTarget(prepared, length, widths)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(SEED)
     context = [
         tuple((torch.randn(side.shape, generator=generator) * 0.5).to(side) for side in layer) for layer in target.kv
     ]
 
-    def run(width: int, start: int, pattern: Callable[[], int]) -> list[Tensor]:
-        """Commit `tokens`, `pattern()` of them a step, from the same context; the logits [num_rows, vocab] and the keys
-        and values written."""
+    def run(width: int, start: int, pattern: Callable[[], int]) -> Tensor:
+        """Commit `tokens`, `pattern()` of them a step, from the same context; all bits of the logits, of the keys and
+        values written, and of the states."""
         for buffers, originals in zip(target.kv, context, strict=True):
             for buffer, original in zip(buffers, originals, strict=True):
                 buffer.copy_(original)
@@ -72,46 +73,26 @@ def probe(
             done += num_kept
             target.rollback(start + done)
         written = slice(start, start + num_rows)
-        return [
-            torch.cat(rows),
-            *(side[:, :, written].clone() for layer in target.kv for side in layer),
-            *target.states(),
-        ]
+        found = [*rows, *(side[:, :, written] for layer in target.kv for side in layer), *target.states()]
+        return torch.cat([bits(each).flatten() for each in found])
 
-    reference: dict[int, list[Tensor]] = {}
-    unstable: list[int] = []
+    reference: dict[int, Tensor] = {}
     for done, width in enumerate(widths):
         progress(f"finding out which widths are exact on this device: width {width}", done / len(widths))
         whole, mixed = partial(int, width), partial(rng.randint, 1, width)
         middle, beginning = starts
         first, early = run(width, middle, partial(int, 1)), run(width, beginning, whole)
         if (
-            _same_bits(first, run(width, middle, whole))
-            and _same_bits(first, run(width, middle, mixed))
-            and _same_bits(early, run(width, beginning, mixed))
+            torch.equal(first, run(width, middle, whole))
+            and torch.equal(first, run(width, middle, mixed))
+            and torch.equal(early, run(width, beginning, mixed))
         ):
-            reference[width] = first + early
-        else:
-            unstable.append(width)
+            reference[width] = torch.cat([first, early])
 
     progress("finding out which widths run the same kernels", None)
-    groups, placed = operator_classes(prepared, length, list(reference), seed)
-    unstable = sorted({*unstable, *placed})
-    classes: list[list[int]] = []
-    for width, rows in reference.items():
-        if width in placed:
-            continue
-        group = next(g for g in groups if width in g)
-        home = next((c for c in classes if c[0] in group and _same_bits(reference[c[0]], rows)), None)
-        if home is None:
-            classes.append([width])
-        else:
-            home.append(width)
-    return WidthClasses(tuple(map(tuple, classes)), tuple(unstable))
-
-
-def _same_bits(a: list[Tensor], b: list[Tensor]) -> bool:
-    return all(same_bits(x, y) for x, y in zip(a, b, strict=True))
+    groups, placed = operator_classes(prepared, length, list(reference))
+    classes = split([tuple(w for w in group if w not in placed) for group in groups], reference.__getitem__)
+    return WidthClasses(tuple(sorted(classes)), tuple(w for w in widths if w not in reference or w in placed))
 
 
 def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[int]) -> dict:
@@ -133,25 +114,20 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
     }
 
 
-def probe_cached(
-    prepared: Prepared, digest: str, length: int, widths: Sequence[int], progress: Progress = silent
-) -> WidthClasses:
+def probe_cached(target: StaticTarget, digest: str, progress: Progress = silent) -> WidthClasses:
     """`probe`, remembered under its fingerprint. A cache entry that does not read back is probed anew."""
-    key = fingerprint(prepared, digest, length, widths)
+    widths = list(target.widths)
+    key = fingerprint(target.prepared, digest, target.cache_length, widths)
     name = f"widths-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
     if (known := cache.read_json(name)) is not None:
         try:
             found = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
             judged = [*found.unstable, *(width for c in found.classes for width in c)]
-            if (
-                known["fingerprint"] == key
-                and all(type(width) is int for width in judged)
-                and sorted(judged) == sorted(widths)
-            ):
+            if known["fingerprint"] == key and all(type(width) is int for width in judged) and sorted(judged) == widths:
                 return found
         except (KeyError, TypeError, ValueError):
             log.warning("ignoring a damaged probe result in the cache: %s", name)
-    found = probe(prepared, length, widths, progress=progress)
+    found = probe(target, progress)
     cache.write_json(name, {"fingerprint": key, **asdict(found)})
     return found
 

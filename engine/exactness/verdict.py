@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -17,15 +17,15 @@ class Difference:
 
     `margin`: by how much the two candidates' scores differ (logits / T + noise), the larger of the two lanes'.
     `rounding`: the root mean square difference of the two lanes' logits at that place; `rounding_share`: that over the
-    logits' own spread. None where it was not computed."""
+    logits' own spread."""
 
     position: int
     tokens: tuple[int, int]
     pieces: tuple[str, str]
     widths: tuple[int, int]
-    margin: float | None = None
-    rounding: float | None = None
-    rounding_share: float | None = None
+    margin: float
+    rounding: float
+    rounding_share: float
 
 
 @dataclass(frozen=True)
@@ -54,58 +54,63 @@ def compare(
     *,
     names: tuple[str, str],
     same_class: bool,
-    dtype: str = "float32",
-    explain: Callable[[int, int, int], Difference] | None = None,
-    finished: bool = True,
+    dtype: str,
+    explain: Callable[[int, tuple[int, int]], Difference],
+    finished: bool,
 ) -> Verdict:
     """Compare what two lanes committed.
 
     same_class: whether both ran at widths whose rows were probed to be bit-equal: then any difference is a fault.
-    explain(position, token of a, token of b) measures how close the first difference was. finished: False if a lane
+    explain(position, (token of a, token of b)) measures how close the first difference was. finished: False if a lane
     failed or was stopped; then the shorter one is compared."""
-    tokens_a, tokens_b = ([t for s in lane for t in s.token_ids] for lane in (a, b))
-    sums_a, sums_b = ([c for s in lane for c in s.checksums] for lane in (a, b))
+    parting = part(a, b)
+    common, audited = min(len(parting.tokens_a), len(parting.tokens_b)), parting.rows_different is not None
+    both, so_far = f"{names[0]} and {names[1]}", "" if finished else ", as far as both came"
+    kind: Kind
+    difference = None
+    if (first := parting.first) is not None:
+        difference = explain(first, (parting.tokens_a[first], parting.tokens_b[first]))
+        kind, sentence = _grade(difference, same_class, dtype, both)
+    elif len(parting.tokens_a) != len(parting.tokens_b) and finished:
+        kind, sentence = "different", f"a fault: {both} agree on {common} tokens and then only one of them goes on"
+    elif audited and not parting.rows_different and common:
+        kind = "identical_bits"
+        sentence = (
+            f"identical, bit for bit: {both} wrote the same {common} tokens and 0 of {common} rows of logits "
+            f"differ{so_far}"
+        )
+    else:
+        kind, sentence = "identical_tokens", f"identical tokens: {both} wrote the same {common} tokens{so_far}"
+        if parting.rows_different:
+            sentence += f"; {parting.rows_different} of {common} rows of logits differ in their last bits"
+            if same_class:
+                kind, sentence = "different", f"{sentence}, though their widths are of one class: a fault"
+    return Verdict(kind, parting.num_rows, parting.rows_different, difference, sentence)
+
+
+@dataclass(frozen=True)
+class Parting:
+    """What two lanes committed: the first place at which their tokens differ, if there is one; the rows of logits up to
+    there, and how many of those differ in their checksums (None without audit)."""
+
+    tokens_a: list[int]
+    tokens_b: list[int]
+    first: int | None
+    num_rows: int
+    rows_different: int | None
+
+
+def part(a: Iterable[Step], b: Iterable[Step]) -> Parting:
+    """Where two lanes part."""
+    (tokens_a, sums_a), (tokens_b, sums_b) = (
+        ([t for s in lane for t in s.token_ids], [c for s in lane for c in s.checksums]) for lane in (a, b)
+    )
     common = min(len(tokens_a), len(tokens_b))
     first = next((i for i in range(common) if tokens_a[i] != tokens_b[i]), None)
     num_rows = common if first is None else first + 1
-    audited = bool(sums_a) and bool(sums_b)
-    rows_different = sum(x != y for x, y in zip(sums_a[:num_rows], sums_b[:num_rows], strict=True)) if audited else None
-    both = f"{names[0]} and {names[1]}"
-
-    if first is not None:
-        difference = (
-            explain(first, tokens_a[first], tokens_b[first])
-            if explain
-            else Difference(first, (tokens_a[first], tokens_b[first]), ("", ""), _widths(a, b, first))
-        )
-        kind, sentence = _grade(difference, same_class, dtype, both)
-        return Verdict(kind, num_rows, rows_different, difference, sentence)
-    if len(tokens_a) != len(tokens_b) and finished:
-        return Verdict(
-            "different",
-            num_rows,
-            rows_different,
-            None,
-            f"a fault: {both} agree on {common} tokens and then only one of them goes on",
-        )
-    so_far = "" if finished else ", as far as both came"
-    if audited and rows_different == 0 and num_rows:
-        return Verdict(
-            "identical_bits",
-            num_rows,
-            0,
-            None,
-            f"identical, bit for bit: {both} wrote the same {common} tokens and 0 of {num_rows} rows of logits "
-            f"differ{so_far}",
-        )
-    sentence = f"identical tokens: {both} wrote the same {common} tokens{so_far}"
-    if audited and rows_different:
-        sentence += f"; {rows_different} of {num_rows} rows of logits differ in their last bits" + (
-            "" if not same_class else ", though their widths are of one class: a fault"
-        )
-    return Verdict(
-        "different" if rows_different and same_class else "identical_tokens", num_rows, rows_different, None, sentence
-    )
+    audited = sums_a and sums_b
+    different = sum(x != y for x, y in zip(sums_a[:num_rows], sums_b[:num_rows], strict=True)) if audited else None
+    return Parting(tokens_a, tokens_b, first, num_rows, different)
 
 
 def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind, str]:
@@ -113,18 +118,12 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
         f"{both} part at token {d.position}: {d.pieces[0]!r} (width {d.widths[0]}) against {d.pieces[1]!r} (width "
         f"{d.widths[1]})"
     )
-    close = (
-        ""
-        if d.margin is None
-        else f"; the two candidates are {d.margin:.3g} apart where the widths' rounding is {d.rounding:.2g}"
-    )
+    close = f"; the two candidates are {d.margin:.3g} apart where the widths' rounding is {d.rounding:.2g}"
     if same_class:
         return (
             "different",
             f"a fault: {where}{close}; these widths were probed to be bit-equal, so this must not happen",
         )
-    if d.margin is None or d.rounding is None or d.rounding_share is None:
-        return "different", f"{where}; how close the choice was could not be measured"
     if d.rounding_share > ROUNDING_SHARE.get(dtype, 0.0):
         return (
             "different",
@@ -137,10 +136,6 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
         "near_tie",
         f"near-tie flip: {where}{close}: another width sums in another order, and a near tie falls the other way",
     )
-
-
-def _widths(a: Sequence[Step], b: Sequence[Step], position: int) -> tuple[int, int]:
-    return width_at(a, position), width_at(b, position)
 
 
 def width_at(steps: Sequence[Step], position: int) -> int:

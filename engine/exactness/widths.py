@@ -68,12 +68,12 @@ def plan(
         exact = width not in found.unstable
         note = f"every step of the exact lanes runs at width {width}" if exact else _not_exact([width])
         return WidthPlan(width, found.of(width), (width,), plain_width, exact, note)
-    fitting = [w for w in stable if w > max(k, 1 if auto_k else 0)]
+    wide = [w for w in seconds if w > max(k, 1 if auto_k else 0)]
+    fitting = [w for w in stable if w in wide]
     if auto_k:
         fitting.sort(key=lambda w: -_promise(found, seconds, w))
     chosen = next(iter(fitting), None)
     if chosen is None:
-        wide = [w for w in seconds if w > max(k, 1 if auto_k else 0)]
         chosen = max(wide, key=lambda w: _promise(WidthClasses(()), seconds, w)) if auto_k else min(wide)
         return WidthPlan(chosen, (chosen,), (chosen,), plain_width, False, _not_exact(wide))
     members = [w for w in found.of(chosen) if w <= chosen and w in seconds]

@@ -7,6 +7,7 @@ time. The bandwidth is measured, not taken from a datasheet: the best of several
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ..model.linear import StepLinear
 if TYPE_CHECKING:
     from ..target.prepared import Prepared
 
+log = logging.getLogger(__name__)
 MIB = 1024**2
 SMALLEST = 64 * MIB
 COLUMNS = 4096
@@ -52,27 +54,37 @@ class Bandwidth:
         )
 
 
-def measured_bandwidth(device: torch.device, threads: int | None = None) -> Bandwidth:
+def measured_bandwidth(device: torch.device) -> Bandwidth:
     """How fast the device reads its memory; measured when first asked for, in less than a second on a CPU (a fraction
     of that on a GPU), then remembered.
 
-    threads: how many CPU threads read (None: as many as torch uses now); they change nothing on other devices. The best
-    sample counts: a busy machine can only make a read slower. Raises RaceError where not even a small buffer fits."""
-    return _measured(device, (threads or torch.get_num_threads()) if choose(device).runs_in_threads else 0)
+    On a CPU as many threads read as torch uses now. The best sample counts: a busy machine can only make a read slower.
+    Raises RaceError where not even a small buffer fits."""
+    return _measured(device, torch.get_num_threads() if choose(device).runs_in_threads else 0)
 
 
 @cache
 def _measured(device: torch.device, threads: int) -> Bandwidth:
+    """Remembered by the number of threads, which nothing else here depends on."""
     began = time.perf_counter()
-    present = torch.get_num_threads()
+    kernels = choose(device)
+    buffer = _buffer(kernels, began)
+    return _measure(buffer, kernels.readers(buffer), kernels.seconds, began)
+
+
+def roofline_figures(prepared: Prepared, length: int) -> dict[str, Any] | None:
+    """What a step with `length` live tokens must read, and how fast this device reads; None where there is no room to
+    measure it."""
     try:
-        if threads:
-            torch.set_num_threads(threads)
-        kernels = choose(device)
-        buffer = _buffer(kernels, began)
-        return _measure(buffer, kernels.readers(buffer), kernels.seconds, began)
-    finally:
-        torch.set_num_threads(present)
+        bandwidth = measured_bandwidth(prepared.device)
+    except RaceError:
+        log.warning("the memory bandwidth was not measured", exc_info=True)
+        return None
+    return {
+        "bytes_per_step": step_bytes(prepared, length),
+        "bandwidth_bytes_per_s": bandwidth.bytes_per_s,
+        "how": bandwidth.how,
+    }
 
 
 def step_bytes(prepared: Prepared, length: int) -> int:
@@ -81,12 +93,6 @@ def step_bytes(prepared: Prepared, length: int) -> int:
     to), and the live keys and values: `length` positions of a full-attention layer, at most the window of a sliding
     one. Layers that keep a state instead of keys count the state."""
     return weight_bytes(prepared.model) + kv_bytes(prepared, length)
-
-
-def bandwidth_share(step_s: float, num_bytes: int, bandwidth: Bandwidth) -> float:
-    """num_bytes / step_s as a share of the bandwidth. Above 1 where the bytes came out of a cache: then memory does not
-    bound the step."""
-    return num_bytes / step_s / bandwidth.bytes_per_s
 
 
 def weight_bytes(model: nn.Module) -> int:

@@ -6,8 +6,23 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..target.prepared import Prepared
 
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
+
+
+def circumstances(prepared: Prepared) -> dict[str, Any]:
+    """Of a model made ready: the device, what runs on it, versions, commit."""
+    kernels, model = prepared.kernels, prepared.model
+    return {
+        "device": kernels.about_device(),
+        "versions": versions(kernels.describe(model)),
+        "runs": kernels.runs(model),
+        "commit": commit(),
+    }
 
 
 def versions(kernels: str = "") -> dict[str, str]:

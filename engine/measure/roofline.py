@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..events import LaneEvent, steps
-from ..metrics import percentile, ratio
+from ..metrics import percentile
 
 PLAIN = "plain"
 BOUND = 0.5
@@ -22,13 +22,17 @@ MAX_BYTES = 1e18
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """step_s: the plain lane's median step. share: num_bytes / step_s as a share of bandwidth (bytes per second); above
-    1, part of it came from a cache."""
+    """step_s: the plain lane's median step, in seconds, above 0. bandwidth: bytes per second."""
 
     step_s: float
     num_bytes: float
     bandwidth: float
-    share: float
+
+    @property
+    def share(self) -> float:
+        """num_bytes / step_s as a share of the bandwidth; above 1, part of it came from a cache: then memory does not
+        bound the step."""
+        return self.num_bytes / self.step_s / self.bandwidth
 
     @property
     def sentence(self) -> str:
@@ -57,10 +61,7 @@ def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent]) -> Roofline
         return None
     num_bytes, bandwidth = (_figure(figures.get(key)) for key in ("bytes_per_step", "bandwidth_bytes_per_s"))
     step_s = percentile([step.seconds for step in steps(events, PLAIN)], 0.5)
-    share = ratio(ratio(num_bytes, step_s), bandwidth)
-    if num_bytes is None or bandwidth is None or step_s is None or share is None:
-        return None
-    return Roofline(step_s, num_bytes, bandwidth, share)
+    return Roofline(step_s, num_bytes, bandwidth) if step_s and num_bytes and bandwidth else None
 
 
 def _figure(value: Any) -> float | None:

@@ -35,7 +35,7 @@ FORMAT = 1
 NEEDED_BYTES = 900_000_000
 """Free space for a conversion: the package's file (253 MB), the weights (536 MB), the tokenizer (33 MB), and
 some room."""
-LOCK_POLL_S = 0.2
+TEMPORARY = f"{NAME}.tmp-"
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,6 @@ def converted(progress: Progress = silent) -> Path:
                 _sweep(folder.parent)
                 if not is_intact(folder):
                     _install(folder, progress)
-    elif _leftovers(folder.parent):
-        _sweep_unless_busy(folder.parent)
     return folder
 
 
@@ -127,7 +125,7 @@ def _install(folder: Path, progress: Progress) -> None:
             f"converting the default model needs {NEEDED_BYTES / 1e9:.1f} GB in {folder.parent}, which has "
             f"{free / 1e9:.1f} GB free; {_ADVICE}"
         )
-    new, old = (folder.parent / f"{_temporary_prefix()}{secrets.token_hex(6)}" for _ in range(2))
+    new = folder.parent / f"{TEMPORARY}{secrets.token_hex(6)}"
     new.mkdir()
     try:
         source = new / "source.gguf"
@@ -153,13 +151,11 @@ def _install(folder: Path, progress: Progress) -> None:
         (new / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for path in (*new.iterdir(), new):
             _sync(path)
-        if folder.exists():
-            folder.rename(old)
+        shutil.rmtree(folder, ignore_errors=True)  # not intact: nobody reads it
         new.rename(folder)
         _sync(folder.parent)
     finally:
-        for path in (new, old):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -170,26 +166,11 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _temporary_prefix() -> str:
-    return f"{NAME}.tmp-"
-
-
-def _leftovers(root: Path) -> list[Path]:
-    """What a killed conversion left behind; only meaningful under the lock."""
-    return list(root.glob(f"{_temporary_prefix()}*"))
-
-
 def _sweep(root: Path) -> None:
-    for path in _leftovers(root):
+    """Remove what a killed conversion left behind; to be called under the lock."""
+    for path in root.glob(f"{TEMPORARY}*"):
         log.info("removing %s, left by a conversion that was killed", path)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _sweep_unless_busy(root: Path) -> None:
-    from filelock import FileLock, Timeout
-
-    with suppress(Timeout, OSError), FileLock(root / f"{NAME}.lock", timeout=0):
-        _sweep(root)
 
 
 @contextmanager
@@ -202,7 +183,7 @@ def _lock(root: Path, progress: Progress) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         progress("another process is converting the default model; waiting for it", None)
-        lock.acquire(poll_interval=LOCK_POLL_S)
+        lock.acquire()
     try:
         yield
     finally:

@@ -7,14 +7,13 @@ import hashlib
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import PhotofinishError, RaceError, UsageError, choices
+from ..errors import PhotofinishError, RaceError, UsageError, choices, first_line
 from ..kernels.choose import choose
 from ..kernels.devices import device_named
 from ..progress import Progress, silent
@@ -49,6 +48,10 @@ class ModelInfo:
     device: str
     licence: str
 
+    def about(self) -> dict[str, str]:
+        """What a recording says of it: everything but where it lies."""
+        return {key: value for key, value in asdict(self).items() if key != "device"}
+
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -58,25 +61,18 @@ class LoadedModel:
     tokenizer: Any
     info: ModelInfo
 
-    @cached_property
+    _attached: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
     def prepared(self) -> Prepared:
         """The model made ready for fixed steps, in place, when first asked for. Raises UnsupportedModel."""
-        return self._prepare(silent)
+        return self.make_ready()
 
     def make_ready(self, progress: Progress = silent) -> Prepared:
         """`prepared`, telling what takes long the first time."""
-        if "prepared" not in vars(self):
-            vars(self)["prepared"] = self._prepare(progress)
-        return self.prepared
-
-    def _prepare(self, progress: Progress) -> Prepared:
         from ..target.prepare import prepare
 
-        return prepare(self.model, int8=self.info.dtype == INT8, progress=progress)
-
-    @cached_property
-    def _attached(self) -> dict[Any, Any]:
-        return {}
+        return self.attached("prepared", lambda: prepare(self.model, int8=self.info.dtype == INT8, progress=progress))
 
     def attached(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make()` returned when first asked for under that key: something that belongs to this model and serves
@@ -139,7 +135,7 @@ def give_back_memory(device: str = "auto") -> None:
 def _tokenizer(source: Source, progress: Progress) -> Any:
     if source.config:
         return random_targets.tokenizer(source.config, progress)
-    if source.is_default:
+    if source.name == DEFAULT_TARGET:
         return default_model.load_tokenizer(source.folder)
     from transformers import AutoTokenizer
 
@@ -184,7 +180,7 @@ def _explained(target: str, call, *arguments):
             f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16"
         ) from error
     except ImportError as error:
-        raise UsageError(f"the model {target!r} needs a package that is not installed: {_first_line(error)}") from error
+        raise UsageError(f"the model {target!r} needs a package that is not installed: {first_line(error)}") from error
     except pickle.UnpicklingError as error:
         raise UsageError(
             f"the model {target!r} has pickled weights that are damaged or hold more than tensors; they are not loaded"
@@ -195,12 +191,7 @@ def _explained(target: str, call, *arguments):
                 f"the model {target!r} needs code of its own, which is never run here; choose one that transformers "
                 "knows"
             ) from error
-        raise UsageError(f"cannot load the model {target!r}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+        raise UsageError(f"cannot load the model {target!r}: {first_line(error)}") from error
 
 
 def _digest(files: list[Path]) -> str:

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RaceError, UsageError
+from ..errors import RaceError, UsageError, first_line
 from ..progress import Progress, silent
 from ..strict_json import parse
 from . import default_model
@@ -153,10 +153,8 @@ def _without_memory(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, dtype=dtype)
     except Exception as error:  # a configuration can be wrong in any way
-        reason = str(error).strip().splitlines()
         raise UsageError(
-            f"the configuration {str(path)!r} makes no causal language model: {type(error).__name__}: "
-            f"{reason[0][:200] if reason else ''}"
+            f"the configuration {str(path)!r} makes no causal language model: {first_line(error)}"
         ) from error
 
 

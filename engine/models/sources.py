@@ -40,10 +40,6 @@ class Source:
     digest: str = ""
     config: Path | None = None
 
-    @property
-    def is_default(self) -> bool:
-        return self.name == DEFAULT_TARGET
-
 
 def find(target: str, progress: Progress = silent) -> Source:
     """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or

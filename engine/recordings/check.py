@@ -167,27 +167,25 @@ class _Lane:
 
     def _step(self, step: Step, who: str, spec: RaceSpec) -> None:
         which = f"step {step.index} of {who}"
-        if step.index != self.num_steps or step.position != len(self.token_ids):
+        num_before, num_drafted, limit = len(self.token_ids), len(step.drafted), spec.params.max_new_tokens
+        if step.index != self.num_steps or step.position != num_before:
             raise UsageError(
-                f"{which} at position {step.position} comes where step {self.num_steps} at position "
-                f"{len(self.token_ids)} should"
+                f"{which} at position {step.position} comes where step {self.num_steps} at position {num_before} should"
             )
-        if not step.token_ids or len(self.token_ids) + len(step.token_ids) > spec.params.max_new_tokens:
+        if not step.token_ids or num_before + len(step.token_ids) > limit:
             raise UsageError(
-                f"{which} commits {len(step.token_ids)} tokens to {len(self.token_ids)}; a step commits at least 1, "
-                f"a lane at most {spec.params.max_new_tokens}"
+                f"{which} commits {len(step.token_ids)} tokens to {num_before}; a step commits at least 1, a lane at "
+                f"most {limit}"
             )
         if not _are_tokens([*step.token_ids, *step.drafted]):
             raise UsageError(f"{which} has a token id beyond {MAX_TOKEN_ID}")
-        if len(step.drafted) > self.spec.max_drafts:
+        if num_drafted > self.spec.max_drafts:
             raise UsageError(
-                f"{which} drafted {len(step.drafted)} tokens, but the lane's k is {self.spec.k}"
+                f"{which} drafted {num_drafted} tokens, but the lane's k is {self.spec.k}"
                 + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else "")
             )
-        if not len(step.drafted) < step.width <= MAX_WIDTH:
-            raise UsageError(
-                f"{which} ran at width {step.width}, which must be from {len(step.drafted) + 1} to {MAX_WIDTH}"
-            )
+        if not num_drafted < step.width <= MAX_WIDTH:
+            raise UsageError(f"{which} ran at width {step.width}, which must be from {num_drafted + 1} to {MAX_WIDTH}")
         if bool(step.checksums) != spec.audit:
             raise UsageError(f"{which} has {len(step.checksums)} checksums, but audit is {str(spec.audit).lower()}")
         _seconds(step.draft_s, who)

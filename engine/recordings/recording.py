@@ -4,20 +4,20 @@
     {...} | null}
 
 `header` and `result` are those of a backend's race. `read` trusts nothing: a recording may come from a stranger (see
-`recording_check.py`).
+`check.py`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+from ..cache import write_atomically
 from ..errors import RaceError, UsageError
 from ..events import Failed, LaneEvent, from_json, steps, to_json
 from ..metrics import lane_metrics, race_speedup
@@ -28,21 +28,7 @@ from .check import FORMAT, SCHEMA, check, read_spec
 
 MAX_BYTES = 64 * 1024 * 1024
 VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference")
-METRIC_KEYS = (
-    "num_tokens",
-    "prefill_s",
-    "decode_s",
-    "tokens_per_s",
-    "ttft_s",
-    "tpot_s",
-    "itl_p50_s",
-    "itl_p95_s",
-    "num_steps",
-    "per_step_drafted",
-    "per_step_accepted",
-    "acceptance_rate",
-    "mean_acceptance_length",
-)
+NOT_IN_SUMMARY = ("acceptance_by_position", "conditional_acceptance_by_position")
 
 
 def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +65,11 @@ def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
             f"the recording has {len(data)} bytes; more than {MAX_BYTES} could not be read again, so it was not saved"
         )
     try:
-        _replace(Path(os.path.realpath(path)), data)
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+        else:
+            write_atomically(target, data)
     except OSError as error:
         raise RaceError(f"cannot write the recording {os.fspath(path)!r}: {_reason(error)}") from error
 
@@ -93,9 +83,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(None, "the file there may not be changed")
         if not target.exists() or target.is_file():
-            trial = _beside(target)
-            _write_new(trial, b"")
-            trial.unlink()
+            TemporaryFile(dir=target.parent).close()
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot save to {os.fspath(path)!r}: {_reason(error)}") from error
 
@@ -151,7 +139,7 @@ def _lane(events: list[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str
     lane = {
         "token_ids": token_ids(events, name),
         "text": text(events, name, stop),
-        **{key: numbers[key] for key in METRIC_KEYS},
+        **{key: value for key, value in numbers.items() if key not in NOT_IN_SUMMARY},
     }
     failed = next((e.event for e in events if e.lane == name and isinstance(e.event, Failed)), None)
     return lane if failed is None else {**lane, "error": failed.message}
@@ -159,31 +147,6 @@ def _lane(events: list[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str
 
 def _verdict(verdict: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if verdict is None else {key: verdict[key] for key in VERDICT_KEYS}
-
-
-def _replace(target: Path, data: bytes) -> None:
-    if target.exists() and not target.is_file():
-        target.write_bytes(data)
-        return
-    new = _beside(target)
-    try:
-        _write_new(new, data)
-        os.replace(new, target)
-    except BaseException:
-        with suppress(OSError):
-            new.unlink()
-        raise
-
-
-def _beside(target: Path) -> Path:
-    return target.with_name(f".photofinish-{secrets.token_hex(8)}.part")
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _reason(error: Exception) -> str:

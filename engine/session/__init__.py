@@ -3,6 +3,7 @@ verdict.
 
     set_up.py       the named steps from a loaded model to lanes that are ready to run
     torch_race.py   the race itself
+    threads.py      how many threads a step uses here
 
 May import: every room below; `bench`, `training` and the command line import it."""
 

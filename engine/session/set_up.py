@@ -15,23 +15,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..choice.accept import drafters_sampler
+from ..choice.accept import coupled, drafters_sampler, rejection
 from ..choice.sampler import Sampler
 from ..drafters import DrafterContext, make
 from ..drafters.auto import AutoDrafter
-from ..errors import RaceError, UsageError
+from ..errors import UsageError
 from ..events import Prompt, Step
 from ..exactness.probe import probe_cached
 from ..exactness.widths import WidthClasses, WidthPlan, candidates, plan
 from ..interfaces import AcceptRule, Drafter
-from ..measure.bandwidth import measured_bandwidth, step_bytes
+from ..measure.bandwidth import roofline_figures
 from ..progress import Progress
-from ..spec import AUTO, RULES, LaneSpec, RaceSpec
+from ..spec import AUTO, LaneSpec, RaceSpec
 from ..target.prepared import Prepared
 from ..target.target import StaticTarget, cache_length
 
@@ -108,35 +107,29 @@ def choose_widths(order: Order) -> Widths:
     width = asked.pop() if asked else "auto"
     widths = candidates(max(lane.max_drafts for lane in lanes), width, fine=order.prepared.kernels.rows_cost)
     length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
-    classes = probe_cached(order.prepared, order.loaded.info.digest, length, widths, order.progress)
+    target = StaticTarget(order.prepared, length, widths, pool=order.pool)
+    classes = probe_cached(target, order.loaded.info.digest, order.progress)
     order.progress("measuring what each width costs", None)
-    seconds = time_widths(order, length, widths)
+    seconds = time_widths(order, target)
     k = max(lane.k if isinstance(lane.k, int) else 0 for lane in lanes)
     chosen = plan(classes, seconds, k, width, auto_k=any(lane.k == AUTO for lane in lanes))
     return Widths(width, chosen, classes, length, seconds)
 
 
-def time_widths(order: Order, length: int, widths: Sequence[int]) -> dict[int, float]:
+def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
     """Seconds of a step at each width: measured whole for the first race of this length, then once more a race, the
     least counting, since a busy machine can only add."""
-    known: dict[int, float] = order.loaded.attached(("seconds", length, tuple(widths), torch.get_num_threads()), dict)
-    target = StaticTarget(order.prepared, length, widths, pool=order.pool)
+    key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
+    known: dict[int, float] = order.loaded.attached(key, dict)
     for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(order.prompt.token_ids)).items():
         known[width] = min(value, known.get(width, value))
     return dict(known)
 
 
 def read_roofline(order: Order) -> dict[str, Any] | None:
-    """What a plain step halfway through the race must read, and how fast this device reads; None where there is no room
-    to measure it."""
+    """The figures of a plain step halfway through the race."""
     order.progress("measuring the memory bandwidth", None)
-    try:
-        bandwidth = measured_bandwidth(order.prepared.device, torch.get_num_threads())
-    except RaceError:
-        log.warning("the memory bandwidth was not measured", exc_info=True)
-        return None
-    num_bytes = step_bytes(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)
-    return {"bytes_per_step": num_bytes, "bandwidth_bytes_per_s": bandwidth.bytes_per_s, "how": bandwidth.how}
+    return roofline_figures(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)
 
 
 def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable[[], Sequence[int]]) -> Lane:
@@ -167,8 +160,7 @@ def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable
 
 def rule_of(order: Order, lane: LaneSpec) -> AcceptRule:
     """The lane's acceptance rule, with the race's sampler."""
-    module, _, attribute = RULES[lane.rule].partition(":")
-    return getattr(import_module(module), attribute)(order.spec.params, order.sampler)
+    return {"coupled": coupled, "rejection": rejection}[lane.rule](order.spec.params, order.sampler)
 
 
 def warm_up(order: Order, lanes: Sequence[Lane]) -> None:

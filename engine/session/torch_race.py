@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..choice.sampler import Sampler
@@ -106,19 +107,10 @@ class TorchRace:
 
     def header(self) -> dict[str, Any]:
         """Everything known before the first step that is needed to judge or repeat the race."""
-        info, plan_ = self.loaded.info, self.widths.plan
+        plan_ = self.widths.plan
         return {
-            "model": {
-                "name": info.name,
-                "revision": info.revision,
-                "digest": info.digest,
-                "dtype": info.dtype,
-                "licence": info.licence,
-            },
-            "device": self.prepared.kernels.about_device(),
-            "versions": environment.versions(self.prepared.kernels.describe(self.prepared.model)),
-            "runs": self.prepared.kernels.runs(self.prepared.model),
-            "commit": environment.commit(),
+            "model": self.loaded.info.about(),
+            **environment.circumstances(self.prepared),
             "created": self.created,
             "widths": {
                 "width": plan_.width,
@@ -139,35 +131,29 @@ class TorchRace:
     def result(self) -> dict[str, Any]:
         """The verdict on the last exact lane against the baseline, and on the plain lane against the baseline; None
         where a lane is missing."""
-        others = [name for name in self.lanes if name not in (REFERENCE, PLAIN)]
-        return {
-            "verdict": self._compare(REFERENCE, others[-1]) if others else None,
-            "plain_verdict": self._compare(REFERENCE, PLAIN),
-        }
+        last = next((name for name in reversed(self.lanes) if name not in (REFERENCE, PLAIN)), "")
+        return {"verdict": self._against_baseline(last), "plain_verdict": self._against_baseline(PLAIN)}
 
-    def _compare(self, first: str, second: str) -> dict[str, Any] | None:
-        if first not in self.lanes or second not in self.lanes:
-            return None
+    def _against_baseline(self, lane: str) -> dict[str, Any] | None:
+        return self.compare(REFERENCE, lane).to_json() if {REFERENCE, lane} <= self.lanes.keys() else None
+
+    def compare(self, first: str, second: str) -> Verdict:
+        """The verdict on what two lanes have committed so far."""
         a, b = self.lanes[first], self.lanes[second]
         if "same distribution" in (a.accept.guarantee, b.accept.guarantee):
-            return _same_distribution(a, b).to_json()
+            return _same_distribution(a, b)
         widths = {step.width for lane in (a, b) for step in lane.steps}
         found = self.widths.classes
-        classes = {found.of(width) for width in widths}
-        same_class = len(classes) <= 1 and not widths & set(found.unstable)
-
-        def measure(position: int, token_a: int, token_b: int) -> Difference:
-            return self._explain(a, b, position, (token_a, token_b))
-
+        same_class = len({found.of(width) for width in widths}) <= 1 and not widths & set(found.unstable)
         return compare(
             a.steps,
             b.steps,
             names=(first, second),
             same_class=same_class,
             dtype=self.loaded.info.dtype,
-            explain=measure,
+            explain=partial(self._explain, a, b),
             finished=a.finished and b.finished,
-        ).to_json()
+        )
 
     def _explain(self, a: Lane, b: Lane, position: int, tokens: tuple[int, int]) -> Difference:
         """Compute the row at `position` again in both lanes, from their own caches at their own widths, and measure how

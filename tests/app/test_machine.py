@@ -92,7 +92,7 @@ def test_who_can_see_what_is_served(host: str, own: bool) -> None:
 @pytest.mark.slow
 def test_a_core_is_left_to_the_browser() -> None:
     """With a thread on every core each step waits for the browser; with no thread left nothing runs."""
-    code = "import torch; from engine.exactness.threads import leave_a_core; torch.set_num_threads(64); leave_a_core(); print(torch.get_num_threads())"
+    code = "import torch; from engine.session.threads import leave_a_core; torch.set_num_threads(64); leave_a_core(); print(torch.get_num_threads())"
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert int(out) == max(1, (os.cpu_count() or 1) - 1)
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from engine.bench import measure as measure_module
 from engine.bench.lanes import CURVE, Sample, hold, host_gap, lane_specs, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
-from engine.bench.prompts import KINDS, BenchPrompt, prompts
+from engine.bench.prompts import KINDS, QUICK, BenchPrompt, prompts
 from engine.bench.stock import ready_with_stock
 from engine.bench.table import against_peers, print_report, rows
 from engine.cli import main as cli
@@ -148,7 +148,9 @@ def bench_rounds(kinds=("json",), repeats=3, drafters=("ngram",)):
     loaded, notes = trained(), []
     chosen = [(item, item.encode(loaded.tokenizer)) for item in prompts(kinds, 1)]
     peers = Peers(fresh("trained"), PARAMS, (EAGER, PROMPT_LOOKUP))
-    return *measure_module.rounds(loaded, peers, chosen, drafters, 3, repeats, PARAMS, notes, silent), notes
+    size = replace(QUICK, repeats=repeats)
+    bench = measure_module.Bench(loaded, drafters, 3, size, PARAMS, chosen, notes, silent)
+    return *measure_module.rounds(bench, peers), notes
 
 
 @pytest.mark.slow
@@ -333,9 +335,9 @@ def test_peers_run_on_a_stock_copy():
     loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
     stock = ready_with_stock(loaded)
     chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]
-    peers = measure_module._peers(
-        loaded, stock, ("ngram", DRAFT), replace(measure_module.QUICK, tokens=8), PARAMS, chosen, notes, silent
-    )
+    size = replace(QUICK, tokens=8)
+    bench = measure_module.Bench(loaded, ("ngram", DRAFT), None, size, PARAMS, chosen, notes, silent)
+    peers = measure_module._peers(bench, stock)
     assert peers.names == ("hf_eager", "hf_prompt_lookup", "hf_assisted") and not notes
     assert peers._model is stock is not loaded.model and stock.config._attn_implementation == "sdpa"
     assert {type(m) for m in stock.modules() if hasattr(m, "in_features")} == {torch.nn.Linear}

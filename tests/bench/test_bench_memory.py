@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.bench import measure as measure_module
+from engine.bench.prompts import Size
 from engine.bench.stock import ready_with_stock
 from engine.models import loading
 from engine.models.loading import LoadedModel, ModelInfo
@@ -51,7 +52,7 @@ def test_a_bench_reads_no_weights_twice(monkeypatch):
     read, model = [], loading._model
     monkeypatch.setattr(loading, "_model", lambda source, *more: read.append(source.name) or model(source, *more))
     options = Namespace(target=str(TRAINED), dtype="float32", device="cpu", threads=1, k=3, quick=True)
-    size = measure_module.Size(prompts=1, repeats=1, tokens=12, rounds=1, compiled=False)
+    size = Size(prompts=1, repeats=1, tokens=12, rounds=1, compiled=False)
     report, faults = measure_module.measure(
         options, (f"draft_model:{DRAFT}",), ("json",), size, SamplingParams(max_new_tokens=12), [], silent
     )

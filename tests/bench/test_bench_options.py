@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.bench import command
 from engine.bench import measure as measure_module
-from engine.bench.prompts import CHAT, FILE, HUMANEVAL, KINDS, BenchPrompt, check_kinds, prompts
+from engine.bench.prompts import CHAT, FILE, FULL, HUMANEVAL, KINDS, QUICK, BenchPrompt, check_kinds, prompts
 from engine.cli import main as cli
 from engine.errors import UsageError
 from engine.spec import SamplingParams
@@ -87,7 +86,7 @@ def test_a_prompt_that_does_not_fit_is_named(monkeypatch):
 )
 def test_unusable_arguments_are_refused_at_once(arguments, words, capsys, monkeypatch):
     """The models would be loaded first, and minutes later end in an error."""
-    monkeypatch.setattr(command, "measure", lambda *_: pytest.fail("it began to measure"))
+    monkeypatch.setattr(measure_module, "measure", lambda *_: pytest.fail("it began to measure"))
     assert cli.main(["bench", *arguments.split()]) == 2
     out, err = capsys.readouterr()
     assert out == "" and words in err and err.count("\n") == 1
@@ -101,11 +100,7 @@ def test_sizes_given_outdo_the_quick_ones(monkeypatch, capsys):
         seen.append(Namespace(size=size, drafters=drafters, params=params, kinds=kinds))
         raise UsageError("enough")
 
-    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(measure_module, "measure", measure)
     assert cli.main(["bench", "--quick", "--repeats", "5", "--drafter", "ngram", "--drafter", "synthetic:0.5"]) == 2
-    assert seen[0].size == replace(measure_module.QUICK, repeats=5) and seen[0].drafters == ("ngram", "synthetic:0.5")
-    assert (
-        seen[0].params == SamplingParams(max_new_tokens=64)
-        and not seen[0].size.compiled
-        and measure_module.FULL.compiled
-    )
+    assert seen[0].size == replace(QUICK, repeats=5) and seen[0].drafters == ("ngram", "synthetic:0.5")
+    assert seen[0].params == SamplingParams(max_new_tokens=64) and not seen[0].size.compiled and FULL.compiled

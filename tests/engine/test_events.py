@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UsageError
-from engine.events import FINISH_REASONS, MAX_INT, Failed, Finished, LaneEvent, Started, Step, from_json, steps, to_json
+from engine.events import FINISH_REASONS, Failed, Finished, LaneEvent, Started, Step, from_json, steps, to_json
+from engine.strict_json import MAX_INT
 from tests.helpers import ROOT
 
 LIGHT = "events spec errors interfaces decode choice.accept race exactness.widths exactness.verdict"

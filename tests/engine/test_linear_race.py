@@ -80,8 +80,8 @@ def test_every_drafter_writes_the_baselines_tokens_from_its_bits(folder, few_row
     for text in DRAFTERS:
         name = text.partition(":")[0]
         assert written(race, name) == written(race, "baseline"), name
-        verdict = race._compare("baseline", name)
-        assert verdict is not None and verdict["kind"] == "identical_bits" and verdict["rows_different"] == 0
+        verdict = race.compare("baseline", name)
+        assert verdict.kind == "identical_bits" and verdict.rows_different == 0
         if name != "ngram":  # random text seldom repeats itself
             assert any(s.num_accepted < len(s.drafted) for s in race.lanes[name].steps)
 

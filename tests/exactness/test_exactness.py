@@ -21,6 +21,7 @@ from engine.kernels.cpu.packing import PackedLinear
 from engine.spec import SamplingParams
 from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
+from engine.target.target import StaticTarget
 from tests.helpers.fakes import Adversarial, Empty, Oracle, Random, checksums_of, tokens_of
 from tests.helpers.tiny import CONFIGS, DTYPES, LENGTH, build, fresh, lane, prepared, random_ids, threads
 
@@ -45,7 +46,7 @@ DRAFTERS: dict[str, Callable] = {
 @cache
 def probed(name: str, dtype: torch.dtype, packed: bool, num_threads: int) -> WidthClasses:
     with threads(num_threads):
-        return probe(prepared(name, dtype, packed), LENGTH, WIDTHS)
+        return probe(StaticTarget(prepared(name, dtype, packed), LENGTH, WIDTHS))
 
 
 def check_a_race(
@@ -129,7 +130,9 @@ def test_every_width_is_in_one_class_or_unstable(configuration):
 def test_a_probe_finds_the_same_again(few_rows):
     """Each start would promise other widths."""
     for dtype in DTYPES:
-        assert probe(prepared("llama", dtype), LENGTH, WIDTHS) == probe(prepared("llama", dtype), LENGTH, WIDTHS)
+        assert probe(StaticTarget(prepared("llama", dtype), LENGTH, WIDTHS)) == probe(
+            StaticTarget(prepared("llama", dtype), LENGTH, WIDTHS)
+        )
 
 
 # Planted: hardware whose rows are not a function of the tokens alone
@@ -157,22 +160,28 @@ def spoiled(dtype: torch.dtype, spoil: Callable[[Tensor], Tensor]) -> Prepared:
 def test_rows_that_depend_on_their_place_are_found(few_rows):
     """A width at which the third row is rounded otherwise would be promised exact."""
     found = probe(
-        spoiled(torch.bfloat16, lambda rows: last_bit(rows, torch.arange(len(rows))[:, None] == 2)), LENGTH, (2, 4, 8)
+        StaticTarget(
+            spoiled(torch.bfloat16, lambda rows: last_bit(rows, torch.arange(len(rows))[:, None] == 2)),
+            LENGTH,
+            (2, 4, 8),
+        )
     )
     assert {4, 8} <= set(found.unstable) and 2 not in found.unstable
 
 
 def test_rows_that_depend_on_their_neighbours_are_found(few_rows):
     """A rejected draft would change the bits of the token before it."""
-    found = probe(spoiled(torch.float32, lambda rows: last_bit(rows, rows[-1].float().sum() > 0)), LENGTH, (2, 4, 8))
+    found = probe(
+        StaticTarget(spoiled(torch.float32, lambda rows: last_bit(rows, rows[-1].float().sum() > 0)), LENGTH, (2, 4, 8))
+    )
     assert found.unstable == (2, 4, 8) and found.classes == ()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_that_depend_on_the_width_split_the_classes(dtype, few_rows):
     """A wide step and a narrow one would be mixed in one race."""
-    before = probe(prepared("llama", dtype), LENGTH, WIDTHS)
-    found = probe(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS)
+    before = probe(StaticTarget(prepared("llama", dtype), LENGTH, WIDTHS))
+    found = probe(StaticTarget(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS))
     halves = [
         half for c in before.classes for half in (tuple(w for w in c if w < 4), tuple(w for w in c if w >= 4)) if half
     ]
@@ -214,7 +223,7 @@ def test_widths_that_differ_rarely_are_told_apart(monkeypatch):
     tokens would show it."""
     model = many_words("llama")
     plant_rarely(monkeypatch, lambda rows: torch.full((len(rows), 1), len(rows) >= 4))
-    found = probe(model, LENGTH, (2, 4, 8))
+    found = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
     assert not any(min(c) < 4 <= max(c) for c in found.classes)
 
 
@@ -223,7 +232,7 @@ def test_rows_that_depend_on_their_place_rarely_are_found(monkeypatch):
     promised exact."""
     model = many_words("llama")
     plant_rarely(monkeypatch, lambda rows: torch.arange(len(rows))[:, None] == 2)
-    found = probe(model, LENGTH, (2, 4, 8))
+    found = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
     assert {4, 8} <= set(found.unstable) and 2 not in found.unstable
 
 
@@ -233,7 +242,7 @@ def test_a_large_vocabulary_does_not_stand_for_the_layers(name, seed):
     tokens later."""
     model = many_words(name)
     params = SamplingParams(temperature=1.0, max_new_tokens=190, seed=seed)
-    for widths in filter(lambda c: len(c) > 1, probe(model, LENGTH, (1, 8)).classes):
+    for widths in filter(lambda c: len(c) > 1, probe(StaticTarget(model, LENGTH, (1, 8))).classes):
         narrow, wide = (
             checksums_of(lane(model, Empty(), random_ids(40, model.vocab_size, seed), (w,), params))
             for w in (widths[0], widths[-1])
@@ -244,7 +253,7 @@ def test_a_large_vocabulary_does_not_stand_for_the_layers(name, seed):
 def test_one_bit_in_one_row_in_one_key_is_enough(few_rows):
     """The logits of this step would be equal and those of the next ones not."""
     clean = prepared("llama")
-    whole = probe(clean, LENGTH, (4, 8))
+    whole = probe(StaticTarget(clean, LENGTH, (4, 8)))
     model = prepare(fresh("llama"))
     attention = model.model.model.layers[-1].self_attn
     projection, first_key = attention.qkv, attention.num_heads * attention.head_dim
@@ -258,13 +267,13 @@ def test_one_bit_in_one_row_in_one_key_is_enough(few_rows):
 
     projection.forward = forward
     assert whole.classes == ((4, 8),)
-    assert probe(model, LENGTH, (4, 8)).classes == ((4,), (8,))
+    assert probe(StaticTarget(model, LENGTH, (4, 8))).classes == ((4,), (8,))
 
 
 def test_the_probe_says_how_far_it_is(few_rows):
     """The page would stand still for seconds without a word."""
     said: list[tuple[str, float | None]] = []
-    probe(prepared("llama"), LENGTH, (1, 4), progress=lambda stage, share: said.append((stage, share)))
+    probe(StaticTarget(prepared("llama"), LENGTH, (1, 4)), progress=lambda stage, share: said.append((stage, share)))
     shares = [share for _, share in said if share is not None]
     assert len(shares) >= 2 and shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
     assert all("width" in stage for stage, _ in said)

@@ -18,9 +18,10 @@ from engine.exactness import probe as exactness
 from engine.exactness.probe import explain, fingerprint, probe, probe_cached
 from engine.exactness.widths import WidthClasses
 from engine.spec import SamplingParams
+from engine.target.target import StaticTarget
 from tests.helpers.tiny import LENGTH, PACKED, prepared, threads
 
-probed_llama = cache(lambda length, widths: probe(prepared("llama"), length, widths))
+probed_llama = cache(lambda length, widths: probe(StaticTarget(prepared("llama"), length, widths)))
 
 
 @pytest.fixture
@@ -30,9 +31,9 @@ def probes(monkeypatch, tmp_path, few_rows) -> list[int]:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     done: list[int] = []
 
-    def counted(model, length, widths, **more):
+    def counted(target, progress):
         done.append(1)
-        return probed_llama(length, widths)
+        return probed_llama(target.cache_length, target.widths)
 
     monkeypatch.setattr(exactness, "probe", counted)
     return done
@@ -40,16 +41,18 @@ def probes(monkeypatch, tmp_path, few_rows) -> list[int]:
 
 def test_a_probe_is_remembered_as_it_was(probes):
     """Every start would probe again, or read back other classes than were found."""
-    first = probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4))
+    first = probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "digest")
     assert (
-        first == probed_llama(LENGTH, (1, 2, 4)) == probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4))
+        first
+        == probed_llama(LENGTH, (1, 2, 4))
+        == probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "digest")
         and len(probes) == 1
     )
-    assert probe_cached(prepared("llama"), "another", LENGTH, (1, 2, 4)) == first and len(probes) == 2
+    assert probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "another") == first and len(probes) == 2
 
 
 @given(
-    st.lists(st.sets(st.integers(1, 64), min_size=1).map(sorted).map(tuple), max_size=3),
+    st.lists(st.sets(st.integers(1, 64), min_size=1).map(sorted).map(tuple), min_size=1, max_size=3),
     st.sets(st.integers(1, 64)).map(sorted).map(tuple),
 )
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -61,9 +64,9 @@ def test_any_classes_are_read_back_as_they_were_written(monkeypatch, tmp_path, c
     widths = sorted([*[w for c in found.classes for w in c], *found.unstable])
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / str(hash(found))))
     monkeypatch.setattr(exactness, "probe", lambda *arguments, **more: found)
-    assert probe_cached(prepared("llama"), "digest", LENGTH, widths) == found
+    assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == found
     monkeypatch.setattr(exactness, "probe", None)
-    assert probe_cached(prepared("llama"), "digest", LENGTH, widths) == found
+    assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == found
 
 
 DAMAGE = {
@@ -88,10 +91,13 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", sorted(DAMAGE))
 def test_a_damaged_memory_is_probed_anew_and_mended(probes, damage):
     """A broken file in the cache would end every race, or promise widths that were never judged."""
-    first = probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4))
+    first = probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "digest")
     (path,) = cache_dir().glob("widths-*.json")
     path.write_text(DAMAGE[damage](path.read_text(), json.loads(path.read_text())))
-    assert [probe_cached(prepared("llama"), "digest", LENGTH, (1, 2, 4)) for _ in range(2)] == [first, first]
+    assert [probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "digest") for _ in range(2)] == [
+        first,
+        first,
+    ]
     assert len(probes) == 2
 
 

@@ -150,7 +150,7 @@ def test_a_one_wide_verify_in_a_wide_race_is_caught(few_rows):
     def found(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))
         assert race.verdict().kind == "identical_bits"
-        apart = probe(race.model, LENGTH, (1, WIDE)).classes == ((1,), (WIDE,))
+        apart = probe(StaticTarget(race.model, LENGTH, (1, WIDE))).classes == ((1,), (WIDE,))
         return apart and caught(race.verdict(widths=(1, WIDE)))
 
     assert any(map(found, reversed(CONFIGURATIONS)))
@@ -182,7 +182,9 @@ def test_a_stale_draft_left_visible_is_caught(name, dtype, few_rows, monkeypatch
     """After a wide step was rejected a narrow one sees what it left behind the pointer."""
     race = Real(prepared(name, dtype))
     narrow = next(
-        w for w in (2, 3, 4, WIDE) if any({w, WIDE} <= set(c) for c in probe(race.model, LENGTH, (w, WIDE)).classes)
+        w
+        for w in (2, 3, 4, WIDE)
+        if any({w, WIDE} <= set(c) for c in probe(StaticTarget(race.model, LENGTH, (w, WIDE))).classes)
     )
     assert narrow < WIDE and race.verdict((narrow, WIDE), (narrow,)).kind == "identical_bits"
     masks = buffers.additive_masks

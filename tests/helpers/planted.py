@@ -10,6 +10,7 @@ from engine.exactness.verdict import Verdict, compare
 from engine.spec import SamplingParams
 from engine.target.prepared import Prepared
 from tests.helpers.fakes import Empty, Random, tokens_of
+from tests.helpers.races import unexplained
 from tests.helpers.tiny import LENGTH, lane, random_ids
 
 NEW_TOKENS = 32
@@ -27,6 +28,7 @@ def judge(baseline: Sequence[Event], speculative: Sequence[Event], dtype: str = 
         names=("baseline", "speculative"),
         same_class=True,
         dtype=dtype,
+        explain=unexplained,
         finished=isinstance(speculative[-1], Finished),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps
-from engine.exactness.verdict import compare
+from engine.exactness.verdict import Difference, compare
 from engine.race import race
 from engine.recordings.recording import build
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
@@ -32,6 +32,11 @@ PIECES = (
 )
 seconds = st.floats(1e-4, 0.5)
 K = 7
+
+
+def unexplained(position: int, tokens: tuple[int, int]) -> Difference:
+    """A difference of which nothing is known but its place."""
+    return Difference(position, tokens, ("", ""), (1, 1), 0.0, 0.0, 0.0)
 
 
 def piece(token: int) -> str:
@@ -170,6 +175,8 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
             lanes[second],
             names=("baseline", second),
             same_class=True,
+            dtype="float32",
+            explain=unexplained,
             finished={"baseline", second} <= ended,
         ).to_json()
 

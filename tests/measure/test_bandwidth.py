@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import time
-from dataclasses import replace
 
 import pytest
 import torch
@@ -18,8 +17,8 @@ from transformers import Gemma3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from app.charts import charts
 from engine.cli.report import print_report
 from engine.events import LaneEvent, Step
-from engine.measure.bandwidth import SECONDS, bandwidth_share, kv_bytes, measured_bandwidth, step_bytes, weight_bytes
-from engine.measure.roofline import roofline
+from engine.measure.bandwidth import SECONDS, kv_bytes, measured_bandwidth, step_bytes, weight_bytes
+from engine.measure.roofline import Roofline, roofline
 from engine.recordings.check import check
 from engine.recordings.recording import build as build_recording
 from engine.recordings.recording import events_of
@@ -116,7 +115,8 @@ def test_the_bandwidth_is_measured_once_in_bounded_time_and_leaves_the_threads_a
     """Every race would wait for it, or run its steps with the threads of the measurement."""
     threads = torch.get_num_threads()
     started = time.perf_counter()
-    found = measured_bandwidth(CPU, 1)
+    with threads_of(1):
+        found = measured_bandwidth(CPU)
     waited = time.perf_counter() - started
     assert torch.get_num_threads() == threads and waited < SECONDS + 2  # what a busy machine may add to the last kernel
     assert found.samples[0] == (found.kernel, found.bytes_per_s) and found.bytes_per_s == max(
@@ -124,17 +124,13 @@ def test_the_bandwidth_is_measured_once_in_bounded_time_and_leaves_the_threads_a
     )
     assert 1e8 < found.bytes_per_s < 1e13 and found.num_bytes >= 2**26 and found.kernel in found.how
     again = time.perf_counter()
-    assert measured_bandwidth(CPU, 1) is found and time.perf_counter() - again < 0.01
     with threads_of(1):
-        assert measured_bandwidth(CPU) is found, "as many threads as torch uses now, not as it used once"
+        assert measured_bandwidth(CPU) is found and time.perf_counter() - again < 0.01
 
 
 def test_the_share_is_the_quotient():
     """The number that the whole meter is about."""
-    found = replace(measured_bandwidth(CPU, 1), bytes_per_s=2e9)
-    assert bandwidth_share(0.5, 10**9, found) == pytest.approx(1.0) and bandwidth_share(
-        2.0, 10**9, found
-    ) == pytest.approx(0.25)
+    assert Roofline(0.5, 1e9, 2e9).share == pytest.approx(1.0) and Roofline(2.0, 1e9, 2e9).share == pytest.approx(0.25)
 
 
 def lane(*seconds: float, name: str = "plain") -> list[LaneEvent]:
@@ -227,10 +223,7 @@ def test_a_race_records_its_roofline():
     recording = check(build_recording(race.header(), events, race.result()))
     figures = recording["roofline"]
     assert figures["bytes_per_step"] == step_bytes(loaded.prepared, len(race.prompt.token_ids) + 4)
-    assert (
-        figures["bandwidth_bytes_per_s"] == measured_bandwidth(CPU, torch.get_num_threads()).bytes_per_s
-        and figures["how"]
-    )
+    assert figures["bandwidth_bytes_per_s"] == measured_bandwidth(CPU).bytes_per_s and figures["how"]
     assert roofline(recording, events) is not None
 
 

@@ -305,9 +305,9 @@ def shifted(x: Tensor, where: Any) -> Tensor:
 
 def test_a_width_whose_rows_differ_in_a_linear_layer_is_found(few_rows, monkeypatch):
     """A kernel chosen by the width would be mixed with another in one race."""
-    assert probe(prepared("qwen3_5"), LENGTH, (4, 8)).classes == ((4, 8),)
+    assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4, 8),)
     plant(monkeypatch, lambda out: shifted(out, len(out) >= 8))
-    assert probe(prepared("qwen3_5"), LENGTH, (4, 8)).classes == ((4,), (8,))
+    assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4,), (8,))
     (at_width,) = linear_attention_at_widths(
         prepared("qwen3_5").model, torch.float32, 24, torch.Generator().manual_seed(0)
     )
@@ -318,4 +318,4 @@ def test_a_width_whose_rows_differ_in_a_linear_layer_is_found(few_rows, monkeypa
 def test_rows_of_a_linear_layer_that_depend_on_their_place_are_found(few_rows, monkeypatch):
     """A width at which the third row is rounded otherwise would be promised exact."""
     plant(monkeypatch, lambda out: shifted(out, (torch.arange(len(out)) == 2)[:, None]))
-    assert set(probe(prepared("qwen3_next"), LENGTH, (2, 4)).unstable) == {4}
+    assert set(probe(StaticTarget(prepared("qwen3_next"), LENGTH, (2, 4))).unstable) == {4}

@@ -34,7 +34,23 @@ SUMMARY_KEYS = [
     "lanes",
     "speedup",
 ]
-LANE_KEYS = ["token_ids", "text", *recordings.METRIC_KEYS]
+LANE_KEYS = [
+    "token_ids",
+    "text",
+    "num_tokens",
+    "prefill_s",
+    "decode_s",
+    "tokens_per_s",
+    "ttft_s",
+    "tpot_s",
+    "itl_p50_s",
+    "itl_p95_s",
+    "num_steps",
+    "per_step_drafted",
+    "per_step_accepted",
+    "acceptance_rate",
+    "mean_acceptance_length",
+]
 leaves = (
     st.none()
     | st.booleans()

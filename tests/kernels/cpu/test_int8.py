@@ -40,7 +40,7 @@ def prepared(name: str) -> Prepared:
 def test_a_probe_finds_classes_and_their_lanes_are_equal(name, few_rows):
     """A race in int8 would be promised exact, and not be it."""
     model = prepared(name)
-    found = probe(model, LENGTH, WIDTHS)
+    found = probe(StaticTarget(model, LENGTH, WIDTHS))
     assert not found.unstable and {2, 4, 8} <= set(max(found.classes, key=len))
     widths = max(found.classes, key=len)
     for temperature in (0.0, 0.8):
@@ -62,9 +62,9 @@ def test_an_operator_of_other_bits_is_found(few_rows):
     layer = model.model.model.layers[0].mlp.down_proj
     inner = layer.forward
     assert isinstance(layer, ByteLinear)
-    before = probe(model, LENGTH, (4, 8)).classes
+    before = probe(StaticTarget(model, LENGTH, (4, 8))).classes
     layer.forward = lambda x: inner(x) * (1.25 if x.shape[-2] == 8 else 1)
-    assert before == ((4, 8),) and probe(model, LENGTH, (4, 8)).classes == ((4,), (8,))
+    assert before == ((4, 8),) and probe(StaticTarget(model, LENGTH, (4, 8))).classes == ((4,), (8,))
 
 
 @needs_byte_kernels

@@ -82,7 +82,7 @@ def test_the_probe_finds_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
         (operators, "ATTENTION_ROWS", 6),
     ):
         monkeypatch.setattr(module, name, value)
-    found = probe(prepared("qwen3"), 64, (1, 3))
+    found = probe(StaticTarget(prepared("qwen3"), 64, (1, 3)))
     assert found.classes == ((1, 3),) and not found.unstable
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.exactness import threads
+from engine.session import threads
 from tests.helpers.tiny import prepared
 
 
