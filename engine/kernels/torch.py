@@ -7,20 +7,18 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..progress import Progress
 from ..spec import SamplingParams
-from . import Attend, Chooser, Forward, Kernels, Picks
+from . import Kernels, Picks
 from .eagle3_rows import Eagle3Rows
 from .host_copies import HostRead, HostWrite
 
-T = TypeVar("T")
 SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8
 """Of the linears that a dtype is judged by."""
 MIB = 1024**2
@@ -45,8 +43,6 @@ class TorchKernels(Kernels):
 
     # A model
 
-    def get_ready(self, progress: Progress) -> None: ...
-
     def best_dtype(self) -> str:
         """Measured, as the time of linears as narrow as decoding's."""
         seconds = _narrow_linears_s((torch.bfloat16, torch.float32), self.device)
@@ -58,46 +54,11 @@ class TorchKernels(Kernels):
     def install(self, model: Any, int8: bool) -> None:
         assert not int8
 
-    def remove(self, model: Any) -> None: ...
-
-    def removed(self, model: Any) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def fallback(self, why: str) -> Kernels | None:
-        return None
-
-    def install_head(self, head: Any) -> None: ...
-
-    @property
-    def norms_by_layer_norm(self) -> bool:
-        return self.on_host
-
     # A step
-
-    def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
-        return None
-
-    def attention(self, model: Any, num_rows: int) -> Attend | None:
-        return None
-
-    @property
-    def judges_on_device(self) -> bool:
-        return False
-
-    @property
-    def rows_cost(self) -> bool:
-        return self.on_host
 
     @property
     def warmed(self) -> set[int]:
         return self._warmed
-
-    def graph_pool(self) -> Any:
-        return None
-
-    def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
-        """The function itself."""
-        return function
 
     def host_write(self, size: int) -> HostWrite:
         return HostWrite(size, self.device)
@@ -105,15 +66,7 @@ class TorchKernels(Kernels):
     def host_read(self, size: int) -> HostRead:
         return HostRead(size)
 
-    def synchronize(self) -> None: ...
-
     # The choice of a token
-
-    def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
-        return None
-
-    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        return None
 
     def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
         return None
@@ -123,28 +76,11 @@ class TorchKernels(Kernels):
     def eagle3_rows(self, head: Any) -> Any:
         return Eagle3Rows if self.on_host else None
 
-    def dflash_rows(self, head: Any) -> Any:
-        return None
-
-    # Training
-
-    def install_stock(self, model: Any) -> None: ...
-
-    def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
-        return linear
-
-    @property
-    def trains_in_bfloat16(self) -> bool:
-        return False
-
     # The device
 
     def identity(self, model: Any) -> dict[str, Any]:
         name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if self.on_host else self.device.type
         return {"kernels": [self.name], "device": name, "threads": torch.get_num_threads() if self.on_host else 0}
-
-    def describe(self, model: Any = None) -> str:
-        return ""
 
     def runs(self, model: Any) -> dict[str, Any]:
         return what_runs(model, {"FusedDecoder": "torch", "HybridDecoder": "torch"}, {"Linear": "torch"}, "torch's")
@@ -152,18 +88,12 @@ class TorchKernels(Kernels):
     def about_device(self) -> dict[str, Any]:
         return {"type": self.device.type, "name": cpu_name(), "threads": torch.get_num_threads()}
 
-    @property
-    def runs_in_threads(self) -> bool:
-        return self.on_host
-
     def free_bytes(self) -> int:
         try:
             lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
             return int(lines["MemAvailable"].split()[0]) * 1024
         except (OSError, KeyError, ValueError):
             return 2**63 - 1
-
-    def give_back_memory(self) -> None: ...
 
     @property
     def device_map(self) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import torch
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from engine.kernels.cuda.kernels import CudaKernels
+from engine.kernels.cuda.kernels import TritonKernels
 from engine.target import agreement as agree
 
 if not knobs.runtime.interpret:
@@ -28,5 +28,5 @@ def _dot(self, a, b, total, *more):
 
 InterpreterBuilder.create_dot = _dot
 
-TRITON = CudaKernels(torch.device("cpu"), torch.bfloat16, against="")
+TRITON = TritonKernels(torch.device("cpu"), torch.bfloat16, against="")
 agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep

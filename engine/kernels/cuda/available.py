@@ -27,9 +27,9 @@ device can do that."""
 EARLY_CAPABILITY = (9, 0)
 
 
-def kernels_for(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether steps of a model of that dtype run the kernels on that device."""
-    return dtype in DTYPES and reason_against(device) is None
+def is_interpreted(device: torch.device, dtype: torch.dtype | None) -> bool:
+    """Whether Triton's interpreter runs the kernels there, on the CPU: for tests."""
+    return device.type == "cpu" and reason_against(device) is None and dtype in (*DTYPES, None)
 
 
 def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str:
