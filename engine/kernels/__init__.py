@@ -19,15 +19,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from ..model.step import Attend
     from ..progress import Progress
     from ..spec import SamplingParams
     from .host_copies import HostRead, HostWrite
 
 T = TypeVar("T")
-Attend = Callable[["Tensor", "Tensor", "Tensor", "Tensor", "int | None", "float | None"], "Tensor"]
-"""attend(query [1, heads, W, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling) -> [1, W, heads, dim].
-Row r, at position at[0] + r, sees the columns up to its own; with a window the last `window` of them. scaling None: 1 /
-sqrt(dim)."""
 Chooser = Callable[["Tensor", Sequence[int], int], list[int]]
 Picks = Callable[["Tensor", int, int], list[tuple[int, float]]]
 Forward = Callable[..., "tuple[Tensor | None, Any]"]

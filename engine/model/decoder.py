@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnsupportedModel
-from .attention import StepState
 from .delta_rule import DeltaLayer
 from .layers import (
     FusedAttention,
@@ -27,6 +26,7 @@ from .layers import (
     is_stock,
     join_projections,
 )
+from .step import StepState
 
 DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
 """transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm."""

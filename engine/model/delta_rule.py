@@ -21,7 +21,7 @@ from the same bits, and no step ever does that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,9 +31,8 @@ from transformers.activations import ACT2FN
 
 from ..errors import UnsupportedModel
 from .delta_places import LAYER_TYPE, WINDOW, LinearShape, Places, Rows
-
-if TYPE_CHECKING:
-    from .attention import StepState
+from .modules import replace_modules
+from .step import StepState
 
 CHUNK = 64
 LANES = 64
@@ -66,10 +65,7 @@ def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
 def fix_linear_layers(model: PreTrainedModel) -> None:
     """Put a DeltaLayer of the same weights in the place of every linear layer, in place. Their projections stay
     modules, to be packed as others are."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child).__name__ in KINDS:
-                setattr(parent, name, DeltaLayer(child))
+    replace_modules(model, lambda child: DeltaLayer(child) if type(child).__name__ in KINDS else None)
 
 
 class DeltaLayer(nn.Module):

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .attention import NAME, StepState
+from .attention import NAME
 from .delta_rule import DeltaLayer, in_lanes, of_four, of_one
+from .modules import replace_modules
+from .step import StepState
 
 ATTENTION = {"Gemma3Attention", "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"}
 """transformers' classes that do just this: project, norm queries and keys by head if they have such norms, turn halves
@@ -36,13 +38,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:
     """Replace norms and MLPs below `model` by their equals, in place; returns how many. To be done before linears are
     packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
-    num_fused = 0
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if (fused := fused_norm(child, by_layer_norm) or fused_mlp(child)) is not None:
-                setattr(parent, name, fused)
-                num_fused += 1
-    return num_fused
+    return replace_modules(model, lambda child: fused_norm(child, by_layer_norm) or fused_mlp(child))
 
 
 def join_projections(model: nn.Module) -> None:

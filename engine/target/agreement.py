@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedModel, UsageError
-from ..model.attention import StepState, additive_masks, caches, windows_of
+from ..model.attention import additive_masks, caches, windows_of
 from ..model.decoder import FusedDecoder
 from ..model.delta_places import WINDOW, Places
 from ..model.delta_rule import DeltaLayer
+from ..model.step import StepState
 from .forward import Buffers
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from engine.heads import eagle3 as heads
 from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
 from engine.heads.fused import join_projections
-from engine.kernels.cpu.eagle3 import NativeEagle3Rows, pack_head
+from engine.kernels.cpu.eagle3 import NativeEagle3Rows
+from engine.kernels.cpu.heads import pack_head
 from engine.kernels.eagle3_rows import Eagle3Rows
 from engine.model.layers import fuse_layers
 from tests.helpers.head_fixtures import (

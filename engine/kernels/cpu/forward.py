@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...model.decoder import is_head_on_top
 from ...model.layers import is_stock
+from .build import INT, NUMBER, POINTER, fields
 from .decoder import Caches, NativeDecoder
 from .linear import NativeLinear
 
@@ -23,14 +24,14 @@ class ModelArguments(ctypes.Structure):
     """`Model` of step.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("decoder", "head", "embeddings")),
-        *((name, ctypes.c_int64) for name in ("num_tokens", "hidden", "num_layers")),
+        *fields(POINTER, "decoder", "head", "embeddings"),
+        *fields(NUMBER, "num_tokens", "hidden", "num_layers"),
         ("scale", ctypes.c_float),
     )
 
 
 class NativeForward:
-    """`native_forward` tells where it can be. What does not change from step to step is made once; logits stay in one
+    """`is_whole_step` tells where it can be. Made once linears are packed. What does not change from step to step is made once; logits stay in one
     place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -74,15 +75,15 @@ class NativeForward:
             self._arguments_at,
             self._caches.addresses,
             tables[1],
-            ctypes.c_void_p(ids.data_ptr()),
-            ctypes.c_void_p(x_at),
-            None if kept is None else ctypes.c_void_p(kept.data_ptr()),
-            ctypes.c_void_p(logits_at),
-            ctypes.c_int64(num_rows),
-            ctypes.c_int64(at),
-            ctypes.c_int64(length),
-            ctypes.c_int(threads),
-            ctypes.c_void_p(self._decoder.room_for(num_rows, length, threads)),
+            POINTER(ids.data_ptr()),
+            POINTER(x_at),
+            None if kept is None else POINTER(kept.data_ptr()),
+            POINTER(logits_at),
+            NUMBER(num_rows),
+            NUMBER(at),
+            NUMBER(length),
+            INT(threads),
+            POINTER(self._decoder.room_for(num_rows, length, threads)),
         )
         if not done:
             raise IndexError(f"a token id is not from 0 to {self._arguments.num_tokens - 1}")
@@ -97,11 +98,6 @@ class NativeForward:
         x, logits = self._logits.new_empty(num_rows, self._arguments.hidden), self._logits[:num_rows]
         self._places[num_rows] = x, logits, x.data_ptr(), logits.data_ptr()
         return self._places[num_rows]
-
-
-def native_forward(model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> NativeForward | None:
-    """None where the model's forward is another, or may be. To be asked for once linears are packed."""
-    return NativeForward(model, kv) if is_whole_step(model) else None
 
 
 def is_whole_step(model: Any) -> bool:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...model.attention import StepState
 from ...model.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
 from ...model.delta_places import WINDOW
 from ...model.delta_rule import DeltaLayer, of_one
 from ...model.layers import FusedAttention, FusedMLP, GatedAttention
+from ...model.step import StepState
 from .attention import attend, num_arrivals
 from .linear import GpuLinear, reason_against
 from .qkv_rope_cache import place

@@ -13,19 +13,15 @@ share no place that any of them writes; what a program writes and reads itself l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...model.delta_places import Places, Rows
+from ...model.delta_rule import DeltaLayer
 from ...model.layers import is_stock
 from .runtime import MOST_ROWS, rounded, stored
-
-if TYPE_CHECKING:
-    from ...model.delta_places import Places, Rows
-from ...model.delta_rule import DeltaLayer
 
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
 """transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in
@@ -62,23 +58,13 @@ def softplus(x):
 
 @triton.jit
 def convolved(
-    mixed,
-    taps,
-    inputs,
-    past,
-    past_known,
-    inputs_at,
-    channels,
-    num_written,
-    first,
-    num_rows,
-    STRIDE: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    KERNEL: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Rows first .. first + ROWS of the short convolution with its activation, [ROWS, channels] float32. The inputs of
-    the first `num_written` of all rows go into the ring; what is read there lies at other slots."""
+    sides, channels, num_written, first, num_rows,
+    STRIDE: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Rows first .. first + ROWS of the short convolution with its activation, [ROWS, channels] float32. sides: where
+    it reads and writes. The inputs of the first `num_written` of all rows go into the ring; what is read there lies at
+    other slots."""
+    mixed, taps, inputs, past, past_known, inputs_at = sides
     rows = first + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, channels.shape[0]), tl.float32)
     for tap in tl.static_range(KERNEL):
@@ -134,54 +120,10 @@ def _delta_step(
 
     key_channels = (head // GROUP) * KEY_DIM + keys
     num_written = tl.where((head % GROUP == 0) & (block == 0), num_rows, 0)  # one program of those that share keys
-    q = convolved(
-        mixed,
-        taps,
-        inputs,
-        past,
-        past_known,
-        inputs_at,
-        key_channels,
-        num_written,
-        first,
-        num_rows,
-        MIXED_STRIDE,
-        CHANNELS,
-        KERNEL,
-        ROWS,
-    )
-    k = convolved(
-        mixed,
-        taps,
-        inputs,
-        past,
-        past_known,
-        inputs_at,
-        KEYS + key_channels,
-        num_written,
-        first,
-        num_rows,
-        MIXED_STRIDE,
-        CHANNELS,
-        KERNEL,
-        ROWS,
-    )
-    v = convolved(
-        mixed,
-        taps,
-        inputs,
-        past,
-        past_known,
-        inputs_at,
-        2 * KEYS + columns,
-        num_rows,
-        first,
-        num_rows,
-        MIXED_STRIDE,
-        CHANNELS,
-        KERNEL,
-        ROWS,
-    )
+    sides = (mixed, taps, inputs, past, past_known, inputs_at)
+    q = convolved(sides, key_channels, num_written, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
+    k = convolved(sides, KEYS + key_channels, num_written, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
+    v = convolved(sides, 2 * KEYS + columns, num_rows, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
     there = first + rows < num_rows
     share = tl.load(b + (first + rows) * B_STRIDE + head, mask=there, other=0.0).to(tl.float32)
     share = rounded(1.0 / (1.0 + tl.exp(-share)), b)
@@ -240,19 +182,13 @@ def fits(layer: DeltaLayer, dtype: torch.dtype) -> bool:
     """Whether `mix_step` does what this layer does, for rows of that dtype: SiLU after the convolution, a gated norm
     that is known, dimensions that are powers of two."""
     s, norm = layer.shape, layer.norm
-    weight, powers = (
-        getattr(norm, "weight", None),
-        all(dim >= LEAST_DIM and dim & (dim - 1) == 0 for dim in (s.key_dim, s.value_dim)),
-    )
-    known = (
-        type(norm).__name__ in NORMS
+    weight = getattr(norm, "weight", None)
+    return (
+        all(dim >= LEAST_DIM and dim & (dim - 1) == 0 for dim in (s.key_dim, s.value_dim))
+        and type(norm).__name__ in NORMS
         and is_stock(norm)
         and getattr(norm, "activation", None) == "silu"
         and isinstance(getattr(norm, "variance_epsilon", None), float)
-    )
-    return (
-        powers
-        and known
         and isinstance(weight, Tensor)
         and weight.dtype == dtype
         and weight.shape == (s.value_dim,)

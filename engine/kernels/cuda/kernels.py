@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .. import Attend
+from ...model.step import Attend
 from ..host_copies import HostRead, HostWrite
 from ..torch import MIB, TorchKernels, what_runs
 from . import available

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from . import available as choice
 from .linear_kernel import linear_rows
 from .runtime import INTERPRETED, MOST_ROWS
-from .table import DEFAULT
-from .tiles import LEAST_BLOCK_N, Chip, Config, default
+from .tiles import DEFAULT, LEAST_BLOCK_N, Chip, Config, default
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 DTYPES = (torch.bfloat16, torch.float16)

@@ -15,7 +15,8 @@ from engine.drafters.host_picks import HostPicks
 from engine.errors import RaceError
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.bytes import ByteLinear
-from engine.kernels.cpu.eagle3 import GatedMLP, NativeEagle3Rows, reason_against_head
+from engine.kernels.cpu.eagle3 import NativeEagle3Rows, reason_against_head
+from engine.kernels.cpu.heads import GatedMLP
 from engine.kernels.cpu.linear import NativeLinear
 from engine.spec import SamplingParams
 from tests.helpers.head_fixtures import EAGLE3, LAYERS, VOCAB, context, eagle3_tensors, formats_target, made, save
