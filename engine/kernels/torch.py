@@ -83,7 +83,7 @@ class TorchKernels(Kernels):
         return {"kernels": [self.name], "device": name, "threads": torch.get_num_threads() if self.on_host else 0}
 
     def runs(self, model: Any) -> dict[str, Any]:
-        return what_runs(model, {"FusedDecoder": "torch", "HybridDecoder": "torch"}, {"Linear": "torch"}, "torch's")
+        return what_runs(model, {}, {}, "torch's")
 
     def about_device(self) -> dict[str, Any]:
         return {"type": self.device.type, "name": cpu_name(), "threads": torch.get_num_threads()}
@@ -138,9 +138,10 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
     """{"sentence": all of it in words, "decoder": its class, "layers": what runs them, "linears": {what runs them: how
     many}, "attention": whose}.
 
-    decoders, linears: class -> what runs it."""
+    decoders, linears: class -> what runs it, but for those that torch does."""
+    linears = {"Linear": "torch", **linears}
     decoder = type(model.get_decoder()).__name__
-    layers = decoders.get(decoder, "transformers' own")
+    layers = {"FusedDecoder": "torch", "HybridDecoder": "torch", **decoders}.get(decoder, "transformers' own")
     counts: dict[str, int] = {}
     for module in model.modules():
         if (kind := linears.get(type(module).__name__)) is not None:

@@ -176,16 +176,17 @@ class FusedAttention(nn.Module):
         turned = heads[:, :, : self.num_turned]
         if self.scales is not None:
             turned = (root_mean_square(turned, None, None, self.eps, self.by_layer_norm) * self.scales).to(x.dtype)
-        turned = (turned * cos + turned.roll(self.head_dim // 2, -1) * sin).transpose(1, 2)
-        query, key, value = (
-            turned[:, : self.num_heads],
-            turned[:, self.num_heads :],
-            heads[:, :, self.num_turned :].transpose(1, 2),
-        )
+        turned = turned * cos + turned.roll(self.head_dim // 2, -1) * sin
+        return self.o_proj(self._attended(turned, heads[:, :, self.num_turned :], state))
+
+    def _attended(self, turned: Tensor, values: Tensor, state: StepState) -> Tensor:
+        """Queries and keys, turned, and values [1, n, heads, head_dim] -> [1, n, query heads * head_dim]."""
+        turned = turned.transpose(1, 2)
+        query, key, value = turned[:, : self.num_heads], turned[:, self.num_heads :], values.transpose(1, 2)
         out, _ = ALL_ATTENTION_FUNCTIONS[NAME](
             self, query, key, value, None, scaling=self.scaling, sliding_window=self.sliding_window, state=state
         )
-        return self.o_proj(out.flatten(2))
+        return out.flatten(2)
 
 
 class GatedAttention(FusedAttention):
@@ -211,16 +212,8 @@ class GatedAttention(FusedAttention):
         first = turned[..., :num_values]
         across = first.roll(num_values // 2, -1) * sin
         first.mul_(cos).add_(across)
-        turned = turned.transpose(1, 2)
-        query, key, value = (
-            turned[:, : self.num_heads],
-            turned[:, self.num_heads :],
-            heads[:, :, -num_kv:].transpose(1, 2),
-        )
-        out, _ = ALL_ATTENTION_FUNCTIONS[NAME](
-            self, query, key, value, None, scaling=self.scaling, sliding_window=None, state=state
-        )
-        return self.o_proj(out.flatten(2) * in_lanes(torch.sigmoid, heads[0, :, 1:num_queries:2].flatten(1)))
+        out = self._attended(turned, heads[:, :, -num_kv:], state)
+        return self.o_proj(out * in_lanes(torch.sigmoid, heads[0, :, 1:num_queries:2].flatten(1)))
 
 
 @torch.inference_mode()

@@ -26,7 +26,6 @@ from .packing import PackedLinear, onednn_packs, pack
 from .picks import Near
 
 LINEARS = {
-    "Linear": "torch",
     "PackedLinear": "packed by oneDNN",
     "NativeLinear": "compiled C",
     "ByteLinear": "int8, compiled C",
@@ -99,6 +98,5 @@ class CpuKernels(TorchKernels):
 
     def runs(self, model: Any) -> dict[str, Any]:
         whole = "compiled C, a whole step in one call" if is_whole_step(model) else "compiled C"
-        decoders = {"FusedDecoder": "torch", "HybridDecoder": "torch", "NativeDecoder": whole}
         is_ours = isinstance(model.get_decoder(), NativeDecoder)
-        return what_runs(model, decoders, LINEARS, "ours, compiled C" if is_ours else "torch's")
+        return what_runs(model, {"NativeDecoder": whole}, LINEARS, "ours, compiled C" if is_ours else "torch's")

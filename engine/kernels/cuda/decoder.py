@@ -48,7 +48,6 @@ class GpuLayer(nn.Module, ABC):
             GpuLinear(mlp.down_proj),
         )
         self.norms = nn.ParameterList(nn.Parameter(norm.scale.float(), requires_grad=False) for norm in fused.norms)
-        self.eps = [norm.eps for norm in fused.norms]
 
     @abstractmethod
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
@@ -164,21 +163,21 @@ class GpuDecoder(StepDecoder):
     def _pre_normed(self, x: Tensor, turns: dict[str, list[Tensor]], state: StepState) -> list[Tensor]:
         """The embeddings, what every layer but the last gave, and the last one's rows after the last norm."""
         layers, rows = self._layers, [x]
-        entered = layers[0].enter(normed(x, layers[0].norms[0], layers[0].eps[0]))
+        entered = layers[0].enter(normed(x, layers[0].norms[0], self.eps))
         for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
             mixed = layer.leave.add_to(layer.mix(entered, *turns[kind], state), rows[-1], layer.norms[1])
-            inner = layer.gate_up.normed(mixed, layer.eps[1])
+            inner = layer.gate_up.normed(mixed, self.eps)
             added = layer.down.add_to(inner, mixed.rows, self.scale if following is None else following.norms[0])
             rows.append(added.rows)
             if following is not None:
-                entered = following.enter.normed(added, following.eps[0])
+                entered = following.enter.normed(added, self.eps)
         rows[-1] = normed(rows[-1], self.scale, self.eps)
         return rows
 
     def _sandwiched(self, x: Tensor, turns: dict[str, list[Tensor]], state: StepState) -> list[Tensor]:
         """The same, with norms after attention and MLP too."""
         layers, rows = self._layers, [x]
-        hidden = normed(x, layers[0].norms[0], layers[0].eps[0])
+        hidden = normed(x, layers[0].norms[0], self.eps)
         for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
             _, after_attention, before_mlp, after_mlp = list(layer.norms)
             x, hidden = add_normed(
@@ -186,14 +185,14 @@ class GpuDecoder(StepDecoder):
                 layer.leave(layer.mix(layer.enter(hidden), *turns[kind], state)),
                 after_attention,
                 before_mlp,
-                layer.eps[1],
+                self.eps,
             )
             x, hidden = add_normed(
                 x,
                 layer.down(layer.gate_up(hidden)),
                 after_mlp,
                 self.scale if following is None else following.norms[0],
-                layer.eps[3],
+                self.eps,
             )
             rows.append(x)
         rows[-1] = hidden

@@ -104,6 +104,8 @@ def _delta_step(
     KEYS: tl.constexpr = KEY_HEADS * KEY_DIM
     CHANNELS: tl.constexpr = 2 * KEYS + VALUE_HEADS * VALUE_DIM
     STATE: tl.constexpr = VALUE_HEADS * KEY_DIM * VALUE_DIM
+    VALUES_AT: tl.constexpr = 2 * KEY_DIM
+    GATES_AT: tl.constexpr = 2 * KEY_DIM + BLOCK
     block, head = tl.program_id(0), tl.program_id(1)
     keys = tl.arange(0, KEY_DIM)
     values = tl.arange(0, BLOCK)
@@ -134,19 +136,20 @@ def _delta_step(
 
     # From here on it is one token at a time, and a block of registers cannot be indexed: they go through memory.
     own = scratch + (head * (VALUE_DIM // BLOCK) + block) * (ROWS * WIDTH)
-    lines = (own + rows * WIDTH)[:, None]
+    tops = own + rows * WIDTH
+    lines = tops[:, None]
     tl.store(lines + keys[None, :], unit(q) / (KEY_DIM**0.5), mask=there[:, None])
     tl.store(lines + KEY_DIM + keys[None, :], unit(k), mask=there[:, None])
-    tl.store(lines + 2 * KEY_DIM + values[None, :], v, mask=there[:, None])
-    tl.store(own + rows * WIDTH + 2 * KEY_DIM + BLOCK, kept, mask=there)
-    tl.store(own + rows * WIDTH + 2 * KEY_DIM + BLOCK + 1, share, mask=there)
+    tl.store(lines + VALUES_AT + values[None, :], v, mask=there[:, None])
+    tl.store(tops + GATES_AT, kept, mask=there)
+    tl.store(tops + GATES_AT + 1, share, mask=there)
     tl.debug_barrier()
 
     q_i = tl.load(own + keys)
     k_i = tl.load(own + KEY_DIM + keys)
-    v_i = tl.load(own + 2 * KEY_DIM + values)
-    kept_i = tl.load(own + 2 * KEY_DIM + BLOCK)
-    share_i = tl.load(own + 2 * KEY_DIM + BLOCK + 1)
+    v_i = tl.load(own + VALUES_AT + values)
+    kept_i = tl.load(own + GATES_AT)
+    share_i = tl.load(own + GATES_AT + 1)
     for i in range(ROWS):
         if first + i < num_rows:
             line = own + (i + 1) * WIDTH  # the next token's numbers are under way while this one's are used
@@ -154,9 +157,9 @@ def _delta_step(
             slot = tl.load(next_states + first + i)
             next_q = tl.load(line + keys, mask=keys < num_more, other=0.0)
             next_k = tl.load(line + KEY_DIM + keys, mask=keys < num_more, other=0.0)
-            next_v = tl.load(line + 2 * KEY_DIM + values, mask=values < num_more, other=0.0)
-            next_kept = tl.load(line + 2 * KEY_DIM + BLOCK, mask=num_more > 0, other=0.0)
-            next_share = tl.load(line + 2 * KEY_DIM + BLOCK + 1, mask=num_more > 0, other=0.0)
+            next_v = tl.load(line + VALUES_AT + values, mask=values < num_more, other=0.0)
+            next_kept = tl.load(line + GATES_AT, mask=num_more > 0, other=0.0)
+            next_share = tl.load(line + GATES_AT + 1, mask=num_more > 0, other=0.0)
             state = state * kept_i
             written = (v_i - tl.sum(state * k_i[:, None], 0)) * share_i
             state = state + k_i[:, None] * written[None, :]
@@ -207,9 +210,10 @@ def mix_step(layer: DeltaLayer, rows: Rows, places: Places, states: Tensor, inpu
     assert not places.chunked and len(places.inputs) == len(places.next_states) == num_rows < len(states)
     assert (
         all(x.stride(1) == 1 and x.dtype == mixed.dtype == inputs.dtype for x in rows)
-        and states.dtype == layer.taps.dtype == layer.rate.dtype == torch.float32
+        and states.dtype == torch.float32
+        and states.is_contiguous()
+        and inputs.is_contiguous()
     )
-    assert states.is_contiguous() and inputs.is_contiguous() and layer.taps.is_contiguous()
     block = min(BLOCK, s.value_dim)
     width = 2 * s.key_dim + block + GATES
     grid = (s.value_dim // block, s.num_value_heads)

@@ -22,8 +22,6 @@ T = TypeVar("T")
 LARGEST_READ = 4096 * MIB
 LAUNCHES = 4
 """In a row, so that the gaps between launches are hidden behind the kernels."""
-DECODERS = {"FusedDecoder": "torch", "HybridDecoder": "torch", "GpuDecoder": "Triton"}
-LINEARS = {"Linear": "torch", "GpuLinear": "Triton"}
 
 
 class _Sizes(threading.local):
@@ -110,7 +108,9 @@ class TritonKernels(TorchKernels):
 
     def runs(self, model: Any) -> dict[str, Any]:
         """Also "against": why no Triton decoder, "" where there is one."""
-        found = what_runs(model, DECODERS, LINEARS, "ours, Triton" if self.triton else "torch's")
+        found = what_runs(
+            model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, "ours, Triton" if self.triton else "torch's"
+        )
         against = "" if found["decoder"] == "GpuDecoder" else self.against or _reason_against_decoder(model)
         if against:
             found["sentence"] += f"; no Triton decoder: {against}"

@@ -127,14 +127,7 @@ class GpuLinear(nn.Linear):
         assert _is_plain(x) and _is_plain(self.weight) and (self.bias is None or _is_plain(self.bias))
         config, split = self.config, self.config.split_k
         num_parts = 0 if parts is None else parts.shape[1]
-        pointers: dict[str, Any] = dict.fromkeys(("residual", "scale", "scaled", "squares")) | added
-        if split > 1:
-            pointers |= {
-                "partial": torch.empty(split, MOST_ROWS, len(self.weight), dtype=torch.float32, device=x.device),
-                "arrivals": self.arrivals,
-            }
-        else:
-            pointers |= {"partial": None, "arrivals": None}
+        sums = (split, MOST_ROWS, len(self.weight))
         launched_early = {"launch_pdl": True} if self.early and not INTERPRETED else {}
         grid = (triton.cdiv(self.out_features, config.block_n), split)
         return grid, {
@@ -142,7 +135,11 @@ class GpuLinear(nn.Linear):
             "weight": self.weight,
             "bias": self.bias,
             "out": out,
+            **dict.fromkeys(("residual", "scale", "scaled", "squares")),
+            **added,
             "parts": parts,
+            "partial": torch.empty(sums, dtype=torch.float32, device=x.device) if split > 1 else None,
+            "arrivals": self.arrivals if split > 1 else None,
             "num_rows": len(x),
             "eps": eps,
             "NUM": self.out_features,
@@ -157,7 +154,6 @@ class GpuLinear(nn.Linear):
             "WEIGHTS_FIRST": config.weights_first,
             "EARLY": self.early,
             "num_warps": config.num_warps,
-            **pointers,
             **launched_early,
         }
 
