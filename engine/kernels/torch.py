@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..spec import SamplingParams
 from . import Kernels, Picks
+from .devices import cpu_info
 from .eagle3_rows import Eagle3Rows
 from .host_copies import HostRead, HostWrite
 
@@ -154,14 +155,7 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
 
 def cpu_name() -> str:
     """The processor's name as the kernel gives it, and its number of cores."""
-    name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
+    name = cpu_info("model name") or platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"
 
 

@@ -56,10 +56,17 @@ def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
         )
     if not wanted:
         return None
-    shapes = {(m.num_k_heads, m.num_v_heads, m.head_k_dim, m.head_v_dim, m.conv_kernel_size) for m in found.values()}
+    layers = tuple(sorted(found))
+    shapes = {_shape_of(module, layers) for module in found.values()}
     if len(shapes) > 1:
         raise UnsupportedModel(f"{name} has linear layers of {len(shapes)} shapes; this engine does one")
-    return LinearShape(tuple(sorted(found)), *shapes.pop())
+    return shapes.pop()
+
+
+def _shape_of(stock: Any, layers: tuple[int, ...]) -> LinearShape:
+    return LinearShape(
+        layers, stock.num_k_heads, stock.num_v_heads, stock.head_k_dim, stock.head_v_dim, stock.conv_kernel_size
+    )
 
 
 def fix_linear_layers(model: PreTrainedModel) -> None:
@@ -87,14 +94,7 @@ class DeltaLayer(nn.Module):
                 self.add_module(name, child)
         self.norm, self.layer_idx, self.dt_bias = stock.norm, stock.layer_idx, stock.dt_bias
         self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
-        self.shape = LinearShape(
-            (stock.layer_idx,),
-            stock.num_k_heads,
-            stock.num_v_heads,
-            stock.head_k_dim,
-            stock.head_v_dim,
-            stock.conv_kernel_size,
-        )
+        self.shape = _shape_of(stock, (stock.layer_idx,))
         self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
         self.mix_step: MixStep | None = None
         """What `mix` is in steps, where kernels do that."""

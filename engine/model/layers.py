@@ -76,17 +76,13 @@ def root_mean_square(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps:
 class FusedNorm(nn.Module):
     """An RMSNorm that multiplies by `scale` [dim], which is made of `weight`."""
 
-    scale: Tensor
-    factors: Tensor
-    zeros: Tensor | None
-
     def __init__(self, weight: Tensor, scale: Tensor, eps: float, by_layer_norm: bool) -> None:
         super().__init__()
         self.eps, self.by_layer_norm = eps, by_layer_norm
         self.weight = nn.Parameter(weight, requires_grad=False)
-        self.register_buffer("scale", scale, persistent=False)
-        self.register_buffer("factors", torch.cat((scale, scale)) if by_layer_norm else scale, persistent=False)
-        self.register_buffer("zeros", torch.zeros_like(self.factors) if by_layer_norm else None, persistent=False)
+        self.scale = nn.Buffer(scale, persistent=False)
+        self.factors = nn.Buffer(torch.cat((scale, scale)) if by_layer_norm else scale, persistent=False)
+        self.zeros = nn.Buffer(torch.zeros_like(self.factors), persistent=False) if by_layer_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
         return root_mean_square(x, self.factors, self.zeros, self.eps, self.by_layer_norm).contiguous()

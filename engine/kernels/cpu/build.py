@@ -23,6 +23,7 @@ from typing import Any
 
 from ...cache import cache_dir
 from ...errors import UsageError
+from ..devices import cpu_info
 
 log = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parent
@@ -99,11 +100,7 @@ def _found() -> tuple[ctypes.CDLL, str] | str:
 
 def processor_flags() -> frozenset[str]:
     """What the kernel says this processor can; empty where it says nothing."""
-    try:
-        line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
-    except (OSError, StopIteration):
-        return frozenset()
-    return frozenset(line.partition(":")[2].split())
+    return frozenset(cpu_info("flags").split())
 
 
 def reason_against_processor() -> str:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from ...model.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
-from ...model.layers import FusedAttention, FusedMLP
 from ...model.step import StepState
 from .build import INT, NUMBER, POINTER, fields, library
 from .bytes import packed
@@ -179,7 +178,6 @@ def reason_against_decoder(fused: Any) -> str | None:
     layers = _layers(fused)
     for layer in layers:
         attention, mlp = layer.self_attn, layer.mlp
-        assert isinstance(attention, FusedAttention) and isinstance(mlp, FusedMLP)
         for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj):
             if why := reason_against(linear):
                 return why

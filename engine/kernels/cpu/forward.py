@@ -31,8 +31,8 @@ class ModelArguments(ctypes.Structure):
 
 
 class NativeForward:
-    """`is_whole_step` tells where it can be. Made once linears are packed. What does not change from step to step is made once; logits stay in one
-    place, overwritten by the next call."""
+    """`is_whole_step` tells where it can be, once linears are packed. What does not change from step to step is made
+    once; logits stay in one place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._decoder, self._head, self._caches = model.get_decoder(), model.lm_head, Caches(kv)
@@ -42,10 +42,8 @@ class NativeForward:
         pointers = ctypes.addressof(self._decoder.arguments), ctypes.addressof(self._head.arguments), weight.data_ptr()
         self._arguments = ModelArguments(*pointers, *weight.shape, self._caches.num_layers, scale)
         self._arguments_at = ctypes.byref(self._arguments)
-        self._logits, self._places = (
-            torch.empty(0, self._head.out_features, dtype=weight.dtype),
-            dict[int, tuple[Tensor, Tensor, int, int]](),
-        )
+        self._logits = torch.empty(0, self._head.out_features, dtype=weight.dtype)
+        self._places: dict[int, tuple[Tensor, Tensor, int, int]] = {}
         self._forward = self._decoder.kernels.photofinish_forward
 
     def __call__(
@@ -56,12 +54,8 @@ class NativeForward:
         token."""
         if seen is not None:
             seen.update(self._decoder.windows)
-        num_rows, length, hidden, threads = (
-            ids.shape[1],
-            self._caches.length,
-            self._arguments.hidden,
-            torch.get_num_threads(),
-        )
+        num_rows, length, threads = ids.shape[1], self._caches.length, torch.get_num_threads()
+        hidden = self._arguments.hidden
         assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
         assert ids.dtype == torch.long and ids.is_contiguous()
         if want_logits:

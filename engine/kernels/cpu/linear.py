@@ -45,8 +45,6 @@ class NativeLinear(StepLinear):
     of its outputs are gates, the other half values, and act(gate) * value is what it gives. Raises AssertionError for
     rows of another dtype or size."""
 
-    weights: Tensor
-    biases: Tensor | None
     row_bytes = 0
 
     def __init__(self, linear: nn.Linear, act: int | None = None) -> None:
@@ -56,18 +54,13 @@ class NativeLinear(StepLinear):
         self.in_features, self.out_features, self.act = k, num if act is None else num // 2, act
         self.bias = linear.bias
         kernels, weight = library(), linear.weight.detach().contiguous()
-        self.register_buffer("weights", self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
-        self.register_buffer(
-            "biases", None if linear.bias is None else self._in_blocks(linear.bias.detach().float()), persistent=False
-        )
-        self.arguments = LinearArguments(
-            self.weights.data_ptr(), None if self.biases is None else self.biases.data_ptr(), num, k, self.row_bytes
-        )
-        self._linear, self._gated, self._self = (
-            kernels.photofinish_linear,
-            kernels.photofinish_gated,
-            ctypes.byref(self.arguments),
-        )
+        self.weights = nn.Buffer(self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
+        self.arguments = LinearArguments(self.weights.data_ptr(), None, num, k, self.row_bytes)
+        if linear.bias is not None:
+            self.biases = nn.Buffer(self._in_blocks(linear.bias.detach().float()), persistent=False)
+            self.arguments.bias = self.biases.data_ptr()
+        self._linear, self._gated = kernels.photofinish_linear, kernels.photofinish_gated
+        self._self = ctypes.byref(self.arguments)
 
     def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
         packed = torch.empty(blocks, self.in_features, BLOCK, dtype=weight.dtype)

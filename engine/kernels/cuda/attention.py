@@ -99,8 +99,9 @@ def _attend(
     its_queries = (rows * (row_stride * UNIT) + heads * (head_stride * UNIT))[:, None] + dims[None, :]
     q = tl.load(query + its_queries, mask=exists[:, None] & inside[None, :], other=0.0)
     positions = (first_at + rows)[:, None]
-    its_keys = keys + kv_head.to(tl.int64) * length * DIM
-    its_values = values + kv_head.to(tl.int64) * length * DIM
+    before = kv_head.to(tl.int64) * length * DIM
+    its_keys = keys + before
+    its_values = values + before
     peak = tl.full((TILE,), float("-inf"), tl.float32)
     total = tl.zeros((TILE,), tl.float32)
     out = tl.zeros((TILE, PADDED), tl.float32)

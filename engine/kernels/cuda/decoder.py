@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...model.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
 from ...model.delta_places import WINDOW
 from ...model.delta_rule import DeltaLayer, of_one
-from ...model.layers import FusedAttention, FusedMLP, GatedAttention
+from ...model.layers import GatedAttention
 from ...model.step import StepState
 from .attention import attend, num_arrivals
 from .linear import GpuLinear, reason_against
@@ -42,11 +42,8 @@ class GpuLayer(nn.Module, ABC):
     def __init__(self, fused: Any) -> None:
         super().__init__()
         mlp = fused.mlp
-        assert isinstance(mlp, FusedMLP)
-        self.gate_up, self.down = (
-            GpuLinear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__]),
-            GpuLinear(mlp.down_proj),
-        )
+        self.gate_up = GpuLinear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
+        self.down = GpuLinear(mlp.down_proj)
         self.norms = nn.ParameterList(nn.Parameter(norm.scale.float(), requires_grad=False) for norm in fused.norms)
 
     @abstractmethod
@@ -64,18 +61,11 @@ class GpuAttentionLayer(GpuLayer):
     def __init__(self, fused: Any) -> None:
         super().__init__(fused)
         attention = fused.self_attn
-        assert isinstance(attention, FusedAttention)
-        self.enter, self.leave, self.is_gated = (
-            GpuLinear(attention.qkv),
-            GpuLinear(attention.o_proj),
-            isinstance(attention, GatedAttention),
-        )
+        self.enter, self.leave = GpuLinear(attention.qkv), GpuLinear(attention.o_proj)
+        self.is_gated = isinstance(attention, GatedAttention)
         self.scales = None if attention.scales is None else nn.Parameter(attention.scales.float(), requires_grad=False)
-        self.head_eps, self.num_heads, self.num_kv_heads = (
-            attention.eps,
-            attention.num_heads,
-            attention.num_turned - attention.num_heads,
-        )
+        self.head_eps, self.num_heads = attention.eps, attention.num_heads
+        self.num_kv_heads = attention.num_turned - attention.num_heads
         self.window, self.scaling, self.layer = attention.sliding_window, attention.scaling, attention.layer_idx
 
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
@@ -95,7 +85,6 @@ class GpuDeltaLayer(GpuLayer):
     def __init__(self, fused: Any) -> None:
         super().__init__(fused)
         delta = fused.self_attn
-        assert isinstance(delta, DeltaLayer)
         self.delta, self.layer = delta, delta.layer_idx
 
     @property
@@ -204,7 +193,6 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
     layers: list[Any] = list(fused.layers)
     for layer in layers:
         mixer, mlp, norms = layer.self_attn, layer.mlp, [*layer.norms, fused.norm]
-        assert isinstance(mlp, FusedMLP)
         if (name := type(mlp.act_fn).__name__) not in ACTIVATIONS:
             return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
         linears = [mlp.gate_up, mlp.down_proj]
@@ -216,7 +204,6 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
             ):
                 return f"linear layer {mixer.layer_idx} runs no kernels"
         else:
-            assert isinstance(mixer, FusedAttention)
             if mixer.head_dim > MOST_HEAD_DIM:
                 return f"its heads have {mixer.head_dim} numbers, more than {MOST_HEAD_DIM}"
             linears += [mixer.qkv, mixer.o_proj]

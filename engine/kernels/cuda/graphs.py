@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from ...errors import PhotofinishError, RaceError
+from ...errors import PhotofinishError, RaceError, in_a_line
 
 T = TypeVar("T")
 WARM_UPS = 3
@@ -94,8 +94,4 @@ def named(what: str) -> Iterator[None]:
             cause = earlier
         if isinstance(cause, PhotofinishError):
             raise cause from error
-        words = str(cause).strip().splitlines()
-        raise RaceError(
-            f"{what} could not be captured as a CUDA graph: "
-            f"{type(cause).__name__}{': ' + words[0][:200] if words else ''}"
-        ) from error
+        raise RaceError(f"{what} could not be captured as a CUDA graph: {in_a_line(cause)}") from error

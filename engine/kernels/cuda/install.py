@@ -17,18 +17,16 @@ from .linear import GpuLinear, reason_against
 from .table import Key, put_tiles
 
 
-def put_kernels(model: nn.Module) -> int:
+def put_kernels(model: nn.Module) -> None:
     """Replace decoders and linears below `model` by what runs steps in few launches, in place, and give linears their
-    tiles (`table.py`); returns how many linears. No weight is copied."""
+    tiles (`table.py`). No weight is copied."""
     for child in list(model.modules()):
         if isinstance(child, DeltaLayer) and fits(child, child.dt_bias.dtype):
             child.mix_step = mix_step
             replace_modules(child, _linear)
     replace_modules(model, _decoder)
     replace_modules(model, _linear)
-    linears = _linears(model)
-    put_tiles(linears)
-    return len(linears)
+    put_tiles(_linears(model))
 
 
 def _decoder(child: nn.Module) -> nn.Module | None:

@@ -100,11 +100,11 @@ class TritonKernels(TorchKernels):
 
     def describe(self, model: Any = None) -> str:
         """Also the tiles of its linears, on which bits depend."""
-        if not self.triton or model is None:
-            return available.description(self.device) if self.triton else ""
+        if not self.triton:
+            return ""
         from .install import tiles
 
-        return f"{available.description(self.device)}, {tiles(model)}"
+        return available.description(self.device) + ("" if model is None else f", {tiles(model)}")
 
     def runs(self, model: Any) -> dict[str, Any]:
         """Also "against": why no Triton decoder, "" where there is one."""

@@ -45,8 +45,6 @@ class GpuLinear(nn.Linear):
     Every input must be contiguous, in the weight's dtype and begin at a multiple of 16 bytes. One call at a time: calls
     share the counters of a split. Raises ValueError for what `reason_against` is against."""
 
-    arrivals: Tensor
-
     def __init__(self, linear: nn.Linear, act: str | None = None) -> None:
         nn.Module.__init__(self)
         weight = linear.weight
@@ -67,11 +65,8 @@ class GpuLinear(nn.Linear):
         self.early: bool = choice.begins_early(weight.device)
         """Whether launches begin before the one before them has ended, which changes no bit; only where
         `choice.can_begin_early`."""
-        self.register_buffer(
-            "arrivals",
-            torch.zeros(triton.cdiv(self.out_features, LEAST_BLOCK_N), dtype=torch.int32, device=weight.device),
-            persistent=False,
-        )
+        num_tiles = triton.cdiv(self.out_features, LEAST_BLOCK_N)
+        self.arrivals = nn.Buffer(torch.zeros(num_tiles, dtype=torch.int32, device=weight.device), persistent=False)
 
     def plain(self) -> nn.Linear:
         """The linear that this was made of, over the same weight. Not for one with an activation."""

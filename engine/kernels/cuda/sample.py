@@ -96,10 +96,8 @@ def pick_rows(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) ->
     num_blocks = triton.cdiv(vocab, BLOCK)
     values, seconds = (torch.empty(num_rows, num_blocks, dtype=torch.float32, device=rows.device) for _ in range(2))
     places = torch.empty(num_rows, num_blocks, dtype=torch.int32, device=rows.device)
-    chosen, margins = (
-        torch.empty(num_rows, dtype=torch.int64, device=rows.device),
-        torch.empty(num_rows, dtype=torch.float32, device=rows.device),
-    )
+    chosen = torch.empty(num_rows, dtype=torch.int64, device=rows.device)
+    margins = torch.empty(num_rows, dtype=torch.float32, device=rows.device)
     _best_of_blocks[(num_rows, num_blocks)](
         rows,
         tokens,
