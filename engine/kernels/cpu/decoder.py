@@ -114,21 +114,17 @@ class NativeDecoder(StepDecoder):
             state.seen.update(self.windows)
         embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv), int(state.at[0])
         x = embedded.clone().contiguous()
-        num_rows, length, threads = x.shape[1], caches.length, torch.get_num_threads()
-        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        num_rows = x.shape[1]
+        span = self.span(caches.length, at, num_rows)
         kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if all_states else None
-        tables = self.tables_for(length)  # held by this call: another thread may make longer ones meanwhile
+        tables = self.tables_for(caches.length)  # held by this call: another thread may make longer ones meanwhile
         self._decode(
             ctypes.byref(self.arguments),
             caches.addresses,
             tables[1],
             POINTER(x.data_ptr()),
             None if kept is None else POINTER(kept.data_ptr()),
-            NUMBER(num_rows),
-            NUMBER(at),
-            NUMBER(length),
-            INT(threads),
-            POINTER(self.room_for(num_rows, length, threads)),
+            *span,
         )
         return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
 
@@ -146,12 +142,15 @@ class NativeDecoder(StepDecoder):
             self._tables = tables = parts, (POINTER * len(parts))(*(part.data_ptr() for part in parts))
         return tables  # not what another thread may have put there since
 
-    def room_for(self, num_rows: int, length: int, threads: int) -> int:
-        """Memory for what a call computes on the way, this thread's own."""
-        num_bytes = self._size(ctypes.byref(self.arguments), NUMBER(num_rows), NUMBER(length), INT(threads))
+    def span(self, length: int, at: int, num_rows: int) -> tuple[Any, ...]:
+        """What C is told of a step of so many rows from position `at` on: also the cache's length, threads, and memory
+        for what is computed on the way, this thread's own."""
+        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        rows, columns, threads = NUMBER(num_rows), NUMBER(length), INT(torch.get_num_threads())
+        num_bytes = self._size(ctypes.byref(self.arguments), rows, columns, threads)
         if getattr(self._room, "bytes", None) is None or len(self._room.bytes) < num_bytes:
             self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
-        return self._room.bytes.data_ptr()
+        return rows, NUMBER(at), columns, threads, POINTER(self._room.bytes.data_ptr())
 
 
 def _layers(fused: FusedDecoder) -> list[Any]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...model.decoder import is_head_on_top
 from ...model.layers import is_stock
-from .build import INT, NUMBER, POINTER, fields
+from .build import NUMBER, POINTER, fields
 from .decoder import Caches, NativeDecoder
 from .linear import NativeLinear
 
@@ -54,9 +54,8 @@ class NativeForward:
         token."""
         if seen is not None:
             seen.update(self._decoder.windows)
-        num_rows, length, threads = ids.shape[1], self._caches.length, torch.get_num_threads()
-        hidden = self._arguments.hidden
-        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        num_rows, length, hidden = ids.shape[1], self._caches.length, self._arguments.hidden
+        span = self._decoder.span(length, at, num_rows)
         assert ids.dtype == torch.long and ids.is_contiguous()
         if want_logits:
             x, logits, x_at, logits_at = self._places.get(num_rows) or self._place(num_rows)
@@ -73,11 +72,7 @@ class NativeForward:
             POINTER(x_at),
             None if kept is None else POINTER(kept.data_ptr()),
             POINTER(logits_at),
-            NUMBER(num_rows),
-            NUMBER(at),
-            NUMBER(length),
-            INT(threads),
-            POINTER(self._decoder.room_for(num_rows, length, threads)),
+            *span,
         )
         if not done:
             raise IndexError(f"a token id is not from 0 to {self._arguments.num_tokens - 1}")
