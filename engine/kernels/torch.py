@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -143,11 +144,8 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
     linears = {"Linear": "torch", **linears}
     decoder = type(model.get_decoder()).__name__
     layers = {"FusedDecoder": "torch", "HybridDecoder": "torch", **decoders}.get(decoder, "transformers' own")
-    counts: dict[str, int] = {}
-    for module in model.modules():
-        if (kind := linears.get(type(module).__name__)) is not None:
-            counts[kind] = counts.get(kind, 0) + 1
-    counts = dict(sorted(counts.items()))
+    kinds = [linears[name] for module in model.modules() if (name := type(module).__name__) in linears]
+    counts = dict(sorted(Counter(kinds).items()))
     listed = ", ".join(f"{num} {kind}" for kind, num in counts.items()) or "none"
     sentence = f"steps run by {decoder} ({layers}); linears: {listed}; attention: {attention}"
     return {"sentence": sentence, "decoder": decoder, "layers": layers, "linears": counts, "attention": attention}

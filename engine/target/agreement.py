@@ -72,7 +72,7 @@ def agreement(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def check_agreement(prepared: Prepared) -> dict[str, Any]:
+def check_agreement(prepared: Prepared) -> None:
     """The same; raises UnsupportedModel where the kernels' error is more than rounding."""
     found = agreement(prepared)
     for step in found["steps"]:
@@ -81,7 +81,6 @@ def check_agreement(prepared: Prepared) -> dict[str, Any]:
             error = "not finite" if step["worst"] is None else f"{step['worst']:.3g} times the limit"
             where = f"in layer {step['layer']} its error is {error} (judge: {found['judge']})"
             raise UnsupportedModel(f"{what} is wrong: {where}")
-    return found
 
 
 @dataclass(frozen=True)

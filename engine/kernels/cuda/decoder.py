@@ -86,14 +86,7 @@ class GpuDeltaLayer(GpuLayer):
         super().__init__(fused)
         delta = fused.self_attn
         self.delta, self.layer = delta, delta.layer_idx
-
-    @property
-    def enter(self) -> Any:  # type: ignore[override]
-        return self.delta.in_proj
-
-    @property
-    def leave(self) -> Any:  # type: ignore[override]
-        return self.delta.out_proj
+        self.enter, self.leave = delta.in_proj, delta.out_proj
 
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
         """See GpuLayer. Two launches in a step; a prefill's chunks are torch's."""

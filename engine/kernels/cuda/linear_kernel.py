@@ -144,7 +144,7 @@ def linear_rows(
         )
 
     first = tl.zeros((BLOCK_N, ROWS) if WEIGHTS_FIRST else (ROWS, BLOCK_N), tl.float32)
-    second = tl.zeros((BLOCK_N, ROWS) if WEIGHTS_FIRST else (ROWS, BLOCK_N), tl.float32)
+    second = tl.zeros_like(first)
     inputs = split * SPAN + tl.arange(0, TAKEN)
     second_weight = weight
     if ACT is not None:
