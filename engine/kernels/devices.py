@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import torch
 
@@ -33,12 +32,3 @@ def device_named(name: str) -> torch.device:
             f"{'is no CUDA device' if not count else f'are {count}, numbered from 0'}; choose one of: auto, cpu"
         )
     return torch.device("cuda", index)
-
-
-def cpu_info(name: str) -> str:
-    """What Linux says under that name of the first processor; "" where it says nothing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..spec import SamplingParams
 from . import Kernels, Picks
-from .devices import cpu_info
 from .eagle3_rows import Eagle3Rows
 from .host_copies import HostRead, HostWrite
+from .processor import cpu_info
 
 SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8
 """Of the linears that a dtype is judged by."""

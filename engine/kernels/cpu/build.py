@@ -23,7 +23,7 @@ from typing import Any
 
 from ...cache import cache_dir
 from ...errors import UsageError
-from ..devices import cpu_info
+from ..processor import cpu_info
 
 log = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parent
