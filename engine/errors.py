@@ -28,12 +28,12 @@ class UnsupportedModel(RaceError):
     """The model needs something the fixed step would have to ignore; it is refused instead."""
 
 
+def in_a_line(error: BaseException) -> str:
+    """Of an error that is not ours its kind and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
 def choices(what: str, value: object, options) -> UsageError:
     """`unknown drafter 'x'; choose one of: none, ngram` for any table of names."""
     return UsageError(f"unknown {what} {value!r}; choose one of: {', '.join(sorted(map(str, options)))}")
-
-
-def first_line(error: BaseException) -> str:
-    """What kind of error it is, and the first line of what it says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -24,7 +24,8 @@ def put_tiles(linears: list[Any], entries: list[dict[str, Any]]) -> int:
     there is none; how many got an entry's."""
     if not linears:
         return 0
-    from engine.kernels.cuda.table import DEFAULT, VARIABLE, put_tiles
+    from engine.kernels.cuda.table import VARIABLE, put_tiles
+    from engine.kernels.cuda.tiles import DEFAULT
 
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
         json.dump(entries, file)

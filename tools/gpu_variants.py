@@ -105,15 +105,15 @@ def library_step(decoder: Any, x: Any, turns: Any, state: Any) -> list[Any]:
 
     layers, num = decoder._layers, len(x)
     rows = [F.pad(x, (0, 0, 0, 16 - num))]
-    entered = normed(rows[0], layers[0].norms[0], layers[0].eps[0])
+    entered = normed(rows[0], layers[0].norms[0], decoder.eps)
     for layer, following, kind in zip(layers, [*layers[1:], None], decoder.kinds, strict=True):
         mixed = layer.mix(F.linear(entered, layer.enter.weight, layer.enter.bias)[:num], *turns[kind], state)
         added, inner = added_normed(
-            rows[-1], F.linear(F.pad(mixed, (0, 0, 0, 16 - num)), layer.leave.weight), layer.norms[1], layer.eps[1]
+            rows[-1], F.linear(F.pad(mixed, (0, 0, 0, 16 - num)), layer.leave.weight), layer.norms[1], decoder.eps
         )
         down = F.linear(gated(F.linear(inner, layer.gate_up.weight)), layer.down.weight)
         added, entered = added_normed(
-            added, down, decoder.scale if following is None else following.norms[0], layer.eps[0]
+            added, down, decoder.scale if following is None else following.norms[0], decoder.eps
         )
         rows.append(added)
     rows[-1] = entered

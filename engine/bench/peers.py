@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import CompileConfig, DynamicCache, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
-from ..errors import RaceError, first_line
+from ..errors import RaceError, in_a_line
 from ..kernels.choose import choose
 from ..metrics import ratio
 from ..progress import Progress, silent
@@ -120,7 +120,7 @@ class Peers:
                 self._kernels.synchronize()
                 ended = time.perf_counter()
         except Exception as error:  # a compiler, a cache, an assistant: what can go wrong here is not ours
-            raise RaceError(f"transformers' generate failed: {first_line(error)}") from error
+            raise RaceError(f"transformers' generate failed: {in_a_line(error)}") from error
         assert first.done_at is not None
         token_ids = tuple(written[0, len(prompt_ids) :].tolist())
         return Generated(

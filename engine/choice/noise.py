@@ -27,12 +27,9 @@ def splitmix64(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def _signed32(x: int) -> int:
-    return (x & 0xFFFFFFFF) - ((x & 0x80000000) << 1)
-
-
-def _signed64(x: int) -> int:
-    return (x & _MASK64) - ((x & 2**63) << 1)
+def _signed(x: int, bits: int = 64) -> int:
+    """The whole number of so many bits that has the lowest bits of `x`."""
+    return (x & (2**bits - 1)) - ((x & 2 ** (bits - 1)) << 1)
 
 
 def keys_of(seed: int, positions: Tensor) -> Tensor:
@@ -42,9 +39,9 @@ def keys_of(seed: int, positions: Tensor) -> Tensor:
     def shifted(x: Tensor, by: int) -> Tensor:
         return (x >> by) & (2 ** (64 - by) - 1)
 
-    x = (positions ^ _signed64(splitmix64(seed))) + _signed64(_GOLDEN)
-    x = (x ^ shifted(x, 30)) * _signed64(_FIRST)
-    x = (x ^ shifted(x, 27)) * _signed64(_SECOND)
+    x = (positions ^ _signed(splitmix64(seed))) + _signed(_GOLDEN)
+    x = (x ^ shifted(x, 30)) * _signed(_FIRST)
+    x = (x ^ shifted(x, 27)) * _signed(_SECOND)
     x = x ^ shifted(x, 31)
     return torch.stack([x, x >> 32], -1).to(torch.int32)
 
@@ -52,9 +49,9 @@ def keys_of(seed: int, positions: Tensor) -> Tensor:
 def _mix(x: Tensor) -> Tensor:
     """A 32-bit avalanche in place, on int32 with wrap-around; shifts are masked to be logical."""
     x ^= (x >> 16) & 0xFFFF
-    x *= _signed32(0x7FEB352D)
+    x *= _signed(0x7FEB352D, 32)
     x ^= (x >> 15) & 0x1FFFF
-    x *= _signed32(0x846CA68B)
+    x *= _signed(0x846CA68B, 32)
     x ^= (x >> 16) & 0xFFFF
     return x
 
@@ -65,7 +62,7 @@ def uniform(tokens: Tensor, seed: int, position: int, on_host: bool = True) -> T
     if on_host:
         return torch.from_numpy(units(words(tokens.numpy(), seed, position)))
     key = splitmix64(splitmix64(seed) ^ position)
-    return _uniform(tokens, _signed32(key), _signed32(key >> 32))
+    return _uniform(tokens, _signed(key, 32), _signed(key >> 32, 32))
 
 
 def words(tokens: Any, seed: int, position: int) -> Any:

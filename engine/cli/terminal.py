@@ -152,7 +152,7 @@ class _Drawn:
 
 
 class Screen(_Drawn):
-    """Call it with every event of the race. Draws at most ten times a second; at the end the whole marked texts stay."""
+    """Call it with every event of the race. Draws at most ten times a second; at the end all marked texts stay."""
 
     def __init__(
         self,

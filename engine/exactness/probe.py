@@ -40,10 +40,10 @@ MIN_ROWS = 16
 
 @torch.inference_mode()
 def probe(target: StaticTarget, progress: Progress = silent) -> WidthClasses:
-    """Decode one random sequence at every width of a target that nobody else uses meanwhile, in the middle of the cache and at its beginning: one token a step,
-    whole steps, random accept patterns, with rejected rows and the cache behind the pointer filled with garbage;
-    compare every committed row of logits, every committed key and value, and the state that linear layers end in, bit
-    by bit.
+    """Decode one random sequence at every width of a target that nobody else uses meanwhile, in the middle of the
+    cache and at its beginning: one token a step, whole steps, random accept patterns, with rejected rows and the cache
+    behind the pointer filled with garbage; compare every committed row of logits, every committed key and value, and
+    the state that linear layers end in, bit by bit.
 
     Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree
     too (`operators.py`)."""

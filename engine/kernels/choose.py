@@ -6,13 +6,16 @@ import torch
 
 from . import Kernels
 from .cpu.kernels import CpuKernels
-from .cuda.kernels import CudaKernels
+from .cuda.available import is_interpreted
+from .cuda.kernels import CudaKernels, TritonKernels
 from .torch import TorchKernels
 
 
 def choose(device: torch.device, dtype: torch.dtype | None = None) -> Kernels:
     """The fastest kernels that run on that device, for a model of that dtype (None: for what does not depend on a
     model)."""
-    if device.type == "cuda" or CudaKernels.are_interpreted(device, dtype):
+    if device.type == "cuda":
         return CudaKernels(device, dtype)
+    if is_interpreted(device, dtype):
+        return TritonKernels(device, dtype)
     return CpuKernels(device) if device.type == "cpu" else TorchKernels(device)

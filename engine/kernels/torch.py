@@ -6,20 +6,19 @@ import math
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..progress import Progress
-from ..spec import SamplingParams
-from . import Attend, Chooser, Forward, Kernels, Picks
+from . import Kernels
 from .host_copies import HostRead, HostWrite
+from .processor import cpu_info
 
-T = TypeVar("T")
 SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8
 """Of the linears that a dtype is judged by."""
 MIB = 1024**2
@@ -44,8 +43,6 @@ class TorchKernels(Kernels):
 
     # A model
 
-    def get_ready(self, progress: Progress) -> None: ...
-
     def best_dtype(self) -> str:
         """Measured, as the time of linears as narrow as decoding's."""
         seconds = _narrow_linears_s((torch.bfloat16, torch.float32), self.device)
@@ -57,46 +54,11 @@ class TorchKernels(Kernels):
     def install(self, model: Any, int8: bool) -> None:
         assert not int8
 
-    def remove(self, model: Any) -> None: ...
-
-    def removed(self, model: Any) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def fallback(self, why: str) -> Kernels | None:
-        return None
-
-    def install_head(self, head: Any) -> None: ...
-
-    @property
-    def norms_by_layer_norm(self) -> bool:
-        return self.on_host
-
     # A step
-
-    def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
-        return None
-
-    def attention(self, model: Any, num_rows: int) -> Attend | None:
-        return None
-
-    @property
-    def judges_on_device(self) -> bool:
-        return False
-
-    @property
-    def rows_cost(self) -> bool:
-        return self.on_host
 
     @property
     def warmed(self) -> set[int]:
         return self._warmed
-
-    def graph_pool(self) -> Any:
-        return None
-
-    def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
-        """The function itself."""
-        return function
 
     def host_write(self, size: int) -> HostWrite:
         return HostWrite(size, self.device)
@@ -104,56 +66,17 @@ class TorchKernels(Kernels):
     def host_read(self, size: int) -> HostRead:
         return HostRead(size)
 
-    def synchronize(self) -> None: ...
-
-    # The choice of a token
-
-    def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
-        return None
-
-    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        return None
-
-    def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
-        return None
-
-    # A head's rows
-
-    def eagle3_rows(self, head: Any) -> Any:
-        return None
-
-    def dflash_rows(self, head: Any) -> Any:
-        return None
-
-    # Training
-
-    def install_stock(self, model: Any) -> None: ...
-
-    def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
-        return linear
-
-    @property
-    def trains_in_bfloat16(self) -> bool:
-        return False
-
     # The device
 
     def identity(self, model: Any) -> dict[str, Any]:
         name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if self.on_host else self.device.type
         return {"kernels": [self.name], "device": name, "threads": torch.get_num_threads() if self.on_host else 0}
 
-    def describe(self, model: Any = None) -> str:
-        return ""
-
     def runs(self, model: Any) -> dict[str, Any]:
-        return what_runs(model, {"FusedDecoder": "torch", "HybridDecoder": "torch"}, {"Linear": "torch"}, "torch's")
+        return what_runs(model, {}, {}, "torch's")
 
     def about_device(self) -> dict[str, Any]:
         return {"type": self.device.type, "name": cpu_name(), "threads": torch.get_num_threads()}
-
-    @property
-    def runs_in_threads(self) -> bool:
-        return self.on_host
 
     def free_bytes(self) -> int:
         try:
@@ -161,8 +84,6 @@ class TorchKernels(Kernels):
             return int(lines["MemAvailable"].split()[0]) * 1024
         except (OSError, KeyError, ValueError):
             return 2**63 - 1
-
-    def give_back_memory(self) -> None: ...
 
     @property
     def device_map(self) -> dict[str, Any] | None:
@@ -207,14 +128,12 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
     """{"sentence": all of it in words, "decoder": its class, "layers": what runs them, "linears": {what runs them: how
     many}, "attention": whose}.
 
-    decoders, linears: class -> what runs it."""
+    decoders, linears: class -> what runs it, but for those that torch does."""
+    linears = {"Linear": "torch", **linears}
     decoder = type(model.get_decoder()).__name__
-    layers = decoders.get(decoder, "transformers' own")
-    counts: dict[str, int] = {}
-    for module in model.modules():
-        if (kind := linears.get(type(module).__name__)) is not None:
-            counts[kind] = counts.get(kind, 0) + 1
-    counts = dict(sorted(counts.items()))
+    layers = {"FusedDecoder": "torch", "HybridDecoder": "torch", **decoders}.get(decoder, "transformers' own")
+    kinds = [linears[name] for module in model.modules() if (name := type(module).__name__) in linears]
+    counts = dict(sorted(Counter(kinds).items()))
     listed = ", ".join(f"{num} {kind}" for kind, num in counts.items()) or "none"
     sentence = f"steps run by {decoder} ({layers}); linears: {listed}; attention: {attention}"
     return {"sentence": sentence, "decoder": decoder, "layers": layers, "linears": counts, "attention": attention}
@@ -222,14 +141,7 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
 
 def cpu_name() -> str:
     """The processor's name as the kernel gives it, and its number of cores."""
-    name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
+    name = cpu_info("model name") or platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"
 
 

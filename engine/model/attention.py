@@ -9,7 +9,7 @@ masked, and overwritten before it can be seen.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +17,9 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from ..errors import UnsupportedModel
-from .delta_places import LAYER_TYPE, WINDOW, LinearShape, Places
+from .delta_places import LAYER_TYPE, WINDOW, LinearShape
 from .delta_rule import linear_shape_of
-
-if TYPE_CHECKING:
-    from ..kernels import Attend
+from .step import StepState
 
 NAME = "photofinish"
 LAYER_TYPES = {"full_attention", "sliding_attention", LAYER_TYPE}
@@ -39,23 +37,6 @@ IGNORABLE = {
 }
 """Arguments of an attention call that change nothing here: no dropout at inference; the mask, positions and cache are
 the engine's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepState:
-    """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1,
-    kv_heads, S, dim], of a linear layer its rings; per window (None: full attention) an additive mask [groups * W,
-    S]."""
-
-    at: Tensor
-    kv: list[tuple[Tensor, Tensor]]
-    masks: dict[int | None, Tensor]
-    seen: dict[int, int | None] | None = None
-    """If given, filled with the window that each layer asked for."""
-    places: Places | None = None
-    """For linear layers: where in their rings."""
-    attend: Attend | None = None
-    """What attends, without masks. None: torch does, under them."""
 
 
 def attend(

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnsupportedModel
-from .attention import StepState
 from .delta_rule import DeltaLayer
 from .layers import (
     FusedAttention,
@@ -27,6 +26,7 @@ from .layers import (
     is_stock,
     join_projections,
 )
+from .step import StepState
 
 DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
 """transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm."""
@@ -171,11 +171,9 @@ class Angles(nn.Module):
     backwards: what they add to its values is subtracted, and a sine changes its sign with its angle, a cosine does
     not."""
 
-    frequencies: Tensor
-
     def __init__(self, frequencies: Tensor, scaling: float) -> None:
         super().__init__()
-        self.register_buffer("frequencies", torch.cat((-frequencies, frequencies)).float(), persistent=False)
+        self.frequencies = nn.Buffer(torch.cat((-frequencies, frequencies)).float(), persistent=False)
         self.scaling = scaling
 
     def forward(self, position_ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -191,10 +189,8 @@ def _angles(decoder: Any, kind: str) -> Angles | None:
     """What `rotary_emb` of a decoder gives for layers of that type, if it is no more than frequencies and a factor."""
     rotary, by_type = decoder.rotary_emb, type(decoder).__name__ in ANGLES_BY_TYPE
     prefix = f"{kind}_" if by_type else ""
-    frequencies, scaling = (
-        getattr(rotary, f"{prefix}inv_freq", None),
-        getattr(rotary, f"{prefix}attention_scaling", None),
-    )
+    frequencies = getattr(rotary, f"{prefix}inv_freq", None)
+    scaling = getattr(rotary, f"{prefix}attention_scaling", None)
     if not is_stock(rotary) or not isinstance(frequencies, Tensor) or not isinstance(scaling, int | float):
         return None
     angles = Angles(frequencies, float(scaling))

@@ -21,7 +21,7 @@ from the same bits, and no step ever does that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,9 +31,8 @@ from transformers.activations import ACT2FN
 
 from ..errors import UnsupportedModel
 from .delta_places import LAYER_TYPE, WINDOW, LinearShape, Places, Rows
-
-if TYPE_CHECKING:
-    from .attention import StepState
+from .modules import replace_modules
+from .step import StepState
 
 CHUNK = 64
 LANES = 64
@@ -57,19 +56,23 @@ def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
         )
     if not wanted:
         return None
-    shapes = {(m.num_k_heads, m.num_v_heads, m.head_k_dim, m.head_v_dim, m.conv_kernel_size) for m in found.values()}
+    layers = tuple(sorted(found))
+    shapes = {_shape_of(module, layers) for module in found.values()}
     if len(shapes) > 1:
         raise UnsupportedModel(f"{name} has linear layers of {len(shapes)} shapes; this engine does one")
-    return LinearShape(tuple(sorted(found)), *shapes.pop())
+    return shapes.pop()
+
+
+def _shape_of(stock: Any, layers: tuple[int, ...]) -> LinearShape:
+    return LinearShape(
+        layers, stock.num_k_heads, stock.num_v_heads, stock.head_k_dim, stock.head_v_dim, stock.conv_kernel_size
+    )
 
 
 def fix_linear_layers(model: PreTrainedModel) -> None:
     """Put a DeltaLayer of the same weights in the place of every linear layer, in place. Their projections stay
     modules, to be packed as others are."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child).__name__ in KINDS:
-                setattr(parent, name, DeltaLayer(child))
+    replace_modules(model, lambda child: DeltaLayer(child) if type(child).__name__ in KINDS else None)
 
 
 class DeltaLayer(nn.Module):
@@ -91,14 +94,7 @@ class DeltaLayer(nn.Module):
                 self.add_module(name, child)
         self.norm, self.layer_idx, self.dt_bias = stock.norm, stock.layer_idx, stock.dt_bias
         self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
-        self.shape = LinearShape(
-            (stock.layer_idx,),
-            stock.num_k_heads,
-            stock.num_v_heads,
-            stock.head_k_dim,
-            stock.head_v_dim,
-            stock.conv_kernel_size,
-        )
+        self.shape = _shape_of(stock, (stock.layer_idx,))
         self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
         self.mix_step: MixStep | None = None
         """What `mix` is in steps, where kernels do that."""

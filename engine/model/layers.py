@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .attention import NAME, StepState
+from .attention import NAME
 from .delta_rule import DeltaLayer, in_lanes, of_four, of_one
+from .modules import replace_modules
+from .step import StepState
 
 ATTENTION = {"Gemma3Attention", "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"}
 """transformers' classes that do just this: project, norm queries and keys by head if they have such norms, turn halves
@@ -36,13 +38,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:
     """Replace norms and MLPs below `model` by their equals, in place; returns how many. To be done before linears are
     packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
-    num_fused = 0
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if (fused := fused_norm(child, by_layer_norm) or fused_mlp(child)) is not None:
-                setattr(parent, name, fused)
-                num_fused += 1
-    return num_fused
+    return replace_modules(model, lambda child: fused_norm(child, by_layer_norm) or fused_mlp(child))
 
 
 def join_projections(model: nn.Module) -> None:
@@ -80,17 +76,13 @@ def root_mean_square(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps:
 class FusedNorm(nn.Module):
     """An RMSNorm that multiplies by `scale` [dim], which is made of `weight`."""
 
-    scale: Tensor
-    factors: Tensor
-    zeros: Tensor | None
-
     def __init__(self, weight: Tensor, scale: Tensor, eps: float, by_layer_norm: bool) -> None:
         super().__init__()
         self.eps, self.by_layer_norm = eps, by_layer_norm
         self.weight = nn.Parameter(weight, requires_grad=False)
-        self.register_buffer("scale", scale, persistent=False)
-        self.register_buffer("factors", torch.cat((scale, scale)) if by_layer_norm else scale, persistent=False)
-        self.register_buffer("zeros", torch.zeros_like(self.factors) if by_layer_norm else None, persistent=False)
+        self.scale = nn.Buffer(scale, persistent=False)
+        self.factors = nn.Buffer(torch.cat((scale, scale)) if by_layer_norm else scale, persistent=False)
+        self.zeros = nn.Buffer(torch.zeros_like(self.factors), persistent=False) if by_layer_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
         return root_mean_square(x, self.factors, self.zeros, self.eps, self.by_layer_norm).contiguous()
@@ -180,16 +172,17 @@ class FusedAttention(nn.Module):
         turned = heads[:, :, : self.num_turned]
         if self.scales is not None:
             turned = (root_mean_square(turned, None, None, self.eps, self.by_layer_norm) * self.scales).to(x.dtype)
-        turned = (turned * cos + turned.roll(self.head_dim // 2, -1) * sin).transpose(1, 2)
-        query, key, value = (
-            turned[:, : self.num_heads],
-            turned[:, self.num_heads :],
-            heads[:, :, self.num_turned :].transpose(1, 2),
-        )
+        turned = turned * cos + turned.roll(self.head_dim // 2, -1) * sin
+        return self.o_proj(self._attended(turned, heads[:, :, self.num_turned :], state))
+
+    def _attended(self, turned: Tensor, values: Tensor, state: StepState) -> Tensor:
+        """Queries and keys, turned, and values [1, n, heads, head_dim] -> [1, n, query heads * head_dim]."""
+        turned = turned.transpose(1, 2)
+        query, key, value = turned[:, : self.num_heads], turned[:, self.num_heads :], values.transpose(1, 2)
         out, _ = ALL_ATTENTION_FUNCTIONS[NAME](
             self, query, key, value, None, scaling=self.scaling, sliding_window=self.sliding_window, state=state
         )
-        return self.o_proj(out.flatten(2))
+        return out.flatten(2)
 
 
 class GatedAttention(FusedAttention):
@@ -215,16 +208,8 @@ class GatedAttention(FusedAttention):
         first = turned[..., :num_values]
         across = first.roll(num_values // 2, -1) * sin
         first.mul_(cos).add_(across)
-        turned = turned.transpose(1, 2)
-        query, key, value = (
-            turned[:, : self.num_heads],
-            turned[:, self.num_heads :],
-            heads[:, :, -num_kv:].transpose(1, 2),
-        )
-        out, _ = ALL_ATTENTION_FUNCTIONS[NAME](
-            self, query, key, value, None, scaling=self.scaling, sliding_window=None, state=state
-        )
-        return self.o_proj(out.flatten(2) * in_lanes(torch.sigmoid, heads[0, :, 1:num_queries:2].flatten(1)))
+        out = self._attended(turned, heads[:, :, -num_kv:], state)
+        return self.o_proj(out * in_lanes(torch.sigmoid, heads[0, :, 1:num_queries:2].flatten(1)))
 
 
 @torch.inference_mode()

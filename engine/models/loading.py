@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import PhotofinishError, RaceError, UsageError, choices, first_line
+from ..errors import PhotofinishError, RaceError, UsageError, choices, in_a_line
 from ..kernels.choose import choose
 from ..kernels.devices import device_named
 from ..progress import Progress, silent
@@ -180,7 +180,7 @@ def _explained(target: str, call, *arguments):
             f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16"
         ) from error
     except ImportError as error:
-        raise UsageError(f"the model {target!r} needs a package that is not installed: {first_line(error)}") from error
+        raise UsageError(f"the model {target!r} needs a package that is not installed: {in_a_line(error)}") from error
     except pickle.UnpicklingError as error:
         raise UsageError(
             f"the model {target!r} has pickled weights that are damaged or hold more than tensors; they are not loaded"
@@ -191,7 +191,7 @@ def _explained(target: str, call, *arguments):
                 f"the model {target!r} needs code of its own, which is never run here; choose one that transformers "
                 "knows"
             ) from error
-        raise UsageError(f"cannot load the model {target!r}: {first_line(error)}") from error
+        raise UsageError(f"cannot load the model {target!r}: {in_a_line(error)}") from error
 
 
 def _digest(files: list[Path]) -> str:

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RaceError, UsageError, first_line
+from ..errors import RaceError, UsageError, in_a_line
 from ..progress import Progress, silent
 from ..strict_json import parse
 from . import default_model
@@ -154,7 +154,7 @@ def _without_memory(path: Path, dtype: torch.dtype) -> PreTrainedModel:
             return AutoModelForCausalLM.from_config(config, dtype=dtype)
     except Exception as error:  # a configuration can be wrong in any way
         raise UsageError(
-            f"the configuration {str(path)!r} makes no causal language model: {first_line(error)}"
+            f"the configuration {str(path)!r} makes no causal language model: {in_a_line(error)}"
         ) from error
 
 

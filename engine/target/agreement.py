@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedModel, UsageError
-from ..model.attention import StepState, additive_masks, caches, windows_of
+from ..model.attention import additive_masks, caches, windows_of
 from ..model.decoder import FusedDecoder
 from ..model.delta_places import WINDOW, Places
 from ..model.delta_rule import DeltaLayer
+from ..model.step import StepState
 from .forward import Buffers
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def agreement(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def check_agreement(prepared: Prepared) -> dict[str, Any]:
+def check_agreement(prepared: Prepared) -> None:
     """The same; raises UnsupportedModel where the kernels' error is more than rounding."""
     found = agreement(prepared)
     for step in found["steps"]:
@@ -80,7 +81,6 @@ def check_agreement(prepared: Prepared) -> dict[str, Any]:
             error = "not finite" if step["worst"] is None else f"{step['worst']:.3g} times the limit"
             where = f"in layer {step['layer']} its error is {error} (judge: {found['judge']})"
             raise UnsupportedModel(f"{what} is wrong: {where}")
-    return found
 
 
 @dataclass(frozen=True)

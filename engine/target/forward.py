@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ..kernels import Forward
-from ..model.attention import StepState, additive_masks
+from ..model.attention import additive_masks
 from ..model.delta_places import Places
+from ..model.step import StepState
 
 if TYPE_CHECKING:
     from .prepared import Prepared

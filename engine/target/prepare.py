@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..errors import UnsupportedModel
+from ..errors import UnsupportedModel, in_a_line
 from ..kernels import Kernels
 from ..kernels.choose import choose
 from ..kernels.torch import TorchKernels
@@ -46,7 +46,7 @@ def prepare(
     except UnsupportedModel:
         raise
     except Exception as error:  # architectures differ in any way; what does not fit shows as any error of theirs
-        raise UnsupportedModel(f"{kind} does not run on the fixed step: {_first_line(error)}") from error
+        raise UnsupportedModel(f"{kind} does not run on the fixed step: {in_a_line(error)}") from error
 
 
 def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progress: Progress) -> Prepared:
@@ -79,15 +79,11 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
             check_agreement(found)
         return found
     except Exception as error:
-        if (fallback := kernels.fallback(_first_line(error))) is None:
+        if (fallback := kernels.fallback(in_a_line(error))) is None:
             raise
         log.warning("the %s kernels are not used for %s", kernels.name, type(model).__name__, exc_info=True)
         kernels.remove(model)
         return replace(plain, kernels=fallback)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['-'])[0][:200]}"
 
 
 def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:

@@ -16,15 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..choice.accept import Coupled
+from ..choice.sampler import Sampler
 from ..errors import UsageError
-from ..interfaces import Acceptance, AcceptRule, Draft, Verify
+from ..interfaces import Acceptance, AcceptRule, Choice, Draft, Verify
 from ..model.attention import caches
 from ..model.delta_places import Places
 from .checksums import Checksums
 from .delta_rollback import Past
 from .forward import Buffers
 from .prepared import Prepared
-from .whole_step import DeviceStep, DeviceSteps, Forward, StepInput
+from .whole_step import DeviceStep, Forward, StepInput
 
 PREFILL_CHUNK = 256
 LENGTH_BUCKET = 256
@@ -66,26 +68,26 @@ class StaticTarget:
         self.length = 0
         self.kv = caches(prepared.shape, length, num_states, prepared.dtype, device)
         self._past = None if prepared.shape.linear is None else Past(num_states)
-        self._columns = torch.arange(length, device=device)
         kernels = prepared.kernels
         self._input = StepInput(max(self.widths), kernels)
-        self._pointer = self._input.pointer
-        self._ids = {width: self._input.ids(width) for width in self.widths}
-        num_features = len(self.hidden_layers) * prepared.shape.hidden_size
-        hidden = (
-            torch.empty(max(self.widths), num_features, dtype=prepared.dtype, device=device) if num_features else None
+        columns, num_features = (
+            torch.arange(length, device=device),
+            len(self.hidden_layers) * prepared.shape.hidden_size,
         )
-        self._buffers = Buffers(prepared, self.kv, self._pointer, self._columns, self.hidden_layers, num_states, hidden)
+        self._hidden = torch.empty(max(self.widths), num_features, dtype=prepared.dtype, device=device)
+        self._buffers = Buffers(
+            prepared, self.kv, self._input.pointer, columns, self.hidden_layers, num_states, self._hidden
+        )
+        self._forward = partial(self._buffers.forward, want_logits=True)
         self._pool = pool or kernels.graph_pool()
         self._steps = {
             width: kernels.fixed(
-                partial(self._buffers.forward, self._ids[width], True), self._pool, f"the step of width {width}"
+                partial(self._forward, self._input.ids(width)), self._pool, f"the step of width {width}"
             )
             for width in self.widths
         }
-        allowed = kernels.judges_on_device if whole_steps is None else whole_steps
-        forward = partial(self._buffers.forward, want_logits=True)
-        self._whole = DeviceSteps(forward, self._input, self.widths, length, kernels, self._pool, allowed)
+        self._judges_on_device = kernels.judges_on_device if whole_steps is None else whole_steps
+        self._whole: dict[Choice, DeviceStep] = {}
         self.checksums = Checksums()
 
     @torch.inference_mode()
@@ -112,7 +114,7 @@ class StaticTarget:
     def parts(self) -> tuple[Forward, StepInput, Any]:
         """For fixed steps that a drafter makes of its own over this sequence: the forward with logits, its input, and
         the graphs' memory. The caller tells `stepped` of every such step before it calls anything else here."""
-        return partial(self._buffers.forward, want_logits=True), self._input, self._pool
+        return self._forward, self._input, self._pool
 
     def stepped(self, token_ids: Sequence[int], width: int) -> None:
         """A step of that width was made at the end, with these tokens and padding."""
@@ -122,8 +124,19 @@ class StaticTarget:
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
         """See `interfaces.WholeStepTarget`."""
-        step = self._whole.under(accept)
+        step = self._whole_step(accept)
         return None if step is None else partial(self._verify, step)
+
+    def _whole_step(self, accept: AcceptRule | None) -> DeviceStep | None:
+        """Steps that judge as `accept` does, where it accepts by a sampler's choice alone; else None."""
+        if not (self._judges_on_device and isinstance(accept, Coupled) and isinstance(accept.sample, Sampler)):
+            return None
+        sampler, kernels = accept.sample, self.prepared.kernels
+        if sampler not in self._whole:
+            self._whole[sampler] = DeviceStep(
+                self._forward, self._input, self.widths, sampler, self.cache_length, kernels, self._pool
+            )
+        return self._whole[sampler]
 
     def _verify(
         self, step: DeviceStep, token: int, draft: Draft, position: int
@@ -137,7 +150,7 @@ class StaticTarget:
 
     def _prefill(self, token_ids: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         assert self.length + len(token_ids) <= self.cache_length
-        hidden = []
+        hidden = [self._hidden[:0]]
         for start in range(0, len(token_ids), PREFILL_CHUNK):
             chunk = token_ids[start : start + PREFILL_CHUNK]
             self._input.point(self.length)
@@ -149,19 +162,8 @@ class StaticTarget:
             self._point(self.length + len(chunk))
             if rows is not None:
                 hidden.append(rows)
-        prepared = self.prepared
-        if self.hidden_layers and not hidden:
-            hidden.append(
-                torch.empty(
-                    0,
-                    len(self.hidden_layers) * prepared.shape.hidden_size,
-                    dtype=prepared.dtype,
-                    device=prepared.device,
-                )
-            )
-        return torch.empty(0, self.vocab_size, dtype=prepared.dtype, device=prepared.device), torch.cat(
-            hidden
-        ) if hidden else None
+        no_logits = torch.empty(0, self.vocab_size, dtype=self.prepared.dtype, device=self.prepared.device)
+        return no_logits, torch.cat(hidden) if self.hidden_layers else None
 
     def rollback(self, length: int) -> None:
         """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until it is
@@ -205,7 +207,7 @@ class StaticTarget:
         if linear is None:
             return []
         self._input.point(self.length)
-        places = Places.of(self._pointer, linear, self._buffers.num_states, chunked=True)
+        places = Places.of(self._input.pointer, linear, self._buffers.num_states, chunked=True)
         return [part for layer in linear.layers for part in places.read(*self.kv[layer])]
 
     def width_for(self, num_tokens: int) -> int:
@@ -239,7 +241,7 @@ class StaticTarget:
             self._prefill(prompt_ids[:size])
             self.prepared.kernels.warmed.add(size)
             self.jump(0)
-        whole = None if accept is None else self._whole.under(accept)
+        whole = self._whole_step(accept)
         self._input.point(self.length)
         for call in (self._steps if whole is None else whole.calls).values():
             call()

@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..choice.accept import Coupled
 from ..choice.nucleus import NOT_NUMBERS
 from ..choice.sampler import Sampler
 from ..errors import RaceError
-from ..interfaces import Acceptance, AcceptRule
+from ..interfaces import Acceptance
 from ..kernels import Kernels
 
 POINTER, POSITION, NUM_DRAFTED, HEADER = 0, 1, 2, 3
@@ -110,32 +109,3 @@ class DeviceStep:
         stands = (chosen[:-1] == ids[0, 1:]) & (self._rows[: width - 1] < self._input.num_drafted)
         num_accepted = stands.long().cumprod(0).sum(0, keepdim=True)
         return logits, hidden, torch.cat([num_accepted, chosen])
-
-
-class DeviceSteps:
-    """One sequence's DeviceStep for each rule that asks for one. allowed: False, and none does. Else as DeviceStep."""
-
-    def __init__(
-        self,
-        forward: Forward,
-        step_input: StepInput,
-        widths: Sequence[int],
-        num_positions: int,
-        kernels: Kernels,
-        pool: Any,
-        allowed: bool,
-    ) -> None:
-        self.made: dict[Sampler, DeviceStep] = {}
-        self._allowed = allowed
-        self._make = lambda sampler: DeviceStep(forward, step_input, widths, sampler, num_positions, kernels, pool)
-
-    def under(self, accept: AcceptRule) -> DeviceStep | None:
-        """Steps that judge as `accept` does, where it accepts by a sampler's choice alone; else None."""
-        if not (self._allowed and isinstance(accept, Coupled)):
-            return None
-        sampler = accept.sample
-        if not isinstance(sampler, Sampler):
-            return None
-        if sampler not in self.made:
-            self.made[sampler] = self._make(sampler)
-        return self.made[sampler]

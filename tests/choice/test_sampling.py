@@ -87,7 +87,7 @@ def test_the_extreme_words_give_finite_noise_of_the_right_size(monkeypatch, word
 def test_the_hosts_noise_is_the_devices(seed, position, size):
     """A CPU would write other tokens than a GPU from the same logits, and a recording not replay."""
     key = splitmix64(splitmix64(seed) ^ position)
-    words = [noise._signed32(key), noise._signed32(key >> 32)]
+    words = [noise._signed(key, 32), noise._signed(key >> 32, 32)]
     tokens = arange(300_000)[-size:]
     assert torch.equal(uniform(tokens, seed, position), noise._uniform(tokens, *words))
 

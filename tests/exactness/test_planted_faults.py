@@ -19,6 +19,7 @@ from engine.exactness.probe import probe
 from engine.exactness.verdict import Verdict
 from engine.interfaces import Acceptance, Choice, Draft
 from engine.model import attention
+from engine.model.step import StepState
 from engine.target import forward as buffers
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
@@ -106,12 +107,12 @@ def sliced(
     attention_mask: Any,
     *,
     sliding_window: int | None = None,
-    state: attention.StepState,
+    state: StepState,
     **more: Any,
 ) -> Any:
     """The engine's attention over keys and values cut to their live length."""
     live = int(state.at[-1]) + 1
-    cut = attention.StepState(
+    cut = StepState(
         state.at,
         [(k[:, :, :live], v[:, :, :live]) for k, v in state.kv],
         {w: m[:, :live] for w, m in state.masks.items()},

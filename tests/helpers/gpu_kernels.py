@@ -15,7 +15,7 @@ from triton import knobs
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from engine.kernels.cuda.kernels import CudaKernels
+from engine.kernels.cuda.kernels import TritonKernels
 from engine.target import agreement as agree
 from engine.target import prepare as faithful
 
@@ -53,6 +53,6 @@ interpreter.interpreter_builder.options = replace(
     interpreter.interpreter_builder.options, sanitize_overflow=False
 )  # half of what is left of its time, and no index of these shapes comes near 31 bits
 
-TRITON = CudaKernels(torch.device("cpu"), torch.bfloat16, against="")
+TRITON = TritonKernels(torch.device("cpu"), torch.bfloat16, against="")
 agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep
 faithful.FAITHFUL_TOKENS, faithful.ROWS = 6, 4

@@ -11,7 +11,7 @@ from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
 from engine.heads.build import build
 from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
-from engine.kernels.cpu.eagle3 import pack_head
+from engine.kernels.cpu.heads import pack_head
 from engine.model.layers import fuse_layers
 from tests.helpers.head_fixtures import (
     EAGLE3,

@@ -138,7 +138,7 @@ def test_the_host_is_heard_once_a_step(monkeypatch):
     whole.extend(random_ids(9, model.vocab_size), 0)
     verify = whole.verifier(Coupled(sampler))
     assert verify is not None
-    (step,) = whole._whole.made.values()
+    (step,) = whole._whole.values()
     read = step._read
     monkeypatch.setattr(step, "_read", lambda values: reads.append(len(values)) or read(values))
     for index in range(4):
@@ -154,7 +154,7 @@ def test_a_whole_step_never_asks_the_host_and_gives_the_same_again(model, temper
     model = model(torch.bfloat16)
     target = target_of(model, True)
     target.extend(random_ids(20, model.vocab_size), 0)
-    step = target._whole.under(Coupled(Sampler(SamplingParams(temperature=temperature), model.vocab_size, PACKED)))
+    step = target._whole_step(Coupled(Sampler(SamplingParams(temperature=temperature), model.vocab_size, PACKED)))
     assert step is not None
     seen = []
     for pointer, position, drafted in ((20, 0, (4, 5)), (21, 1, ()), (200, 77, tuple(range(7)))):
@@ -287,7 +287,7 @@ def test_a_race_of_whole_steps_is_the_same_race(monkeypatch, temperature):
         )
         list(race.events())
         assert all(lane.finished for lane in race.lanes.values()) and all(
-            bool(lane.target._whole.made) == whole for lane in race.lanes.values()
+            bool(lane.target._whole) == whole for lane in race.lanes.values()
         )
         assert len({id(target._pool) for target in made[-len(lanes) :]}) == 1
         verdict = race.result()["verdict"]

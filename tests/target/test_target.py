@@ -196,7 +196,7 @@ def test_the_same_buffers_give_the_same_bits_and_nothing_else_changes(name, dtyp
             (key, id(value)) for module in modules for key, value in vars(module).items() if not isinstance(value, dict)
         ]
 
-    before, pointer = state(), target._pointer.clone()
+    before, pointer = state(), target._input.pointer.clone()
     with torch.inference_mode():
         first = target._steps[8]()[0].clone()
         cached = [side.clone() for layer in target.kv for side in layer]
@@ -206,7 +206,7 @@ def test_the_same_buffers_give_the_same_bits_and_nothing_else_changes(name, dtyp
         torch.equal(bits(a), bits(b))
         for a, b in zip(cached, [side for layer in target.kv for side in layer], strict=True)
     )
-    assert state() == before and torch.equal(pointer, target._pointer)
+    assert state() == before and torch.equal(pointer, target._input.pointer)
 
 
 def test_warming_and_timing_leave_the_sequence_empty():

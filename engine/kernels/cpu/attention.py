@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from .build import library
+from .build import INT, NUMBER, POINTER, fields, library
 
 TOGETHER, LANES = 4, 16
 
@@ -16,9 +16,8 @@ class AttentionArguments(ctypes.Structure):
     """`Attention` of attention.h."""
 
     _fields_ = (
-        ("keys", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("heads", "kv", "dim", "S", "window", "num", "at")),
+        *fields(POINTER, "keys", "values"),
+        *fields(NUMBER, "heads", "kv", "dim", "S", "window", "num", "at"),
         ("scale", ctypes.c_float),
     )
 
@@ -26,7 +25,7 @@ class AttentionArguments(ctypes.Structure):
 def attend_rows(
     query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None
 ) -> Tensor:
-    """See `kernels.Attend`; rows beyond the cache's end are left out."""
+    """See `model.step.Attend`; rows beyond the cache's end are left out."""
     first = int(at[0])
     block = query[0].transpose(0, 1)[: keys.shape[2] - first].contiguous()
     return attend_natively(block, keys, values, first, window, block.shape[-1] ** -0.5 if scaling is None else scaling)[
@@ -50,6 +49,6 @@ def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window
     arguments = AttentionArguments(
         keys.data_ptr(), values.data_ptr(), heads, kv, dim, length, window or 0, num, at, scale
     )
-    pointers = (ctypes.c_void_p(t.data_ptr()) for t in (query, out, scores))
-    library().photofinish_attention(ctypes.byref(arguments), *pointers, ctypes.c_int(threads))
+    pointers = (POINTER(t.data_ptr()) for t in (query, out, scores))
+    library().photofinish_attention(ctypes.byref(arguments), *pointers, INT(threads))
     return out

@@ -19,9 +19,11 @@ import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from ...cache import cache_dir
 from ...errors import UsageError
+from ..processor import cpu_info
 
 log = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parent
@@ -33,10 +35,17 @@ NEEDED = {"AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"), "AVX2 and 
 need more is only there with the first."""
 OFF = "PHOTOFINISH_NATIVE"
 COMPILE_S = 120.0
+POINTER, NUMBER, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+"""What C is given: an address, a size or position, a small number."""
 
 
 class NoKernels(Exception):
     """Why there are no compiled kernels here, in a sentence."""
+
+
+def fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    """Of a ctypes.Structure, all of that kind."""
+    return [(name, kind) for name in names]
 
 
 @functools.cache
@@ -91,11 +100,7 @@ def _found() -> tuple[ctypes.CDLL, str] | str:
 
 def processor_flags() -> frozenset[str]:
     """What the kernel says this processor can; empty where it says nothing."""
-    try:
-        line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
-    except (OSError, StopIteration):
-        return frozenset()
-    return frozenset(line.partition(":")[2].split())
+    return frozenset(cpu_info("flags").split())
 
 
 def reason_against_processor() -> str:

@@ -41,6 +41,14 @@ class ByteLinear(NativeLinear):
         return self.weights.flatten()[: self.arguments.num * self._bytes_of_an_output()]
 
 
+def packed(linear: nn.Linear, in_bytes: bool, act: int | None = None, row_bytes: int = 2) -> NativeLinear:
+    """In the place of an nn.Linear that `reason_against` has nothing against; in_bytes: with weights of 8 bits, where
+    it can have them."""
+    if in_bytes and reason_against_bytes(linear) is None:
+        return ByteLinear(linear, act, row_bytes)
+    return NativeLinear(linear, act)
+
+
 def reason_against_bytes(linear: Any) -> str | None:
     """Why this linear cannot be a ByteLinear; None if it can."""
     if why := reason_against(linear):

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .build import has, library
+from .build import NUMBER, POINTER, fields, library
 
 
 class ChooserArguments(ctypes.Structure):
     """`Chooser` of choose.c."""
 
     _fields_ = (
-        ("tokens", ctypes.c_void_p),
-        ("num", ctypes.c_int64),
+        ("tokens", POINTER),
+        ("num", NUMBER),
         ("seed", ctypes.c_uint64),
-        *((name, ctypes.c_float) for name in ("temperature", "max_noise", "near")),
+        *fields(ctypes.c_float, "temperature", "max_noise", "near"),
     )
 
 
@@ -34,7 +34,7 @@ class Chooser:
         self._address = None if themselves else self._tokens.data_ptr()
         self._arguments = ChooserArguments()
         self._choose = library().photofinish_choose
-        self._choose.restype = ctypes.c_int64
+        self._choose.restype = NUMBER
 
     def __call__(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
         """The choices of rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what
@@ -50,20 +50,15 @@ class Chooser:
             return []
         if self._arguments.num != num_columns:
             self._arguments = ChooserArguments(self._address, num_columns, *self._constants)
-        numbers = ctypes.c_int64 * num_rows
+        numbers = NUMBER * num_rows
         chosen = numbers()
-        sizes = ctypes.c_int64(num_rows), ctypes.c_int64(rows.stride(0))
+        sizes = NUMBER(num_rows), NUMBER(rows.stride(0))
         num = self._choose(
             ctypes.byref(self._arguments),
-            ctypes.c_void_p(rows.data_ptr()),
+            POINTER(rows.data_ptr()),
             *sizes,
             numbers(*draft),
-            ctypes.c_int64(position),
+            NUMBER(position),
             chosen,
         )
         return chosen[:num]
-
-
-def chooser(tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
-    """None where there is no such kernel."""
-    return Chooser(tokens, temperature, seed, max_noise, near) if has("photofinish_choose") else None

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...model.attention import StepState
 from ...model.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
-from ...model.layers import FusedAttention, FusedMLP
-from .build import library
-from .bytes import ByteLinear, reason_against_bytes
-from .linear import LANES, LinearArguments, NativeLinear, reason_against
+from ...model.step import StepState
+from .build import INT, NUMBER, POINTER, fields, library
+from .bytes import packed
+from .linear import LANES, LinearArguments, reason_against
 
 ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
 """Classes of transformers and torch -> linear.h."""
@@ -26,12 +25,10 @@ class LayerArguments(ctypes.Structure):
     """`Layer` of step.c."""
 
     _fields_ = (
-        *((name, LinearArguments) for name in ("qkv", "o", "gate_up", "down")),
-        ("norms", ctypes.c_void_p * 4),
-        ("query_norm", ctypes.c_void_p),
-        ("key_norm", ctypes.c_void_p),
-        ("window", ctypes.c_int64),
-        ("angles", ctypes.c_int64),
+        *fields(LinearArguments, "qkv", "o", "gate_up", "down"),
+        ("norms", POINTER * 4),
+        *fields(POINTER, "query_norm", "key_norm"),
+        *fields(NUMBER, "window", "angles"),
         ("scale", ctypes.c_float),
     )
 
@@ -41,11 +38,8 @@ class DecoderArguments(ctypes.Structure):
 
     _fields_ = (
         ("layers", ctypes.POINTER(LayerArguments)),
-        ("norm", ctypes.c_void_p),
-        *(
-            (name, ctypes.c_int64)
-            for name in ("num_layers", "hidden", "heads", "kv", "dim", "inner", "sandwich", "act")
-        ),
+        ("norm", POINTER),
+        *fields(NUMBER, "num_layers", "hidden", "heads", "kv", "dim", "inner", "sandwich", "act"),
         ("eps", ctypes.c_float),
     )
 
@@ -56,7 +50,7 @@ class Caches:
     def __init__(self, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._kept_alive = list(kv)
         self.num_layers, self.length = len(kv), kv[0][0].shape[2]
-        self.addresses = (ctypes.c_void_p * (2 * len(kv)))(*(side.data_ptr() for layer in kv for side in layer))
+        self.addresses = (POINTER * (2 * len(kv)))(*(side.data_ptr() for layer in kv for side in layer))
 
 
 class NativeDecoder(StepDecoder):
@@ -76,7 +70,7 @@ class NativeDecoder(StepDecoder):
         self._room = threading.local()
         self.kernels = library()
         self._decode, self._size = self.kernels.photofinish_decode, self.kernels.photofinish_room
-        self._size.restype = ctypes.c_int64
+        self._size.restype = NUMBER
 
     def _of(self, fused: FusedDecoder) -> DecoderArguments:
         layers, kinds = _layers(fused), sorted(fused.angles)
@@ -87,7 +81,7 @@ class NativeDecoder(StepDecoder):
                 self._linear(linear) for linear in (attention.qkv, attention.o_proj, mlp.down_proj)
             )
             its.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
-            its.norms = (ctypes.c_void_p * 4)(*(self._floats(norm.scale) for norm in layer.norms))
+            its.norms = (POINTER * 4)(*(self._floats(norm.scale) for norm in layer.norms))
             if len(attention.norms):
                 its.query_norm, its.key_norm = (self._floats(norm.scale) for norm in attention.norms)
             its.window, its.angles, its.scale = attention.sliding_window or 0, kinds.index(kind), attention.scaling
@@ -107,11 +101,7 @@ class NativeDecoder(StepDecoder):
         )
 
     def _linear(self, linear: nn.Linear, act: int | None = None) -> LinearArguments:
-        self.linears.append(
-            native := ByteLinear(linear, act)
-            if self._in_bytes and reason_against_bytes(linear) is None
-            else NativeLinear(linear, act)
-        )
+        self.linears.append(native := packed(linear, self._in_bytes, act))
         return native.arguments
 
     def _floats(self, values: Tensor) -> int:
@@ -124,21 +114,17 @@ class NativeDecoder(StepDecoder):
             state.seen.update(self.windows)
         embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv), int(state.at[0])
         x = embedded.clone().contiguous()
-        num_rows, length, threads = x.shape[1], caches.length, torch.get_num_threads()
-        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        num_rows = x.shape[1]
+        span = self.span(caches.length, at, num_rows)
         kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if all_states else None
-        tables = self.tables_for(length)  # held by this call: another thread may make longer ones meanwhile
+        tables = self.tables_for(caches.length)  # held by this call: another thread may make longer ones meanwhile
         self._decode(
             ctypes.byref(self.arguments),
             caches.addresses,
             tables[1],
-            ctypes.c_void_p(x.data_ptr()),
-            None if kept is None else ctypes.c_void_p(kept.data_ptr()),
-            ctypes.c_int64(num_rows),
-            ctypes.c_int64(at),
-            ctypes.c_int64(length),
-            ctypes.c_int(threads),
-            ctypes.c_void_p(self.room_for(num_rows, length, threads)),
+            POINTER(x.data_ptr()),
+            None if kept is None else POINTER(kept.data_ptr()),
+            *span,
         )
         return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
 
@@ -153,17 +139,18 @@ class NativeDecoder(StepDecoder):
                 for kind in self._kinds
                 for part in self.angles[kind](positions, torch.float32)
             ]
-            self._tables = tables = parts, (ctypes.c_void_p * len(parts))(*(part.data_ptr() for part in parts))
+            self._tables = tables = parts, (POINTER * len(parts))(*(part.data_ptr() for part in parts))
         return tables  # not what another thread may have put there since
 
-    def room_for(self, num_rows: int, length: int, threads: int) -> int:
-        """Memory for what a call computes on the way, this thread's own."""
-        num_bytes = self._size(
-            ctypes.byref(self.arguments), ctypes.c_int64(num_rows), ctypes.c_int64(length), ctypes.c_int(threads)
-        )
+    def span(self, length: int, at: int, num_rows: int) -> tuple[Any, ...]:
+        """What C is told of a step of so many rows from position `at` on: also the cache's length, threads, and memory
+        for what is computed on the way, this thread's own."""
+        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        rows, columns, threads = NUMBER(num_rows), NUMBER(length), INT(torch.get_num_threads())
+        num_bytes = self._size(ctypes.byref(self.arguments), rows, columns, threads)
         if getattr(self._room, "bytes", None) is None or len(self._room.bytes) < num_bytes:
             self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
-        return self._room.bytes.data_ptr()
+        return rows, NUMBER(at), columns, threads, POINTER(self._room.bytes.data_ptr())
 
 
 def _layers(fused: FusedDecoder) -> list[Any]:
@@ -190,7 +177,6 @@ def reason_against_decoder(fused: Any) -> str | None:
     layers = _layers(fused)
     for layer in layers:
         attention, mlp = layer.self_attn, layer.mlp
-        assert isinstance(attention, FusedAttention) and isinstance(mlp, FusedMLP)
         for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj):
             if why := reason_against(linear):
                 return why
@@ -207,11 +193,3 @@ def reason_against_decoder(fused: Any) -> str | None:
     if len({_sizes(layer) for layer in layers}) > 1:
         return "its layers differ"
     return None
-
-
-def put_native_decoders(model: nn.Module, in_bytes: bool = False) -> None:
-    """Replace the decoders below `model` that can be NativeDecoders, in place."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, FusedDecoder) and reason_against_decoder(child) is None:
-                setattr(parent, name, NativeDecoder(child, in_bytes))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...model.decoder import is_head_on_top
 from ...model.layers import is_stock
+from .build import NUMBER, POINTER, fields
 from .decoder import Caches, NativeDecoder
 from .linear import NativeLinear
 
@@ -23,15 +24,15 @@ class ModelArguments(ctypes.Structure):
     """`Model` of step.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("decoder", "head", "embeddings")),
-        *((name, ctypes.c_int64) for name in ("num_tokens", "hidden", "num_layers")),
+        *fields(POINTER, "decoder", "head", "embeddings"),
+        *fields(NUMBER, "num_tokens", "hidden", "num_layers"),
         ("scale", ctypes.c_float),
     )
 
 
 class NativeForward:
-    """`native_forward` tells where it can be. What does not change from step to step is made once; logits stay in one
-    place, overwritten by the next call."""
+    """`is_whole_step` tells where it can be, once linears are packed. What does not change from step to step is made
+    once; logits stay in one place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._decoder, self._head, self._caches = model.get_decoder(), model.lm_head, Caches(kv)
@@ -41,10 +42,8 @@ class NativeForward:
         pointers = ctypes.addressof(self._decoder.arguments), ctypes.addressof(self._head.arguments), weight.data_ptr()
         self._arguments = ModelArguments(*pointers, *weight.shape, self._caches.num_layers, scale)
         self._arguments_at = ctypes.byref(self._arguments)
-        self._logits, self._places = (
-            torch.empty(0, self._head.out_features, dtype=weight.dtype),
-            dict[int, tuple[Tensor, Tensor, int, int]](),
-        )
+        self._logits = torch.empty(0, self._head.out_features, dtype=weight.dtype)
+        self._places: dict[int, tuple[Tensor, Tensor, int, int]] = {}
         self._forward = self._decoder.kernels.photofinish_forward
 
     def __call__(
@@ -55,13 +54,8 @@ class NativeForward:
         token."""
         if seen is not None:
             seen.update(self._decoder.windows)
-        num_rows, length, hidden, threads = (
-            ids.shape[1],
-            self._caches.length,
-            self._arguments.hidden,
-            torch.get_num_threads(),
-        )
-        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        num_rows, length, hidden = ids.shape[1], self._caches.length, self._arguments.hidden
+        span = self._decoder.span(length, at, num_rows)
         assert ids.dtype == torch.long and ids.is_contiguous()
         if want_logits:
             x, logits, x_at, logits_at = self._places.get(num_rows) or self._place(num_rows)
@@ -74,15 +68,11 @@ class NativeForward:
             self._arguments_at,
             self._caches.addresses,
             tables[1],
-            ctypes.c_void_p(ids.data_ptr()),
-            ctypes.c_void_p(x_at),
-            None if kept is None else ctypes.c_void_p(kept.data_ptr()),
-            ctypes.c_void_p(logits_at),
-            ctypes.c_int64(num_rows),
-            ctypes.c_int64(at),
-            ctypes.c_int64(length),
-            ctypes.c_int(threads),
-            ctypes.c_void_p(self._decoder.room_for(num_rows, length, threads)),
+            POINTER(ids.data_ptr()),
+            POINTER(x_at),
+            None if kept is None else POINTER(kept.data_ptr()),
+            POINTER(logits_at),
+            *span,
         )
         if not done:
             raise IndexError(f"a token id is not from 0 to {self._arguments.num_tokens - 1}")
@@ -97,11 +87,6 @@ class NativeForward:
         x, logits = self._logits.new_empty(num_rows, self._arguments.hidden), self._logits[:num_rows]
         self._places[num_rows] = x, logits, x.data_ptr(), logits.data_ptr()
         return self._places[num_rows]
-
-
-def native_forward(model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> NativeForward | None:
-    """None where the model's forward is another, or may be. To be asked for once linears are packed."""
-    return NativeForward(model, kv) if is_whole_step(model) else None
 
 
 def is_whole_step(model: Any) -> bool:

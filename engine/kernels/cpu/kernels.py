@@ -9,22 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...model.step import Attend
 from ...progress import Progress
 from ...spec import SamplingParams
-from .. import Attend, Chooser, Forward, Picks
+from .. import Chooser, Forward, Picks
 from ..torch import TorchKernels, what_runs
 from . import build
 from .attention import attend_rows
-from .choose import chooser
+from .choose import Chooser as NativeChooser
 from .decoder import NativeDecoder
 from .dflash import NativeDFlashRows, reason_against_block
-from .eagle3 import NativeEagle3Rows, pack_head, reason_against_head
-from .forward import is_whole_step, native_forward
+from .eagle3 import NativeEagle3Rows, reason_against_head
+from .forward import NativeForward, is_whole_step
+from .heads import pack_head
 from .packing import PackedLinear, onednn_packs, pack
 from .picks import Near
 
 LINEARS = {
-    "Linear": "torch",
     "PackedLinear": "packed by oneDNN",
     "NativeLinear": "compiled C",
     "ByteLinear": "int8, compiled C",
@@ -58,14 +59,16 @@ class CpuKernels(TorchKernels):
         pack(head)
 
     def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
-        return native_forward(model, kv)
+        return NativeForward(model, kv) if is_whole_step(model) else None
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
         """A NativeDecoder does inside its call what this does alone."""
         return attend_rows if isinstance(model.get_decoder(), NativeDecoder) else None
 
     def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
-        return chooser(tokens, temperature, seed, max_noise, near)
+        if not build.has("photofinish_choose"):
+            return None
+        return NativeChooser(tokens, temperature, seed, max_noise, near)
 
     def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
         return Near(token_ids.to(torch.int32).contiguous().numpy(), params) if build.has("photofinish_picks") else None
@@ -95,6 +98,5 @@ class CpuKernels(TorchKernels):
 
     def runs(self, model: Any) -> dict[str, Any]:
         whole = "compiled C, a whole step in one call" if is_whole_step(model) else "compiled C"
-        decoders = {"FusedDecoder": "torch", "HybridDecoder": "torch", "NativeDecoder": whole}
         is_ours = isinstance(model.get_decoder(), NativeDecoder)
-        return what_runs(model, decoders, LINEARS, "ours, compiled C" if is_ours else "torch's")
+        return what_runs(model, {"NativeDecoder": whole}, LINEARS, "ours, compiled C" if is_ours else "torch's")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...model.linear import StepLinear
-from .build import NoKernels, library
+from .build import INT, NUMBER, POINTER, NoKernels, fields, library
 
 BLOCK, LANES = 32, 16
 
@@ -19,11 +19,8 @@ class LinearArguments(ctypes.Structure):
     """`Linear` of linear.h."""
 
     _fields_ = (
-        ("weights", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("num", ctypes.c_int64),
-        ("k", ctypes.c_int64),
-        ("row_bytes", ctypes.c_int64),
+        *fields(POINTER, "weights", "bias"),
+        *fields(NUMBER, "num", "k", "row_bytes"),
     )
 
 
@@ -48,8 +45,6 @@ class NativeLinear(StepLinear):
     of its outputs are gates, the other half values, and act(gate) * value is what it gives. Raises AssertionError for
     rows of another dtype or size."""
 
-    weights: Tensor
-    biases: Tensor | None
     row_bytes = 0
 
     def __init__(self, linear: nn.Linear, act: int | None = None) -> None:
@@ -59,18 +54,13 @@ class NativeLinear(StepLinear):
         self.in_features, self.out_features, self.act = k, num if act is None else num // 2, act
         self.bias = linear.bias
         kernels, weight = library(), linear.weight.detach().contiguous()
-        self.register_buffer("weights", self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
-        self.register_buffer(
-            "biases", None if linear.bias is None else self._in_blocks(linear.bias.detach().float()), persistent=False
-        )
-        self.arguments = LinearArguments(
-            self.weights.data_ptr(), None if self.biases is None else self.biases.data_ptr(), num, k, self.row_bytes
-        )
-        self._linear, self._gated, self._self = (
-            kernels.photofinish_linear,
-            kernels.photofinish_gated,
-            ctypes.byref(self.arguments),
-        )
+        self.weights = nn.Buffer(self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
+        self.arguments = LinearArguments(self.weights.data_ptr(), None, num, k, self.row_bytes)
+        if linear.bias is not None:
+            self.biases = nn.Buffer(self._in_blocks(linear.bias.detach().float()), persistent=False)
+            self.arguments.bias = self.biases.data_ptr()
+        self._linear, self._gated = kernels.photofinish_linear, kernels.photofinish_gated
+        self._self = ctypes.byref(self.arguments)
 
     def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
         packed = torch.empty(blocks, self.in_features, BLOCK, dtype=weight.dtype)
@@ -79,11 +69,11 @@ class NativeLinear(StepLinear):
 
     def _pack(self, pack: Any, weight: Tensor, packed: Tensor) -> None:
         sizes = (
-            *map(ctypes.c_int64, weight.shape),
-            ctypes.c_int(self.act is not None),
-            ctypes.c_int(torch.get_num_threads()),
+            *map(NUMBER, weight.shape),
+            INT(self.act is not None),
+            INT(torch.get_num_threads()),
         )
-        pack(ctypes.c_void_p(weight.data_ptr()), ctypes.c_void_p(packed.data_ptr()), *sizes)
+        pack(POINTER(weight.data_ptr()), POINTER(packed.data_ptr()), *sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""
@@ -92,18 +82,12 @@ class NativeLinear(StepLinear):
         )
         x = x.contiguous()
         out = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
-        num_rows, threads = ctypes.c_int64(x.numel() // self.in_features), ctypes.c_int(torch.get_num_threads())
+        num_rows, threads = NUMBER(x.numel() // self.in_features), INT(torch.get_num_threads())
+        rows = self._self, POINTER(x.data_ptr()), POINTER(out.data_ptr()), num_rows
         if self.act is None:
-            self._linear(self._self, ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), num_rows, threads)
+            self._linear(*rows, threads)
         else:
-            self._gated(
-                self._self,
-                ctypes.c_void_p(x.data_ptr()),
-                ctypes.c_void_p(out.data_ptr()),
-                num_rows,
-                ctypes.c_int(self.act),
-                threads,
-            )
+            self._gated(*rows, INT(self.act), threads)
         return out
 
     def read(self) -> Tensor:

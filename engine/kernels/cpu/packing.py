@@ -13,9 +13,10 @@ from transformers import PreTrainedModel
 
 from ...errors import UnsupportedModel
 from ...model.linear import StepLinear
-from .bytes import ByteLinear, reason_against_bytes
-from .decoder import put_native_decoders
-from .linear import NativeLinear, reason_against
+from ...model.modules import replace_modules
+from .bytes import ByteLinear, packed
+from .decoder import NativeDecoder, reason_against_decoder
+from .linear import reason_against
 
 HINT_ROWS = 8
 
@@ -50,22 +51,17 @@ def pack(module: nn.Module, in_bytes: bool = False) -> int:
     """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers,
     in place; returns how many linears outside of these. A tied embedding keeps its own copy. in_bytes: weights in 8
     bits, wherever kernels of our own can do that; raises UnsupportedModel where they can nowhere."""
-    put_native_decoders(module, in_bytes)
+    replace_modules(module, lambda child: NativeDecoder(child, in_bytes) if not reason_against_decoder(child) else None)
     output = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
-    num_packed = 0
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is not nn.Linear:
-                continue
-            if in_bytes and reason_against_bytes(child) is None:
-                setattr(parent, name, ByteLinear(child, row_bytes=1 if child is output else 2))
-            elif reason_against(child) is None:
-                setattr(parent, name, NativeLinear(child))
-            elif onednn_packs(child.weight.dtype):
-                setattr(parent, name, PackedLinear(child))
-            else:
-                continue
-            num_packed += 1
+
+    def replaced(child: nn.Module) -> nn.Module | None:
+        if type(child) is not nn.Linear:
+            return None
+        if reason_against(child) is None:
+            return packed(child, in_bytes, row_bytes=1 if child is output else 2)
+        return PackedLinear(child) if onednn_packs(child.weight.dtype) else None
+
+    num_packed = replace_modules(module, replaced)
     if in_bytes and not any(isinstance(part, ByteLinear) for part in module.modules()):
         raise UnsupportedModel(
             f"{type(module).__name__} has no linear layer whose weights int8 kernels take; choose another dtype"

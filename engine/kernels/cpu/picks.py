@@ -12,7 +12,7 @@ from ...choice.noise import splitmix64
 from ...choice.nucleus import NOT_NUMBERS
 from ...errors import RaceError
 from ...spec import SamplingParams
-from .build import library
+from .build import NUMBER, POINTER, library
 
 
 class Near:
@@ -23,23 +23,22 @@ class Near:
         self._room = [array.ctypes.data for array in self._kept_alive[1:]]
         self._constants = ids.ctypes.data, len(ids), params.temperature, splitmix64(params.seed)
         self._pick = library().photofinish_picks
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._pick.argtypes = (
-            pointer,
-            number,
-            pointer,
-            number,
+            POINTER,
+            NUMBER,
+            POINTER,
+            NUMBER,
             ctypes.c_float,
             ctypes.c_uint64,
-            number,
-            *[pointer] * 5,
+            NUMBER,
+            *[POINTER] * 5,
         )
-        self._pick.restype = number
-        self._best, self._leads, self._num = (ctypes.c_int64 * 1)(), (ctypes.c_float * 1)(), 1
+        self._pick.restype = NUMBER
+        self._best, self._leads, self._num = (NUMBER * 1)(), (ctypes.c_float * 1)(), 1
 
     def __call__(self, rows: Tensor, num: int, position: int) -> list[tuple[int, float]]:
         if num > self._num:
-            self._best, self._leads, self._num = (ctypes.c_int64 * num)(), (ctypes.c_float * num)(), num
+            self._best, self._leads, self._num = (NUMBER * num)(), (ctypes.c_float * num)(), num
         if self._pick(rows.data_ptr(), num, *self._constants, position, *self._room, self._best, self._leads) < num:
             raise RaceError(NOT_NUMBERS)
         return list(zip(self._best[:num], self._leads[:num], strict=True))

@@ -99,8 +99,9 @@ def _attend(
     its_queries = (rows * (row_stride * UNIT) + heads * (head_stride * UNIT))[:, None] + dims[None, :]
     q = tl.load(query + its_queries, mask=exists[:, None] & inside[None, :], other=0.0)
     positions = (first_at + rows)[:, None]
-    its_keys = keys + kv_head.to(tl.int64) * length * DIM
-    its_values = values + kv_head.to(tl.int64) * length * DIM
+    before = kv_head.to(tl.int64) * length * DIM
+    its_keys = keys + before
+    its_values = values + before
     peak = tl.full((TILE,), float("-inf"), tl.float32)
     total = tl.zeros((TILE,), tl.float32)
     out = tl.zeros((TILE, PADDED), tl.float32)
@@ -211,53 +212,13 @@ def attend(
     afterwards. Calls that run at once need their own. gated: a qkv with gates, contiguous, as `place` takes it: what a
     row attends to is multiplied by their sigmoids."""
     rows, heads, dim = query.shape
-    return _attended(
-        query, query.stride(0), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals, gated
-    ).view(rows, heads * dim)
-
-
-def attend_rows(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    at: Tensor,
-    window: int | None,
-    scaling: float | None,
-    arrivals: Tensor | None = None,
-) -> Tensor:
-    """The same for a query [1, heads, m, dim] as transformers' modules have it -> [1, m, heads, dim]. `scaling` None: 1
-    / sqrt(dim)."""
-    _, heads, rows, dim = query.shape
-    scaling = dim**-0.5 if scaling is None else scaling
-    return _attended(
-        query, query.stride(2), query.stride(1), rows, heads, keys, values, at, window, scaling, arrivals
-    ).view(1, rows, heads, dim)
-
-
-def num_arrivals(rows: int, heads: int, kv_heads: int) -> int:
-    """Counters that a call of so many rows needs: one for each tile of each head of keys."""
-    return triton.cdiv(rows * (heads // kv_heads), MOST_ROWS) * kv_heads
-
-
-def _attended(
-    query: Tensor,
-    row_stride: int,
-    head_stride: int,
-    rows: int,
-    heads: int,
-    keys: Tensor,
-    values: Tensor,
-    at: Tensor,
-    window: int | None,
-    scaling: float,
-    arrivals: Tensor | None,
-    gated: Tensor | None = None,
-) -> Tensor:
-    _, kv_heads, length, dim = keys.shape
+    _, kv_heads, length, _ = keys.shape
     groups, unit = heads // kv_heads, UNIT.value
-    row_stride = row_stride if rows > 1 else 0  # of a single row it says nothing
+    row_stride = query.stride(0) if rows > 1 else 0  # of a single row it says nothing
+    head_stride = query.stride(1)
     assert (
-        dim % unit == row_stride % unit == head_stride % unit == 0
+        keys.shape[-1] == dim
+        and dim % unit == row_stride % unit == head_stride % unit == 0
         and query.stride(-1) == 1
         and heads == groups * kv_heads
     )
@@ -280,7 +241,7 @@ def _attended(
     reach = NO_WINDOW if window is None else window
     outs = torch.empty(rows, heads, splits.slots, dim, dtype=torch.float32, device=query.device)
     peaks, sums = outs.new_empty(rows, heads, splits.slots), outs.new_empty(rows, heads, splits.slots)
-    result = query.new_empty(rows, heads, dim)
+    result = query.new_empty(rows, heads * dim)
     _attend[(kv_heads, triton.cdiv(rows * groups, MOST_ROWS), splits.slots)](
         query, keys, values, at, outs, peaks, sums, arrivals, result, gated, rows, length, reach, row_stride // unit,
         head_stride // unit, scaling * math.log2(math.e),
@@ -294,3 +255,23 @@ def _attended(
             PADDED_SLOTS=padded_slots, num_warps=8,
         )  # fmt: skip
     return result
+
+
+def attend_rows(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    window: int | None,
+    scaling: float | None,
+) -> Tensor:
+    """The same for a query [1, heads, m, dim] as transformers' modules have it -> [1, m, heads, dim]. `scaling` None: 1
+    / sqrt(dim)."""
+    _, heads, rows, dim = query.shape
+    scaling = dim**-0.5 if scaling is None else scaling
+    return attend(query[0].transpose(0, 1), keys, values, at, window, scaling).view(1, rows, heads, dim)
+
+
+def num_arrivals(rows: int, heads: int, kv_heads: int) -> int:
+    """Counters that a call of so many rows needs: one for each tile of each head of keys."""
+    return triton.cdiv(rows * (heads // kv_heads), MOST_ROWS) * kv_heads

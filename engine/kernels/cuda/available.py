@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from ...errors import in_a_line
+
 log = logging.getLogger(__name__)
 SWITCH = "PHOTOFINISH_TRITON"
 """Environment: 0, and torch's own kernels are used everywhere; 1, and they run on the CPU too if TRITON_INTERPRET is 1:
@@ -27,9 +29,9 @@ device can do that."""
 EARLY_CAPABILITY = (9, 0)
 
 
-def kernels_for(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether steps of a model of that dtype run the kernels on that device."""
-    return dtype in DTYPES and reason_against(device) is None
+def is_interpreted(device: torch.device, dtype: torch.dtype | None) -> bool:
+    """Whether Triton's interpreter runs the kernels there, on the CPU: for tests."""
+    return device.type == "cpu" and reason_against(device) is None and dtype in (*DTYPES, None)
 
 
 def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str:
@@ -70,19 +72,14 @@ def _reason_against(device: torch.device) -> str | None:
 
         rows = torch.zeros(3, 5, device=device)
         rows[0, 4] = rows[1, 2] = rows[2, 0] = 1
-        tokens, keys = (
-            torch.arange(5, dtype=torch.int32, device=device),
-            torch.zeros(3, 2, dtype=torch.int32, device=device),
-        )
+        tokens = torch.arange(5, dtype=torch.int32, device=device)
+        keys = torch.zeros(3, 2, dtype=torch.int32, device=device)
         found = pick_rows(rows, tokens, keys, 0.0)[0].tolist()
     except (
         Exception
     ) as error:  # no triton, no compiler for what it generates, a driver too old: whatever it is, torch's kernels do
         log.warning("the Triton kernels are not used", exc_info=True)
-        return (
-            f"triton does not run here: {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
-        )
+        return f"triton does not run here: {in_a_line(error)}"
     return None if found == [4, 2, 0] else f"a first kernel gave {found} where [4, 2, 0] is right"
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...model.attention import StepState
 from ...model.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
 from ...model.delta_places import WINDOW
 from ...model.delta_rule import DeltaLayer, of_one
-from ...model.layers import FusedAttention, FusedMLP, GatedAttention
+from ...model.layers import GatedAttention
+from ...model.step import StepState
 from .attention import attend, num_arrivals
 from .linear import GpuLinear, reason_against
 from .qkv_rope_cache import place
@@ -42,13 +42,9 @@ class GpuLayer(nn.Module, ABC):
     def __init__(self, fused: Any) -> None:
         super().__init__()
         mlp = fused.mlp
-        assert isinstance(mlp, FusedMLP)
-        self.gate_up, self.down = (
-            GpuLinear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__]),
-            GpuLinear(mlp.down_proj),
-        )
+        self.gate_up = GpuLinear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
+        self.down = GpuLinear(mlp.down_proj)
         self.norms = nn.ParameterList(nn.Parameter(norm.scale.float(), requires_grad=False) for norm in fused.norms)
-        self.eps = [norm.eps for norm in fused.norms]
 
     @abstractmethod
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
@@ -65,18 +61,11 @@ class GpuAttentionLayer(GpuLayer):
     def __init__(self, fused: Any) -> None:
         super().__init__(fused)
         attention = fused.self_attn
-        assert isinstance(attention, FusedAttention)
-        self.enter, self.leave, self.is_gated = (
-            GpuLinear(attention.qkv),
-            GpuLinear(attention.o_proj),
-            isinstance(attention, GatedAttention),
-        )
+        self.enter, self.leave = GpuLinear(attention.qkv), GpuLinear(attention.o_proj)
+        self.is_gated = isinstance(attention, GatedAttention)
         self.scales = None if attention.scales is None else nn.Parameter(attention.scales.float(), requires_grad=False)
-        self.head_eps, self.num_heads, self.num_kv_heads = (
-            attention.eps,
-            attention.num_heads,
-            attention.num_turned - attention.num_heads,
-        )
+        self.head_eps, self.num_heads = attention.eps, attention.num_heads
+        self.num_kv_heads = attention.num_turned - attention.num_heads
         self.window, self.scaling, self.layer = attention.sliding_window, attention.scaling, attention.layer_idx
 
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
@@ -96,16 +85,8 @@ class GpuDeltaLayer(GpuLayer):
     def __init__(self, fused: Any) -> None:
         super().__init__(fused)
         delta = fused.self_attn
-        assert isinstance(delta, DeltaLayer)
         self.delta, self.layer = delta, delta.layer_idx
-
-    @property
-    def enter(self) -> Any:  # type: ignore[override]
-        return self.delta.in_proj
-
-    @property
-    def leave(self) -> Any:  # type: ignore[override]
-        return self.delta.out_proj
+        self.enter, self.leave = delta.in_proj, delta.out_proj
 
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
         """See GpuLayer. Two launches in a step; a prefill's chunks are torch's."""
@@ -164,21 +145,21 @@ class GpuDecoder(StepDecoder):
     def _pre_normed(self, x: Tensor, turns: dict[str, list[Tensor]], state: StepState) -> list[Tensor]:
         """The embeddings, what every layer but the last gave, and the last one's rows after the last norm."""
         layers, rows = self._layers, [x]
-        entered = layers[0].enter(normed(x, layers[0].norms[0], layers[0].eps[0]))
+        entered = layers[0].enter(normed(x, layers[0].norms[0], self.eps))
         for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
             mixed = layer.leave.add_to(layer.mix(entered, *turns[kind], state), rows[-1], layer.norms[1])
-            inner = layer.gate_up.normed(mixed, layer.eps[1])
+            inner = layer.gate_up.normed(mixed, self.eps)
             added = layer.down.add_to(inner, mixed.rows, self.scale if following is None else following.norms[0])
             rows.append(added.rows)
             if following is not None:
-                entered = following.enter.normed(added, following.eps[0])
+                entered = following.enter.normed(added, self.eps)
         rows[-1] = normed(rows[-1], self.scale, self.eps)
         return rows
 
     def _sandwiched(self, x: Tensor, turns: dict[str, list[Tensor]], state: StepState) -> list[Tensor]:
         """The same, with norms after attention and MLP too."""
         layers, rows = self._layers, [x]
-        hidden = normed(x, layers[0].norms[0], layers[0].eps[0])
+        hidden = normed(x, layers[0].norms[0], self.eps)
         for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
             _, after_attention, before_mlp, after_mlp = list(layer.norms)
             x, hidden = add_normed(
@@ -186,14 +167,14 @@ class GpuDecoder(StepDecoder):
                 layer.leave(layer.mix(layer.enter(hidden), *turns[kind], state)),
                 after_attention,
                 before_mlp,
-                layer.eps[1],
+                self.eps,
             )
             x, hidden = add_normed(
                 x,
                 layer.down(layer.gate_up(hidden)),
                 after_mlp,
                 self.scale if following is None else following.norms[0],
-                layer.eps[3],
+                self.eps,
             )
             rows.append(x)
         rows[-1] = hidden
@@ -205,7 +186,6 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
     layers: list[Any] = list(fused.layers)
     for layer in layers:
         mixer, mlp, norms = layer.self_attn, layer.mlp, [*layer.norms, fused.norm]
-        assert isinstance(mlp, FusedMLP)
         if (name := type(mlp.act_fn).__name__) not in ACTIVATIONS:
             return f"its activation is {name}, not one of {', '.join(ACTIVATIONS)}"
         linears = [mlp.gate_up, mlp.down_proj]
@@ -217,7 +197,6 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
             ):
                 return f"linear layer {mixer.layer_idx} runs no kernels"
         else:
-            assert isinstance(mixer, FusedAttention)
             if mixer.head_dim > MOST_HEAD_DIM:
                 return f"its heads have {mixer.head_dim} numbers, more than {MOST_HEAD_DIM}"
             linears += [mixer.qkv, mixer.o_proj]

@@ -13,19 +13,15 @@ share no place that any of them writes; what a program writes and reads itself l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...model.delta_places import Places, Rows
+from ...model.delta_rule import DeltaLayer
 from ...model.layers import is_stock
 from .runtime import MOST_ROWS, rounded, stored
-
-if TYPE_CHECKING:
-    from ...model.delta_places import Places, Rows
-from ...model.delta_rule import DeltaLayer
 
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
 """transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in
@@ -62,23 +58,13 @@ def softplus(x):
 
 @triton.jit
 def convolved(
-    mixed,
-    taps,
-    inputs,
-    past,
-    past_known,
-    inputs_at,
-    channels,
-    num_written,
-    first,
-    num_rows,
-    STRIDE: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    KERNEL: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Rows first .. first + ROWS of the short convolution with its activation, [ROWS, channels] float32. The inputs of
-    the first `num_written` of all rows go into the ring; what is read there lies at other slots."""
+    sides, channels, num_written, first, num_rows,
+    STRIDE: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Rows first .. first + ROWS of the short convolution with its activation, [ROWS, channels] float32. sides: where
+    it reads and writes. The inputs of the first `num_written` of all rows go into the ring; what is read there lies at
+    other slots."""
+    mixed, taps, inputs, past, past_known, inputs_at = sides
     rows = first + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, channels.shape[0]), tl.float32)
     for tap in tl.static_range(KERNEL):
@@ -118,6 +104,8 @@ def _delta_step(
     KEYS: tl.constexpr = KEY_HEADS * KEY_DIM
     CHANNELS: tl.constexpr = 2 * KEYS + VALUE_HEADS * VALUE_DIM
     STATE: tl.constexpr = VALUE_HEADS * KEY_DIM * VALUE_DIM
+    VALUES_AT: tl.constexpr = 2 * KEY_DIM
+    GATES_AT: tl.constexpr = 2 * KEY_DIM + BLOCK
     block, head = tl.program_id(0), tl.program_id(1)
     keys = tl.arange(0, KEY_DIM)
     values = tl.arange(0, BLOCK)
@@ -134,54 +122,10 @@ def _delta_step(
 
     key_channels = (head // GROUP) * KEY_DIM + keys
     num_written = tl.where((head % GROUP == 0) & (block == 0), num_rows, 0)  # one program of those that share keys
-    q = convolved(
-        mixed,
-        taps,
-        inputs,
-        past,
-        past_known,
-        inputs_at,
-        key_channels,
-        num_written,
-        first,
-        num_rows,
-        MIXED_STRIDE,
-        CHANNELS,
-        KERNEL,
-        ROWS,
-    )
-    k = convolved(
-        mixed,
-        taps,
-        inputs,
-        past,
-        past_known,
-        inputs_at,
-        KEYS + key_channels,
-        num_written,
-        first,
-        num_rows,
-        MIXED_STRIDE,
-        CHANNELS,
-        KERNEL,
-        ROWS,
-    )
-    v = convolved(
-        mixed,
-        taps,
-        inputs,
-        past,
-        past_known,
-        inputs_at,
-        2 * KEYS + columns,
-        num_rows,
-        first,
-        num_rows,
-        MIXED_STRIDE,
-        CHANNELS,
-        KERNEL,
-        ROWS,
-    )
+    sides = (mixed, taps, inputs, past, past_known, inputs_at)
+    q = convolved(sides, key_channels, num_written, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
+    k = convolved(sides, KEYS + key_channels, num_written, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
+    v = convolved(sides, 2 * KEYS + columns, num_rows, first, num_rows, MIXED_STRIDE, CHANNELS, KERNEL, ROWS)
     there = first + rows < num_rows
     share = tl.load(b + (first + rows) * B_STRIDE + head, mask=there, other=0.0).to(tl.float32)
     share = rounded(1.0 / (1.0 + tl.exp(-share)), b)
@@ -192,19 +136,20 @@ def _delta_step(
 
     # From here on it is one token at a time, and a block of registers cannot be indexed: they go through memory.
     own = scratch + (head * (VALUE_DIM // BLOCK) + block) * (ROWS * WIDTH)
-    lines = (own + rows * WIDTH)[:, None]
+    tops = own + rows * WIDTH
+    lines = tops[:, None]
     tl.store(lines + keys[None, :], unit(q) / (KEY_DIM**0.5), mask=there[:, None])
     tl.store(lines + KEY_DIM + keys[None, :], unit(k), mask=there[:, None])
-    tl.store(lines + 2 * KEY_DIM + values[None, :], v, mask=there[:, None])
-    tl.store(own + rows * WIDTH + 2 * KEY_DIM + BLOCK, kept, mask=there)
-    tl.store(own + rows * WIDTH + 2 * KEY_DIM + BLOCK + 1, share, mask=there)
+    tl.store(lines + VALUES_AT + values[None, :], v, mask=there[:, None])
+    tl.store(tops + GATES_AT, kept, mask=there)
+    tl.store(tops + GATES_AT + 1, share, mask=there)
     tl.debug_barrier()
 
     q_i = tl.load(own + keys)
     k_i = tl.load(own + KEY_DIM + keys)
-    v_i = tl.load(own + 2 * KEY_DIM + values)
-    kept_i = tl.load(own + 2 * KEY_DIM + BLOCK)
-    share_i = tl.load(own + 2 * KEY_DIM + BLOCK + 1)
+    v_i = tl.load(own + VALUES_AT + values)
+    kept_i = tl.load(own + GATES_AT)
+    share_i = tl.load(own + GATES_AT + 1)
     for i in range(ROWS):
         if first + i < num_rows:
             line = own + (i + 1) * WIDTH  # the next token's numbers are under way while this one's are used
@@ -212,9 +157,9 @@ def _delta_step(
             slot = tl.load(next_states + first + i)
             next_q = tl.load(line + keys, mask=keys < num_more, other=0.0)
             next_k = tl.load(line + KEY_DIM + keys, mask=keys < num_more, other=0.0)
-            next_v = tl.load(line + 2 * KEY_DIM + values, mask=values < num_more, other=0.0)
-            next_kept = tl.load(line + 2 * KEY_DIM + BLOCK, mask=num_more > 0, other=0.0)
-            next_share = tl.load(line + 2 * KEY_DIM + BLOCK + 1, mask=num_more > 0, other=0.0)
+            next_v = tl.load(line + VALUES_AT + values, mask=values < num_more, other=0.0)
+            next_kept = tl.load(line + GATES_AT, mask=num_more > 0, other=0.0)
+            next_share = tl.load(line + GATES_AT + 1, mask=num_more > 0, other=0.0)
             state = state * kept_i
             written = (v_i - tl.sum(state * k_i[:, None], 0)) * share_i
             state = state + k_i[:, None] * written[None, :]
@@ -240,19 +185,13 @@ def fits(layer: DeltaLayer, dtype: torch.dtype) -> bool:
     """Whether `mix_step` does what this layer does, for rows of that dtype: SiLU after the convolution, a gated norm
     that is known, dimensions that are powers of two."""
     s, norm = layer.shape, layer.norm
-    weight, powers = (
-        getattr(norm, "weight", None),
-        all(dim >= LEAST_DIM and dim & (dim - 1) == 0 for dim in (s.key_dim, s.value_dim)),
-    )
-    known = (
-        type(norm).__name__ in NORMS
+    weight = getattr(norm, "weight", None)
+    return (
+        all(dim >= LEAST_DIM and dim & (dim - 1) == 0 for dim in (s.key_dim, s.value_dim))
+        and type(norm).__name__ in NORMS
         and is_stock(norm)
         and getattr(norm, "activation", None) == "silu"
         and isinstance(getattr(norm, "variance_epsilon", None), float)
-    )
-    return (
-        powers
-        and known
         and isinstance(weight, Tensor)
         and weight.dtype == dtype
         and weight.shape == (s.value_dim,)
@@ -271,9 +210,10 @@ def mix_step(layer: DeltaLayer, rows: Rows, places: Places, states: Tensor, inpu
     assert not places.chunked and len(places.inputs) == len(places.next_states) == num_rows < len(states)
     assert (
         all(x.stride(1) == 1 and x.dtype == mixed.dtype == inputs.dtype for x in rows)
-        and states.dtype == layer.taps.dtype == layer.rate.dtype == torch.float32
+        and states.dtype == torch.float32
+        and states.is_contiguous()
+        and inputs.is_contiguous()
     )
-    assert states.is_contiguous() and inputs.is_contiguous() and layer.taps.is_contiguous()
     block = min(BLOCK, s.value_dim)
     width = 2 * s.key_dim + block + GATES
     grid = (s.value_dim // block, s.num_value_heads)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import torch
 
-from ...errors import PhotofinishError, RaceError
+from ...errors import PhotofinishError, RaceError, in_a_line
 
 T = TypeVar("T")
 WARM_UPS = 3
@@ -27,17 +28,14 @@ class GraphPool:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._opened: tuple[torch.cuda.CUDAGraph, torch.cuda.Stream] | None = None
 
-    def open(self) -> tuple[Any, torch.cuda.Stream]:
-        """(handle for `torch.cuda.graph`, the stream to capture on); CUDA only."""
-        if self._opened is None:
-            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE):
-                torch.zeros(1, device=self.device)
-            self._opened = graph, stream
-        graph, stream = self._opened
-        return graph.pool(), stream
+    @cached_property
+    def opened(self) -> tuple[torch.cuda.CUDAGraph, torch.cuda.Stream]:
+        """(the graph whose pool it is, the stream to capture on); CUDA only."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE):
+            torch.zeros(1, device=self.device)
+        return graph, stream
 
 
 class FixedCall(Generic[T]):
@@ -65,7 +63,7 @@ class FixedCall(Generic[T]):
         return self._result  # type: ignore[return-value]
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        pool, stream = self._pool.open()
+        first, stream = self._pool.opened
         current = torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
@@ -76,7 +74,7 @@ class FixedCall(Generic[T]):
         # The outer context is for a capture that fails: it leaves its own stream behind as the current one.
         with (
             torch.cuda.stream(current),
-            torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=ERROR_MODE),
+            torch.cuda.graph(graph, pool=first.pool(), stream=stream, capture_error_mode=ERROR_MODE),
         ):
             self._result = self._function()
         return graph
@@ -96,8 +94,4 @@ def named(what: str) -> Iterator[None]:
             cause = earlier
         if isinstance(cause, PhotofinishError):
             raise cause from error
-        words = str(cause).strip().splitlines()
-        raise RaceError(
-            f"{what} could not be captured as a CUDA graph: "
-            f"{type(cause).__name__}{': ' + words[0][:200] if words else ''}"
-        ) from error
+        raise RaceError(f"{what} could not be captured as a CUDA graph: {in_a_line(cause)}") from error

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from . import available as choice
 from .linear_kernel import linear_rows
 from .runtime import INTERPRETED, MOST_ROWS
-from .table import DEFAULT
-from .tiles import LEAST_BLOCK_N, Chip, Config, default
+from .tiles import DEFAULT, LEAST_BLOCK_N, Chip, Config, default
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 DTYPES = (torch.bfloat16, torch.float16)
@@ -46,8 +45,6 @@ class GpuLinear(nn.Linear):
     Every input must be contiguous, in the weight's dtype and begin at a multiple of 16 bytes. One call at a time: calls
     share the counters of a split. Raises ValueError for what `reason_against` is against."""
 
-    arrivals: Tensor
-
     def __init__(self, linear: nn.Linear, act: str | None = None) -> None:
         nn.Module.__init__(self)
         weight = linear.weight
@@ -68,11 +65,8 @@ class GpuLinear(nn.Linear):
         self.early: bool = choice.begins_early(weight.device)
         """Whether launches begin before the one before them has ended, which changes no bit; only where
         `choice.can_begin_early`."""
-        self.register_buffer(
-            "arrivals",
-            torch.zeros(triton.cdiv(self.out_features, LEAST_BLOCK_N), dtype=torch.int32, device=weight.device),
-            persistent=False,
-        )
+        num_tiles = triton.cdiv(self.out_features, LEAST_BLOCK_N)
+        self.arrivals = nn.Buffer(torch.zeros(num_tiles, dtype=torch.int32, device=weight.device), persistent=False)
 
     def plain(self) -> nn.Linear:
         """The linear that this was made of, over the same weight. Not for one with an activation."""
@@ -128,14 +122,7 @@ class GpuLinear(nn.Linear):
         assert _is_plain(x) and _is_plain(self.weight) and (self.bias is None or _is_plain(self.bias))
         config, split = self.config, self.config.split_k
         num_parts = 0 if parts is None else parts.shape[1]
-        pointers: dict[str, Any] = dict.fromkeys(("residual", "scale", "scaled", "squares")) | added
-        if split > 1:
-            pointers |= {
-                "partial": torch.empty(split, MOST_ROWS, len(self.weight), dtype=torch.float32, device=x.device),
-                "arrivals": self.arrivals,
-            }
-        else:
-            pointers |= {"partial": None, "arrivals": None}
+        sums = (split, MOST_ROWS, len(self.weight))
         launched_early = {"launch_pdl": True} if self.early and not INTERPRETED else {}
         grid = (triton.cdiv(self.out_features, config.block_n), split)
         return grid, {
@@ -143,7 +130,11 @@ class GpuLinear(nn.Linear):
             "weight": self.weight,
             "bias": self.bias,
             "out": out,
+            **dict.fromkeys(("residual", "scale", "scaled", "squares")),
+            **added,
             "parts": parts,
+            "partial": torch.empty(sums, dtype=torch.float32, device=x.device) if split > 1 else None,
+            "arrivals": self.arrivals if split > 1 else None,
             "num_rows": len(x),
             "eps": eps,
             "NUM": self.out_features,
@@ -158,7 +149,6 @@ class GpuLinear(nn.Linear):
             "WEIGHTS_FIRST": config.weights_first,
             "EARLY": self.early,
             "num_warps": config.num_warps,
-            **pointers,
             **launched_early,
         }
 

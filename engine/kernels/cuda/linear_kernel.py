@@ -117,7 +117,7 @@ def linear_rows(
     SPAN: tl.constexpr = (K + SPLIT * BLOCK_K - 1) // (SPLIT * BLOCK_K) * BLOCK_K
     EVEN_N: tl.constexpr = NUM % BLOCK_N == 0
     EVEN_K: tl.constexpr = SPAN * SPLIT == K
-    HALF: tl.constexpr = BLOCK_K // 2
+    TAKEN: tl.constexpr = BLOCK_K // 2 if ACT is None else BLOCK_K  # inputs of one multiplication
     LAST: tl.constexpr = max(SPAN - STAGES * BLOCK_K, 0)
 
     tile, split = tl.program_id(0), tl.program_id(1)
@@ -127,10 +127,11 @@ def linear_rows(
     if not EVEN_N:
         exists = exists & (outputs < NUM)[None, :]
 
+    up_weight = weight + tl.full((), NUM, tl.int64) * K
     if EARLY:
         fetch_weights(weight, outputs, split * SPAN, NUM, K, SPAN, AHEAD * BLOCK_K)
         if ACT is not None:
-            fetch_weights(weight + tl.full((), NUM, tl.int64) * K, outputs, split * SPAN, NUM, K, SPAN, AHEAD * BLOCK_K)
+            fetch_weights(up_weight, outputs, split * SPAN, NUM, K, SPAN, AHEAD * BLOCK_K)
         if ON_DEVICE:
             gdc_wait()
 
@@ -143,36 +144,26 @@ def linear_rows(
         )
 
     first = tl.zeros((BLOCK_N, ROWS) if WEIGHTS_FIRST else (ROWS, BLOCK_N), tl.float32)
-    second = tl.zeros((BLOCK_N, ROWS) if WEIGHTS_FIRST else (ROWS, BLOCK_N), tl.float32)
-    start = split * SPAN
+    second = tl.zeros_like(first)
+    inputs = split * SPAN + tl.arange(0, TAKEN)
+    second_weight = weight
+    if ACT is not None:
+        second_weight = up_weight
+    for k in tl.range(0, SPAN, BLOCK_K, num_stages=STAGES):
+        let_next_begin(k, LAST, EARLY)
+        for_first, for_second = k + inputs, k + BLOCK_K - TAKEN + inputs
+        rows_first = load_rows(x, rows, for_first, num_rows, K, EVEN_K)
+        rows_second = rows_first
+        if ACT is None:
+            rows_second = load_rows(x, rows, for_second, num_rows, K, EVEN_K)
+        first = product(
+            rows_first, load_weights(weight, outputs, for_first, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST
+        )
+        second = product(
+            rows_second, load_weights(second_weight, outputs, for_second, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST
+        )
     if ACT is None:
-        inputs = start + tl.arange(0, HALF)
-        for k in tl.range(0, SPAN, BLOCK_K, num_stages=STAGES):
-            let_next_begin(k, LAST, EARLY)
-            for_first, for_second = k + inputs, k + HALF + inputs
-            rows_first, rows_second = (
-                load_rows(x, rows, for_first, num_rows, K, EVEN_K),
-                load_rows(x, rows, for_second, num_rows, K, EVEN_K),
-            )
-            first = product(
-                rows_first, load_weights(weight, outputs, for_first, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST
-            )
-            second = product(
-                rows_second, load_weights(weight, outputs, for_second, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST
-            )
         first += second
-    else:
-        inputs = start + tl.arange(0, BLOCK_K)
-        up_weight = weight + tl.full((), NUM, tl.int64) * K
-        for k in tl.range(0, SPAN, BLOCK_K, num_stages=STAGES):
-            let_next_begin(k, LAST, EARLY)
-            block = load_rows(x, rows, k + inputs, num_rows, K, EVEN_K)
-            first = product(
-                block, load_weights(weight, outputs, k + inputs, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST
-            )
-            second = product(
-                block, load_weights(up_weight, outputs, k + inputs, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST
-            )
     if WEIGHTS_FIRST:
         first, second = first.trans(), second.trans()
 

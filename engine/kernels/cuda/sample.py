@@ -65,18 +65,20 @@ def _best_of_blocks(
     score = tl.where(present & (score == score), score, float("-inf"))
     best = tl.max(score, 0)
     place = tl.min(tl.where(present & (score == best), columns, NOWHERE), 0)
-    tl.store(values + row * num_blocks + block, best)
-    tl.store(seconds + row * num_blocks + block, tl.max(tl.where(columns == place, float("-inf"), score), 0))
-    tl.store(places + row * num_blocks + block, tl.where(wrong > 0, NOT_NUMBERS, place))
+    at = row * num_blocks + block
+    tl.store(values + at, best)
+    tl.store(seconds + at, tl.max(tl.where(columns == place, float("-inf"), score), 0))
+    tl.store(places + at, tl.where(wrong > 0, NOT_NUMBERS, place))
 
 
 @triton.jit
 def _best_of_rows(values, seconds, places, chosen, margins, num_blocks, BLOCKS: tl.constexpr):
     row, blocks = tl.program_id(0), tl.arange(0, BLOCKS)
     present = blocks < num_blocks
-    value = tl.load(values + row * num_blocks + blocks, mask=present, other=float("-inf"))
-    place = tl.load(places + row * num_blocks + blocks, mask=present, other=NOWHERE)
-    second = tl.load(seconds + row * num_blocks + blocks, mask=present, other=float("-inf"))
+    at = row * num_blocks + blocks
+    value = tl.load(values + at, mask=present, other=float("-inf"))
+    place = tl.load(places + at, mask=present, other=NOWHERE)
+    second = tl.load(seconds + at, mask=present, other=float("-inf"))
     best = tl.max(value, 0)
     first = tl.min(tl.where(value == best, place, NOWHERE), 0)
     others = tl.where(place == first, second, value)
@@ -90,20 +92,12 @@ def pick_rows(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) ->
     where the row is no numbers (NaN); and float32 [n]: by how much it leads the next best. The noise is that of
     `noise.gumbel_rows` but for the last bits of its logarithms."""
     num_rows, vocab = rows.shape
-    assert (
-        rows.is_contiguous()
-        and tokens.is_contiguous()
-        and keys.is_contiguous()
-        and len(tokens) >= vocab
-        and keys.shape == (num_rows, 2)
-    )
+    assert len(tokens) >= vocab and keys.shape == (num_rows, 2) and all(x.is_contiguous() for x in (rows, tokens, keys))
     num_blocks = triton.cdiv(vocab, BLOCK)
     values, seconds = (torch.empty(num_rows, num_blocks, dtype=torch.float32, device=rows.device) for _ in range(2))
     places = torch.empty(num_rows, num_blocks, dtype=torch.int32, device=rows.device)
-    chosen, margins = (
-        torch.empty(num_rows, dtype=torch.int64, device=rows.device),
-        torch.empty(num_rows, dtype=torch.float32, device=rows.device),
-    )
+    chosen = torch.empty(num_rows, dtype=torch.int64, device=rows.device)
+    margins = torch.empty(num_rows, dtype=torch.float32, device=rows.device)
     _best_of_blocks[(num_rows, num_blocks)](
         rows,
         tokens,

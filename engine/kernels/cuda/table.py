@@ -19,22 +19,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import UsageError
 from ...strict_json import COUNT, FLAG, NAME, OBJECT, Shape, fits, parse
-from .tiles import Chip, Config, candidates, default
-
-if TYPE_CHECKING:
-    from .linear import GpuLinear
+from .linear import GpuLinear
+from .tiles import DEFAULT, Chip, Config, candidates, default
 
 log = logging.getLogger(__name__)
 SHIPPED = Path(__file__).with_name("tiles.json")
 VARIABLE = "PHOTOFINISH_TILES"
 """Environment: a file that is read instead of the shipped table."""
 MAX_BYTES = 4 << 20
-DEFAULT = "default"
-"""The source of tiles that no table gave."""
 LIST = Shape("a list", lambda value: isinstance(value, list))
 SHAPE = {"dtype": NAME, "n": COUNT, "k": COUNT, "gated": FLAG, "bias": FLAG}
 ENTRY = {"chip": NAME, "capability": [COUNT], "num_sms": COUNT, **SHAPE, "config": OBJECT}

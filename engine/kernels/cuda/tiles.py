@@ -74,6 +74,8 @@ HEAD = (
 )
 """The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB
 of weights on their way in an SM."""
+DEFAULT = "default"
+"""The source of tiles that no table gave."""
 HEAD_PROGRAMS = 8
 """An SM has so many programs of 64 outputs or more: a head."""
 

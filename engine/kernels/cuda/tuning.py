@@ -17,8 +17,9 @@ from torch import nn
 from triton.runtime.driver import driver
 from triton.runtime.errors import TritonError
 
+from ...errors import RaceError
 from ...progress import Progress, silent
-from .graphs import ERROR_MODE
+from .graphs import FixedCall
 from .linear import GpuLinear
 from .runtime import INTERPRETED
 from .table import Key
@@ -143,7 +144,7 @@ def _timed(group: Sequence[GpuLinear], timer: Timer) -> dict[Config, float]:
     for config in _candidates_of(group[0]):
         try:
             timed[config] = timer(group, config)
-        except (TritonError, RuntimeError) as error:
+        except (TritonError, RuntimeError, RaceError) as error:
             log.info("no kernel of %s: %s", config, error)
     return timed
 
@@ -177,24 +178,16 @@ def _num_bytes(linear: GpuLinear) -> int:
 @torch.inference_mode()
 def _replay_seconds(call: Callable[[], object], other: torch.Tensor | None, device: torch.device) -> float:
     with torch.cuda.device(device):
-        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            call()  # compiles
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with (
-            torch.cuda.stream(current),
-            torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE),
-        ):  # as in graphs.py
-            call()
+        call()  # compiles
+        replay = FixedCall(call, device)
+        replay()
         seconds = []
         for _ in range(REPEATS):
             if other is not None:
                 other.zero_()
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
-            graph.replay()
+            replay()
             end.record()
             end.synchronize()
             seconds.append(start.elapsed_time(end) / 1000)

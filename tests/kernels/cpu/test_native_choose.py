@@ -15,7 +15,7 @@ from engine.choice.noise import gumbel
 from engine.choice.sampler import Sampler
 from engine.errors import RaceError
 from engine.interfaces import Draft
-from engine.kernels.cpu import choose
+from engine.kernels.cpu import build
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.kernels import CpuKernels
 from engine.spec import SamplingParams
@@ -206,7 +206,7 @@ def test_other_rows_are_left_to_torch(row):
 
 def test_without_kernels_there_is_no_chooser(monkeypatch):
     """A machine without a compiler could not sample at all."""
-    monkeypatch.setattr(choose, "has", lambda name: False)
+    monkeypatch.setattr(build, "has", lambda name: False)
     sampler = Sampler(SamplingParams(0.8, seed=1), 100, PACKED)
     row = torch.randn(100, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert sampler.at_once(row[None], (), 0) == [] and sampler(row, 0) == samplers(0.8, 1, 100)[1](row, 0)

@@ -17,7 +17,8 @@ from engine.drafters.eagle3 import Eagle3Drafter
 from engine.errors import RaceError
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.bytes import ByteLinear
-from engine.kernels.cpu.eagle3 import GatedMLP, reason_against_head
+from engine.kernels.cpu.eagle3 import reason_against_head
+from engine.kernels.cpu.heads import GatedMLP
 from engine.kernels.cpu.linear import NativeLinear
 from engine.spec import SamplingParams
 from tests.helpers.head_fixtures import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from engine.kernels.cpu.forward import NativeForward, native_forward
+from engine.kernels.cpu.forward import NativeForward
 from engine.target.forward import Buffers
 from engine.target.prepare import prepare
 from engine.target.target import StaticTarget
@@ -87,9 +87,9 @@ def test_a_model_that_does_more_is_called_itself(change):
     """What somebody put into a model would be left out, without a word."""
     model = prepare(made("llama"))
     kv = StaticTarget(model, LENGTH, WIDTHS).kv
-    assert native_forward(model.model, kv) is not None
+    assert model.kernels.forward(model.model, kv) is not None
     change(model.model)
-    assert native_forward(model.model, kv) is None
+    assert model.kernels.forward(model.model, kv) is None
 
 
 def test_logits_last_until_the_next_call_and_lanes_have_their_own():
@@ -105,4 +105,7 @@ def test_logits_last_until_the_next_call_and_lanes_have_their_own():
 def test_float32_has_none():
     """Its numbers would be read as something else."""
     model = prepare(made("llama", torch.float32))
-    assert isinstance(StaticTarget(model, LENGTH, WIDTHS)._buffers, Buffers) and native_forward(model.model, []) is None
+    assert (
+        isinstance(StaticTarget(model, LENGTH, WIDTHS)._buffers, Buffers)
+        and model.kernels.forward(model.model, []) is None
+    )

@@ -25,7 +25,7 @@ from engine.events import Failed, Prompt, Step
 from engine.exactness import probe as exactness
 from engine.interfaces import MarginDrafter
 from engine.kernels.choose import choose
-from engine.kernels.cuda.available import SWITCH, kernels_for, reason_against
+from engine.kernels.cuda.available import SWITCH, reason_against, reason_against_dtype
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.measure import bandwidth
 from engine.models.loading import LoadedModel
@@ -216,7 +216,10 @@ def test_a_first_kernel_is_tried_and_tokens_are_chosen_by_kernels(params):
     """Every load would go back to torch's kernels; or tokens be chosen by keys of other rows, or from a row before it
     was written."""
     with fake_cuda(run_kernels=True) as device, torch.inference_mode():
-        assert kernels_for(CUDA, torch.bfloat16) and device.launched == ["_best_of_blocks", "_best_of_rows"]
+        assert reason_against_dtype(CUDA, torch.bfloat16) == "" and device.launched == [
+            "_best_of_blocks",
+            "_best_of_rows",
+        ]
         sampler = Sampler(params, 300, choose(CUDA))
         rows, keys = torch.zeros(3, 300, device=CUDA), sampler.keys(9)
         call = FixedCall(lambda: sampler.pick_rows(rows, keys.index_select(0, torch.arange(4, 7, device=CUDA))), CUDA)
@@ -230,7 +233,7 @@ def test_an_older_chip_is_told_why(monkeypatch):
     """It would compile what cannot run there, or say nothing of why steps are slower."""
     monkeypatch.setattr(fake, "CAPABILITY", (7, 5))
     with fake_cuda(run_kernels=True) as device:
-        assert not kernels_for(CUDA, torch.float16) and not device.launched
+        assert reason_against_dtype(CUDA, torch.float16) and not device.launched
         assert reason_against(CUDA) == "the device has compute capability 7.5; they need 8.0"
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals
 from engine.kernels.cuda.qkv_rope_cache import place
 from engine.kernels.cuda.splits import Splits, splits_of
-from engine.model.attention import StepState
 from engine.model.layers import GatedAttention, fused_attention
+from engine.model.step import StepState
 from tests.helpers import gpu_kernels  # noqa: F401
 from tests.helpers.linear_models import fresh as hybrid
 from tests.helpers.tiny import CONFIGS, build

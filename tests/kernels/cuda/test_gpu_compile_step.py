@@ -30,7 +30,7 @@ def steps() -> dict[str, Any]:
     from triton.runtime.jit import JITFunction
 
     from engine.kernels.cuda.install import put_kernels
-    from engine.kernels.cuda.kernels import CudaKernels
+    from engine.kernels.cuda.kernels import TritonKernels
     from engine.kernels.cuda.sample import pick_rows
     from engine.kernels.torch import TorchKernels
     from engine.target.prepare import prepare
@@ -91,7 +91,7 @@ def steps() -> dict[str, Any]:
     for name, model in models.items():
         prepared = prepare(model.to(torch.bfloat16).eval(), TorchKernels(torch.device("cpu")))
         put_kernels(model)
-        object.__setattr__(prepared, "kernels", CudaKernels(torch.device("cpu"), torch.bfloat16, against=""))
+        object.__setattr__(prepared, "kernels", TritonKernels(torch.device("cpu"), torch.bfloat16, against=""))
         for rows in ROWS:
             launched.clear()
             with torch.inference_mode():

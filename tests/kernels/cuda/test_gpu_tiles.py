@@ -22,7 +22,7 @@ from engine.cache import ENVIRONMENT_VARIABLE
 from engine.kernels.cuda import table
 from engine.kernels.cuda.available import SWITCH, description
 from engine.kernels.cuda.install import configurations, put_kernels
-from engine.kernels.cuda.kernels import CudaKernels
+from engine.kernels.cuda.kernels import CudaKernels, TritonKernels
 from engine.kernels.cuda.table import VARIABLE
 from engine.kernels.cuda.tiles import H100, Chip, Config, candidates, default
 from tests.helpers import fake_cuda as fake
@@ -274,6 +274,6 @@ if __name__ == "__main__":
         rows = [linear(torch.linspace(-1, 1, 3 * 32).reshape(3, 32).bfloat16()).tolist() for linear in made.children()]
     print(
         json.dumps(
-            [CudaKernels(torch.device("cpu"), torch.bfloat16, against="").describe(made), configurations(made), rows]
+            [TritonKernels(torch.device("cpu"), torch.bfloat16, against="").describe(made), configurations(made), rows]
         )
     )
