@@ -108,7 +108,7 @@ def test_heads_draft_by_torch_alone(kind):
     for dtype in (torch.float32, torch.bfloat16):
         model = AutoModelForCausalLM.from_pretrained(FORMATS / "target", dtype=dtype).eval().requires_grad_(False)
         loaded = LoadedModel(model, None, ModelInfo("formats/target", "", "", str(dtype), "cpu", ""))
-        vars(loaded)["prepared"] = prepare(model, TORCH)
+        loaded.attached("prepared", lambda model=model: prepare(model, TORCH))
         drafter = made(f"{kind}:{FORMATS / kind}", loaded, K, keep_logits=True)
         assert type(drafter) is FIXED[kind] and drafter._host_picks is None
         assert type(drafter.head.fc) is torch.nn.Linear and drafter.buffers.keys[0].dtype == dtype
