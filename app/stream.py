@@ -26,7 +26,8 @@ POLL_S = 0.01
 """How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when
 they are over, not at a tick."""
 METRICS_FRAMES = 5
-REMEMBERED_VISITORS = 200
+REMEMBERED_VISITORS = 50
+"""Whose last race is kept whole, for its charts and its cost: up to 2 MB each."""
 
 
 class Backend(Protocol):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from . import texts
 from .backend import TorchBackend
@@ -16,6 +17,8 @@ from .charts import charts
 from .controls import Control, controls
 from .guarded_queue import guard
 from .handlers import Handlers
+from .no_uploads import NoUploads
+from .quiet_log import shorten_gradios
 from .race_view import RACE_VIEW_CSS, race_view
 from .stream import first_frame
 from .theme import HEAD, PAGE_CSS, theme
@@ -86,6 +89,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
     them."""
     if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
         os.environ.setdefault("FORWARDED_ALLOW_IPS", SPACE_PROXIES)
+    shorten_gradios()
     page.launch(
         server_name=host,
         server_port=port,
@@ -96,7 +100,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         run_history=False,
         footer_links=["api"],
         ssr_mode=False,
-        max_file_size="1mb",
+        app_kwargs={"middleware": [Middleware(NoUploads)]},
         prevent_thread_lock=True,
     )
 

@@ -80,6 +80,7 @@ class HeadDrafter(MarginDrafter):
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
         self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
+        self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
@@ -122,13 +123,14 @@ class HeadDrafter(MarginDrafter):
             call()
 
     def _keep(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
-        first, buffers = self._num_tokens, self.buffers
-        new = torch.tensor(token_ids[first:], dtype=torch.long)
-        buffers.token_ids[first : len(token_ids)] = new.to(self._device)
-        if hidden is not None and len(hidden):
-            end = len(token_ids) - 1
-            buffers.hidden[end - len(hidden) : end] = hidden
-        self._num_tokens = len(token_ids)
+        first, self._num_tokens = self._num_tokens, len(token_ids)
+        if self._ids is not None:
+            self._ids[first : self._num_tokens] = token_ids[first:]
+        else:
+            new = torch.tensor(token_ids[first:], dtype=torch.long)
+            self.buffers.token_ids[first : self._num_tokens] = new.to(self._device)
+        if hidden is not None and (num := len(hidden)):
+            self.buffers.hidden[self._num_tokens - 1 - num : self._num_tokens - 1].copy_(hidden)
 
     def _for_compiled_rows(self) -> tuple[list[Tensor], list[Tensor], Rope]:
         """The buffers' keys and values, per layer [kv_heads, S, dim], and float32 angles [S, dim] of all positions."""

@@ -16,6 +16,7 @@ from gradio.server_messages import EstimationMessage
 from app.backend import TorchBackend
 from app.catalogue import load
 from app.machine import Machine
+from app.quiet_log import AGAIN_S, Errors
 from app.ui import build
 from tests.helpers.pageserver import LONG, ORDER, TARGET, Server, Watched, served
 
@@ -84,6 +85,53 @@ def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
     event_id = httpx.post(call, json={"data": list(ORDER.values())}).json()["event_id"]
     with httpx.stream("GET", f"{call}/{event_id}", timeout=60) as stream:
         assert "event: complete" in list(stream.iter_lines())
+
+
+@pytest.mark.slow
+def test_nonsense_does_not_fill_the_disk(server) -> None:
+    """Each malformed call wrote a traceback of 100 lines: 2,400 of them made 100 MB. The first one must stand there."""
+    before = server.log.stat().st_size
+    for number in (RACE, LOADED):
+        for _ in range(5):
+            statuses = at_once(
+                f"{server.url}/gradio_api/run/predict",
+                [{"data": data, "fn_index": number} for data in ([], [{}] * 40, "text", None)] * 3,
+            )
+            assert all(status >= 400 for status in statuses)
+    written = server.log.read_text()[before:]
+    assert "Traceback (most recent call last)" in written and len(written) < 100_000, len(written)
+    assert server.visitor("after-nonsense").race()[-1]["state"] == "finished"
+
+
+@pytest.mark.slow
+def test_nobody_can_leave_files_here(server) -> None:
+    """Gradio keeps whatever is posted to its upload route; the page has no use for files."""
+    for path in ("/gradio_api/upload", "/upload", "/gradio_api/upload/"):
+        answer = httpx.post(f"{server.url}{path}", files={"files": ("a.txt", b"x" * 2000)})
+        assert answer.status_code == 404, path
+    assert httpx.get(f"{server.url}/gradio_api/upload_progress", params={"upload_id": "a"}).status_code == 404
+
+
+def test_an_error_is_told_whole_once_and_then_in_a_line(capsys) -> None:
+    """An engineer would lose the traceback, or a new kind of error drown in an old one."""
+    moment = 0.0
+    errors = Errors(lambda: moment)
+
+    def fail(divisor: int) -> None:
+        try:
+            print([1][divisor], 1 // divisor)
+        except Exception:
+            errors.print_exc()
+
+    for _ in range(50):
+        fail(0)
+    fail(1)
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 2 and "ZeroDivisionError" in said and "IndexError" in said
+    moment = AGAIN_S
+    fail(0)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and "again, 50 times" in said and "ZeroDivisionError" in said
 
 
 def test_who_cannot_be_told_anything_ends_only_himself() -> None:

@@ -47,6 +47,7 @@ class Server:
     url: str
     up_s: float
     process: subprocess.Popen
+    log: Path
 
     def visitor(self, name: str) -> Visitor:
         return Visitor(self.url, name)
@@ -91,7 +92,7 @@ def served(
         while not _answers(url):
             assert process.poll() is None and time.monotonic() - started < 60, log_path.read_text()
             time.sleep(0.05)
-        yield Server(url, time.monotonic() - started, process)
+        yield Server(url, time.monotonic() - started, process, log_path)
     finally:
         process.terminate()
         process.wait(10)
