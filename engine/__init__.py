@@ -1,6 +1,52 @@
-"""Photofinish's engine: exact, fairly timed races between plain and speculative decoding. Importing it imports no
-torch.
+"""Plain against speculative decoding of the same model: same tokens, fair times.
 
-The way through it: `loading.load` -> `text.encode_prompt` -> `spec.RaceSpec` -> `session.TorchRace` ->
-`events.LaneEvent`s, `metrics`, `recording`.
+The names that a program needs; each is imported when it is first used, so that `import engine` costs nothing
+(`example.py` uses most of them):
+
+    load            a model and its tokenizer, ready to race
+    encode_prompt   a text as a Prompt: its token ids for that model
+    SamplingParams, LaneSpec, RaceSpec, standard_lanes    what to race
+    TorchRace       a race on this machine: `header()`, `events()`, `result()`
+    Step            an event of a lane: what was drafted, accepted and written, and how long it took
+    lane_metrics, race_speedup    what the numbers are
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .events import Prompt, Step
+    from .metrics import lane_metrics, race_speedup
+    from .models.loading import load
+    from .session import TorchRace
+    from .spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
+    from .text import encode_prompt
+
+_PLACES = {
+    "events": ("Prompt", "Step"),
+    "metrics": ("lane_metrics", "race_speedup"),
+    "models.loading": ("load",),
+    "session": ("TorchRace",),
+    "spec": ("LaneSpec", "RaceSpec", "SamplingParams", "standard_lanes"),
+    "text": ("encode_prompt",),
+}
+__all__ = [
+    "LaneSpec",
+    "Prompt",
+    "RaceSpec",
+    "SamplingParams",
+    "Step",
+    "TorchRace",
+    "encode_prompt",
+    "lane_metrics",
+    "load",
+    "race_speedup",
+    "standard_lanes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")

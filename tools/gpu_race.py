@@ -134,7 +134,7 @@ def head(part: Part, loaded: Any, kind: str) -> Path:
                 norm_before_residual=True,
                 norm_before_fc=False,
             )
-            made = Eagle3Head(spec, size, min(EAGLE3_WORDS, vocab_size // 2), own_embedding=False)
+            made = Eagle3Head(spec, size, min(EAGLE3_WORDS, vocab_size // 2))
             made.target_ids = torch.arange(made.lm_head.out_features)
         else:
             num = shape["num_hidden_layers"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +19,7 @@ from ..model.attention import additive_masks, attend_rows
 from ..model.delta_places import Places
 from ..model.delta_rule import DeltaLayer
 from ..model.linear import StepLinear
+from .widths import WidthClasses
 
 if TYPE_CHECKING:
     from ..target.prepared import Prepared
@@ -31,9 +31,10 @@ DELTA_ROWS = 32
 
 
 @torch.inference_mode()
-def operator_classes(prepared: Prepared, length: int, widths: Sequence[int]) -> tuple[list[tuple[int, ...]], set[int]]:
-    """Groups of widths at which every distinct operator gives the same bits for the same rows; and the widths at which
-    a linear gives a row other bits at another place among the same rows."""
+def operator_classes(prepared: Prepared, widths: Sequence[int]) -> WidthClasses:
+    """The classes of widths at which every distinct operator whose work does not depend on the cache's length gives the
+    same bits for the same rows. Unstable: widths at which a linear gives a row other bits at another place among the
+    same rows."""
     generator = torch.Generator().manual_seed(SEED)
     groups, unstable = [tuple(widths)], set()
     for rows, linear in _linears(prepared, generator):
@@ -43,10 +44,19 @@ def operator_classes(prepared: Prepared, length: int, widths: Sequence[int]) -> 
             if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))
         }
         groups = split(groups, partial(_in_blocks, rows, call=linear))
-    delta_rule = _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator)
-    for at_width in chain(_attention(prepared, length, generator), delta_rule):
+    for at_width in _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
         groups = split(groups, at_width)
-    return groups, unstable
+    classes = (tuple(w for w in group if w not in unstable) for group in groups)
+    return WidthClasses(tuple(filter(None, classes)), tuple(sorted(unstable)))
+
+
+@torch.inference_mode()
+def split_by_attention(prepared: Prepared, length: int, groups: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The groups, each divided into those widths at which attention over a cache of that length gives the same bits."""
+    parts = list(groups)
+    for at_width in _attention(prepared, length, torch.Generator().manual_seed(SEED)):
+        parts = split(parts, at_width)
+    return parts
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

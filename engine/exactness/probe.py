@@ -26,7 +26,7 @@ from torch import Tensor
 from .. import cache
 from ..choice.sampler import Sampler
 from ..progress import Progress, silent
-from .operators import SEED, bits, operator_classes, split
+from .operators import SEED, bits, operator_classes, split, split_by_attention
 from .widths import WidthClasses
 
 if TYPE_CHECKING:
@@ -34,19 +34,22 @@ if TYPE_CHECKING:
     from ..target.target import StaticTarget
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 3
+PROBE_VERSION = 4
 MIN_ROWS = 16
 
 
 @torch.inference_mode()
-def probe(target: StaticTarget, progress: Progress = silent) -> WidthClasses:
+def probe(
+    target: StaticTarget, progress: Progress = silent, operators: Callable[[], WidthClasses] | None = None
+) -> WidthClasses:
     """Decode one random sequence at every width of a target that nobody else uses meanwhile, in the middle of the
     cache and at its beginning: one token a step, whole steps, random accept patterns, with rejected rows and the cache
     behind the pointer filled with garbage; compare every committed row of logits, every committed key and value, and
     the state that linear layers end in, bit by bit.
 
     Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree
-    too (`operators.py`)."""
+    too (`operators.py`). operators: what gives the classes of those that do not depend on the length; None: they are
+    probed now."""
     prepared, length, widths = target.prepared, target.cache_length, target.widths
     rng = random.Random(SEED)
     num_rows = max(MIN_ROWS, max(widths))
@@ -90,13 +93,15 @@ def probe(target: StaticTarget, progress: Progress = silent) -> WidthClasses:
             reference[width] = torch.cat([first, early])
 
     progress("finding out which widths run the same kernels", None)
-    groups, placed = operator_classes(prepared, length, list(reference))
-    classes = split([tuple(w for w in group if w not in placed) for group in groups], reference.__getitem__)
-    return WidthClasses(tuple(sorted(classes)), tuple(w for w in widths if w not in reference or w in placed))
+    found = operators() if operators is not None else operator_classes(prepared, widths)
+    groups = [tuple(w for w in group if w in reference) for group in found.classes]
+    classes = split(split_by_attention(prepared, length, groups), reference.__getitem__)
+    exact = {w for members in classes for w in members}
+    return WidthClasses(tuple(sorted(classes)), tuple(w for w in widths if w not in exact))
 
 
-def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[int]) -> dict:
-    """Everything on which the classes may depend."""
+def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Sequence[int]) -> dict:
+    """Everything on which the classes may depend. length None: of what does not depend on it."""
     return {
         "probe": PROBE_VERSION,
         "digest": digest,
@@ -115,19 +120,27 @@ def fingerprint(prepared: Prepared, digest: str, length: int, widths: Sequence[i
 
 
 def probe_cached(target: StaticTarget, digest: str, progress: Progress = silent) -> WidthClasses:
-    """`probe`, remembered under its fingerprint. A cache entry that does not read back is probed anew."""
-    widths = list(target.widths)
-    key = fingerprint(target.prepared, digest, target.cache_length, widths)
+    """`probe`, remembered under its fingerprint; and so are its operators, for the next length."""
+    prepared, widths = target.prepared, target.widths
+    operators = partial(operator_classes, prepared, widths)
+    operators = partial(_remembered, fingerprint(prepared, digest, None, widths), operators)
+    found = partial(probe, target, progress, operators)
+    return _remembered(fingerprint(prepared, digest, target.cache_length, widths), found)
+
+
+def _remembered(key: dict, find: Callable[[], WidthClasses]) -> WidthClasses:
+    """What `find` gives, from the cache if it is there. An entry that does not read back is found anew."""
     name = f"widths-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
     if (known := cache.read_json(name)) is not None:
         try:
             found = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
             judged = [*found.unstable, *(width for c in found.classes for width in c)]
-            if known["fingerprint"] == key and all(type(width) is int for width in judged) and sorted(judged) == widths:
+            are_numbers = all(type(width) is int for width in judged)
+            if known["fingerprint"] == key and are_numbers and sorted(judged) == key["widths"]:
                 return found
         except (KeyError, TypeError, ValueError):
             log.warning("ignoring a damaged probe result in the cache: %s", name)
-    found = probe(target, progress)
+    found = find()
     cache.write_json(name, {"fingerprint": key, **asdict(found)})
     return found
 

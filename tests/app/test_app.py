@@ -61,7 +61,7 @@ def test_stop_ends_the_race_and_the_next_works(server) -> None:
 
 def test_two_visitors_take_turns(server) -> None:
     """The second sees its place in the queue, and starts when the first is done."""
-    first = Watched(server.visitor("first"), **{**LONG, "max_new_tokens": 300})
+    first = Watched(server.visitor("first"), **{**LONG, "max_new_tokens": 200})
     first.until("running")
     second = Watched(server.visitor("second"))
     assert "1 race is before yours" in _at(second, "waiting")["status"]["text"]

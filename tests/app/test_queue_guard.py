@@ -91,15 +91,13 @@ def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
 def test_nonsense_does_not_fill_the_disk(server) -> None:
     """Each malformed call wrote a traceback of 100 lines: 2,400 of them made 100 MB. The first one must stand there."""
     before = server.log.stat().st_size
-    for number in (RACE, LOADED):
+    for number in (RACE, LOADED, MODEL):
         for _ in range(5):
-            statuses = at_once(
-                f"{server.url}/gradio_api/run/predict",
-                [{"data": data, "fn_index": number} for data in ([], [{}] * 40, "text", None)] * 3,
-            )
-            assert all(status >= 400 for status in statuses)
+            bodies = [{"data": data, "fn_index": number} for data in ([], [{}] * 40, [None] * 3)]
+            at_once(f"{server.url}/gradio_api/run/predict", bodies * 4)
     written = server.log.read_text()[before:]
-    assert "Traceback (most recent call last)" in written and len(written) < 100_000, len(written)
+    assert written.count("Traceback (most recent call last)") in range(1, 10), written[-2000:]
+    assert len(written) < 60_000, len(written)
     assert server.visitor("after-nonsense").race()[-1]["state"] == "finished"
 
 
@@ -147,7 +145,7 @@ def test_the_queue_serves_on_after_a_fault_of_its_own(page_cache, tmp_path) -> N
     """An exception that nobody foresaw may cost one call, but neither the race that runs nor those to come."""
     log = tmp_path / "output"
     with served(page_cache, "--target", TARGET, "--dtype", "float32", script=("-c", FAULTY), log=log) as server:
-        before = Watched(server.visitor("before"), **{**LONG, "max_new_tokens": 300})
+        before = Watched(server.visitor("before"), **{**LONG, "max_new_tokens": 200})
         before.until("running")
         server.visitor("poison").join("model_now")
         time.sleep(0.5)

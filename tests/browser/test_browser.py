@@ -76,7 +76,7 @@ def test_stop_and_nothing_of_another_race_under_a_live_one(page) -> None:
     """Charts and costs of the recorded race would be taken for those of the race above them. Stop is Stop, and the next
     race runs."""
     page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
-    set_number(page, "Length", "1000")
+    set_number(page, "Length", "900")
     run_race(page, "running")
     page.wait_for_selector("#page-charts", state="hidden", timeout=10_000)
     assert page.locator(".page-cost b").count() == 0

@@ -84,7 +84,7 @@ def test_reload_in_the_middle_shows_a_page_that_races(visit, server) -> None:
     """A reload is a visitor who left and another who came: the old race ends, the device is free, the new page is whole
     and can race at once."""
     tab = visit()
-    set_number(tab, "Length", "1000")
+    set_number(tab, "Length", "900")
     run_race(tab, "running")
     open_tab(tab, server)
     frames = server.visitor("after-reload").race()
@@ -99,7 +99,7 @@ def test_reload_in_the_middle_shows_a_page_that_races(visit, server) -> None:
 def test_two_visitors_see_their_own_races(visit) -> None:
     """The second one waits, is told so, and then sees the race it asked for; the first one's screen does not change."""
     first, second = visit(), visit()
-    set_number(first, "Length", "500")
+    set_number(first, "Length", "200")
     set_number(second, "Length", "32")
     run_race(first, "running")
     second.click("#page-race-button")
@@ -119,7 +119,7 @@ def test_two_visitors_see_their_own_races(visit) -> None:
 def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> None:
     """The file holds the race on screen, the engine accepts it, and another visitor sees the same tokens."""
     tab = visit()
-    set_number(tab, "Length", "1000" if end == "stopped" else "48")
+    set_number(tab, "Length", "900" if end == "stopped" else "48")
     if end == "stopped":
         run_race(tab, "running")
         tab.click("#page-stop-button")
@@ -144,7 +144,7 @@ def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
     """A browser stops the scripts or the drawing of a tab that nobody looks at; what happened meanwhile must stand
     there afterwards."""
     tab = visit(reduced_motion="reduce")
-    set_number(tab, "Length", "500")
+    set_number(tab, "Length", "200")
     run_race(tab, "running")
     if how == "stalled":
         tab.evaluate("() => { const ends = performance.now() + 1500; while (performance.now() < ends); }")

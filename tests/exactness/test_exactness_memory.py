@@ -6,17 +6,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import count
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AttentionInterface
 
 from engine.cache import ENVIRONMENT_VARIABLE, cache_dir
 from engine.choice.sampler import Sampler
 from engine.exactness import probe as exactness
 from engine.exactness.probe import explain, fingerprint, probe, probe_cached
 from engine.exactness.widths import WidthClasses
+from engine.model import attention
 from engine.spec import SamplingParams
 from engine.target.target import StaticTarget
 from tests.helpers.tiny import LENGTH, PACKED, prepared, threads
@@ -31,7 +34,7 @@ def probes(monkeypatch, tmp_path, few_rows) -> list[int]:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     done: list[int] = []
 
-    def counted(target, progress):
+    def counted(target, progress, operators):
         done.append(1)
         return probed_llama(target.cache_length, target.widths)
 
@@ -65,8 +68,61 @@ def test_any_classes_are_read_back_as_they_were_written(monkeypatch, tmp_path, c
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / str(hash(found))))
     monkeypatch.setattr(exactness, "probe", lambda *arguments, **more: found)
     assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == found
-    monkeypatch.setattr(exactness, "probe", None)
+    monkeypatch.setattr(exactness, "probe", lambda *arguments: pytest.fail("it was probed again"))
     assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == found
+
+
+def test_operators_are_probed_once_for_all_lengths(monkeypatch, tmp_path, few_rows):
+    """Every new length of prompt would wait until thousands of rows of each linear were compared again; or classes of
+    another model, or from a broken file, be believed."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    asked: list[int] = []
+    right = exactness.operator_classes
+    monkeypatch.setattr(exactness, "operator_classes", lambda *given: asked.append(1) or right(*given))
+    lengths = count(LENGTH, 16)
+
+    def found(digest: str) -> int:
+        """How often operators were probed for one more length."""
+        asked.clear()
+        length = next(lengths)
+        classes = probe_cached(StaticTarget(prepared("llama"), length, (2, 4, 8)), digest)
+        num = len(asked)
+        assert classes == probe(StaticTarget(prepared("llama"), length, (2, 4, 8)))
+        return num
+
+    assert [found("one"), found("one"), found("another"), found("one")] == [1, 0, 1, 0]
+    files = {path: json.loads(path.read_text()) for path in cache_dir().glob("widths-*.json")}
+    (path,) = (
+        path
+        for path, value in files.items()
+        if (value["fingerprint"]["digest"], value["fingerprint"]["length"]) == ("one", None)
+    )
+    for damage in ("cut short", "another machine's", "a width missing"):
+        path.write_text(DAMAGE[damage](json.dumps(files[path]), files[path]))
+        assert found("one") == 1 and found("one") == 0, damage
+
+
+def test_a_fault_at_one_length_alone_is_found(monkeypatch, tmp_path, few_rows):
+    """What was found at another length would be believed where it does not hold."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+
+    def faulty(module, query, *given, state, **more):
+        out, weights = attention.attend(module, query, *given, state=state, **more)
+        is_wrong = query.shape[2] == 4 and state.kv[0][0].shape[2] == 2 * LENGTH
+        return (out * (1 + 2**-20) if is_wrong else out), weights
+
+    def found(length: int) -> WidthClasses:
+        return probe_cached(StaticTarget(prepared("llama"), length, (2, 4, 8)), "digest")
+
+    right = found(LENGTH), found(2 * LENGTH)
+    assert all(classes.of(4) == (2, 4, 8) for classes in right), "nothing can be planted here"
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "again"))
+    AttentionInterface.register(attention.NAME, faulty)
+    try:
+        assert found(LENGTH) == right[0]
+        assert found(2 * LENGTH).of(4) == (4,) and found(2 * LENGTH).of(2) == (2, 8)
+    finally:
+        AttentionInterface.register(attention.NAME, attention.attend)
 
 
 DAMAGE = {

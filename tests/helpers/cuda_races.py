@@ -1,4 +1,4 @@
-"""The trained fixture and its drafters on the stand-in for CUDA."""
+"""Tiny models, the trained fixture and its drafters on the stand-in for CUDA."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import torch
+
 from engine.models.loading import LoadedModel, load
+from engine.target.prepare import prepare
+from engine.target.prepared import Prepared
+from tests.helpers import linear_models, tiny
 from tests.helpers.fake_cuda import on_cuda
 from tests.helpers.head_fixtures import FIXTURES, HEADS
 from tests.helpers.tiny import TRAINED
+
+
+def fresh(name: str, dtype: torch.dtype) -> Any:
+    """A tiny model, on the CPU as yet."""
+    return (linear_models if name in linear_models.NAMES else tiny).fresh(name, dtype)
+
+
+def ready(model: Any) -> Prepared:
+    """The same on the device, made ready there."""
+    return prepare(on_cuda(model))  # type: ignore[arg-type]
 
 
 @cache

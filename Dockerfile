@@ -1,0 +1,18 @@
+# The page on a machine with an NVIDIA GPU:
+#   docker build -t photofinish .
+#   docker run --gpus all -p 7860:7860 -v photofinish:/data photofinish
+# Never run on a GPU by its authors yet (docs/limits.md).
+FROM python:3.11-slim-bookworm
+# a compiler: for our CPU kernels, and for what Triton generates
+RUN apt-get update && apt-get install -y --no-install-recommends gcc g++ libc6-dev && rm -rf /var/lib/apt/lists/*
+WORKDIR /photofinish
+COPY requirements.txt .
+RUN pip install --no-cache-dir -r requirements.txt
+COPY . .
+RUN useradd --create-home racer && mkdir /data && chown racer /data
+USER racer
+# models, kernels and what was probed outlive the container
+ENV HF_HOME=/data/huggingface PHOTOFINISH_CACHE=/data/photofinish TRITON_CACHE_DIR=/data/triton PYTHONUNBUFFERED=1
+VOLUME /data
+EXPOSE 7860
+CMD ["python", "app.py", "--host", "0.0.0.0", "--port", "7860"]

@@ -1,0 +1,285 @@
+"""The device that `fake_cuda.py` puts in CUDA's place: its operations, graphs, streams and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from tests.helpers.cuda_tensors import (
+    ATTENTION,
+    COPIES,
+    INDEXED,
+    ON_CPU_ALONE,
+    RANDOM,
+    TAGS,
+    WAITS,
+    CudaTensor,
+    aten,
+    held,
+    laid_out,
+    leaves,
+    mapped,
+)
+
+NOT_IN_A_CAPTURE = "operation not permitted when stream is capturing"
+
+
+@dataclass
+class Recorded:
+    """One operation of a graph: what runs it, and the tensors that it must write to."""
+
+    run: Callable[[], Any]
+    outs: list[Tensor]
+
+
+@dataclass
+class Graph:
+    """Stands for torch.cuda.CUDAGraph."""
+
+    recorded: list[Recorded] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of the operations in it."""
+    num_replays: int = 0
+    place: int = 0
+    """The pool that its memory is from."""
+    made: list[Tensor] = field(default_factory=list)
+    """The memory that operations in it took from the pool."""
+    is_spoiled: bool = False
+
+    def __post_init__(self) -> None:
+        self.place = id(self)
+
+    def pool(self) -> int:
+        return self.place
+
+    def spoil(self) -> None:
+        """Another graph of the pool has used the memory: nothing of the last replay is left."""
+        for x in () if self.is_spoiled else self.made:
+            x.fill_(
+                float("nan")
+                if x.is_floating_point()
+                else True
+                if x.dtype == torch.bool
+                else torch.iinfo(x.dtype).max // 3
+            )
+        self.is_spoiled = True
+
+    def replay(self) -> None:
+        Device.now().forbid_in_capture("a replay")
+        self.num_replays += 1
+        with torch.inference_mode(), _disable_current_modes():  # all that runs here is the host's
+            for other in Device.now().graphs:
+                if other is not self and other.place == self.place:
+                    other.spoil()
+            self.is_spoiled = False
+            for each in self.recorded:
+                made = each.run()
+                for old, new in (
+                    zip(each.outs, [x for x in leaves(made) if isinstance(x, Tensor)], strict=True) if each.outs else ()
+                ):
+                    old.copy_(new)
+
+
+named = cache(str)
+"""Of an operation: it is put together at each call otherwise."""
+
+
+class Device(TorchDispatchMode):
+    """While entered through `fake_cuda`: the device. waits: how often the host has waited for it. graphs: captured so
+    far."""
+
+    _mode_key = torch._C._TorchDispatchModeKey.FAKE
+    """With this torch does not look for a driver when a tensor on "cuda" is asked for."""
+    _current: Device | None = None
+
+    def __init__(self, run_kernels: bool) -> None:
+        super().__init__()
+        self.waits = 0
+        self.graphs: list[Graph] = []
+        self.launched: list[str] = []
+        self._run_kernels = run_kernels
+        self._capturing: Graph | None = None
+        self._pinned: list[Tensor] = []
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
+
+    @staticmethod
+    def now() -> Device:
+        assert Device._current is not None
+        return Device._current
+
+    # Operations
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.pop("pin_memory", None):
+            assert torch.device(kwargs.get("device") or "cpu").type == "cpu", "only memory of the host can be pinned"
+            out = func(*args, **kwargs)
+            self._pinned.append(out)
+            return out
+        tensors = [x for x in leaves((args, kwargs)) if isinstance(x, Tensor)]
+        ours = [x for x in tensors if isinstance(x, CudaTensor)]
+        theirs = [x for x in tensors if not isinstance(x, CudaTensor)]
+        asked = kwargs.get("device")
+        if asked is None and func is aten.to.device:
+            asked = args[1]
+        to_cuda = bool(ours) if asked is None else torch.device(asked).type == "cuda"
+        if func is aten.copy_.default:
+            to_cuda = isinstance(args[0], CudaTensor)
+        if not ours and not to_cuda:
+            return func(*args, **kwargs)
+        self._check(func, args, kwargs, ours, theirs, to_cuda)
+        if asked is not None:
+            cpu = torch.device("cpu")
+            args = mapped(lambda x: cpu if isinstance(x, torch.device) else x, args)
+            kwargs = kwargs | ({"device": cpu} if "device" in kwargs else {})
+        inside_args, inside_kwargs = mapped(held, args), mapped(held, kwargs)
+
+        def run() -> Any:
+            out = func(*inside_args, **inside_kwargs)
+            if "empty" in named(func):
+                return out.zero_()  # what a launch that is not run leaves behind
+            return laid_out(out) if func is ATTENTION else out
+
+        out = run()
+        if not to_cuda:
+            return out.clone() if func is aten.to.device or func is aten._to_copy.default else out
+        if self._capturing is not None:
+            self._record(func, run, out, [x.held for x in ours])
+        known = {id(x.held): x for x in ours}  # what is written in place is still the same tensor
+        return mapped(lambda x: known[id(x)] if id(x) in known else CudaTensor(x) if isinstance(x, Tensor) else x, out)
+
+    def _check(
+        self, func: Any, args: Any, kwargs: Any, ours: list[CudaTensor], theirs: list[Tensor], to_cuda: bool
+    ) -> None:
+        """Raise what a GPU would; count a wait for it."""
+        name = named(func)
+        if func in COPIES and (theirs or not to_cuda):
+            self.forbid_in_capture(f"a copy between host and device ({name})")
+            is_async = kwargs.get("non_blocking") or (func is aten.copy_.default and args[2:] == (True,))
+            self.waits += not (is_async and all(map(self.is_pinned, theirs)))
+            return
+        if func in INDEXED and isinstance(args[0], CudaTensor):
+            indices = [x for x in args[1] if isinstance(x, Tensor)]
+            if not all(isinstance(x, CudaTensor) for x in indices):
+                self._wait_for(f"an index on the host ({name})")
+            if any(x.dtype in (torch.bool, torch.uint8) for x in indices):
+                self._wait_for(f"as many rows as a mask has ({name})")
+        elif any(x.dim() for x in theirs):
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+                f"({name})"
+            )
+        elif theirs:
+            self.forbid_in_capture(f"a number on the host ({name})")
+        elif func in WAITS or TAGS & set(func.tags):
+            self._wait_for(name)
+        if RANDOM.intersection(word.strip("_") for word in name.split(".")):
+            self.forbid_in_capture(f"random numbers ({name})")
+        if any(part in name for part in ON_CPU_ALONE):
+            raise NotImplementedError(f"Could not run '{name}' with arguments from the 'CUDA' backend.")
+
+    def _wait_for(self, what: str) -> None:
+        self.forbid_in_capture(what)
+        self.waits += 1
+
+    def is_pinned(self, x: Tensor) -> bool:
+        return any(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() for y in self._pinned)
+
+    def forbid_in_capture(self, what: str) -> None:
+        if self._capturing is not None:
+            raise RuntimeError(f"CUDA error: {NOT_IN_A_CAPTURE}: {what}")
+
+    def _record(self, func: Any, run: Callable[[], Any], out: Any, inputs: list[Tensor]) -> None:
+        assert self._capturing is not None
+        self._capturing.names.append(named(func))
+        outs = [x for x in leaves(out) if isinstance(x, Tensor)]
+        if func._schema.is_mutable:
+            self._capturing.recorded.append(Recorded(run, []))
+            return
+        if "empty" in named(func):
+            self._capturing.made += outs
+            self._capturing.recorded.append(Recorded(lambda: [x.zero_() for x in outs], []))
+            return
+        places = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
+        if not all(x.untyped_storage().data_ptr() in places for x in outs):  # else it is a view, and stays one
+            self._capturing.made += outs
+            self._capturing.recorded.append(Recorded(run, outs))
+
+    # Launches of Triton's kernels
+
+    def launch(self, kernel: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """As Triton does: every tensor must be the device's."""
+        name = kernel.__name__
+        for x in leaves((args, kwargs)):
+            if isinstance(x, Tensor) and not isinstance(x, CudaTensor):
+                raise ValueError(f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name}")
+        self.launched.append(name)
+        inside_args, inside_kwargs = mapped(held, (tuple(args), kwargs))
+
+        def again() -> None:
+            if self._run_kernels:
+                run(*inside_args, **inside_kwargs)
+
+        again()
+        if self._capturing is not None:
+            self._capturing.names.append(name)
+            self._capturing.recorded.append(Recorded(again, []))
+
+    # What torch.cuda says and does
+
+    def synchronize(self, *unused: Any) -> None:
+        self.forbid_in_capture("synchronize")
+        self.waits += 1
+
+    @contextmanager
+    def graph(
+        self, made: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+    ) -> Iterator[None]:
+        self.forbid_in_capture("a capture")
+        made.place = made.place if pool is None else pool
+        self._capturing = made
+        self.graphs.append(made)
+        try:
+            yield
+        finally:
+            self._capturing = None
+
+
+class Stream:
+    """Stands for torch.cuda.Stream: everything happens at once."""
+
+    def __init__(self, *unused: Any) -> None: ...
+
+    def wait_stream(self, other: Any) -> None:
+        Device.now().forbid_in_capture("waiting for a stream")
+
+    def synchronize(self) -> None:
+        Device.now().synchronize()
+
+
+class Event:
+    """Stands for torch.cuda.Event. Between two of them lies a millisecond."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self._timing, self._recorded = enable_timing, False
+
+    def record(self, stream: Any = None) -> None:
+        self._recorded = True
+
+    def synchronize(self) -> None:
+        assert self._recorded
+        Device.now().synchronize()
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self._timing and end._timing and self._recorded and end._recorded
+        return 1.0

