@@ -4,10 +4,11 @@ python example.py "def fib(n):"
 """
 
 import sys
+from pathlib import Path
 
 from engine import RaceSpec, SamplingParams, Step, TorchRace, encode_prompt, load, race_speedup, standard_lanes
 
-text = sys.argv[1] if len(sys.argv) > 1 else "name,age\nAda,36\nAlan,41\n\n[\n"
+text = sys.argv[1] if len(sys.argv) > 1 else Path("assets/prompts/csv_to_json.txt").read_text()
 loaded = load()  # Gemma 3 270M; load("owner/name") takes any causal language model
 prompt = encode_prompt(loaded.tokenizer, text, chat=False)
 spec = RaceSpec(standard_lanes("ngram", k=7), SamplingParams(max_new_tokens=64), audit=True)
