@@ -1,5 +1,5 @@
-"""Refuses uploads: no component of the page takes a file (a recording is opened in the browser), but Gradio has the route
-all the same, and keeps what anybody sends."""
+"""Refuses uploads: no component of the page takes a file (a recording is opened in the browser), but Gradio has the
+route all the same, and keeps what anybody sends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What Gradio prints of calls that fail, so that a caller who sends nonsense cannot fill the disk: an engineer finds the
-whole traceback of each kind of error, and of the same kind again one line at most."""
+"""What Gradio prints of calls that fail, so that a caller who sends nonsense cannot fill the disk: an engineer finds
+the whole traceback of each kind of error, and of the same kind again one line at most."""
 
 from __future__ import annotations
 

@@ -2,11 +2,15 @@
 
 const VERDICTS = {
   __proto__: null,
-  identical_bits: ["\u2261", "Identical, bit for bit", "Speculation changed the speed and nothing else: the same tokens, from scores that agree to the last bit."],
+  identical_bits: ["\u2261", "Identical, bit for bit",
+    "Speculation changed the speed and nothing else: the same tokens, from scores that agree to the last bit."],
   identical_tokens: ["=", "Identical tokens", "Speculation changed the speed and not one token of the text."],
-  near_tie: ["\u2248", "Near-tie flip", "Two candidates were so close that rounding at another width decided between them; neither text is wrong."],
-  different: ["\u2715", "Different: a fault", "This must not happen: both lanes should have written the same. Please report it, with the race file."],
-  same_distribution: ["\u223c", "Same distribution only", "These lanes promise the same odds for every token, not the same tokens; a difference is no fault."],
+  near_tie: ["\u2248", "Near-tie flip",
+    "Two candidates were so close that rounding at another width decided between them; neither text is wrong."],
+  different: ["\u2715", "Different: a fault",
+    "This must not happen: both lanes should have written the same. Please report it, with the race file."],
+  same_distribution: ["\u223c", "Same distribution only",
+    "These lanes promise the same odds for every token, not the same tokens; a difference is no fault."],
 };
 const RIBBONS = {
   __proto__: null,
@@ -15,7 +19,8 @@ const RIBBONS = {
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
 };
 const RANDOM_WEIGHTS = /^random:/;
-const GRADE = /^(?:identical, bit for bit|identical tokens|near-tie flip|a fault): /;    // the engine's sentence begins with what stands above it
+// the engine's sentence begins with what stands above it
+const GRADE = /^(?:identical, bit for bit|identical tokens|near-tie flip|a fault): /;
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
 
 function write(node, words) {
@@ -33,7 +38,8 @@ class Board {
   }
 
   trackRow(side) {
-    const row = make("div", `pf-track-row pf-track-${side}`), rail = make("span", "pf-rail"), run = make("span", "pf-run");
+    const row = make("div", `pf-track-row pf-track-${side}`), rail = make("span", "pf-rail"), run =
+      make("span", "pf-run");
     const [name, count] = [make("span", "pf-track-name"), make("span", "pf-track-count pf-num")];
     rail.append(run);
     row.append(name, rail, count);
@@ -46,7 +52,8 @@ class Board {
     node.hidden = words.length === 0;
     if (node.dataset.words === words.join()) return;
     node.dataset.words = words.join();
-    node.replaceChildren(...words.flatMap((word) => [make("strong", "", oneLine(word)), make("span", "", RIBBONS[word] ?? "")]));
+    node.replaceChildren(...words.flatMap((word) =>
+      [make("strong", "", oneLine(word)), make("span", "", RIBBONS[word] ?? "")]));
   }
 
   status(state, words, share) {
@@ -71,7 +78,8 @@ class Board {
       write(this.refs[`${side}Name`], title(name));
       write(this.refs[`${side}TextName`], title(name));
       write(this.rows[side].name, title(name));
-      const drafter = lane && lane.drafter !== "none" ? `drafter ${lane.drafter}, k = ${lane.k}` : lane ? "no drafter" : i ? "drafts, then verifies" : "no drafter";
+      const drafter = lane && lane.drafter !== "none" ? `drafter ${lane.drafter}, k = ${lane.k}` : lane ?
+        "no drafter" : i ? "drafts, then verifies" : "no drafter";
       const width = header?.widths && !i ? `, at width ${header.widths.step_widths?.[0] ?? header.widths.width}` : "";
       write(this.refs[`${side}Kind`], oneLine(drafter + width).slice(0, 120));
     });
@@ -84,14 +92,19 @@ class Board {
     write(refs.rightFigure, rate(right?.tokens_per_s));
     refs.leftFigure.classList.toggle("pf-none", !left?.tokens_per_s);
     refs.rightFigure.classList.toggle("pf-none", !right?.tokens_per_s);
-    const against = !plain?.tokens_per_s ? null : sideNames[0] === "baseline" && left?.tokens_per_s > plain.tokens_per_s ? "this lane" : `${rate(plain.tokens_per_s)} tok/s`;
+    const against = !plain?.tokens_per_s ? null : sideNames[0] === "baseline" &&
+      left?.tokens_per_s > plain.tokens_per_s ? "this lane" : `${rate(plain.tokens_per_s)} tok/s`;
     write(refs.fastest, against ? `fastest plain: ${against}; the ratio is against this` : "fastest plain: –");
-    write(refs.perStep, right?.mean_acceptance_length ? `${right.mean_acceptance_length.toFixed(2)} tokens a step; ${left?.mean_acceptance_length?.toFixed(2) ?? "–"} on the left` : "tokens a step: –");
+    write(refs.perStep, right?.mean_acceptance_length ?
+      `${right.mean_acceptance_length.toFixed(2)} tokens a step; `
+        + `${left?.mean_acceptance_length?.toFixed(2) ?? "–"} on the left`
+      : "tokens a step: –");
     const known = typeof speedup === "number";
     write(refs.ratio, known ? `${speedup.toFixed(2)}×` : "–");
     const sense = !known || Math.abs(speedup - 1) < 0.005 ? "even" : speedup > 1 ? "faster" : "slower";
     this.root.dataset.sense = known ? sense : "none";
-    write(refs.ratioWords, !known ? "against the fastest plain decoding" : sense === "even" ? "as fast as the fastest plain decoding" : `${sense} than the fastest plain decoding`);
+    write(refs.ratioWords, !known ? "against the fastest plain decoding" : sense === "even" ?
+      "as fast as the fastest plain decoding" : `${sense} than the fastest plain decoding`);
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];
@@ -102,7 +115,8 @@ class Board {
       });
     }
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
-    write(refs.ttftNote, cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ? `The first token came ${duration(cost)} later with speculation.` : "");
+    write(refs.ttftNote, cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
+      `The first token came ${duration(cost)} later with speculation.` : "");
   }
 
   disturbed(words) {
@@ -139,9 +153,14 @@ class Board {
     const first = known && verdict.first_difference;
     if (first) {
       const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, width ${first.widths[i]}`;
-      const margin = typeof first.margin === "number" ? `${first.margin.toPrecision(3)}${typeof first.rounding === "number" ? ` (rounding ${first.rounding.toPrecision(2)})` : ""}` : "not measured";
-      const items = [["first at", `token ${first.position}`], [names[0], choice(0)], [names[1], choice(1)], ["margin", margin]];
-      refs.difference.replaceChildren(...items.map(([term, words]) => { const item = make("div"); item.append(make("dt", "", oneLine(term)), make("dd", "", words)); return item; }));
+      const margin = typeof first.margin === "number" ?
+        first.margin.toPrecision(3)
+          + `${typeof first.rounding === "number" ? ` (rounding ${first.rounding.toPrecision(2)})` : ""}`
+        : "not measured";
+      const items = [["first at", `token ${first.position}`], [names[0], choice(0)], [names[1], choice(1)],
+        ["margin", margin]];
+      refs.difference.replaceChildren(...items.map(([term, words]) =>
+        { const item = make("div"); item.append(make("dt", "", oneLine(term)), make("dd", "", words)); return item; }));
       refs.difference.hidden = false;
     }
   }
@@ -150,9 +169,12 @@ class Board {
     const { refs } = this, drafted = metrics ? sum(metrics.per_step_drafted) : 0;
     const silent = drafts && over && metrics !== undefined && drafted === 0;
     refs.warning.hidden = !silent;
-    write(refs.warning, silent ? "Speculation was on, but nothing was drafted: every token of this lane is the target's own, one a step." : "");
+    write(refs.warning, silent ?
+      "Speculation was on, but nothing was drafted: every token of this lane is the target's own, one a step." : "");
     write(refs.rate, percent(metrics?.acceptance_rate));
-    write(refs.rateWords, drafted ? `${sum(metrics.per_step_accepted)} accepted of ${drafted} proposed draft tokens` : "accepted of proposed draft tokens");
+    write(refs.rateWords, drafted ?
+      `${sum(metrics.per_step_accepted)} accepted of ${drafted} proposed draft tokens` :
+        "accepted of proposed draft tokens");
     write(refs.meanLength, metrics?.mean_acceptance_length?.toFixed(2) ?? "–");
     const counts = [];
     let most = 0, without = 0;
@@ -163,16 +185,24 @@ class Board {
       counts[kept] = (counts[kept] ?? 0) + 1;
     });
     const tallest = counts.reduce((a, b) => Math.max(a, b ?? 0), 1);
-    const histogram = most ? Array.from({ length: most + 1 }, (_, i) => ({ label: String(i), value: (counts[i] ?? 0) / tallest, words: String(counts[i] ?? 0) })) : [];
-    bars(refs.histogram, without && most ? [...histogram, { label: "none", value: without / Math.max(tallest, without), words: String(without) }] : histogram, "pf-bars-steps");
-    bars(refs.byPosition, (metrics?.acceptance_by_position ?? []).map((share, i) => ({ label: String(i + 1), value: share, words: percent(share).replace(" ", "\u202f") })), "pf-bars-places");
+    const histogram = most ?
+      Array.from({ length: most + 1 }, (_, i) =>
+      ({ label: String(i), value: (counts[i] ?? 0) / tallest, words: String(counts[i] ?? 0) })) : [];
+    bars(refs.histogram, without && most ?
+      [...histogram, { label: "none", value: without / Math.max(tallest, without),
+      words: String(without) }] : histogram, "pf-bars-steps");
+    bars(refs.byPosition, (metrics?.acceptance_by_position ?? []).map((share, i) =>
+      ({ label: String(i + 1), value: share, words: percent(share).replace(" ", "\u202f") })), "pf-bars-places");
   }
 
   facts(header) {
     if (!header) { write(this.refs.facts, ""); return; }
     const { model, device, widths, spec, created, commit } = header, params = spec?.params;
-    const sampling = params ? [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)", `at most ${params.max_new_tokens} tokens`] : [];
-    const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling, widths?.note, created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
+    const sampling = params ?
+      [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",
+      `at most ${params.max_new_tokens} tokens`] : [];
+    const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling, widths?.note,
+      created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
     write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
   }
 }
@@ -184,5 +214,7 @@ function sentence(words) {
 
 function comparedWords(verdict) {
   const rows = verdict.rows_compared;
-  return typeof verdict.rows_different === "number" ? `${plural(rows, "row")} of logits compared, ${verdict.rows_different} differ` : `${plural(rows, "row")} compared, by token`;
+  return typeof verdict.rows_different === "number" ?
+    `${plural(rows, "row")} of logits compared, ${verdict.rows_different} differ` :
+      `${plural(rows, "row")} compared, by token`;
 }

@@ -1,4 +1,5 @@
-// Tokens over lane time as one SVG: the paths are in data units (milliseconds, tokens) and only ever grow; a transform scales them.
+// Tokens over lane time as one SVG: the paths are in data units (milliseconds, tokens) and only ever grow; a transform
+// scales them.
 
 const SVG = "http://www.w3.org/2000/svg";
 const STEPS_OF_SCALE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
@@ -33,7 +34,8 @@ class Line {
   }
 
   draw(lane, n, withGhost) {
-    for (let i = this.points.length - 1; i < lane.steps.length; i++) this.points.push(`H${(1000 * lane.steps[i].clock_s).toFixed(2)}V${-lane.tokens[i + 1]}`);
+    for (let i = this.points.length - 1; i < lane.steps.length; i++)
+      this.points.push(`H${(1000 * lane.steps[i].clock_s).toFixed(2)}V${-lane.tokens[i + 1]}`);
     if (n !== this.drawn) this.path.setAttribute("d", this.points.slice(0, n + 1).join(""));
     this.drawn = n;
     const size = withGhost ? lane.steps.length : 0;
@@ -55,29 +57,35 @@ class Chart {
     this.svg.append(this.axes, this.data, this.head, ...lines.flatMap((line) => [line.dot, line.label]));
     box.append(this.svg);
     this.scale = { ms: 0, tokens: 0 };
-    new ResizeObserver(([entry]) => { this.resize(Math.max(200, entry.contentRect.width)); this.redraw?.(); }).observe(box);
+    new ResizeObserver(([entry]) =>
+      { this.resize(Math.max(200, entry.contentRect.width)); this.redraw?.(); }).observe(box);
   }
 
   // The picture is drawn in pixels, so that its words have the size of the page's.
   resize(width) {
     const em = width > 1400 ? 1.45 : 1;
-    Object.assign(this, { width, em, height: Math.round(Math.max(220, Math.min(520, width * 0.26))), scale: { ms: 0, tokens: 0 } });
+    Object.assign(this, { width, em, height: Math.round(Math.max(220, Math.min(520, width * 0.26))),
+      scale: { ms: 0, tokens: 0 } });
     this.margin = { left: 44 * em, right: 16, top: 14 * em, bottom: 30 * em };
   }
 
   clear() {
-    Object.values(this.lines).forEach((line) => { line.clear(); line.path.setAttribute("d", ""); line.label.textContent = ""; line.dot.setAttribute("visibility", "hidden"); });
+    Object.values(this.lines).forEach((line) =>
+      { line.clear(); line.path.setAttribute("d", ""); line.label.textContent = "";
+      line.dot.setAttribute("visibility", "hidden"); });
     this.scale = { ms: 0, tokens: 0 };
     this.axes.replaceChildren();
     this.head.setAttribute("visibility", "hidden");
     this.redraw = null;
   }
 
-  // lanes: {left, right, plain} of Lane or null; counts: steps shown of each; t: lane time; whole: the race is over, so its whole course may show.
+  // lanes: {left, right, plain} of Lane or null; counts: steps shown of each; t: lane time; whole: the race is over, so
+  // its whole course may show.
   draw(lanes, counts, names, t, whole) {
     this.redraw = () => this.draw(lanes, counts, names, t, whole);
     const present = Object.keys(this.lines).filter((key) => lanes[key]);
-    const ms = Math.max(...present.map((key) => 1000 * lanes[key].clock), 100), tokens = Math.max(...present.map((key) => lanes[key].tokens[lanes[key].steps.length]), 10);
+    const ms = Math.max(...present.map((key) => 1000 * lanes[key].clock), 100), tokens =
+      Math.max(...present.map((key) => lanes[key].tokens[lanes[key].steps.length]), 10);
     this.rescale(whole ? ms : ceiling(ms), ceiling(tokens));
     const spots = [];
     for (const key of present) {
@@ -103,7 +111,8 @@ class Chart {
     const taken = [];
     for (const { key, x, y, label } of spots.toSorted((a, b) => a.y - b.y)) {
       let at = key === "right" ? Math.max(this.margin.top, y - 7 * this.em) : y + 17 * this.em;
-      while (taken.some((other) => Math.abs(other.x - x) < 150 * this.em && Math.abs(other.at - at) < 15 * this.em)) at += 16 * this.em;
+      while (taken.some((other) => Math.abs(other.x - x) < 150 * this.em && Math.abs(other.at - at) < 15 * this.em))
+        at += 16 * this.em;
       label.setAttribute("y", at);
       taken.push({ x, at });
     }
@@ -111,7 +120,10 @@ class Chart {
 
   x(ms) { return this.margin.left + (ms / this.scale.ms) * (this.width - this.margin.left - this.margin.right); }
 
-  y(tokens) { return this.height - this.margin.bottom - (tokens / this.scale.tokens) * (this.height - this.margin.top - this.margin.bottom); }
+  y(tokens) {
+    const { top, bottom } = this.margin;
+    return this.height - bottom - (tokens / this.scale.tokens) * (this.height - top - bottom);
+  }
 
   rescale(ms, tokens) {
     if (ms === this.scale.ms && tokens === this.scale.tokens) return;
@@ -125,14 +137,17 @@ class Chart {
     const marks = [];
     const step = ceiling(tokens / 4);
     for (let n = 0; n <= tokens * 1.001; n += step) {
-      marks.push(svg("line", "pf-grid", { x1: this.margin.left, x2: this.width - this.margin.right, y1: this.y(n), y2: this.y(n) }));
-      const label = svg("text", "pf-tick", { x: this.margin.left - 8, y: this.y(n) + 4 * this.em, "text-anchor": "end" });
+      marks.push(svg("line", "pf-grid",
+        { x1: this.margin.left, x2: this.width - this.margin.right, y1: this.y(n), y2: this.y(n) }));
+      const label = svg("text", "pf-tick",
+        { x: this.margin.left - 8, y: this.y(n) + 4 * this.em, "text-anchor": "end" });
       label.textContent = String(Math.round(n));
       marks.push(label);
     }
     const every = ceiling(ms / (this.width < 420 ? 3 : 6));
     for (let m = 0; m <= ms * 1.001; m += every) {
-      const label = svg("text", "pf-tick", { x: this.x(m), y: this.height - 10 * this.em, "text-anchor": m ? "middle" : "start" });
+      const label = svg("text", "pf-tick",
+        { x: this.x(m), y: this.height - 10 * this.em, "text-anchor": m ? "middle" : "start" });
       label.textContent = m ? `${+(m / 1000).toPrecision(3)} s` : "0";
       marks.push(label);
     }
@@ -146,11 +161,15 @@ function bars(box, items, className) {
   if (box.dataset.drawn === key) return;
   box.dataset.drawn = key;
   const slot = 29, height = 104, width = Math.max(slot, items.length * slot), foot = 34;
-  const picture = svg("svg", `pf-bars-svg ${className}`, { viewBox: `0 0 ${width} ${height}`, style: `width:${width / 15}em`, role: "img", "aria-label": items.map((item) => `${item.label}: ${item.words}`).join(", ") });
+  const picture = svg("svg", `pf-bars-svg ${className}`,
+    { viewBox: `0 0 ${width} ${height}`, style: `width:${width / 15}em`, role: "img",
+    "aria-label": items.map((item) => `${item.label}: ${item.words}`).join(", ") });
   items.forEach((item, i) => {
     const tall = Math.max(1, item.value * (height - foot - 4)), top = height - foot - tall + 2;
     picture.append(svg("rect", "pf-bar", { x: i * slot + 3, y: top, width: slot - 6, height: tall, rx: 1.5 }));
-    const [place, words] = [svg("text", "pf-tick", { x: i * slot + slot / 2, y: height - 18, "text-anchor": "middle" }), svg("text", "pf-bar-words", { x: i * slot + slot / 2, y: height - 4, "text-anchor": "middle" })];
+    const [place, words] =
+      [svg("text", "pf-tick", { x: i * slot + slot / 2, y: height - 18, "text-anchor": "middle" }),
+      svg("text", "pf-bar-words", { x: i * slot + slot / 2, y: height - 4, "text-anchor": "middle" })];
     place.textContent = item.label;
     words.textContent = item.words;
     picture.append(place, words);

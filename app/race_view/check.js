@@ -27,17 +27,21 @@ const shape = (wanted, holds) => (value, where) => {
 const isCount = (value) => Number.isInteger(value) && value >= 0;
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const text = shape("a string", (value) => typeof value === "string");
-const shortText = shape(`a string of at most ${MAX_NAME} characters`, (value) => typeof value === "string" && value.length <= MAX_NAME);
+const shortText = shape(`a string of at most ${MAX_NAME} characters`, (value) => typeof value === "string" &&
+  value.length <= MAX_NAME);
 const count = shape("a non-negative integer", isCount);
 const number = shape("a finite number", (value) => typeof value === "number" && Number.isFinite(value));
-const time = shape(`a time from 0 to ${MAX_SECONDS} seconds`, (value) => typeof value === "number" && value >= 0 && value <= MAX_SECONDS);
+const time = shape(`a time from 0 to ${MAX_SECONDS} seconds`, (value) => typeof value === "number" && value >= 0 &&
+  value <= MAX_SECONDS);
 const flag = shape("true or false", (value) => typeof value === "boolean");
 const width = shape(`an integer from 1 to ${MAX_WIDTH}`, (value) => isCount(value) && value >= 1 && value <= MAX_WIDTH);
-const anyWidth = shape(`auto, fastest or an integer from 1 to ${MAX_WIDTH}`, (value) => value === "auto" || value === "fastest" || (isCount(value) && value >= 1 && value <= MAX_WIDTH));
+const anyWidth = shape(`auto, fastest or an integer from 1 to ${MAX_WIDTH}`, (value) => value === "auto" ||
+  value === "fastest" || (isCount(value) && value >= 1 && value <= MAX_WIDTH));
 const token = shape(`a token id from 0 to ${MAX_TOKEN_ID}`, (value) => isCount(value) && value <= MAX_TOKEN_ID);
 const maybe = (inner) => (value, where) => { if (value !== null) inner(value, where); };
 const list = (inner, size) => (value, where) => {
-  if (!Array.isArray(value) || (size !== undefined && value.length !== size)) throw new Unusable(`${where} must be a list${size === undefined ? "" : ` of ${size}`}, not ${shown(value)}`);
+  if (!Array.isArray(value) || (size !== undefined && value.length !== size))
+    throw new Unusable(`${where} must be a list${size === undefined ? "" : ` of ${size}`}, not ${shown(value)}`);
   value.forEach((item) => inner(item, `${where}[]`));
 };
 const fields = (known) => (value, where) => {
@@ -48,17 +52,26 @@ const fields = (known) => (value, where) => {
   }
 };
 
-const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2), widths: list(width, 2), margin: maybe(number) });
-const VERDICT = fields({ kind: shape(`one of ${VERDICT_KINDS.join(", ")}`, (value) => VERDICT_KINDS.includes(value)), rows_compared: count, rows_different: maybe(count), first_difference: maybe(DIFFERENCE), sentence: text });
-const LANE_SPEC = fields({ name: shortText, drafter: shortText, k: shape(`auto or an integer from 0 to ${MAX_K}`, (value) => value === "auto" || (isCount(value) && value <= MAX_K)), width: anyWidth, rule: shortText });
-const PARAMS = fields({ temperature: number, seed: count, max_new_tokens: shape(`an integer from 1 to ${MAX_NEW_TOKENS}`, (value) => isCount(value) && value >= 1 && value <= MAX_NEW_TOKENS), stop: list(text) });
+const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2), widths: list(width, 2),
+  margin: maybe(number) });
+const VERDICT = fields({ kind: shape(`one of ${VERDICT_KINDS.join(", ")}`, (value) => VERDICT_KINDS.includes(value)),
+  rows_compared: count, rows_different: maybe(count), first_difference: maybe(DIFFERENCE), sentence: text });
+const LANE_SPEC = fields({ name: shortText, drafter: shortText,
+  k: shape(`auto or an integer from 0 to ${MAX_K}`, (value) => value === "auto" || (isCount(value) && value <= MAX_K)),
+  width: anyWidth, rule: shortText });
+const PARAMS = fields({ temperature: number, seed: count,
+  max_new_tokens: shape(`an integer from 1 to ${MAX_NEW_TOKENS}`, (value) => isCount(value) && value >= 1 &&
+  value <= MAX_NEW_TOKENS), stop: list(text) });
 const RECORDING = fields({
-  model: fields({ name: shortText, revision: maybe(shortText), digest: maybe(shortText), dtype: shortText, licence: maybe(shortText) }),
+  model: fields({ name: shortText, revision: maybe(shortText), digest: maybe(shortText), dtype: shortText,
+    licence: maybe(shortText) }),
   device: fields({ type: shortText, name: shortText, threads: maybe(count) }),
-  versions: (value, where) => { fields({})(value, where); Object.values(value).forEach((item) => shortText(item, `${where}[]`)); },
+  versions: (value, where) =>
+    { fields({})(value, where); Object.values(value).forEach((item) => shortText(item, `${where}[]`)); },
   commit: maybe(shortText),
   created: shortText,
-  widths: fields({ width, widths_class: list(width), plain_width: maybe(width), exact: flag, cache_length: count, note: shortText }),
+  widths: fields({ width, widths_class: list(width), plain_width: maybe(width), exact: flag, cache_length: count,
+    note: shortText }),
   spec: fields({ lanes: list(LANE_SPEC), params: PARAMS, audit: flag, solo: flag }),
   prompt: fields({ text, token_ids: list(token) }),
   events: list(fields({})),
@@ -70,27 +83,37 @@ const checksum = shape("a checksum", (value) => isCount(value) && value <= 2 ** 
 const EVENTS = new Map(Object.entries({
   started: { ...COMMON, num_prompt_tokens: count, prefill_s: time },
   step: {
-    ...COMMON, index: count, position: count, drafted: list(token), num_accepted: count, token_ids: list(token), draft_s: time, verify_s: time, width,
+    ...COMMON, index: count, position: count, drafted: list(token), num_accepted: count, token_ids: list(token),
+      draft_s: time, verify_s: time, width,
     pieces: list(text), drafted_pieces: list(text), checksums: list(checksum),
   },
-  finished: { ...COMMON, reason: shape("stop, stop_string or length", (value) => ["stop", "stop_string", "length"].includes(value)), num_tokens: count, decode_s: time },
+  finished: { ...COMMON,
+    reason: shape("stop, stop_string or length", (value) => ["stop", "stop_string", "length"].includes(value)),
+    num_tokens: count, decode_s: time },
   failed: { ...COMMON, message: text },
 }));
 
 // Throw Unusable, with one sentence, unless this is a whole recording whose events agree with each other.
 function checkRecording(recording) {
   if (!isObject(recording)) throw new Unusable(`it must be a JSON object, not ${shown(recording)}`);
-  if (recording.format !== "photofinish-race") throw new Unusable(`it is no Photofinish recording: its format is ${shown(recording.format)}`);
+  if (recording.format !== "photofinish-race")
+    throw new Unusable(`it is no Photofinish recording: its format is ${shown(recording.format)}`);
   if (recording.schema !== 1) throw new Unusable(`its schema is ${shown(recording.schema)}; this page reads schema 1`);
   RECORDING(recording, "it");
   list(shortText)(recording.synthetic ?? [], "synthetic");
   flag(recording.stopped ?? false, "stopped");
-  const lanes = new Map(recording.spec.lanes.map((spec) => [spec.name, { spec, started: false, ended: false, clock: 0, steps: 0, ids: [], sums: [] }]));
-  if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length) throw new Unusable(`it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
+  const lanes = new Map(recording.spec.lanes.map((spec) =>
+    [spec.name, { spec, started: false, ended: false, clock: 0, steps: 0, ids: [], sums: [] }]));
+  if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length)
+    throw new Unusable(
+      `it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
   for (const event of recording.events) checkEvent(event, lanes, recording);
-  for (const [name, lane] of lanes) if (!lane.ended && !recording.stopped) throw new Unusable(`lane ${shown(name)} never ends: the recording is incomplete`);
+  for (const [name, lane] of lanes)
+    if (!lane.ended && !recording.stopped)
+    throw new Unusable(`lane ${shown(name)} never ends: the recording is incomplete`);
   for (const [key, other] of [["verdict", "speculative"], ["plain_verdict", "plain"]]) {
-    if (recording[key] && lanes.has("baseline") && lanes.has(other)) checkClaim(key, recording[key].kind, lanes.get("baseline"), lanes.get(other));
+    if (recording[key] && lanes.has("baseline") && lanes.has(other))
+      checkClaim(key, recording[key].kind, lanes.get("baseline"), lanes.get(other));
   }
   return recording;
 }
@@ -106,29 +129,43 @@ function checkEvent(event, lanes, recording) {
   if (lane.ended) throw new Unusable(`${who} goes on after its end`);
   if (event.type === "started") {
     if (lane.started) throw new Unusable(`${who} starts twice`);
-    if (event.num_prompt_tokens !== recording.prompt.token_ids.length) throw new Unusable(`${who} started on ${event.num_prompt_tokens} prompt tokens, but the prompt has ${recording.prompt.token_ids.length}`);
+    if (event.num_prompt_tokens !== recording.prompt.token_ids.length)
+      throw new Unusable(
+        `${who} started on ${event.num_prompt_tokens} prompt tokens, `
+          + `but the prompt has ${recording.prompt.token_ids.length}`);
     lane.started = true;
   } else if (event.type !== "failed" && !lane.started) throw new Unusable(`${who} does not begin with a started event`);
   if (event.type === "step") checkStep(event, lane, who, recording.spec);
   if (event.type === "finished" || event.type === "failed") lane.ended = true;
-  if (event.type === "finished" && event.num_tokens !== lane.ids.length) throw new Unusable(`${who} finished with ${event.num_tokens} tokens, but its steps committed ${lane.ids.length}`);
+  if (event.type === "finished" && event.num_tokens !== lane.ids.length)
+    throw new Unusable(`${who} finished with ${event.num_tokens} tokens, but its steps committed ${lane.ids.length}`);
   for (const value of event.type === "finished" ? [event.clock_s, event.decode_s] : [event.clock_s]) {
-    if (Math.abs(value - lane.clock) > 1e-6 * Math.max(1, value)) throw new Unusable(`${who} stands at ${value} s where its steps took ${lane.clock} s`);
+    if (Math.abs(value - lane.clock) > 1e-6 * Math.max(1, value))
+      throw new Unusable(`${who} stands at ${value} s where its steps took ${lane.clock} s`);
   }
 }
 
 function checkStep(step, lane, who, spec) {
   const which = `step ${step.index} of ${who}`, kept = step.num_accepted, committed = step.token_ids.length;
-  if (step.index !== lane.steps || step.position !== lane.ids.length) throw new Unusable(`${which} at position ${step.position} comes where step ${lane.steps} at position ${lane.ids.length} should`);
-  if (kept > step.drafted.length || committed < Math.max(1, kept) || committed > kept + 1 || step.drafted.slice(0, kept).some((id, i) => id !== step.token_ids[i])) {
-    throw new Unusable(`${which} contradicts itself: ${kept} accepted of ${step.drafted.length} drafted, ${committed} committed`);
+  if (step.index !== lane.steps || step.position !== lane.ids.length)
+    throw new Unusable(
+      `${which} at position ${step.position} comes where step ${lane.steps} at position ${lane.ids.length} should`);
+  if (kept > step.drafted.length || committed < Math.max(1, kept) || committed > kept + 1 ||
+    step.drafted.slice(0, kept).some((id, i) => id !== step.token_ids[i])) {
+    throw new Unusable(
+      `${which} contradicts itself: ${kept} accepted of ${step.drafted.length} drafted, ${committed} committed`);
   }
-  if (step.drafted.length > (lane.spec.k === "auto" ? MAX_K : lane.spec.k) || step.drafted.length >= step.width) throw new Unusable(`${which} drafted ${step.drafted.length} tokens, with k ${lane.spec.k} and width ${step.width}`);
-  if (lane.ids.length + committed > spec.params.max_new_tokens) throw new Unusable(`${which} goes beyond the ${spec.params.max_new_tokens} tokens of the race`);
-  for (const [name, size] of [["pieces", committed], ["drafted_pieces", step.drafted.length], ["checksums", committed]]) {
-    if (step[name].length && step[name].length !== size) throw new Unusable(`${which} has ${step[name].length} ${name} for ${size} tokens`);
+  if (step.drafted.length > (lane.spec.k === "auto" ? MAX_K : lane.spec.k) || step.drafted.length >= step.width)
+    throw new Unusable(`${which} drafted ${step.drafted.length} tokens, with k ${lane.spec.k} and width ${step.width}`);
+  if (lane.ids.length + committed > spec.params.max_new_tokens)
+    throw new Unusable(`${which} goes beyond the ${spec.params.max_new_tokens} tokens of the race`);
+  for (const [name, size] of [["pieces", committed], ["drafted_pieces", step.drafted.length], ["checksums", committed]])
+    {
+    if (step[name].length && step[name].length !== size)
+      throw new Unusable(`${which} has ${step[name].length} ${name} for ${size} tokens`);
   }
-  if (step.checksums.length > 0 !== spec.audit) throw new Unusable(`${which} has ${step.checksums.length} checksums, but audit is ${spec.audit}`);
+  if (step.checksums.length > 0 !== spec.audit)
+    throw new Unusable(`${which} has ${step.checksums.length} checksums, but audit is ${spec.audit}`);
   lane.steps += 1;
   lane.clock += step.draft_s + step.verify_s;
   step.token_ids.forEach((id) => lane.ids.push(id));
@@ -140,7 +177,8 @@ function checkClaim(key, kind, a, b) {
   const common = Math.min(a.ids.length, b.ids.length);
   const same = (x, y) => x.slice(0, common).every((value, i) => value === y[i]);
   const bits = common === 0 || (a.sums.length > 0 && same(a.sums, b.sums));
-  if ((kind.startsWith("identical") && !same(a.ids, b.ids)) || (kind === "identical_bits" && !bits)) throw new Unusable(`its ${key} says ${kind}, but its events differ`);
+  if ((kind.startsWith("identical") && !same(a.ids, b.ids)) || (kind === "identical_bits" && !bits))
+    throw new Unusable(`its ${key} says ${kind}, but its events differ`);
 }
 
 // The recording in the text of a file. Throws Unusable.
@@ -153,7 +191,8 @@ function readRecording(source) {
   }
 }
 
-// The text of one member of a JSON object, as it was written: integers of 64 bits survive, which JSON.parse would round.
+// The text of one member of a JSON object, as it was written: integers of 64 bits survive, which JSON.parse would
+// round.
 function rawMember(source, key) {
   let depth = 0, start = -1, name = null;
   for (let i = 0; i < source.length; i++) {

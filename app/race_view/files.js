@@ -1,4 +1,5 @@
-// Everything the visitor does: replay by mouse and keyboard, views, saving and opening race files. Then the component begins to listen.
+// Everything the visitor does: replay by mouse and keyboard, views, saving and opening race files. Then the component
+// begins to listen.
 
 function save() {
   if (!S.raw) return;
@@ -6,7 +7,8 @@ function save() {
   const link = make("a");
   const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").slice(-60);
   link.href = url;
-  link.download = ["photofinish", part(S.header?.model?.name), part(S.header?.created), S.header?.synthetic?.length ? "SYNTHETIC" : ""].filter(Boolean).join("_") + ".json";
+  link.download = ["photofinish", part(S.header?.model?.name), part(S.header?.created), S.header?.synthetic?.length ?
+    "SYNTHETIC" : ""].filter(Boolean).join("_") + ".json";
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
@@ -20,7 +22,9 @@ function openText(source, name = "the file") {
   }
   clear(`file:${name}`);
   const state = recording.stopped ? "stopped" : "finished";
-  Object.assign(S, { fromFile: true, state, status: { text: `${name}, opened from this computer${recording.stopped ? "; the race was stopped" : ""}.`, share: null } });
+  Object.assign(S, { fromFile: true, state,
+    status: { text: `${name}, opened from this computer${recording.stopped ? "; the race was stopped" : ""}.`,
+    share: null } });
   setRecording(recording, source);
   over(true, 300);
   controls();
@@ -35,15 +39,18 @@ function refuse(name, why) {
 }
 
 async function openFile(file) {
-  if (file.size > Check.MAX_FILE_BYTES) return refuse(file.name, `it is larger than ${Check.MAX_FILE_BYTES / 1024 ** 2} MB`);
+  if (file.size > Check.MAX_FILE_BYTES)
+    return refuse(file.name, `it is larger than ${Check.MAX_FILE_BYTES / 1024 ** 2} MB`);
   let source;
-  try { source = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()); } catch { return refuse(file.name, "it is not UTF-8 text"); }
+  try { source = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()); } catch {
+    return refuse(file.name, "it is not UTF-8 text"); }
   return openText(source, file.name);
 }
 
 const SEEK_KEYS = {
   " ": () => replay.toggle(),
-  ArrowRight: () => replay.step(1), ArrowUp: () => replay.step(1), ArrowLeft: () => replay.step(-1), ArrowDown: () => replay.step(-1),
+  ArrowRight: () => replay.step(1), ArrowUp: () => replay.step(1), ArrowLeft: () => replay.step(-1), ArrowDown: () =>
+    replay.step(-1),
   Home: () => { replay.pause(); replay.seek(0); }, End: () => { replay.pause(); replay.seek(replay.duration); },
 };
 
@@ -59,11 +66,13 @@ refs.play.addEventListener("click", () => { mine(); replay.toggle(); });
 refs.back.addEventListener("click", () => { mine(); replay.step(-1); });
 refs.next.addEventListener("click", () => { mine(); replay.step(1); });
 refs.scrub.addEventListener("input", () => { mine(); replay.pause(); replay.seek(Number(refs.scrub.value) / 1000); });
-root.querySelectorAll("[data-speed]").forEach((node) => node.addEventListener("click", () => replay.setSpeed(Number(node.dataset.speed))));
+root.querySelectorAll("[data-speed]").forEach((node) =>
+  node.addEventListener("click", () => replay.setSpeed(Number(node.dataset.speed))));
 root.querySelectorAll("button[data-view]").forEach((node) => node.addEventListener("click", () => {
   popover.close();
   root.dataset.view = node.dataset.view;
-  root.querySelectorAll("button[data-view]").forEach((other) => other.setAttribute("aria-pressed", String(other === node)));
+  root.querySelectorAll("button[data-view]").forEach((other) =>
+    other.setAttribute("aria-pressed", String(other === node)));
   Object.values(views).forEach((view) => view.follow());
 }));
 refs.save.addEventListener("click", save);
@@ -83,8 +92,10 @@ const api = {
   get state() {
     const texts = S.sides.map((name) => S.race.lane(name));
     return {
-      race: S.id, seq: S.seq, state: S.state, live: S.live, holes: S.holes, t: S.live ? S.race.duration : replay.t, duration: replay.duration, playing: replay.playing, speed: replay.speed,
-      lasted: replay.lasted ?? null, counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides, totals: texts.map((lane) => lane?.steps.length ?? 0),
+      race: S.id, seq: S.seq, state: S.state, live: S.live, holes: S.holes, t: S.live ? S.race.duration : replay.t,
+        duration: replay.duration, playing: replay.playing, speed: replay.speed,
+      lasted: replay.lasted ?? null, counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
+        totals: texts.map((lane) => lane?.steps.length ?? 0),
       metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null, fromFile: S.fromFile,
     };
   },

@@ -1,7 +1,9 @@
-// One lane's text: a node for each verification step, made once, appended or taken away as the lane time asks. And the popover of a step.
+// One lane's text: a node for each verification step, made once, appended or taken away as the lane time asks. And the
+// popover of a step.
 
 const TAGS = { accepted: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
-const KIND_WORDS = { accepted: "kept", rejected: "rejected", correction: "correction, by the target", bonus: "bonus, by the target", plain: "by the target, no draft" };
+const KIND_WORDS = { accepted: "kept", rejected: "rejected", correction: "correction, by the target",
+  bonus: "bonus, by the target", plain: "by the target, no draft" };
 
 function tokenNode(piece) {
   const node = make(TAGS[piece.kind], `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`);
@@ -30,7 +32,8 @@ class LaneView {
     this.nodes = [];
     this.shown = 0;
     this.follows = true;      // the view stays at the end until the reader scrolls away
-    box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < 32; }, { passive: true });
+    box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < 32; },
+      { passive: true });
     box.addEventListener("keydown", (event) => this.onKey(event));
   }
 
@@ -52,7 +55,8 @@ class LaneView {
       for (let i = this.shown; i < n; i++) {
         if (!this.nodes[i]) {
           this.nodes[i] = stepNode(steps[i]);
-          if (i > 0 && steps[i].position > steps[i - 1].position + steps[i - 1].token_ids.length) this.nodes[i].classList.add("pf-hole");
+          if (i > 0 && steps[i].position > steps[i - 1].position + steps[i - 1].token_ids.length)
+            this.nodes[i].classList.add("pf-hole");
         }
         added.append(this.nodes[i]);
       }
@@ -63,14 +67,16 @@ class LaneView {
     return true;
   }
 
-  // In the last of the committed text, `count` characters are no part of the completion: the plain-text view leaves them out.
+  // In the last of the committed text, `count` characters are no part of the completion: the plain-text view leaves
+  // them out.
   markUnseen(count) {
     const committed = this.nodes.flatMap((node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")]);
     for (let left = count, i = committed.length - 1; left > 0 && i >= 0; i--) {
       const token = committed[i], text = token.textContent, seen = Math.max(0, text.length - left);
       left -= text.length - seen;
       if (seen === 0) token.classList.add("pf-past-stop");
-      else token.replaceChildren(putText(make("span"), text.slice(0, seen)), putText(make("span", "pf-past-stop"), text.slice(seen)));
+      else token.replaceChildren(putText(make("span"), text.slice(0, seen)),
+        putText(make("span", "pf-past-stop"), text.slice(seen)));
     }
   }
 
@@ -80,7 +86,8 @@ class LaneView {
 
   onKey(event) {
     const at = this.nodes.indexOf(event.target.closest(".pf-step"));
-    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: this.shown - 1 }[event.key];
+    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0,
+      End: this.shown - 1 }[event.key];
     if (at < 0 || to === undefined || to < 0 || to >= this.shown) return;
     event.preventDefault();
     this.nodes[at].tabIndex = -1;
@@ -101,7 +108,8 @@ class Popover {
       if (node) this.open(node); else this.closeSoon();
     });
     root.addEventListener("pointerleave", () => this.closeSoon());
-    root.addEventListener("focusin", (event) => { const node = step(event); if (node) this.open(node); else if (!box.contains(event.target)) this.close(); });
+    root.addEventListener("focusin", (event) =>
+      { const node = step(event); if (node) this.open(node); else if (!box.contains(event.target)) this.close(); });
     root.addEventListener("focusout", () => this.closeSoon());
     root.addEventListener("click", (event) => {
       const node = step(event);
@@ -143,7 +151,8 @@ class Popover {
   }
 
   place(node) {
-    const root = this.root.getBoundingClientRect(), rect = node.getClientRects()[0] ?? root, size = this.box.getBoundingClientRect();
+    const root = this.root.getBoundingClientRect(), rect = node.getClientRects()[0] ?? root, size =
+      this.box.getBoundingClientRect();
     const left = Math.max(0, Math.min(rect.left - root.left, root.width - size.width));
     const below = rect.bottom + size.height + 10 < window.innerHeight || rect.top < size.height + 10;
     this.box.style.left = `${left}px`;
@@ -155,12 +164,15 @@ function popoverNodes(step) {
   const rows = tokensOf(step).map((piece, i) => {
     const row = make("li", "pf-pop-row");
     const word = putText(make("span", `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`), piece.text);
-    row.append(make("span", "pf-pop-place", String(i + 1)), word, make("span", "pf-pop-kind", KIND_WORDS[piece.kind]), make("span", "pf-pop-id", `#${piece.id}`));
+    row.append(make("span", "pf-pop-place", String(i + 1)), word, make("span", "pf-pop-kind", KIND_WORDS[piece.kind]),
+      make("span", "pf-pop-id", `#${piece.id}`));
     return row;
   });
   const list = make("ol", "pf-pop-list");
   list.append(...rows);
   const times = `draft ${duration(step.draft_s)}, verify ${duration(step.verify_s)}, width ${step.width}`;
-  const where = `${plural(step.token_ids.length, "token")} from ${step.position}, at ${seconds(step.clock_s)} s lane time`;
-  return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times), make("p", "pf-pop-times", where)];
+  const where = `${plural(step.token_ids.length, "token")} from ${step.position}, `
+    + `at ${seconds(step.clock_s)} s lane time`;
+  return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times),
+    make("p", "pf-pop-times", where)];
 }

@@ -55,7 +55,8 @@ class Race {
 
   // All times at which a step ended, ascending, for stepping by key.
   get times() {
-    const all = [...this.lanes.values()].filter((lane) => lane.name !== "plain").flatMap((lane) => lane.steps.map((step) => step.clock_s));
+    const all = [...this.lanes.values()].filter((lane) => lane.name !== "plain").flatMap((lane) =>
+      lane.steps.map((step) => step.clock_s));
     return [0, ...all.sort((a, b) => a - b)];
   }
 }
@@ -73,12 +74,14 @@ function tokensOf(step) {
   const committed = (kind) => (id, i) => ({ kind, id, text: step.pieces.length ? step.pieces[i] : `#${id} ` });
   const own = drafted === 0 ? "plain" : kept === drafted ? "bonus" : "correction";
   const all = step.token_ids.map((id, i) => committed(i < kept ? "accepted" : own)(id, i));
-  const rejected = step.drafted.slice(kept).map((id, i) => ({ kind: "rejected", id, text: step.drafted_pieces.length ? step.drafted_pieces[kept + i] : `#${id} ` }));
+  const rejected = step.drafted.slice(kept).map((id, i) =>
+    ({ kind: "rejected", id, text: step.drafted_pieces.length ? step.drafted_pieces[kept + i] : `#${id} ` }));
   return [...all.slice(0, kept), ...rejected, ...all.slice(kept)];
 }
 
 function stepWords(step) {
-  return step.drafted.length ? `step ${step.index}: ${step.num_accepted} of ${step.drafted.length} kept` : `step ${step.index}: nothing drafted`;
+  return step.drafted.length ?
+    `step ${step.index}: ${step.num_accepted} of ${step.drafted.length} kept` : `step ${step.index}: nothing drafted`;
 }
 
 const stepSeconds = (step) => step.draft_s + step.verify_s;
@@ -102,20 +105,23 @@ function metricsOf(lane, n) {
   for (let i = 0; i < drafts.reduce((most, step) => Math.max(most, step.drafted.length), 0); i++) {
     const right = drafts.filter((step) => step.num_accepted > i).length;
     share.push(right / drafts.length);
-    conditional.push(quotient(right, drafts.filter((step) => step.drafted.length > i && step.num_accepted >= i).length));
+    conditional.push(quotient(right,
+      drafts.filter((step) => step.drafted.length > i && step.num_accepted >= i).length));
   }
   return {
     num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(numTokens, decode),
     ttft_s: prefill !== null && times.length ? prefill + times[0] : null, tpot_s: quotient(decode, numTokens),
     itl_p50_s: percentile(times, 0.5), itl_p95_s: percentile(times, 0.95), num_steps: n,
     per_step_drafted: drafted, per_step_accepted: accepted, acceptance_rate: quotient(sum(accepted), sum(drafted)),
-    mean_acceptance_length: quotient(numTokens, n), acceptance_by_position: share, conditional_acceptance_by_position: conditional,
+    mean_acceptance_length: quotient(numTokens, n), acceptance_by_position: share,
+      conditional_acceptance_by_position: conditional,
   };
 }
 
 const DISTURBED = 3, MIN_STEPS_TO_JUDGE = 20;
 
-// The sentence of engine/metrics.py's disturbance(), "" for a quiet race: of equal width, the 95th percentile of step times stands too far above the median.
+// The sentence of engine/metrics.py's disturbance(), "" for a quiet race: of equal width, the 95th percentile of step
+// times stands too far above the median.
 function disturbance(race) {
   const groups = new Map();
   for (const lane of race.lanes.values()) for (const step of lane.steps) {
@@ -126,20 +132,25 @@ function disturbance(race) {
   let worst = null;
   for (const { lane, width, times } of groups.values()) {
     const median = percentile(times, 0.5), p95 = percentile(times, 0.95), ratio = quotient(p95, median);
-    if (times.length >= MIN_STEPS_TO_JUDGE && ratio > DISTURBED && ratio > (worst?.ratio ?? 0)) worst = { lane, width, median, p95, ratio };
+    if (times.length >= MIN_STEPS_TO_JUDGE && ratio > DISTURBED && ratio > (worst?.ratio ?? 0))
+      worst = { lane, width, median, p95, ratio };
   }
   const ms = (value) => `${(1000 * value).toFixed(1)} ms`;
-  return worst ? `The machine was disturbed: steps of lane ${worst.lane} of width ${worst.width} took ${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile, so the ratio of this race is not to be quoted.` : "";
+  return !worst ? "" : `The machine was disturbed: steps of lane ${worst.lane} of width ${worst.width} took `
+    + `${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile, `
+    + "so the ratio of this race is not to be quoted.";
 }
 
-// How many characters at the end of a finished lane's text a reader does not get to see: from the first stop string on. The rule of engine/text.py.
+// How many characters at the end of a finished lane's text a reader does not get to see: from the first stop string on.
+// The rule of engine/text.py.
 function unseenAtTheEnd(lane, stop) {
   const text = lane.steps.flatMap((step) => step.pieces).join("");
   const places = stop.map((words) => text.indexOf(words)).filter((place) => place >= 0);
   return lane.finished && places.length ? text.length - Math.min(...places) : 0;
 }
 
-// The speed-up over the fastest plain decoding: `plain`, or `baseline` if that drafted nothing and was faster. counts: steps of a lane that are over.
+// The speed-up over the fastest plain decoding: `plain`, or `baseline` if that drafted nothing and was faster. counts:
+// steps of a lane that are over.
 function raceSpeedup(race, lane, countOf) {
   const plain = race.lane("plain"), baseline = race.lane("baseline");
   const over = (other) => (other ? speedupOf(other, countOf(other), lane, lane ? countOf(lane) : 0) : null);

@@ -1,4 +1,5 @@
-// The component: frames in, the board out. `element`, `props` and `watch` are gr.HTML's; a plain page can give the same (see tests/browser/test_race_view.py).
+// The component: frames in, the board out. `element`, `props` and `watch` are gr.HTML's; a plain page can give the same
+// (see tests/browser/test_race_view.py).
 
 const root = element.querySelector(".pf") ?? element;
 const board = new Board(root);
@@ -9,13 +10,15 @@ const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 const AFTER_RACE_MS = 1500;
 const NUMBERS_EVERY_MS = 100;
 const OVER = ["finished", "stopped", "failed"];
-const WORDS = { idle: "Ready.", waiting: "Waiting for the device.", preparing: "Preparing.", running: "The race is on.", finished: "The race is over.", stopped: "The race was stopped.", failed: "The race failed." };
+const WORDS = { idle: "Ready.", waiting: "Waiting for the device.", preparing: "Preparing.", running: "The race is on.",
+  finished: "The race is over.", stopped: "The race was stopped.", failed: "The race failed." };
 
 let S;                      // all state of the race on screen
 let served = null;          // id of the server's race, also while a file is on screen
 let queued = 0, numbersAt = 0, later = 0;
 const replay = new Replay(() => schedule(), () => { controls(); schedule(); });
-const popover = new Popover(root, refs.pop, (node) => S.race.lane(node.dataset.lane)?.steps.find((step) => step.index === Number(node.dataset.step)));
+const popover = new Popover(root, refs.pop, (node) =>
+  S.race.lane(node.dataset.lane)?.steps.find((step) => step.index === Number(node.dataset.step)));
 
 function clear(id) {
   clearTimeout(later);
@@ -51,7 +54,8 @@ function clear(id) {
 function onFrame(source) {
   let frame;
   try { frame = JSON.parse(source); } catch { frame = null; }
-  if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number") return board.alert("The page received something it cannot read; reload it.");
+  if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
+    return board.alert("The page received something it cannot read; reload it.");
   if (frame.race === served && S.fromFile) return undefined;
   served = frame.race;
   if (frame.race !== S.id) clear(frame.race);
@@ -111,9 +115,11 @@ function playByItself() {
   return replay.play();
 }
 
-// The texts are what a race is watched for: where they are out of sight, the page moves so that the race begins at its top.
+// The texts are what a race is watched for: where they are out of sight, the page moves so that the race begins at its
+// top.
 function intoView() {
-  if (refs.leftText.getBoundingClientRect().bottom > window.innerHeight) root.scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" });
+  if (refs.leftText.getBoundingClientRect().bottom > window.innerHeight)
+    root.scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" });
 }
 
 function mine() {           // the visitor took the controls: nothing plays by itself any more
@@ -130,14 +136,16 @@ function paint() {
   const lanes = { left, right, plain: plain === left ? null : plain };
   const t = live ? race.duration : replay.t;
   const counts = {};
-  for (const [side, lane] of Object.entries(lanes)) counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);
+  for (const [side, lane] of Object.entries(lanes))
+    counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);
   const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
   for (const [side, view] of Object.entries(views)) {
     if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
     S.marked.add(side);
     view.markUnseen(unseenAtTheEnd(lanes[side], S.header?.spec?.params?.stop ?? []));
   }
-  const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
+  const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
+    [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
   board.track(tokens, trackLength(lanes), places(lanes, counts));
   write(refs.clock, seconds(t));
   chart.draw(lanes, counts, { left: S.sides[0], right: S.sides[1], plain: "plain" }, t, !live);
@@ -168,14 +176,18 @@ function numbers(lanes, counts, tokens, t) {
   board.figures(metrics, speedup, S.sides);
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
-  write(refs.chartWords, tokens.right ? `At ${seconds(t)} s the ${oneLine(S.sides[1])} lane had written ${plural(tokens.right, "token")} and the ${oneLine(S.sides[0])} lane ${tokens.left}. Steeper is faster; a jump is a draft that was kept.` : "Steeper is faster; a jump is a draft that was kept.");
+  write(refs.chartWords, tokens.right ?
+    `At ${seconds(t)} s the ${oneLine(S.sides[1])} lane had written ${plural(tokens.right, "token")} `
+      + `and the ${oneLine(S.sides[0])} lane ${tokens.left}. Steeper is faster; a jump is a draft that was kept.`
+      : "Steeper is faster; a jump is a draft that was kept.");
 }
 
 // The finish: as many tokens as the longest lane wrote, or may write while that is open.
 function trackLength(lanes) {
   const all = Object.values(lanes).filter(Boolean);
   const written = all.reduce((most, lane) => Math.max(most, lane.tokens[lane.steps.length]), 0);
-  return S.live && !all.every((lane) => lane.ended) ? Math.max(written, S.header?.spec?.params?.max_new_tokens ?? 0) : written;
+  return S.live && !all.every((lane) => lane.ended) ?
+    Math.max(written, S.header?.spec?.params?.max_new_tokens ?? 0) : written;
 }
 
 function places(lanes, counts) {
@@ -184,7 +196,8 @@ function places(lanes, counts) {
     if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
     if (!done(side)) return "";
     const behind = lanes[other]?.finished ? lanes[side].clock - lanes[other].clock : 0;
-    return behind > 0 && done(other) ? `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
+    return behind > 0 && done(other) ?
+      `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
   };
   for (const side of ["left", "right"]) {
     const message = lanes[side]?.failed && counts[side] === lanes[side].steps.length ? lanes[side].failed.message : "";
@@ -198,17 +211,22 @@ function showStatus() {
   const speed = replay.speed === 1 ? "at real speed" : `at ${replay.speed} of real speed`;
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "The race just run";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
-  const text = replay.playing ? `${source}, replayed ${speed}, both lanes at the same lane time.` : S.status?.text || WORDS[S.state] || "";
-  board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text, replay.playing ? null : S.status?.share);
-  const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"], [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"]];
-  board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean), ...about.flatMap(([holds, word]) => (holds ? [word] : []))])]);
+  const text = replay.playing ? `${source}, replayed ${speed}, both lanes at the same lane time.` : S.status?.text ||
+    WORDS[S.state] || "";
+  board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text,
+    replay.playing ? null : S.status?.share);
+  const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],
+    [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"]];
+  board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean),
+    ...about.flatMap(([holds, word]) => (holds ? [word] : []))])]);
 }
 
 function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[S.recording?.verdict?.kind]?.[1] ?? "";
-  const ratio = typeof S.speedup === "number" ? `${S.speedup.toFixed(2)} times the speed of the fastest plain decoding.` : "";
+  const ratio = typeof S.speedup === "number" ?
+    `${S.speedup.toFixed(2)} times the speed of the fastest plain decoding.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""}`;
 }
 
@@ -220,5 +238,6 @@ function controls() {
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");
   if (S.live) write(refs.deckTime, "replay when it is over");
-  root.querySelectorAll("[data-speed]").forEach((node) => node.setAttribute("aria-pressed", String(Number(node.dataset.speed) === replay.speed)));
+  root.querySelectorAll("[data-speed]").forEach((node) =>
+    node.setAttribute("aria-pressed", String(Number(node.dataset.speed) === replay.speed)));
 }

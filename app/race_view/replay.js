@@ -1,4 +1,5 @@
-// A clock over lane time: `t` follows performance.now, so a late frame is made up for and the whole race takes the time that it took.
+// A clock over lane time: `t` follows performance.now, so a late frame is made up for and the whole race takes the time
+// that it took.
 
 class Replay {
   constructor(onTime, onState) {
@@ -42,7 +43,8 @@ class Replay {
   }
 
   setSpeed(speed) {
-    if (this.playing) this.t = Math.min(this.duration, this.origin.t + (this.speed * (performance.now() - this.origin.wall)) / 1000);
+    if (this.playing) this.t =
+      Math.min(this.duration, this.origin.t + (this.speed * (performance.now() - this.origin.wall)) / 1000);
     this.speed = speed;
     this.anchor();
     this.onState();
@@ -58,7 +60,9 @@ class Replay {
   step(direction) {
     this.pause();
     const near = 1e-7;
-    const to = direction > 0 ? this.times.find((time) => time > this.t + near) ?? this.duration : this.times.findLast((time) => time < this.t - near) ?? 0;
+    const to = direction > 0 ?
+      this.times.find((time) => time > this.t + near) ?? this.duration : this.times.findLast((time) =>
+      time < this.t - near) ?? 0;
     this.seek(to);
   }
 }

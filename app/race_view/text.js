@@ -1,13 +1,21 @@
-// Untrusted text as nodes: the DOM text is exact, what would be invisible or would reorder its neighbours is marked beside it. Only textContent is used.
+// Untrusted text as nodes: the DOM text is exact, what would be invisible or would reorder its neighbours is marked
+// beside it. Only textContent is used.
 
-const JOINING = "\\p{Script=Arabic}\\p{Script=Syriac}\\p{Script=Devanagari}\\p{Script=Bengali}\\p{Script=Gujarati}\\p{Script=Gurmukhi}\\p{Script=Kannada}\\p{Script=Malayalam}\\p{Script=Sinhala}\\p{Script=Tamil}\\p{Script=Telugu}\\p{Script=Khmer}";
+const JOINING = "\\p{Script=Arabic}\\p{Script=Syriac}\\p{Script=Devanagari}\\p{Script=Bengali}"
+  + "\\p{Script=Gujarati}\\p{Script=Gurmukhi}\\p{Script=Kannada}\\p{Script=Malayalam}"
+  + "\\p{Script=Sinhala}\\p{Script=Tamil}\\p{Script=Telugu}\\p{Script=Khmer}";
 const PICTURE = "\\p{Extended_Pictographic}\\ufe0f?\\p{Emoji_Modifier}?";
-const LEGITIMATE = `${PICTURE}(?:\\u200d${PICTURE})+|\\u{1f3f4}[\\u{e0020}-\\u{e007e}]+\\u{e007f}|(?<=[${JOINING}])[\\u200c\\u200d](?=[${JOINING}])`;
-const UNSEEN = "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb\\u{e0000}-\\u{e00ff}\\p{Cs}]";
+const LEGITIMATE = `${PICTURE}(?:\\u200d${PICTURE})+|\\u{1f3f4}[\\u{e0020}-\\u{e007e}]+\\u{e007f}`
+  + `|(?<=[${JOINING}])[\\u200c\\u200d](?=[${JOINING}])`;
+const UNSEEN = "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160"
+  + "\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0"
+  + "\\ufff9-\\ufffb\\u{e0000}-\\u{e00ff}\\p{Cs}]";
 const SPECIAL = new RegExp(`(${LEGITIMATE})|(\\n)|(${UNSEEN})`, "gu");
 const NEEDS_MARKS = new RegExp(`\\n|${UNSEEN}`, "u");
-const MARKS = new Map([[0, "NUL"], [8, "BS"], [13, "CR"], [27, "ESC"], [0xad, "SHY"], [0x200b, "ZWSP"], [0x200c, "ZWNJ"], [0x200d, "ZWJ"], [0x200e, "LRM"], [0x200f, "RLM"],
-  [0x202a, "LRE"], [0x202b, "RLE"], [0x202c, "PDF"], [0x202d, "LRO"], [0x202e, "RLO"], [0x2060, "WJ"], [0x2066, "LRI"], [0x2067, "RLI"], [0x2068, "FSI"], [0x2069, "PDI"], [0xfeff, "BOM"]]);
+const MARKS = new Map([[0, "NUL"], [8, "BS"], [13, "CR"], [27, "ESC"], [0xad, "SHY"], [0x200b, "ZWSP"],
+  [0x200c, "ZWNJ"], [0x200d, "ZWJ"], [0x200e, "LRM"], [0x200f, "RLM"],
+  [0x202a, "LRE"], [0x202b, "RLE"], [0x202c, "PDF"], [0x202d, "LRO"], [0x202e, "RLO"], [0x2060, "WJ"], [0x2066, "LRI"],
+    [0x2067, "RLI"], [0x2068, "FSI"], [0x2069, "PDI"], [0xfeff, "BOM"]]);
 
 function make(tag, className, text) {
   const node = document.createElement(tag);
@@ -43,7 +51,8 @@ function putText(node, text) {
 
 // For sentences and labels: the same marks, but as text, in one line.
 function oneLine(text) {
-  return String(text).replace(SPECIAL, (all, fine, newline) => fine ?? (newline ? "\u21b5" : `\u27e8${markOf(all)}\u27e9`));
+  return String(text).replace(SPECIAL, (all, fine, newline) =>
+    fine ?? (newline ? "\u21b5" : `\u27e8${markOf(all)}\u27e9`));
 }
 
 function seconds(value) {
@@ -53,7 +62,8 @@ function seconds(value) {
 function duration(value) {
   if (value === null || value === undefined) return "–";
   const ms = 1000 * value;
-  return ms >= 10000 ? `${value.toFixed(1)} s` : ms >= 1000 ? `${value.toFixed(2)} s` : `${ms.toFixed(ms < 100 ? 1 : 0)} ms`;
+  return ms >= 10000 ? `${value.toFixed(1)} s` : ms >= 1000 ?
+    `${value.toFixed(2)} s` : `${ms.toFixed(ms < 100 ? 1 : 0)} ms`;
 }
 
 function rate(value) {

@@ -1,5 +1,7 @@
-/* Attention of a step's rows over a static cache. A row looks at its own columns, no others, in their order; so its bits do not depend on the step's width
-   nor on the cache's length, and a long cache costs nothing until it is full. Softmax in float32, weights never rounded to bfloat16. */
+/* Attention of a step's rows over a static cache. A row looks at its own columns, no others, in their order; so its
+   bits do not depend on the step's width
+   nor on the cache's length, and a long cache costs nothing until it is full. Softmax in float32, weights never rounded
+   to bfloat16. */
 #pragma once
 #include "vectors.h"
 
@@ -21,7 +23,9 @@ INLINE Floats products(const bf16 *query, const bf16 *keys, int64_t num_keys, in
         for (int j = 0; j < KEYS; j++) its[j] = zeros();
         for (int64_t e = 0; e < dim; e += 2 * LANES) {
             Pairs part = pairs(query + e);
-            for (int j = 0; j < KEYS; j++) its[j] = dot2(its[j], pairs(keys + (num_keys >= LANES || first + j < num_keys ? first + j : num_keys - 1) * dim + e), part);
+            for (int j = 0; j < KEYS; j++)
+                its[j] = dot2(its[j], pairs(keys +
+                (num_keys >= LANES || first + j < num_keys ? first + j : num_keys - 1) * dim + e), part);
         }
         for (int j = 0; j < KEYS; j++) sum[first + j] = its[j];
     }
@@ -31,9 +35,11 @@ INLINE Floats products(const bf16 *query, const bf16 *keys, int64_t num_keys, in
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Adds the weighted values of some columns, of their numbers from `e` on, `parts` times sixteen; weights: of columns from `first` on. Unless all rows see them all,
+/* Adds the weighted values of some columns, of their numbers from `e` on, `parts` times sixteen; weights: of columns
+   from `first` on. Unless all rows see them all,
    a row leaves out what it may not look at, whatever is there: 0 * NaN is NaN. */
-INLINE void mix_columns(const int rows, const int parts, const int all_seen, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t from, int64_t to, int64_t first, const float *weights,
+INLINE void mix_columns(const int rows, const int parts, const int all_seen, const Rows *of, const bf16 *values,
+    int64_t dim, int64_t e, int64_t from, int64_t to, int64_t first, const float *weights,
                         int64_t room, Floats (*sum)[PARTS]) {
     for (int64_t column = from; column < to; column++) {
         Floats value[PARTS];
@@ -47,7 +53,8 @@ INLINE void mix_columns(const int rows, const int parts, const int all_seen, con
 }
 
 /* The weighted sums of values: of the columns that all rows see, and before and after them of those that some do. */
-INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e, int64_t first, const float *weights, int64_t room, const Floats *factor) {
+INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e,
+    int64_t first, const float *weights, int64_t room, const Floats *factor) {
     Floats sum[TOGETHER][PARTS];
     int64_t from = of->from[0], to = of->to[0], all_from = from, all_to = to;
     for (int i = 0; i < rows; i++) {
@@ -63,8 +70,10 @@ INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *val
         for (int j = 0; j < parts; j++) narrow(of->out[i] + e + j * LANES, times(sum[i][j], factor[i]));
 }
 
-/* keys, values [S, dim]; scores: room for [rows, S rounded up to 16]. dim is a multiple of 32. Blocks of columns begin at multiples of 16, for all rows alike. */
-INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 *values, int64_t dim, int64_t S, float scale, float *scores) {
+/* keys, values [S, dim]; scores: room for [rows, S rounded up to 16]. dim is a multiple of 32. Blocks of columns begin
+   at multiples of 16, for all rows alike. */
+INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 *values, int64_t dim, int64_t S,
+    float scale, float *scores) {
     const int64_t room = (S + LANES - 1) & ~(int64_t)(LANES - 1);
     int64_t from = of->from[0], to = of->to[0];
     for (int i = 1; i < rows; i++) from = least(from, of->from[i]), to = most(to, of->to[i]);
@@ -75,7 +84,8 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
     for (int64_t column = from; column < to; column += LANES) {
         for (int i = 0; i < rows; i++) {
             const bf16 *first = keys + column * dim;
-            Floats product = S - column >= LANES ? products(of->query[i], first, LANES, dim) : products(of->query[i], first, S - column, dim);
+            Floats product = S - column >= LANES ? products(of->query[i], first, LANES, dim) :
+                products(of->query[i], first, S - column, dim);
             Floats score = within(times(product, all(scale)), none, (int)column, (int)of->from[i], (int)of->to[i]);
             top[i] = larger(top[i], score);
             put(scores + i * room + column - from, score);
@@ -105,8 +115,10 @@ typedef struct {
     float scale;
 } Attention;
 
-/* Some rows of all heads, from `first` on, that share keys and values: at most TOGETHER, of which `of` says what they look at. */
-static void attend_some(const Attention *a, const bf16 *query, int64_t stride, bf16 *out, int64_t first, int rows, Rows *of, float *scores) {
+/* Some rows of all heads, from `first` on, that share keys and values: at most TOGETHER, of which `of` says what they
+   look at. */
+static void attend_some(const Attention *a, const bf16 *query, int64_t stride, bf16 *out, int64_t first, int rows,
+    Rows *of, float *scores) {
     const int64_t group = first / (a->heads * a->num / a->kv);
     for (int i = 0; i < rows; i++) {
         int64_t head = (first + i) / a->num, row = (first + i) % a->num;
@@ -129,7 +141,8 @@ INLINE int together(const Attention *a, int64_t first, int64_t end) {
 }
 
 /* Thread `id`: its share of the rows of all heads. query [num, heads, dim] at a stride, out [num, heads, dim]. */
-static void attend_all(const Attention *a, const bf16 *query, int64_t stride, bf16 *out, float *scores, int id, int threads) {
+static void attend_all(const Attention *a, const bf16 *query, int64_t stride, bf16 *out, float *scores, int id,
+    int threads) {
     int64_t total = a->heads * a->num, end = total * (id + 1) / threads;
     for (int64_t first = total * id / threads; first < end;) {
         const int rows = together(a, first, end);

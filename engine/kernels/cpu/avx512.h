@@ -34,15 +34,19 @@ INLINE Floats times_power(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
 
 /* v in the lanes of columns `from` to `to`, other elsewhere; the first lane is that of `column`. */
 INLINE Floats within(Floats v, Floats other, int column, int from, int to) {
-    __m512i at = _mm512_add_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi32(column));
-    __mmask16 seen = _mm512_cmp_epi32_mask(at, _mm512_set1_epi32(from), _MM_CMPINT_NLT) & _mm512_cmp_epi32_mask(at, _mm512_set1_epi32(to), _MM_CMPINT_LT);
+    __m512i at = _mm512_add_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+        _mm512_set1_epi32(column));
+    __mmask16 seen = _mm512_cmp_epi32_mask(at, _mm512_set1_epi32(from), _MM_CMPINT_NLT) & _mm512_cmp_epi32_mask(at,
+        _mm512_set1_epi32(to), _MM_CMPINT_LT);
     return _mm512_mask_mov_ps(other, seen, v);
 }
 
 /* v, but 0 where x is below `least`. */
-INLINE Floats unless_below(Floats x, Floats least, Floats v) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), v); }
+INLINE Floats unless_below(Floats x, Floats least, Floats v) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), v); }
 
-INLINE Floats widen(const bf16 *from) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)), 16)); }
+INLINE Floats widen(const bf16 *from) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)), 16)); }
 INLINE Pairs pairs(const bf16 *from) { return _mm512_loadu_si512(from); }
 
 /* acc + a0 * b0 + a1 * b1 in every lane, which holds two bfloat16 of each; to the nearest bfloat16, ties to even. */
@@ -51,8 +55,10 @@ INLINE Floats dot2(Floats acc, Pairs a, Pairs b) { return _mm512_dpbf16_ps(acc, 
 INLINE __m256i rounded(Floats v) { return (__m256i)_mm512_cvtneps_pbh(v); }
 #else
 INLINE Floats low_half(Pairs of) { return _mm512_castsi512_ps(_mm512_slli_epi32(of, 16)); }
-INLINE Floats high_half(Pairs of) { return _mm512_castsi512_ps(_mm512_and_si512(of, _mm512_set1_epi32((int)0xffff0000))); }
-INLINE Floats dot2(Floats acc, Pairs a, Pairs b) { return _mm512_fmadd_ps(high_half(a), high_half(b), _mm512_fmadd_ps(low_half(a), low_half(b), acc)); }
+INLINE Floats high_half(Pairs of) {
+    return _mm512_castsi512_ps(_mm512_and_si512(of, _mm512_set1_epi32((int)0xffff0000))); }
+INLINE Floats dot2(Floats acc, Pairs a, Pairs b) {
+    return _mm512_fmadd_ps(high_half(a), high_half(b), _mm512_fmadd_ps(low_half(a), low_half(b), acc)); }
 INLINE __m256i rounded(Floats v) {
     __m512i bits = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -63,31 +69,39 @@ INLINE __m256i rounded(Floats v) {
 #endif
 
 INLINE void narrow(bf16 *to, Floats v) { _mm256_storeu_si256((void *)to, rounded(v)); }
-INLINE void narrow_some(bf16 *to, Floats v, int num) { _mm256_mask_storeu_epi16(to, (__mmask16)((1u << num) - 1), rounded(v)); } /* num < 16 */
+/* num < 16 */
+INLINE void narrow_some(bf16 *to, Floats v, int num) {
+    _mm256_mask_storeu_epi16(to, (__mmask16)((1u << num) - 1), rounded(v)); }
 
 /* Rows as a linear reads them. room: for so many, but for none here. */
 INLINE const Input *as_inputs(const bf16 *x, int64_t num, Input *room) { return (void)num, (void)room, x; }
-/* Adds products of two inputs of some rows, at a stride from x on, with those of sixteen outputs from w on, or of twice sixteen. */
-INLINE void add_products(const int rows, const int halves, const Input *x, int64_t stride, const bf16 *w, Floats *sums) {
+/* Adds products of two inputs of some rows, at a stride from x on, with those of sixteen outputs from w on, or of twice
+   sixteen. */
+INLINE void add_products(const int rows, const int halves, const Input *x, int64_t stride, const bf16 *w,
+    Floats *sums) {
     Pairs weights[2];
     for (int half = 0; half < halves; half++) weights[half] = pairs(w + half * 2 * LANES);
     for (int row = 0; row < rows; row++) {
         int32_t both;
         memcpy(&both, x + row * stride, sizeof both);
-        for (int half = 0; half < halves; half++) sums[2 * row + half] = dot2(sums[2 * row + half], weights[half], _mm512_set1_epi32(both));
+        for (int half = 0; half < halves; half++)
+            sums[2 * row + half] = dot2(sums[2 * row + half], weights[half], _mm512_set1_epi32(both));
     }
 }
 
-INLINE Floats sum_of_pairs(Floats a, Floats b) { return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
+INLINE Floats sum_of_pairs(Floats a, Floats b) {
+    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
 INLINE Floats sum_of_quads(Floats a, Floats b) {
     __m512d c = _mm512_castps_pd(a), d = _mm512_castps_pd(b);
     return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(c, d)), _mm512_castpd_ps(_mm512_unpackhi_pd(c, d)));
 }
-INLINE Floats sum_of_quarters(Floats a, Floats b) { return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd)); }
+INLINE Floats sum_of_quarters(Floats a, Floats b) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd)); }
 
 /* The sums of sixteen vectors' lanes, as one vector in their order. */
 INLINE Floats sums(const Floats *of) {
     Floats fours[4];
-    for (int i = 0; i < 4; i++) fours[i] = sum_of_quads(sum_of_pairs(of[4 * i], of[4 * i + 1]), sum_of_pairs(of[4 * i + 2], of[4 * i + 3]));
+    for (int i = 0; i < 4; i++)
+        fours[i] = sum_of_quads(sum_of_pairs(of[4 * i], of[4 * i + 1]), sum_of_pairs(of[4 * i + 2], of[4 * i + 3]));
     return sum_of_quarters(sum_of_quarters(fours[0], fours[1]), sum_of_quarters(fours[2], fours[3]));
 }

@@ -1,4 +1,5 @@
-/* The rows of an EAGLE-3 head (engine/heads/eagle3.py) on the CPU in one call with one team of threads: embeddings looked up, the target's states fused, decoder layers,
+/* The rows of an EAGLE-3 head (engine/heads/eagle3.py) on the CPU in one call with one team of threads: embeddings
+   looked up, the target's states fused, decoder layers,
    logits. The weights are read once; what nobody reads of the last layer is not computed. */
 #include <omp.h>
 #include "attention.h"
@@ -7,7 +8,8 @@
 
 typedef struct {
     Linear qkv, o, gate_up, down;
-    const float *norm, *inner_norm, *query_norm, *key_norm; /* `norm` of the first layer is that of embeddings; the last two may be null */
+    /* `norm` of the first layer is that of embeddings; the last two may be null */
+    const float *norm, *inner_norm, *query_norm, *key_norm;
     int64_t window;
 } HeadLayer;
 
@@ -23,7 +25,8 @@ typedef struct {
 
 #define MOST(a, b) ((a) > (b) ? (a) : (b))
 
-static int64_t widest(const Head *h) { return MOST(MOST(h->features, 2 * h->hidden), MOST(h->inner, h->heads * h->dim)); }
+static int64_t widest(const Head *h) { return MOST(MOST(h->features, 2 * h->hidden), MOST(h->inner, h->heads * h->dim));
+    }
 
 typedef struct {
     bf16 *hidden, *qkv, *mixed, *added, *inner, *more;
@@ -31,14 +34,16 @@ typedef struct {
 
 /* Where everything lies from `base` on; returns where it ends. */
 static char *lay_out(const Head *h, int64_t rows, char *base, Shared *s) {
-    const int64_t sizes[] = {h->hidden, (h->heads + 2 * h->kv) * h->dim, h->heads * h->dim, h->hidden, h->inner, h->hidden};
+    const int64_t sizes[] =
+        {h->hidden, (h->heads + 2 * h->kv) * h->dim, h->heads * h->dim, h->hidden, h->inner, h->hidden};
     bf16 **places[] = {&s->hidden, &s->qkv, &s->mixed, &s->added, &s->inner, &s->more};
     for (int i = 0; i < 6; i++) *places[i] = (bf16 *)base, base += ALIGNED(2 * rows * sizes[i]);
     return base;
 }
 
 static int64_t scores_bytes(int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)); }
-static int64_t own_bytes(const Head *h, int64_t rows, int64_t S) { return scores_bytes(S) + ALIGNED(2 * rows * h->hidden) + ALIGNED(2 * rows * widest(h)); }
+static int64_t own_bytes(const Head *h, int64_t rows, int64_t S) { return scores_bytes(S) +
+    ALIGNED(2 * rows * h->hidden) + ALIGNED(2 * rows * widest(h)); }
 
 /* What `photofinish_head` needs as `room`. */
 int64_t photofinish_head_room(const Head *h, int64_t rows, int64_t S, int threads) {
@@ -51,14 +56,18 @@ INLINE void norm_features(const Head *h, const bf16 *x, bf16 *out) {
     const int64_t each = h->features / h->states;
     if (h->features_norm) norm(x, h->features_norm, h->eps, h->features, out), x = out;
     if (h->state_norms)
-        for (int64_t i = 0; i < h->states; i++) norm(x + i * each, h->state_norms + i * each, h->eps, each, out + i * each);
+        for (int64_t i = 0; i < h->states; i++)
+            norm(x + i * each, h->state_norms + i * each, h->eps, each, out + i * each);
 }
 
-/* Rows at positions `at` and on: of words `tokens`, and of what is `given`, [rows, features] of the target to be fused or [rows, hidden] fed back. Their keys and values go
+/* Rows at positions `at` and on: of words `tokens`, and of what is `given`, [rows, features] of the target to be fused
+   or [rows, hidden] fed back. Their keys and values go
    into cache: of every layer keys and values [kv, S, dim]. cos, sin [S, dim / 2].
-   fed: null where no row is read, else [hidden] for what the last row feeds back; last: [hidden] for what the output layer reads of it; logits: null, or its words.
+   fed: null where no row is read, else [hidden] for what the last row feeds back; last: [hidden] for what the output
+   layer reads of it; logits: null, or its words.
    Returns whether there is a token of no word, and then nothing was done. */
-int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const float *sin, const int64_t *tokens, const bf16 *given, int to_fuse, int64_t rows, int64_t at, int64_t S, bf16 *fed,
+int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const float *sin, const int64_t *tokens,
+    const bf16 *given, int to_fuse, int64_t rows, int64_t at, int64_t S, bf16 *fed,
                       bf16 *last, bf16 *logits, int threads, char *room) {
     const int64_t size = h->hidden, dim = h->dim, num_heads = h->heads + 2 * h->kv, width = num_heads * dim;
     Shared s;
@@ -74,7 +83,8 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
         const bf16 *hidden = given;
         if (to_fuse) {
             const int is_normed = h->features_norm || h->state_norms;
-            for (int64_t row = 0; is_normed && row < rows; row++) norm_features(h, given + row * h->features, normed + row * h->features);
+            for (int64_t row = 0; is_normed && row < rows; row++)
+                norm_features(h, given + row * h->features, normed + row * h->features);
             product(&h->fuse, AS_IS, is_normed ? normed : given, rows, s.hidden, id, num);
             hidden = s.hidden;
 #pragma omp barrier
@@ -90,7 +100,8 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
             const HeadLayer *layer = h->layers + l;
             bf16 *keys = cache[2 * l], *values = cache[2 * l + 1];
             if (l)
-                for (int64_t row = 0; row < rows; row++) norm(stream + row * size, layer->norm, h->eps, size, normed + row * size);
+                for (int64_t row = 0; row < rows; row++)
+                    norm(stream + row * size, layer->norm, h->eps, size, normed + row * size);
             product(&layer->qkv, AS_IS, normed, rows, s.qkv, id, num);
             if (l == h->num_layers - 1) first = fed ? rows - 1 : rows;
 #pragma omp barrier
@@ -105,7 +116,8 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
             const int64_t left = rows - first;
             if (!left) continue;
 #pragma omp barrier
-            const Attention attention = {keys, values, h->heads, h->kv, dim, S, layer->window, left, at + first, h->scale};
+            const Attention attention =
+                {keys, values, h->heads, h->kv, dim, S, layer->window, left, at + first, h->scale};
             attend_all(&attention, s.qkv + first * width, width, s.mixed, scores, id, num);
 #pragma omp barrier
             const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)h->act, h->eps};

@@ -10,8 +10,10 @@ typedef struct {
     float eps;
 } SecondHalf;
 
-/* stream += o(mixed); stream += down(act(gate_up(norm(stream)))). mixed, added, inner, more: the team's; stream, normed [rows, size]: the thread's own. */
-INLINE void finish_layer(const SecondHalf *h, const bf16 *mixed, int64_t rows, int64_t size, bf16 *added, bf16 *inner, bf16 *more, bf16 *normed, bf16 *stream, int id, int num) {
+/* stream += o(mixed); stream += down(act(gate_up(norm(stream)))). mixed, added, inner, more: the team's; stream, normed
+   [rows, size]: the thread's own. */
+INLINE void finish_layer(const SecondHalf *h, const bf16 *mixed, int64_t rows, int64_t size, bf16 *added, bf16 *inner,
+    bf16 *more, bf16 *normed, bf16 *stream, int id, int num) {
     product(h->o, AS_IS, mixed, rows, added, id, num);
 #pragma omp barrier
     for (int64_t row = 0; row < rows; row++) {

@@ -1,7 +1,10 @@
-/* x @ weight.T + bias for few rows. The weights are read from memory once, which is what a narrow step costs; every output of a row is one chain of
-   additions over the inputs in their order, so its bits depend on that row alone: not on how many rows there are, on the row's place, nor on the threads.
+/* x @ weight.T + bias for few rows. The weights are read from memory once, which is what a narrow step costs; every
+   output of a row is one chain of
+   additions over the inputs in their order, so its bits depend on that row alone: not on how many rows there are, on
+   the row's place, nor on the threads.
 
-   Weights lie in blocks of 32 outputs: for each two inputs 16 outputs' pairs, then the other 16's. Missing outputs of the last block are zeros. */
+   Weights lie in blocks of 32 outputs: for each two inputs 16 outputs' pairs, then the other 16's. Missing outputs of
+   the last block are zeros. */
 #pragma once
 #include "vectors.h"
 
@@ -10,7 +13,8 @@
 
 enum { AS_IS = -1, SILU = 0, GELU = 1 };
 
-/* act AS_IS: num outputs. Else a block holds 16 gates and 16 values, and gives act(gate) * value, 16 outputs. k is even. bias: float32 in the blocks' order, or null.
+/* act AS_IS: num outputs. Else a block holds 16 gates and 16 values, and gives act(gate) * value, 16 outputs. k is
+   even. bias: float32 in the blocks' order, or null.
    row_bytes: 0, or weights are of 8 bits (bytes.h) and rows are rounded to numbers of so many bytes. */
 typedef struct {
     const bf16 *weights;
@@ -20,7 +24,8 @@ typedef struct {
 
 INLINE Floats activated(const int act, Floats x) {
     if (act == SILU) return times(x, sigmoid(x));
-    Floats inner = fused(times(times(x, x), x), all(0.044715f), x); /* gelu's tanh form: x * sigmoid(2 sqrt(2 / pi) inner) */
+    /* gelu's tanh form: x * sigmoid(2 sqrt(2 / pi) inner) */
+    Floats inner = fused(times(times(x, x), x), all(0.044715f), x);
     return times(x, sigmoid(times(inner, all(1.5957691216f))));
 }
 
@@ -29,9 +34,11 @@ INLINE void store(bf16 *to, Floats v, int64_t num) {
     else if (num > 0) narrow_some(to, v, (int)num);
 }
 
-/* Adds the products of `num` inputs with one half of a block or both, from w on, to the sums of some rows, which registers are to hold. soon: what to ask the
+/* Adds the products of `num` inputs with one half of a block or both, from w on, to the sums of some rows, which
+   registers are to hold. soon: what to ask the
    memory for meanwhile, `step` bytes on for each two inputs; with both halves two lines, so far apart. */
-INLINE void accumulate(const int rows, const int halves, const Input *x, int64_t k, const bf16 *w, int64_t num, const char *soon, int64_t step, int64_t apart, Floats *sums) {
+INLINE void accumulate(const int rows, const int halves, const Input *x, int64_t k, const bf16 *w, int64_t num,
+    const char *soon, int64_t step, int64_t apart, Floats *sums) {
     for (int64_t i = 0; i < num; i += 2, w += 2 * BLOCK, soon += step) {
         fetch(soon);
         if (halves == 2) fetch(soon + apart);
@@ -55,7 +62,8 @@ INLINE void finish(const Floats *sums, int64_t rows, const int act, bf16 *out, i
 }
 
 /* One block for rows whose sums with all of it fit the registers. */
-INLINE void tile(const int rows, const int act, const Input *x, const bf16 *w, const char *soon, int64_t apart, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
+INLINE void tile(const int rows, const int act, const Input *x, const bf16 *w, const char *soon, int64_t apart,
+    const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
     Floats sums[2 * WHOLE_ROWS];
     start(sums, rows, bias);
     accumulate(rows, 2, x, k, w, k, soon, 4 * BLOCK, apart, sums);
@@ -63,7 +71,8 @@ INLINE void tile(const int rows, const int act, const Input *x, const bf16 *w, c
 }
 
 /* For more rows half a block at a time does. sums: their first ones of that half. */
-INLINE void half_tile(const int rows, const Input *x, int64_t k, const bf16 *w, int64_t num, const char *soon, int64_t step, Floats *sums) {
+INLINE void half_tile(const int rows, const Input *x, int64_t k, const bf16 *w, int64_t num, const char *soon,
+    int64_t step, Floats *sums) {
     Floats its[2 * HALF_ROWS];
     for (int row = 0; row < rows; row++) its[2 * row] = sums[2 * row];
     accumulate(rows, 1, x, k, w, num, soon, step, 0, its);
@@ -75,11 +84,14 @@ INLINE void half_tile(const int rows, const Input *x, int64_t k, const bf16 *w, 
         half_tile(n, x + row * k + from, k, w + pass % 2 * BLOCK, num, soon, step, all_sums + 2 * row + pass % 2); \
         break;
 
-/* One block for more rows than that, which pass over it in parts that stay in the nearest cache, while the next part comes. */
-INLINE void tiles_in_parts(int64_t rows, const int act, const Input *x, const bf16 *w, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num_out) {
+/* One block for more rows than that, which pass over it in parts that stay in the nearest cache, while the next part
+   comes. */
+INLINE void tiles_in_parts(int64_t rows, const int act, const Input *x, const bf16 *w, const float *bias, int64_t k,
+    bf16 *out, int64_t stride, int64_t num_out) {
     Floats all_sums[2 * MOST_ROWS];
     start(all_sums, rows, bias);
-    const int64_t tiles = (rows + HALF_ROWS - 1) / HALF_ROWS, parts = (k + PART - 1) / PART, part = (k / parts + 2) & ~(int64_t)1, step = 2 * BLOCK / tiles;
+    const int64_t tiles = (rows + HALF_ROWS - 1) / HALF_ROWS, parts = (k + PART - 1) / PART, part =
+        (k / parts + 2) & ~(int64_t)1, step = 2 * BLOCK / tiles;
     for (int64_t from = 0; from < k; from += part, w += part * BLOCK) {
         const int64_t num = k - from < part ? k - from : part;
         const char *soon = (const char *)(w + num * BLOCK);
@@ -96,8 +108,10 @@ INLINE void tiles_in_parts(int64_t rows, const int act, const Input *x, const bf
         tile(n, act, x, w, soon, apart, bias, k, out, stride, num); \
         break;
 
-/* Rows that are too many for the registers pass several times, and each of the first two passes asks for half of the next block. */
-INLINE void block(const int act, const Input *x, int64_t rows, const bf16 *w, const float *bias, int64_t k, bf16 *out, int64_t stride, int64_t num) {
+/* Rows that are too many for the registers pass several times, and each of the first two passes asks for half of the
+   next block. */
+INLINE void block(const int act, const Input *x, int64_t rows, const bf16 *w, const float *bias, int64_t k, bf16 *out,
+    int64_t stride, int64_t num) {
     const int64_t passes = (rows + MOST_ROWS - 1) / MOST_ROWS, apart = passes == 1 ? 64 : 0;
     for (int64_t left = passes; left > 0; left--) {
         const char *soon = (const char *)w + (passes == 1 ? AHEAD : 2 * BLOCK * k + left % 2 * 64);
@@ -111,22 +125,27 @@ INLINE void block(const int act, const Input *x, int64_t rows, const bf16 *w, co
     }
 }
 
-INLINE void blocks(const int act, const Linear *linear, const Input *x, int64_t rows, bf16 *out, int64_t from, int64_t to) {
+INLINE void blocks(const int act, const Linear *linear, const Input *x, int64_t rows, bf16 *out, int64_t from,
+    int64_t to) {
     int64_t each = act == AS_IS ? BLOCK : LANES, num = act == AS_IS ? linear->num : linear->num / 2;
     for (int64_t b = from; b < to; b++)
-        block(act, x, rows, linear->weights + b * BLOCK * linear->k, linear->bias ? linear->bias + b * BLOCK : 0, linear->k, out + b * each, num, num - b * each);
+        block(act, x, rows, linear->weights + b * BLOCK * linear->k, linear->bias ? linear->bias + b * BLOCK : 0,
+            linear->k, out + b * each, num, num - b * each);
 }
 
 /* Apart from `multiply`, whose room on the stack would cost it a register. */
-static __attribute__((noinline)) void outputs(const Linear *linear, int act, const Input *x, int64_t rows, bf16 *out, int64_t from, int64_t to) {
+static __attribute__((noinline)) void outputs(const Linear *linear, int act, const Input *x, int64_t rows, bf16 *out,
+    int64_t from, int64_t to) {
     if (act == SILU) blocks(SILU, linear, x, rows, out, from, to);
     else if (act == GELU) blocks(GELU, linear, x, rows, out, from, to);
     else blocks(AS_IS, linear, x, rows, out, from, to);
 }
 
-/* Thread `id` of `threads`: its share of the outputs of x [rows, k] -> out [rows, num], or [rows, num / 2] of a gated one. */
+/* Thread `id` of `threads`: its share of the outputs of x [rows, k] -> out [rows, num], or [rows, num / 2] of a gated
+   one. */
 static void multiply(const Linear *linear, int act, const bf16 *x, int64_t rows, bf16 *out, int id, int threads) {
-    const int64_t count = (linear->num + BLOCK - 1) / BLOCK, from = count * id / threads, to = count * (id + 1) / threads, k = linear->k, num = act == AS_IS ? linear->num : linear->num / 2;
+    const int64_t count = (linear->num + BLOCK - 1) / BLOCK, from = count * id / threads, to =
+        count * (id + 1) / threads, k = linear->k, num = act == AS_IS ? linear->num : linear->num / 2;
     const int64_t most = !MOST_WIDENED || rows * k <= MOST_WIDENED ? rows : k < MOST_WIDENED ? MOST_WIDENED / k : 1;
     Input *room = MOST_WIDENED ? __builtin_alloca(sizeof *room * most * k) : 0;
     for (int64_t row = 0; row < rows; row += most) {

@@ -1,5 +1,7 @@
-/* The choice of a draft's tokens from rows of bfloat16 logits (engine/kernels/cpu/picks.py): a pass at the speed of the caches finds which words can be the best or the
-   second best once noise is added, perhaps too many, never too few. A word's noise is large only where its hash is small, so a logarithm is taken of those alone. */
+/* The choice of a draft's tokens from rows of bfloat16 logits (engine/kernels/cpu/picks.py): a pass at the speed of the
+   caches finds which words can be the best or the
+   second best once noise is added, perhaps too many, never too few. A word's noise is large only where its hash is
+   small, so a logarithm is taken of those alone. */
 #include "vectors.h"
 #if HAS_AVX512
 #include "hash.h"
@@ -7,17 +9,23 @@
 #define SLACK 1.001f /* more than what float32 rounds */
 #define LOOKS 4
 
-/* How far below the largest logit the second best score is looked for, nearest first: each look costs as much as it finds. */
+/* How far below the largest logit the second best score is looked for, nearest first: each look costs as much as it
+   finds. */
 static const float BELOW[LOOKS] = {2, 10, 30, INFINITY};
 
 INLINE __m512 some(const bf16 *row, int64_t left, __mmask16 there) {
-    return left >= LANES ? widen(row) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_mask_loadu_epi16(_mm256_set1_epi16((short)0xff80), there, row)), 16));
+    return left >= LANES ? widen(row) :
+        _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(
+            _mm256_mask_loadu_epi16(_mm256_set1_epi16((short)0xff80), there, row)), 16));
 }
 
-/* row, ids [num]; columns, hashes, logits: room for num. Finds those whose logit / temperature, plus noise unless the temperature is 0, can be `below` under the largest or
-   more: their columns in order, hashes as `sampling.words` has them, and logits / temperature. low, high: of the position's key. top: the largest; NaN where the row is no
+/* row, ids [num]; columns, hashes, logits: room for num. Finds those whose logit / temperature, plus noise unless the
+   temperature is 0, can be `below` under the largest or
+   more: their columns in order, hashes as `sampling.words` has them, and logits / temperature. low, high: of the
+   position's key. top: the largest; NaN where the row is no
    numbers, and then nothing is found. */
-static int64_t near(const bf16 *row, const int32_t *ids, int64_t num, float temperature, uint32_t low, uint32_t high, float below, float *top, int32_t *columns, int32_t *hashes, float *logits) {
+static int64_t near(const bf16 *row, const int32_t *ids, int64_t num, float temperature, uint32_t low, uint32_t high,
+    float below, float *top, int32_t *columns, int32_t *hashes, float *logits) {
     const int noisy = temperature != 0;
     const __m512 divisor = all(noisy ? temperature : 1.0f);
     __m512 largest = all(-INFINITY);
@@ -42,7 +50,8 @@ static int64_t near(const bf16 *row, const int32_t *ids, int64_t num, float temp
         if (noisy) {
             hash = mixed(_mm512_xor_si512(_mm512_maskz_loadu_epi32(there, ids + at), _mm512_set1_epi32((int)low)));
             hash = mixed(_mm512_add_epi32(hash, _mm512_set1_epi32((int)high)));
-            its = _mm512_cmp_ps_mask(_mm512_cvtepu32_ps(hash), _mm512_mul_ps(exponential(_mm512_sub_ps(v, all(most))), factor), _CMP_LE_OQ) & there;
+            its = _mm512_cmp_ps_mask(_mm512_cvtepu32_ps(hash),
+                _mm512_mul_ps(exponential(_mm512_sub_ps(v, all(most))), factor), _CMP_LE_OQ) & there;
         } else {
             its = _mm512_cmp_ps_mask(v, least, _CMP_GE_OQ) & there;
         }
@@ -61,16 +70,20 @@ static float noise(int32_t hash) {
     return -logf(-log1pf(-u));
 }
 
-/* Rows [num_rows, num], the first at `position`; seed: through splitmix64. best, leads [num_rows]: the first of the columns with the largest score, and its lead
-   over the next best, infinite where there is none. Returns how many rows were picked from: all, or those before the first that is no numbers. */
-int64_t photofinish_picks(const bf16 *rows, int64_t num_rows, const int32_t *ids, int64_t num, float temperature, uint64_t seed, int64_t position, int32_t *columns, int32_t *hashes, float *logits,
+/* Rows [num_rows, num], the first at `position`; seed: through splitmix64. best, leads [num_rows]: the first of the
+   columns with the largest score, and its lead
+   over the next best, infinite where there is none. Returns how many rows were picked from: all, or those before the
+   first that is no numbers. */
+int64_t photofinish_picks(const bf16 *rows, int64_t num_rows, const int32_t *ids, int64_t num, float temperature,
+    uint64_t seed, int64_t position, int32_t *columns, int32_t *hashes, float *logits,
                           int64_t *best, float *leads) {
     const int64_t wanted = num < 2 ? num : 2;
     for (int64_t i = 0; i < num_rows; i++) {
         const uint64_t key = splitmix64(seed ^ (uint64_t)(position + i));
         for (int look = 0; look < LOOKS; look++) {
             float top, first = -INFINITY, second = -INFINITY;
-            const int64_t found = near(rows + i * num, ids, num, temperature, (uint32_t)key, (uint32_t)(key >> 32), BELOW[look], &top, columns, hashes, logits);
+            const int64_t found = near(rows + i * num, ids, num, temperature, (uint32_t)key, (uint32_t)(key >> 32),
+                BELOW[look], &top, columns, hashes, logits);
             if (isnan(top)) return i;
             int64_t enough = 0;
             for (int64_t j = 0; j < found; j++) {

@@ -25,7 +25,8 @@ INLINE void add(bf16 *x, const bf16 *y, int64_t size) {
 }
 
 /* A head of a query or key: its norm, if it has one, and its turn. cos, sin [dim / 2], dim / 2 a multiple of 16. */
-INLINE void turn(const bf16 *head, const float *scale, float eps, const float *cos, const float *sin, int64_t dim, bf16 *out) {
+INLINE void turn(const bf16 *head, const float *scale, float eps, const float *cos, const float *sin, int64_t dim,
+    bf16 *out) {
     int64_t half = dim / 2;
     Floats factor = all(scale ? inverse_rms(head, dim, eps) : 1.0f);
     for (int64_t i = 0; i < half; i += LANES) {

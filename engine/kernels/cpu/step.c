@@ -1,4 +1,5 @@
-/* A narrow step of a decoder on the CPU: what torch does in some forty operations a layer, in one call with one team of threads. Row for row the same bits at any
+/* A narrow step of a decoder on the CPU: what torch does in some forty operations a layer, in one call with one team of
+   threads. Row for row the same bits at any
    width, any cache length and any number of threads; see linear.h and attention.h. */
 #include <omp.h>
 #include "attention.h"
@@ -19,41 +20,53 @@ typedef struct {
     float eps;
 } Decoder;
 
-static int64_t own_bytes(const Decoder *d, int64_t rows, int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)) + 2 * ALIGNED(2 * rows * d->hidden); }
+static int64_t own_bytes(const Decoder *d, int64_t rows, int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)) +
+    2 * ALIGNED(2 * rows * d->hidden); }
 static int64_t shared_bytes(const Decoder *d, int64_t rows) {
-    return ALIGNED(2 * rows * (d->heads + 2 * d->kv) * d->dim) + ALIGNED(2 * rows * d->heads * d->dim) + 2 * ALIGNED(2 * rows * d->hidden) + ALIGNED(2 * rows * d->inner);
+    return ALIGNED(2 * rows * (d->heads + 2 * d->kv) * d->dim) + ALIGNED(2 * rows * d->heads * d->dim) +
+        2 * ALIGNED(2 * rows * d->hidden) + ALIGNED(2 * rows * d->inner);
 }
 
 /* What `decode` needs as `room`. */
-int64_t photofinish_room(const Decoder *d, int64_t rows, int64_t S, int threads) { return 64 + shared_bytes(d, rows) + threads * own_bytes(d, rows, S); }
+int64_t photofinish_room(const Decoder *d, int64_t rows, int64_t S, int threads) { return 64 + shared_bytes(d, rows) +
+    threads * own_bytes(d, rows, S); }
 
-/* x [rows, hidden] -> what the last norm gives of it, in place. cache: keys and values [kv, S, dim] of every layer; tables: cosines and sines [S, dim / 2] of every kind of
-   angles; kept: null, or [num_layers, rows, hidden] for what every layer gave. The step's rows stand at positions `at` and on. */
-void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const *tables, bf16 *x, bf16 *kept, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
+/* x [rows, hidden] -> what the last norm gives of it, in place. cache: keys and values [kv, S, dim] of every layer;
+   tables: cosines and sines [S, dim / 2] of every kind of
+   angles; kept: null, or [num_layers, rows, hidden] for what every layer gave. The step's rows stand at positions `at`
+   and on. */
+void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const *tables, bf16 *x, bf16 *kept,
+    int64_t rows, int64_t at, int64_t S, int threads, char *room) {
     const int64_t size = d->hidden, dim = d->dim, num_heads = d->heads + 2 * d->kv, width = num_heads * dim;
     room = (char *)ALIGNED((int64_t)room);
-    bf16 *qkv = (bf16 *)room, *mixed = qkv + ALIGNED(2 * rows * width) / 2, *added = mixed + ALIGNED(2 * rows * d->heads * dim) / 2;
+    bf16 *qkv = (bf16 *)room, *mixed = qkv + ALIGNED(2 * rows * width) / 2, *added = mixed +
+        ALIGNED(2 * rows * d->heads * dim) / 2;
     bf16 *more = added + ALIGNED(2 * rows * size) / 2, *inner = more + ALIGNED(2 * rows * size) / 2;
     char *own = room + shared_bytes(d, rows);
 #pragma omp parallel num_threads(threads)
     {
-        /* Every thread keeps all rows of the residual stream for itself: to add and norm a row costs less than to wait for it. */
+        /* Every thread keeps all rows of the residual stream for itself: to add and norm a row costs less than to wait
+           for it. */
         const int id = omp_get_thread_num(), num = omp_get_num_threads();
         float *scores = (float *)(own + id * own_bytes(d, rows, S));
-        bf16 *stream = (bf16 *)((char *)scores + ALIGNED(4 * TOGETHER * (S + LANES))), *normed = stream + ALIGNED(2 * rows * size) / 2;
+        bf16 *stream = (bf16 *)((char *)scores + ALIGNED(4 * TOGETHER * (S + LANES))), *normed = stream +
+            ALIGNED(2 * rows * size) / 2;
         memcpy(stream, x, 2 * rows * size);
         for (int64_t l = 0; l < d->num_layers; l++) {
             const Layer *layer = d->layers + l;
             bf16 *keys = cache[2 * l], *values = cache[2 * l + 1];
-            const float *cos = tables[2 * layer->angles] + at * dim / 2, *sin = tables[2 * layer->angles + 1] + at * dim / 2;
-            for (int64_t row = 0; row < rows; row++) norm(stream + row * size, layer->norms[0], d->eps, size, normed + row * size);
+            const float *cos = tables[2 * layer->angles] + at * dim / 2, *sin = tables[2 * layer->angles + 1] +
+                at * dim / 2;
+            for (int64_t row = 0; row < rows; row++)
+                norm(stream + row * size, layer->norms[0], d->eps, size, normed + row * size);
             product(&layer->qkv, AS_IS, normed, rows, qkv, id, num);
 #pragma omp barrier
             for (int64_t unit = rows * num_heads * id / num; unit < rows * num_heads * (id + 1) / num; unit++) {
                 int64_t row = unit / num_heads, head = unit % num_heads, key = head - d->heads, value = key - d->kv;
                 bf16 *from = qkv + unit * dim;
                 if (value >= 0) memcpy(values + (value * S + at + row) * dim, from, 2 * dim);
-                else if (key >= 0) turn(from, layer->key_norm, d->eps, cos + row * dim / 2, sin + row * dim / 2, dim, keys + (key * S + at + row) * dim);
+                else if (key >= 0) turn(from, layer->key_norm, d->eps, cos + row * dim / 2, sin + row * dim / 2, dim,
+                    keys + (key * S + at + row) * dim);
                 else turn(from, layer->query_norm, d->eps, cos + row * dim / 2, sin + row * dim / 2, dim, from);
             }
 #pragma omp barrier
@@ -114,7 +127,8 @@ void photofinish_gated(const Linear *linear, const bf16 *x, bf16 *out, int64_t r
 /* Attention alone. scores: room for threads * 4 * (S + 16) floats. */
 void photofinish_attention(const Attention *a, const bf16 *query, bf16 *out, float *scores, int threads) {
 #pragma omp parallel num_threads(threads)
-    attend_all(a, query, a->heads * a->dim, out, scores + omp_get_thread_num() * TOGETHER * (a->S + LANES), omp_get_thread_num(), omp_get_num_threads());
+    attend_all(a, query, a->heads * a->dim, out, scores + omp_get_thread_num() * TOGETHER * (a->S + LANES),
+        omp_get_thread_num(), omp_get_num_threads());
 }
 
 /* embeddings [num_tokens, hidden], hidden a multiple of 16; times scale, unless that is 0. */
@@ -126,10 +140,13 @@ typedef struct {
     float scale;
 } Model;
 
-/* A whole step in one call: what Python and torch would do between embeddings, layers and logits costs more than it looks, since the weights have just pushed all of it
-   out of the caches. See `photofinish_decode`; ids [rows]; x: room for [rows, hidden]; kept: null, or [num_layers + 1, rows, hidden] for transformers' hidden states; logits: null, or [rows, head->num].
+/* A whole step in one call: what Python and torch would do between embeddings, layers and logits costs more than it
+   looks, since the weights have just pushed all of it
+   out of the caches. See `photofinish_decode`; ids [rows]; x: room for [rows, hidden]; kept: null, or [num_layers + 1,
+   rows, hidden] for transformers' hidden states; logits: null, or [rows, head->num].
    Returns 0, and has done nothing, where an id is no token. */
-int photofinish_forward(const Model *m, bf16 *const *cache, const float *const *tables, const int64_t *ids, bf16 *x, bf16 *kept, bf16 *logits, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
+int photofinish_forward(const Model *m, bf16 *const *cache, const float *const *tables, const int64_t *ids, bf16 *x,
+    bf16 *kept, bf16 *logits, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
     const int64_t size = m->hidden, all_rows = rows * size;
     for (int64_t row = 0; row < rows; row++)
         if (ids[row] < 0 || ids[row] >= m->num_tokens) return 0;

@@ -1,4 +1,5 @@
-/* Sixteen float32 at a time, and bfloat16 as 16-bit numbers in memory. avx512.h and avx2.h hold the same names, and what is made of these alone has, but for dot2 and
+/* Sixteen float32 at a time, and bfloat16 as 16-bit numbers in memory. avx512.h and avx2.h hold the same names, and
+   what is made of these alone has, but for dot2 and
    rounding by AVX512_BF16, the same bits with both. */
 #pragma once
 #include <immintrin.h>
@@ -37,4 +38,5 @@ INLINE Floats exponential(Floats x) {
     return times_power(fused(sum, r, all(1.0f)), n);
 }
 
-INLINE Floats sigmoid(Floats x) { return over(all(1.0f), plus(all(1.0f), exponential(smaller(all(89.0f), minus(zeros(), x))))); }
+INLINE Floats sigmoid(Floats x) {
+    return over(all(1.0f), plus(all(1.0f), exponential(smaller(all(89.0f), minus(zeros(), x))))); }

@@ -32,8 +32,8 @@ class _Sizes(threading.local):
 
 
 class TritonKernels(TorchKernels):
-    """See `Kernels`. Alone on a CPU whose Triton interprets. against: why no step runs Triton kernels, "" where they do;
-    None: found out."""
+    """See `Kernels`. Alone on a CPU whose Triton interprets. against: why no step runs Triton kernels, "" where they
+    do; None: found out."""
 
     name = "cuda"
 
