@@ -3,11 +3,14 @@ backend that counts who runs."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from typing import Any
 
+from app.stream import Stage
 from engine.events import LaneEvent
 from engine.recordings.recording import events_of
 
@@ -70,3 +73,12 @@ class StagedBackend:
         with self.lock:
             self.running -= 1
             self.ended += 1
+
+
+ORDER: Any = "an order"
+
+
+async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str, Any]]:
+    """All frames of a race of this visitor."""
+    async with aclosing(stage.frames(visitor, address or f"at {visitor}", ORDER)) as frames:
+        return [json.loads(text) async for text in frames]

@@ -19,21 +19,17 @@ from engine.decode import decode
 from engine.errors import RaceError
 from engine.events import Failed, Step
 from engine.interfaces import Draft
-from engine.session import TorchRace
-from engine.session import set_up as backend
-from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
+from engine.spec import SamplingParams
 from engine.target.forward import Buffers
 from engine.target.prepared import Prepared
 from engine.target.target import StaticTarget
 from engine.target.whole_step import DeviceStep, StepInput
-from engine.text import encode_prompt
 from tests.helpers.dispatch import Watch, bits
 from tests.helpers.fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
 from tests.helpers.linear_models import NAMES as HYBRIDS
 from tests.helpers.linear_models import prepared as hybrid
 from tests.helpers.tapes import record_fixed_calls
 from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, TORCH, prepared, random_ids
-from tests.helpers.trained import PROMPTS, text_of, trained
 
 CPU = torch.device("cpu")
 WIDTHS = (2, 4, 8)
@@ -257,52 +253,3 @@ def test_recorded_steps_write_the_same(monkeypatch, model, temperature):
     assert len(tapes) == len(WIDTHS) and len({len(step.drafted) for step in expected}) > 3, (
         "every step was warmed, and drafts were of all kinds"
     )
-
-
-# Races
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_race_of_whole_steps_is_the_same_race(monkeypatch, temperature):
-    """Warming, calibrating, the draft heads' hidden states or the verdict would not go with whole steps."""
-    loaded = trained()
-    made = []
-
-    def raced(whole: bool) -> dict[str, Any]:
-        monkeypatch.setattr(
-            backend,
-            "StaticTarget",
-            lambda *args, **more: made.append(StaticTarget(*args, **more, whole_steps=whole)) or made[-1],
-        )
-        lanes = [
-            *standard_lanes("ngram", 3),
-            LaneSpec("eagle3", text_of("eagle3"), k=3),
-            LaneSpec("auto", "ngram", k="auto"),
-        ]
-        lanes = [lane if lane.name == "plain" else replace(lane, width=16) for lane in lanes]  # whatever is measured
-        params = SamplingParams(temperature=temperature, seed=1, max_new_tokens=20)
-        race = TorchRace(
-            loaded, RaceSpec(tuple(lanes), params, audit=True), encode_prompt(loaded.tokenizer, PROMPTS[0], False)
-        )
-        list(race.events())
-        assert all(lane.finished for lane in race.lanes.values()) and all(
-            bool(lane.target._whole) == whole for lane in race.lanes.values()
-        )
-        assert len({id(target._pool) for target in made[-len(lanes) :]}) == 1
-        verdict = race.result()["verdict"]
-        assert verdict["kind"] == "identical_bits"
-        texts = {
-            name: "".join("".join(step.pieces) for step in lane.steps)
-            for name, lane in race.lanes.items()
-            if name != "plain"
-        }
-        return {
-            "texts": texts,
-            **{
-                name: [(s.drafted, s.num_accepted, s.token_ids, s.checksums) for s in race.lanes[name].steps]
-                for name in ("baseline", "speculative", "eagle3")
-            },
-        }
-
-    assert raced(True) == raced(False)
