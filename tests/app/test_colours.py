@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app.colours import BLUE
 from tests.helpers.pageserver import ROOT
 
 APP = ROOT / "app"
@@ -48,10 +49,10 @@ def test_no_value_stands_twice_in_the_file_itself() -> None:
 @pytest.mark.slow
 def test_one_change_reaches_style_sheets_theme_and_figures() -> None:
     """The blue of accepted tokens, of buttons and of plotly's bars is one blue."""
-    command = [sys.executable, "-c", REPAINTED, "#0072b2"]
+    command = [sys.executable, "-c", REPAINTED, BLUE]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for where, text in json.loads(done.stdout).items():
-        assert "#abcdef" in text.lower() and "#0072b2" not in text.lower(), where
+        assert "#abcdef" in text.lower() and BLUE.lower() not in text.lower(), where
 
 
 def test_every_variable_of_a_style_sheet_is_given_and_every_colour_is_used() -> None:

@@ -132,7 +132,7 @@ def written(drafter, prompt, temperature, k) -> tuple[list[int], list[Step]]:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("nosuch", "none, synthetic"),
+        ("nosuch", ", ".join(sorted(DRAFTERS))),
         ("", "ngram"),
         (":0.5", "ngram"),
         ("NGRAM", "ngram"),
