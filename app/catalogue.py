@@ -27,13 +27,11 @@ MAX_SHOWN = 60
 
 @dataclass(frozen=True)
 class Preset:
-    """A prompt with the settings that suit it. `pays`: whether speculation is expected to win; `expect` says so in a
-    sentence."""
+    """A prompt with the settings that suit it. `expect`: what to look for, in a sentence."""
 
     id: str
     name: str
     kind: str
-    pays: bool
     expect: str
     temperature: float
     seed: int

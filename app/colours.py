@@ -51,8 +51,6 @@ COLOURS = {
     "focus": Colour(BLUE, "#8fd0f7"),
     "progress": _both(BLUE),
     "shadow": _both("rgb(0 0 0 / 0.28)"),
-    "cheaper": Colour("#007a59", "#4fd0a5"),
-    "dearer": Colour("#a85a00", "#ffbe6b"),
     "model-loading": _both(ORANGE),
     "model-ready": _both(GREEN),
     "model-failed": _both("#d55e00"),

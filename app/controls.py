@@ -21,7 +21,7 @@ STUDY = "synthetic:0.8 drafts right 80 times in 100, to study the hardware."
 @dataclass(frozen=True)
 class Control:
     """One control. `name`: of its value in a request and in the API. `kind`: Gradio's class. `limits`: that class's
-    arguments for what can be chosen. `look`: its other arguments."""
+    arguments for what can be chosen. `look`: its other arguments. `advanced`: for those who know why they ask."""
 
     name: str
     kind: Literal["Checkbox", "Dropdown", "Number", "Radio", "Slider", "Textbox"]
@@ -30,6 +30,7 @@ class Control:
     help: str | None
     limits: Mapping[str, Any] = field(default_factory=dict)
     look: Mapping[str, Any] = field(default_factory=dict)
+    advanced: bool = False
 
 
 def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str, Any]:
@@ -59,8 +60,8 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             help=None,
             limits={"max_length": MAX_PROMPT_CHARS},
             look={
-                "lines": 4,
-                "max_lines": 4,
+                "lines": 2,
+                "max_lines": 2,
                 "show_label": False,
                 "placeholder": "A prompt, used byte for byte",
                 "elem_id": "page-prompt",
@@ -70,24 +71,24 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             "pair",
             "Radio",
             pair.id,
-            label="Target and drafter",
-            help="What is raced: the model that decides, and what guesses for it.",
+            label="Model",
+            help="What is raced: the model that decides (target), and what guesses for it (drafter).",
             limits={"choices": [(each.title, each.id) for each in catalogue.runnable]},
         ),
         Control(
             "drafter",
             "Dropdown",
             first["drafter"],
-            label="Drafter",
-            help=f"What proposes tokens. It changes speed, never tokens. {STUDY}",
+            label="Guesses",
+            help=f"What guesses tokens (drafter). It changes speed, never tokens. {STUDY}",
             limits={"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True},
         ),
         Control(
             "k",
             "Dropdown",
             first["k"],
-            label="Draft length k",
-            help="Tokens a draft may have. More can win more, and waste more. auto: as many as pay, step by step.",
+            label="Length of a guess",
+            help="Tokens guessed at once (k). More can win more, and waste more. auto: as many as pay, step by step.",
             limits={"choices": LENGTHS},
         ),
         Control(
@@ -105,6 +106,7 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             label="Top-p",
             help="Sample within the likeliest tokens that hold this share; 1 is off.",
             limits={"minimum": 0.05, "maximum": 1, "step": 0.05},
+            advanced=True,
         ),
         Control(
             "seed",
@@ -126,16 +128,19 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             "width",
             "Dropdown",
             "auto",
-            label="Width",
-            help="Rows of every exact step, above k. auto: the narrowest that gives the same bits.",
+            label="Room for guesses",
+            help="Tokens checked in one run of the model (width), above the guess's length. auto: the narrowest that "
+            "gives the same bits.",
             limits={"choices": WIDTHS},
+            advanced=True,
         ),
         Control(
             "audit",
             "Checkbox",
             True,
             label="Audit",
-            help="Compare all bits of all rows of logits, not the tokens alone.",
+            help="Compare the scores behind every token (logits) to the last bit, not the tokens alone.",
+            advanced=True,
         ),
         Control(
             "chat",
@@ -143,5 +148,6 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             False,
             label="Chat template",
             help="Send the prompt as one message, for models that were tuned to chat.",
+            advanced=True,
         ),
     )

@@ -5,27 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import gradio as gr
 
-from engine.errors import PhotofinishError
+from engine.errors import PhotofinishError, UsageError
+from engine.recordings.recording import events_of, loads
 
 from .backend import TorchBackend
 from .catalogue import Catalogue, Pair
 from .charts import charts
 from .controls import preset_values
-from .cost import check_dollars, costs
 from .recorded import recorded_view
 from .request import read_request
-from .stream import Stage
-from .texts import chart_sentence, cost_line, drafter_choices, model_line, pair_line, preset_line
-from .view import RaceView
+from .stream import Stage, first_frame
+from .texts import chart_sentence, charts_of, drafter_choices, model_line, pair_line, preset_line
 
 MODEL_POLL_S = 0.2
-NUM_CHARTS = 3
+MAX_RECORDING_CHARS = 8_000_000
+"""Four times what the longest race of the page takes."""
 
 
 class Handlers:
@@ -34,7 +34,7 @@ class Handlers:
     def __init__(self, catalogue: Catalogue, backend: TorchBackend) -> None:
         self.catalogue, self.backend = catalogue, backend
         self.stage = Stage(backend)
-        self.recorded = recorded_view()
+        self.recorded = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
 
     async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
         """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
@@ -72,10 +72,12 @@ class Handlers:
         """The status line of the model that is loaded: a race may have asked for another one."""
         return model_line(self.backend.loader.status)
 
-    def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
-        """The expectation and what the preset sets, by name."""
+    def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
+        """Its recorded race, unless the visitor's own is running; what to expect of it, and what it sets, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
+        recorded = self.recorded[preset_id]
         return {
+            "race": gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else first_frame(recorded),
             "expectation": preset_line(preset),
             **preset_values(self.catalogue, preset, self._pair(pair_id)),
         }
@@ -86,44 +88,33 @@ class Handlers:
         except PhotofinishError as error:
             raise _refusal(error) from error
 
-    def pair(self, pair_id: object) -> dict[str, Any]:
+    def pair(self, pair_id: object, request: gr.Request) -> dict[str, Any]:
         """The pair's line, the drafters on offer and k, by name."""
         pair = self._pair(pair_id)
         drafter = gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter)
         return {"pair_line": pair_line(pair), "drafter": drafter, "k": str(pair.k)}
 
-    def cost(self, dollars: object, request: gr.Request) -> str:
-        """The cost line of the visitor's last race at this price."""
-        view = self._last(request)
+    def charts(self, event: gr.EventData) -> tuple[Any, ...]:
+        """The figures of the race on the screen, wherever it comes from: the browser sends its recording. First whose
+        they are, then figure and sentence of each."""
+        asked = event._data
         try:
-            price = check_dollars(dollars)
+            recording = loads(_text(asked, "recording").encode("utf-8", "surrogatepass"))
+            drawn = charts(events_of(recording), recording)
         except PhotofinishError as error:
             raise _refusal(error) from error
-        return cost_line(costs(view.events, price) if view else None)
-
-    def before(self) -> tuple[Any, ...]:
-        """A race begins: its cost is not known yet, and charts of another one do not belong under it."""
-        return cost_line(None), gr.update(visible=False)
-
-    def after(self, dollars: object, request: gr.Request) -> tuple[Any, ...]:
-        """What appears when a race is over: the cost line, whether there are charts, then figure and sentence
-        of each."""
-        view = self._last(request)
-        drawn = _drawn(view)
-        return self.cost(dollars, request), gr.update(visible=bool(drawn)), *(drawn or [None, ""] * NUM_CHARTS)
-
-    def _last(self, request: gr.Request) -> RaceView | None:
-        return self.stage.last(_visitor(request)) or self.recorded
+        figures = [(gr.update(value=each.figure, visible=each.figure is not None), each.sentence) for each in drawn]
+        return charts_of(_text(asked, "race")), *(
+            part for figure, words in figures for part in (figure, chart_sentence(words))
+        )
 
 
-def _drawn(view: RaceView | None) -> Sequence[Any]:
-    if view is None or not view.events:
-        return []
-    return [
-        value
-        for chart in charts(view.events, view.header)
-        for value in (gr.update(value=chart.figure, visible=chart.figure is not None), chart_sentence(chart.sentence))
-    ]
+def _text(asked: object, name: str) -> str:
+    """A member of what a browser sent, which can be anything."""
+    value = asked.get(name) if isinstance(asked, dict) else None
+    if not isinstance(value, str) or len(value) > MAX_RECORDING_CHARS:
+        raise UsageError(f"{name} must be a text of at most {MAX_RECORDING_CHARS} characters")
+    return value
 
 
 def _visitor(request: gr.Request) -> str:

@@ -10,14 +10,12 @@ from .catalogue import ASSETS
 from .view import RECORDED, RaceView
 
 RACES = ASSETS / "races"
-FIRST = "csv_to_json"
-TEXT = "A recorded race, played at the speed at which it was run."
 
 
-def recorded_view(name: str = FIRST, folder: Path = RACES) -> RaceView | None:
-    """The race of that name as an ended view, with its ribbon; None where it does not ship. Raises UsageError for a
-    broken file."""
-    path = folder / f"{name}.json"
+def recorded_view(preset_id: str, name: str = "", folder: Path = RACES) -> RaceView | None:
+    """The race of that preset as an ended view, with its ribbon; None where none ships. `name`: what its prompt is
+    called. Raises UsageError for a broken file."""
+    path = folder / f"{preset_id.replace('-', '_')}.json"
     if not path.is_file():
         return None
     recording = read(path)
@@ -27,5 +25,13 @@ def recorded_view(name: str = FIRST, folder: Path = RACES) -> RaceView | None:
         if key not in ("schema", "format", "events", "verdict", "plain_verdict")
     }
     return RaceView(
-        f"{RECORDED.lower()}-{name}", "finished", TEXT, None, RECORDED, header, tuple(events_of(recording)), recording
+        f"{RECORDED.lower()}-{preset_id}",
+        name,
+        "finished",
+        f"Recorded on {recording['device']['name']}.",
+        None,
+        RECORDED,
+        header,
+        tuple(events_of(recording)),
+        recording,
     )

@@ -15,13 +15,15 @@ from .catalogue import Catalogue, Pair
 MAX_PROMPT_CHARS = 20_000
 MAX_NEW_TOKENS = 1_000
 """Limits of the page, below those of the engine: other visitors wait for the same device."""
+YOURS = "Your prompt"
 
 
 @dataclass(frozen=True)
 class RaceRequest:
-    """A race that can be held: the prompt's text, whether it goes through the model's chat template, the pair, and the
-    race's own settings."""
+    """A race that can be held: what its prompt is called, the prompt's text, whether it goes through the model's chat
+    template, the pair, and the race's own settings."""
 
+    name: str
     prompt: str
     chat: bool
     pair: Pair
@@ -45,7 +47,9 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     )
     lanes = standard_lanes(drafter, _decimal(values["k"]), _decimal(values["width"]))  # type: ignore[arg-type]
     spec = RaceSpec(lanes, params, audit=_flag("audit", values["audit"]))
-    return RaceRequest(str(values["prompt"]), _flag("chat", values["chat"]), pair, spec)
+    prompt = str(values["prompt"])
+    name = next((preset.name for preset in catalogue.presets if preset.prompt == prompt), YOURS)
+    return RaceRequest(name, prompt, _flag("chat", values["chat"]), pair, spec)
 
 
 def _check_prompt(prompt: object) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Protocol
@@ -26,8 +25,6 @@ POLL_S = 0.01
 """How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when
 they are over, not at a tick."""
 METRICS_FRAMES = 5
-REMEMBERED_VISITORS = 50
-"""Whose last race is kept whole, for its charts and its cost: up to 2 MB each."""
 
 
 class Backend(Protocol):
@@ -53,14 +50,12 @@ class _Run:
 
 
 class Stage:
-    """All races of all visitors on one device. To be used from one event loop, the one that serves the page; only
-    `last` from anywhere."""
+    """All races of all visitors on one device. To be used from one event loop, the one that serves the page."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self._backend, self._clock = backend, clock
         self._queue = RaceQueue(clock)
         self._runs: dict[str, list[_Run]] = {}
-        self._last: OrderedDict[str, RaceView] = OrderedDict()
 
     async def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
         """Hold a race and yield its frames as JSON text. Closing this generator ends the race within one step. Raises
@@ -69,13 +64,11 @@ class Stage:
         self._runs.setdefault(visitor, []).append(run)
         try:
             sent, shown, sent_at = None, 0, self._clock()
-            view = RaceView(secrets.token_hex(8))
+            view = RaceView(secrets.token_hex(8), request.name)
             while not view.ended:
                 view = self._look(run, view)
                 now = self._clock()
                 if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
-                    if view.ended:
-                        self._remember(visitor, view)
                     yield await _text(sent, view, shown)
                     sent, shown, sent_at = view, shown + 1, now
                 if not view.ended:
@@ -95,14 +88,13 @@ class Stage:
         return len(runs)
 
     def leave(self, visitor: str) -> None:
-        """The visitor is gone: end everything and forget everything."""
+        """The visitor is gone: end everything."""
         for run in reversed(list(self._runs.get(visitor, ()))):
             run.stop(unwatched=True)
-        self._last.pop(visitor, None)
 
-    def last(self, visitor: str) -> RaceView | None:
-        """The last race of this visitor that ended."""
-        return self._last.get(visitor)
+    def racing(self, visitor: str) -> bool:
+        """Whether a race of this visitor runs or waits."""
+        return visitor in self._runs
 
     def _look(self, run: _Run, view: RaceView) -> RaceView:
         """The view, with what has happened since."""
@@ -116,12 +108,6 @@ class Stage:
             return fold_all(view, run.worker.take())
         expected_s = run.ticket.expected_s
         return fold(view, Waiting(place, expected_s))
-
-    def _remember(self, visitor: str, view: RaceView) -> None:
-        self._last[visitor] = view
-        self._last.move_to_end(visitor)
-        while len(self._last) > REMEMBERED_VISITORS:
-            self._last.popitem(last=False)
 
 
 async def _text(sent: RaceView | None, view: RaceView, seq: int) -> str:

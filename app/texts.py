@@ -9,7 +9,6 @@ from engine.models.default_model import NAME, NOTICE
 from engine.models.random_targets import PREFIX
 
 from .catalogue import Offer, Pair, Preset
-from .cost import Cost, amount, saving
 from .loader import ModelStatus
 
 TITLE = "Photofinish"
@@ -17,11 +16,11 @@ HEADER = """
 <header class="page-header">
   <div class="page-mark" aria-hidden="true"></div>
   <h1>Photofinish</h1>
-  <p>One prompt, one model, two decoders: plain on the left, speculative on the right. Both write the same tokens,
-  and the page proves it; what differs is the time.</p>
+  <p>The same model writes your text twice: piece by piece, and with guesses it checks in bulk. Same text, less
+  time.</p>
 </header>
 """
-SMALL_MODEL = "A small base model: the text is not the point."
+SMALL_MODEL = "A small model: fast, not clever."
 RANDOM_WEIGHTS = (
     "RANDOM WEIGHTS: step times are those of this shape; the text, and how much of a draft is accepted, mean nothing."
 )
@@ -62,7 +61,7 @@ def footer() -> str:
 def model_line(status: ModelStatus | None) -> str:
     """The status of the model behind the page: a lamp, a sentence, a bar where the share is known."""
     if status is None:
-        return _line("loading", "The model has not been asked for yet.", None)
+        return _line("loading", "Starting \u2026", None)
     if status.state == "ready":
         about = SMALL_MODEL if status.target == NAME else RANDOM_WEIGHTS if status.target.startswith(PREFIX) else ""
         return _line("ready", f"{status.target} is ready. {about}".strip(), None)
@@ -80,13 +79,8 @@ def _line(state: str, text: str, share: float | None) -> str:
 
 
 def preset_line(preset: Preset) -> str:
-    """What to expect of a preset."""
-    mark = "pays" if preset.pays else "does-not"
-    sampling = (
-        "greedy" if preset.temperature == 0 else f"sampled at temperature {preset.temperature:g}, seed {preset.seed}"
-    )
-    name, expect = f"<strong>{safe(preset.name)}</strong>", safe(preset.expect)
-    return f'<p class="page-expect" data-pays="{mark}">{name} {expect} <span>({safe(sampling)})</span></p>'
+    """What to look for in a preset's race."""
+    return f'<p class="page-expect">{safe(preset.expect)}</p>'
 
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
@@ -110,19 +104,9 @@ def pair_line(pair: Pair) -> str:
     return f'<p class="page-hint">{safe(pair.note)}</p>'
 
 
-def cost_line(found: Sequence[Cost] | None) -> str:
-    """A million tokens in each lane of the last race."""
-    if found is None:
-        return '<p class="page-cost">After a race: what a million tokens would cost in each lane.</p>'
-    lanes = "".join(f"<span><b>{amount(cost.dollars)}</b> {cost.lane}</span>" for cost in found)
-    share = saving(found)
-    verdict = (
-        ""
-        if share is None
-        else f'<span class="page-saving" data-good="{str(share >= 0).lower()}">{abs(100 * share):.1f} % '
-        f"{'less' if share >= 0 else 'more'} than plain</span>"
-    )
-    return f'<p class="page-cost">1M tokens: {lanes}{verdict}</p>'
+def charts_of(race: str) -> str:
+    """Says to the page's program whose charts these are."""
+    return f'<i data-charts-of="{safe(race)}" hidden></i>'
 
 
 def chart_head(title: str) -> str:

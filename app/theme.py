@@ -12,8 +12,8 @@ from .colours import BLUES, COLOURS, INKS, WHITE, variables
 PAGE_CSS = variables(".gradio-container") + (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 HEAD = """<style>
 @media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
-@media (min-width: 2400px) { .gradio-container { zoom: 1.3; } }
-@media (min-width: 3200px) { .gradio-container { zoom: 1.8; } }
+@media (min-width: 2400px) { .gradio-container { zoom: 1.3; --zoom: 1.3; } }
+@media (min-width: 3200px) { .gradio-container { zoom: 1.8; --zoom: 1.8; } }
 @media (prefers-reduced-motion: reduce) {
   .gradio-container * { transition: none !important; animation: none !important; }
 }

@@ -25,6 +25,10 @@ from .theme import HEAD, PAGE_CSS, theme
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
+SET_BY_PRESET = ("race", "expectation", "prompt", "drafter", "k", "temperature", "top_p", "seed", "max_new_tokens")
+SET_BY_PAIR = ("pair_line", "drafter", "k")
+SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed")
+"""What a preset's sentence is about: it goes when the visitor changes one of them."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -37,27 +41,25 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         with gr.Row(elem_id="page-top"):
             gr.HTML(texts.HEADER)
             model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
-        presets = _presets(catalogue)
-        prompt = _component(prompt_control)
         with gr.Row(elem_id="page-go"):
+            prompt = _component(prompt_control)
             start = gr.Button("Race", variant="primary", elem_id="page-race-button")
             stop = gr.Button("Stop", elem_id="page-stop-button")
+        with gr.Row(elem_id="page-presets"):
+            gr.HTML("<p>Examples</p>", elem_classes="page-scale")
+            presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
             expectation = gr.HTML(texts.preset_line(preset))
-            more = gr.Button("Settings", elem_id="page-settings-button")
-        race = race_view(first_frame(handlers.recorded), elem_id="race")
-        with gr.Row(elem_id="page-cost"):
-            dollars = gr.Number(2.5, label="Price of the machine, $ an hour", minimum=0, elem_id="page-dollars")
-            cost = gr.HTML(texts.cost_line(None))
-        with gr.Row(elem_id="page-charts", visible=False) as row:
+            more = gr.Button("Settings", size="sm", elem_id="page-settings-button")
+        race = race_view(first_frame(handlers.recorded[preset.id]), elem_id="race")
+        with gr.Row(elem_id="page-charts"):
+            whose = gr.HTML(elem_classes="page-whose")
             drawn = [part for chart in charts(()) for part in _chart(chart.title)]
         gr.HTML(texts.footer())
         panel, components = _settings(catalogue, settings)
-        components.update(prompt=prompt, expectation=expectation)
+        components.update(prompt=prompt, expectation=expectation, race=race)
         pair = components["pair"]
 
-        result = [cost, row, *drawn]
         values = {control.name: components[control.name] for control in described}
-        start.click(handlers.before, None, [cost, row], queue=False, **PRIVATE)
         held = start.click(
             handlers.race,
             inputs_kwargs=values,
@@ -67,18 +69,17 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
             preprocess=False,
             **FOREVER,
         )
-        held.then(handlers.after, dollars, result, **PRIVATE).then(handlers.model_now, None, model, **PRIVATE)
+        held.then(handlers.model_now, None, model, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
+        race.submit(handlers.charts, None, [whose, *drawn], **PRIVATE)
         more.click(lambda: gr.update(open=True), None, panel, queue=False, **PRIVATE)
-        filled = [components[name] for name in handlers.preset(preset.id, catalogue.default.id)]
         for preset_id, button in presets.items():
-            fill = _by_name(partial(handlers.preset, preset_id), components)
-            button.click(fill, pair, filled, queue=False, **PRIVATE)
-        chosen = [components[name] for name in handlers.pair(catalogue.default.id)]
-        pair.change(_by_name(handlers.pair, components), pair, chosen, queue=False, **PRIVATE)
-        dollars.change(handlers.cost, dollars, cost, **PRIVATE)
+            fill = partial(handlers.preset, preset_id)
+            button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)
+        pair.change(_by_name(handlers.pair, components), pair, _named(SET_BY_PAIR, components), queue=False, **PRIVATE)
+        for name in SETTLES:
+            components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
-        page.load(handlers.after, dollars, result, **PRIVATE)
         page.unload(handlers.leave)
     guard(page)
     return page
@@ -105,15 +106,6 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
     )
 
 
-def _presets(catalogue: Catalogue) -> dict[str, gr.Button]:
-    """One button a preset, from predictable to not, between words that say so."""
-    with gr.Row(elem_id="page-presets"):
-        gr.HTML("<p>predictable</p>", elem_classes="page-scale")
-        buttons = {preset.id: gr.Button(preset.name, size="sm") for preset in catalogue.presets}
-        gr.HTML("<p>anyone's guess</p>", elem_classes="page-scale")
-    return buttons
-
-
 def _chart(title: str) -> tuple[gr.Plot, gr.HTML]:
     with gr.Column(min_width=340):
         gr.HTML(texts.chart_head(title))
@@ -131,18 +123,24 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> tuple[gr.Sid
     components: dict[str, Any] = {}
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel") as panel:
         gr.HTML('<h2 class="page-panel-title">Settings</h2>')
-        for control in settings:
+        for control in (each for each in settings if not each.advanced):
             components[control.name] = _component(control)
             if control.name == "pair":
                 components["pair_line"] = gr.HTML(texts.pair_line(catalogue.default))
+        with gr.Accordion("Advanced", open=False, elem_id="page-advanced"):
+            components.update({each.name: _component(each) for each in settings if each.advanced})
         gr.HTML(texts.refused(catalogue.offers))
     return panel, components
+
+
+def _named(names: Sequence[str], components: Mapping[str, Any]) -> list[Any]:
+    return [components[name] for name in names]
 
 
 def _by_name(handler: Callable[..., dict[str, Any]], components: Mapping[str, Any]) -> Callable[..., dict[Any, Any]]:
     """A handler's values by name, as Gradio takes them: by component."""
 
-    def named(*arguments: Any) -> dict[Any, Any]:
-        return {components[name]: value for name, value in handler(*arguments).items()}
+    def named(value: Any, request: gr.Request) -> dict[Any, Any]:
+        return {components[name]: given for name, given in handler(value, request).items()}
 
     return named

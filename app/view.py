@@ -56,9 +56,11 @@ News = Union[Waiting, Preparing, Prepared, LaneEvent, Ended]
 
 @dataclass(frozen=True)
 class RaceView:
-    """All that is known of one race. `events` are its lanes' events in order; `recording` is there once it is over."""
+    """All that is known of one race. `name`: what its prompt is called; `events`: its lanes' events in order;
+    `recording` is there once it is over."""
 
     race: str
+    name: str = ""
     state: State = "idle"
     text: str = ""
     share: float | None = None
@@ -109,6 +111,7 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
     numbers = bool(now.events) and (with_metrics or now.ended)
     return {
         "race": now.race,
+        "name": now.name,
         "seq": seq,
         "state": now.state,
         "status": {"text": now.text, "share": now.share},

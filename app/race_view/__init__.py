@@ -14,6 +14,8 @@ from typing import Any
 
 import gradio as gr
 
+from engine.drafters import words_of_all
+
 from ..colours import variables
 from ..view import frame_json as frame_json
 
@@ -27,9 +29,12 @@ SCRIPTS = (
     "replay.js",
     "board.js",
     "race_view.js",
+    "tabs.js",
+    "page.js",
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
+SHEETS = ("frame.css", "texts.css", "panels.css")
 
 
 def _read(name: str) -> str:
@@ -37,10 +42,12 @@ def _read(name: str) -> str:
 
 
 RACE_VIEW_TEMPLATE = _read("template.html")
-RACE_VIEW_CSS = variables(".pf") + _read("race_view.css")
+RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
 """For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every
 comma."""
-RACE_VIEW_JS = '"use strict";\n' + "\n".join(map(_read, SCRIPTS))
+RACE_VIEW_JS = "\n".join(
+    ['"use strict";', f"const DRAFTER_WORDS = {json.dumps(words_of_all())};", *map(_read, SCRIPTS)]
+)
 
 
 EMPTY_TEMPLATE = "<div></div>"

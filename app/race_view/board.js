@@ -2,15 +2,12 @@
 
 const VERDICTS = {
   __proto__: null,
-  identical_bits: ["\u2261", "Identical, bit for bit",
-    "Speculation changed the speed and nothing else: the same tokens, from scores that agree to the last bit."],
-  identical_tokens: ["=", "Identical tokens", "Speculation changed the speed and not one token of the text."],
-  near_tie: ["\u2248", "Near-tie flip",
-    "Two candidates were so close that rounding at another width decided between them; neither text is wrong."],
-  different: ["\u2715", "Different: a fault",
-    "This must not happen: both lanes should have written the same. Please report it, with the race file."],
-  same_distribution: ["\u223c", "Same distribution only",
-    "These lanes promise the same odds for every token, not the same tokens; a difference is no fault."],
+  identical_bits: ["\u2261", "Identical, bit for bit", "Guessing changed the speed and nothing else."],
+  identical_tokens: ["=", "Identical tokens", "Guessing changed the speed and not one token of the text."],
+  near_tie: ["\u2248", "Near-tie flip", "Two candidates were so close that rounding decided; neither text is wrong."],
+  different: ["\u2715", "Different: a fault", "This must not happen. Please report it, with the race file."],
+  same_distribution: ["\u223c", "Same odds, not the same text",
+    "These lanes promise the same odds for every token; a difference is no fault."],
 };
 const RIBBONS = {
   __proto__: null,
@@ -19,9 +16,21 @@ const RIBBONS = {
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
 };
 const RANDOM_WEIGHTS = /^random:/;
-// the engine's sentence begins with what stands above it
-const GRADE = /^(?:identical, bit for bit|identical tokens|near-tie flip|a fault): /;
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
+// What a lane did: in plain words, in the field's, and how it is written.
+const TIMING = [
+  ["tokens", "tokens written, the end token included", (lane) => String(lane.num_tokens)],
+  ["tokens a second", "tokens/s: tokens over the time of all steps, reading the prompt apart", (lane) =>
+    rate(lane.tokens_per_s)],
+  ["reading the prompt", "prefill, the drafter's share included", (lane) => duration(lane.prefill_s)],
+  ["first token", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
+  ["per token", "TPOT, time per output token", (lane) => duration(lane.tpot_s)],
+  ["usual step", "median step time", (lane) => duration(lane.itl_p50_s)],
+  ["slow steps", "95th percentile of step times", (lane) => duration(lane.itl_p95_s)],
+  ["steps", "forwards of the model after the prompt", (lane) => String(lane.num_steps)],
+  ["tokens a step", "mean acceptance length", (lane) => lane.mean_acceptance_length?.toFixed(2) ?? "–"],
+  ["guesses kept", "acceptance rate", (lane) => percent(lane.acceptance_rate)],
+];
 
 function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
@@ -34,7 +43,7 @@ class Board {
     root.querySelectorAll("[data-ref]").forEach((node) => { this.refs[node.dataset.ref] = node; });
     this.cells = {};
     root.querySelectorAll("[data-time]").forEach((node) => { this.cells[node.dataset.time] = node; });
-    this.rows = Object.fromEntries(["right", "left", "plain"].map((side) => [side, this.trackRow(side)]));
+    this.rows = Object.fromEntries(["left", "right"].map((side) => [side, this.trackRow(side)]));
   }
 
   trackRow(side) {
@@ -54,6 +63,7 @@ class Board {
     node.dataset.words = words.join();
     node.replaceChildren(...words.flatMap((word) =>
       [make("strong", "", oneLine(word)), make("span", "", RIBBONS[word] ?? "")]));
+    node.title = words.map((word) => RIBBONS[word] ?? "").join("; ");
   }
 
   status(state, words, share) {
@@ -70,41 +80,39 @@ class Board {
     write(this.refs.alert, words);
   }
 
+  title(name, header) {
+    const { prompt, spec } = header ?? {}, params = spec?.params;
+    const facts = [prompt?.token_ids && plural(prompt.token_ids.length, "token"), params && (params.temperature > 0 ?
+      `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy")].filter(Boolean).join(", ");
+    write(this.refs.titleName, oneLine(name).slice(0, 60));
+    write(this.refs.titleFacts, facts);
+  }
+
   names(header, sideNames) {
-    const title = (name) => oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
     const spec = (name) => header?.spec?.lanes?.find((lane) => lane.name === name);
     sideNames.forEach((name, i) => {
-      const side = i ? "right" : "left", lane = spec(name);
-      write(this.refs[`${side}Name`], title(name));
-      write(this.refs[`${side}TextName`], title(name));
-      write(this.rows[side].name, title(name));
-      const drafter = lane && lane.drafter !== "none" ? `drafter ${lane.drafter}, k = ${lane.k}` : lane ?
-        "no drafter" : i ? "drafts, then verifies" : "no drafter";
-      const width = header?.widths && !i ? `, at width ${header.widths.step_widths?.[0] ?? header.widths.width}` : "";
-      write(this.refs[`${side}Kind`], oneLine(drafter + width).slice(0, 120));
+      const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name);
+      for (const ref of [`${side}Name`, `${side}TextName`, `${side}CostName`]) write(this.refs[ref], words);
+      write(this.rows[side].name, words);
+      const drafts = lane ? lane.drafter !== "none" : i === 1;
+      write(this.refs[`${side}Kind`], !drafts ? "no guesses" : lane ? guessWords(lane) : "guesses, then checks");
+      this.refs[`${side}Kind`].title = lane ? oneLine(`drafter ${lane.drafter}, k = ${lane.k}`).slice(0, 200) : "";
     });
-    write(this.rows.plain.name, "Plain");
   }
 
   figures(metrics, speedup, sideNames) {
     const [left, right] = sideNames.map((name) => metrics?.[name]), plain = metrics?.plain, { refs } = this;
-    write(refs.leftFigure, rate(left?.tokens_per_s));
-    write(refs.rightFigure, rate(right?.tokens_per_s));
-    refs.leftFigure.classList.toggle("pf-none", !left?.tokens_per_s);
-    refs.rightFigure.classList.toggle("pf-none", !right?.tokens_per_s);
-    const against = !plain?.tokens_per_s ? null : sideNames[0] === "baseline" &&
-      left?.tokens_per_s > plain.tokens_per_s ? "this lane" : `${rate(plain.tokens_per_s)} tok/s`;
-    write(refs.fastest, against ? `fastest plain: ${against}; the ratio is against this` : "fastest plain: –");
-    write(refs.perStep, right?.mean_acceptance_length ?
-      `${right.mean_acceptance_length.toFixed(2)} tokens a step; `
-        + `${left?.mean_acceptance_length?.toFixed(2) ?? "–"} on the left`
-      : "tokens a step: –");
-    const known = typeof speedup === "number";
-    write(refs.ratio, known ? `${speedup.toFixed(2)}×` : "–");
-    const sense = !known || Math.abs(speedup - 1) < 0.005 ? "even" : speedup > 1 ? "faster" : "slower";
-    this.root.dataset.sense = known ? sense : "none";
-    write(refs.ratioWords, !known ? "against the fastest plain decoding" : sense === "even" ?
-      "as fast as the fastest plain decoding" : `${sense} than the fastest plain decoding`);
+    for (const [side, lane] of [["left", left], ["right", right]]) {
+      write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
+      refs[`${side}Figure`].classList.toggle("pf-none", !lane?.tokens_per_s);
+    }
+    const other = plain && plain !== left && plain.tokens_per_s > left?.tokens_per_s ? plain : null;
+    const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
+    const sense = value === null ? "none" : Math.abs(value - 1) < 0.005 ? "even" : value > 1 ? "faster" : "slower";
+    this.root.dataset.sense = sense;
+    write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
+    write(refs.ratioWords, `as fast as plain${sense === "slower" ? ": slower" : ""}`
+      + `${value !== null && other ? `, whose fastest width made ${rate(other.tokens_per_s)} tok/s` : ""}`);
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];
@@ -116,15 +124,47 @@ class Board {
     }
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
     write(refs.ttftNote, cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
-      `The first token came ${duration(cost)} later with speculation.` : "");
+      `The first token came ${duration(cost)} later with guesses.` : "");
+    this.timing(metrics, sideNames, other);
+    this.costs(left?.tokens_per_s, right?.tokens_per_s, Math.max(left?.tokens_per_s ?? 0, plain?.tokens_per_s ?? 0));
+  }
+
+  // Every lane's times, the third one's too.
+  timing(metrics, sideNames, fastest) {
+    const names = Object.keys(metrics ?? {}).sort((a, b) => place(sideNames, a) - place(sideNames, b));
+    const row = (cells, tag) => { const line = make("tr"); line.append(...cells.map((words, i) =>
+      make(i ? tag : "th", "", words))); return line; };
+    const titles = names.map((name) =>
+      (name === "plain" && sideNames[0] !== "plain" ? "Plain, fastest width" : laneTitle(name)));
+    this.refs.timingHead.replaceChildren(...(names.length ? [row(["", ...titles], "th")] : []));
+    this.refs.timing.replaceChildren(...(names.length ? TIMING.map(([words, term, value]) => {
+      const line = row([words, ...names.map((name) => value(metrics[name]))], "td");
+      line.title = term;
+      return line;
+    }) : []));
+    write(this.refs.fastest, !names.includes("plain") || sideNames[0] === "plain" ? "" :
+      "The plain lane on the left runs at the same widths as the lane with guesses, which makes both exact; the other "
+        + "one at the width that is fastest here. The ratio is against the faster of the two"
+        + (fastest ? ", which is the one that is not on the left." : "."));
+  }
+
+  costs(left, right, plain) {
+    const dollars = Number(this.refs.dollars.value), { refs } = this;
+    const cost = (speed) => (speed > 0 && dollars >= 0 && refs.dollars.value !== "" ? 1e6 / speed * dollars / 3600 : null);
+    write(refs.leftCost, money(cost(left)));
+    write(refs.rightCost, money(cost(right)));
+    const saved = plain > 0 && right > 0 ? 1 - plain / right : null;
+    write(refs.saving, saved === null ? "" :
+      `${Math.abs(100 * saved).toFixed(1)} % ${saved >= 0 ? "less" : "more"} than the fastest plain`);
   }
 
   disturbed(words) {
     this.refs.disturbed.hidden = !words;
     write(this.refs.disturbed, oneLine(words));
+    write(this.refs.caution, words ? "The machine was disturbed: do not quote this ratio." : "");
   }
 
-  // counts: tokens of each side; total: where the track ends; places: {left, right} -> words once a lane is over.
+  // counts: tokens of each side, none where it is null; total: where the track ends; places: {left, right} -> words once a lane is over.
   track(counts, total, places) {
     for (const [side, row] of Object.entries(this.rows)) {
       const n = counts[side];
@@ -144,12 +184,12 @@ class Board {
     const { refs } = this, known = verdict && VERDICTS[verdict.kind];
     refs.verdict.dataset.kind = known ? verdict.kind : "none";
     refs.difference.hidden = true;
-    write(refs.verdictIcon, known ? VERDICTS[verdict.kind][0] : "");
-    write(refs.verdictWord, known ? VERDICTS[verdict.kind][1] : "");
-    write(refs.verdictMeans, known ? VERDICTS[verdict.kind][2] : "");
-    write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence).replace(GRADE, "")) : "");
+    write(refs.verdictIcon, known ? known[0] : "");
+    write(refs.verdictWord, known ? known[1] : "Are both texts the same? Said here when the race is over.");
+    write(refs.verdictMeans, known ? known[2] : "");
     write(refs.verdictRows, known ? comparedWords(verdict) : "");
-    write(refs.plainVerdict, plainVerdict ? `Against the plain lane: ${oneLine(plainVerdict.sentence)}.` : "");
+    write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "This is said when the race is over.");
+    write(refs.plainVerdict, plainVerdict ? `The plain lane that is not shown: ${oneLine(plainVerdict.sentence)}.` : "");
     const first = known && verdict.first_difference;
     if (first) {
       const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, width ${first.widths[i]}`;
@@ -170,29 +210,11 @@ class Board {
     const silent = drafts && over && metrics !== undefined && drafted === 0;
     refs.warning.hidden = !silent;
     write(refs.warning, silent ?
-      "Speculation was on, but nothing was drafted: every token of this lane is the target's own, one a step." : "");
+      "Nothing was guessed in this race: every token of this lane is the model's own, one a step." : "");
     write(refs.rate, percent(metrics?.acceptance_rate));
     write(refs.rateWords, drafted ?
-      `${sum(metrics.per_step_accepted)} accepted of ${drafted} proposed draft tokens` :
-        "accepted of proposed draft tokens");
+      `${sum(metrics.per_step_accepted)} kept of ${drafted} tokens guessed` : "kept of all tokens guessed");
     write(refs.meanLength, metrics?.mean_acceptance_length?.toFixed(2) ?? "–");
-    const counts = [];
-    let most = 0, without = 0;
-    metrics?.per_step_drafted.forEach((size, i) => {
-      if (!size) { without += 1; return; }
-      const kept = metrics.per_step_accepted[i];
-      most = Math.max(most, size);
-      counts[kept] = (counts[kept] ?? 0) + 1;
-    });
-    const tallest = counts.reduce((a, b) => Math.max(a, b ?? 0), 1);
-    const histogram = most ?
-      Array.from({ length: most + 1 }, (_, i) =>
-      ({ label: String(i), value: (counts[i] ?? 0) / tallest, words: String(counts[i] ?? 0) })) : [];
-    bars(refs.histogram, without && most ?
-      [...histogram, { label: "none", value: without / Math.max(tallest, without),
-      words: String(without) }] : histogram, "pf-bars-steps");
-    bars(refs.byPosition, (metrics?.acceptance_by_position ?? []).map((share, i) =>
-      ({ label: String(i + 1), value: share, words: percent(share).replace(" ", "\u202f") })), "pf-bars-places");
   }
 
   facts(header) {
@@ -201,7 +223,8 @@ class Board {
     const sampling = params ?
       [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",
       `at most ${params.max_new_tokens} tokens`] : [];
-    const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling, widths?.note,
+    const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling,
+      widths?.note,
       created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
     write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
   }
@@ -212,9 +235,36 @@ function sentence(words) {
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }
 
+// A lane's name on the page. Two lanes decode plainly; the one that is shown is called so.
+function laneTitle(name) {
+  return name === "baseline" || name === "plain" ? "Plain" :
+    oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
+}
+
+function guessWords(lane) {
+  const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
+  const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", inside);
+  return oneLine(`guesses: ${words}; ${lane.k === "auto" ? "length automatic" : `at most ${lane.k}`}`).slice(0, 120);
+}
+
+function place(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }
+
+// The ratio as dividing the two figures on the board gives it. Where lanes wrote different numbers of tokens, the
+// engine's own: it compares the same number of tokens.
+function shownRatio(speedup, plain, right) {
+  if (typeof speedup !== "number") return null;
+  const divided = Number(rate(right)) / Number(rate(plain));
+  return Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
+}
+
+function money(dollars) {
+  if (dollars === null) return "–";
+  return `$${dollars === 0 || dollars >= 0.1 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;
+}
+
 function comparedWords(verdict) {
-  const rows = verdict.rows_compared;
-  return typeof verdict.rows_different === "number" ?
-    `${plural(rows, "row")} of logits compared, ${verdict.rows_different} differ` :
-      `${plural(rows, "row")} compared, by token`;
+  const rows = verdict.rows_compared, different = verdict.rows_different;
+  if (typeof different !== "number") return `${plural(rows, "token")} compared`;
+  return different === 0 ? `${rows} of ${plural(rows, "token")} equal, and the scores behind them` :
+    `the scores behind ${different} of ${plural(rows, "token")} differ`;
 }

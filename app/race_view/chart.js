@@ -154,25 +154,3 @@ class Chart {
     this.axes.replaceChildren(...marks);
   }
 }
-
-// Bars with their values as text: `items` of {label, value (0 to 1), words}.
-function bars(box, items, className) {
-  const key = JSON.stringify(items);
-  if (box.dataset.drawn === key) return;
-  box.dataset.drawn = key;
-  const slot = 29, height = 104, width = Math.max(slot, items.length * slot), foot = 34;
-  const picture = svg("svg", `pf-bars-svg ${className}`,
-    { viewBox: `0 0 ${width} ${height}`, style: `width:${width / 15}em`, role: "img",
-    "aria-label": items.map((item) => `${item.label}: ${item.words}`).join(", ") });
-  items.forEach((item, i) => {
-    const tall = Math.max(1, item.value * (height - foot - 4)), top = height - foot - tall + 2;
-    picture.append(svg("rect", "pf-bar", { x: i * slot + 3, y: top, width: slot - 6, height: tall, rx: 1.5 }));
-    const [place, words] =
-      [svg("text", "pf-tick", { x: i * slot + slot / 2, y: height - 18, "text-anchor": "middle" }),
-      svg("text", "pf-bar-words", { x: i * slot + slot / 2, y: height - 4, "text-anchor": "middle" })];
-    place.textContent = item.label;
-    words.textContent = item.words;
-    picture.append(place, words);
-  });
-  box.replaceChildren(picture);
-}

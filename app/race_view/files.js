@@ -1,5 +1,5 @@
-// Everything the visitor does: replay by mouse and keyboard, views, saving and opening race files. Then the component
-// begins to listen.
+// Everything the visitor does with a race: replay by mouse and keyboard, saving and opening race files. Then the
+// component begins to listen.
 
 function save() {
   if (!S.raw) return;
@@ -68,13 +68,6 @@ refs.next.addEventListener("click", () => { mine(); replay.step(1); });
 refs.scrub.addEventListener("input", () => { mine(); replay.pause(); replay.seek(Number(refs.scrub.value) / 1000); });
 root.querySelectorAll("[data-speed]").forEach((node) =>
   node.addEventListener("click", () => replay.setSpeed(Number(node.dataset.speed))));
-root.querySelectorAll("button[data-view]").forEach((node) => node.addEventListener("click", () => {
-  popover.close();
-  root.dataset.view = node.dataset.view;
-  root.querySelectorAll("button[data-view]").forEach((other) =>
-    other.setAttribute("aria-pressed", String(other === node)));
-  Object.values(views).forEach((view) => view.follow());
-}));
 refs.save.addEventListener("click", save);
 refs.open.addEventListener("click", () => refs.file.click());
 refs.file.addEventListener("change", async () => {
@@ -83,7 +76,8 @@ refs.file.addEventListener("change", async () => {
   if (file) await openFile(file);
 });
 new ResizeObserver(([entry]) => {
-  root.dataset.size = entry.contentRect.width < 720 ? "narrow" : entry.contentRect.width < 1200 ? "middle" : "wide";
+  const { width } = entry.contentRect;
+  root.dataset.size = width < 720 ? "narrow" : width < 1100 ? "middle" : width < 1500 ? "wide" : "large";
 }).observe(root);
 
 const api = {

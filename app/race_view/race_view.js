@@ -28,7 +28,7 @@ function clear(id) {
   chart.clear();
   S = {
     // where it comes from: the server's id of the race, or a file
-    id, fromFile: false,
+    id, fromFile: false, name: "",
     // the last frame: its number, how many were lost before it, and what it said of the race
     seq: -1, holes: 0, state: "idle", status: null, ribbon: "",
     // what happened: the race's header, and its events by lane
@@ -42,6 +42,7 @@ function clear(id) {
   };
   replay.load(0, [0]);
   board.alert("");
+  board.title("", null);
   board.names(null, S.sides);
   board.verdict(null, null, S.sides);
   board.disturbed("");
@@ -63,6 +64,7 @@ function onFrame(source) {
   if (frame.seq !== S.seq + 1) S.holes += 1;
   const before = S.state, first = S.race.numEvents === 0;
   Object.assign(S, { seq: frame.seq, state: frame.state, status: frame.status ?? null, ribbon: frame.ribbon ?? "" });
+  if (frame.name) S.name = frame.name;
   if (frame.header) setHeader(frame.header);
   if (!frame.recording) (frame.events ?? []).forEach((event) => S.race.add(event));
   if (frame.metrics) S.metrics = frame.metrics;
@@ -81,8 +83,15 @@ function rawMember(source) { return Check.rawMember(source, "recording"); }
 function setHeader(header) {
   S.header = header;
   S.sides = sides((header.spec?.lanes ?? []).map((lane) => lane.name));
+  board.title(S.name || startOf(header.prompt?.text), header);
   board.names(header, S.sides);
   board.facts(header);
+}
+
+// How a race is called whose prompt has no name: by its first words.
+function startOf(text) {
+  const words = String(text ?? "").trim().split(/\s+/).slice(0, 6).join(" ");
+  return words ? `\u201c${words.slice(0, 40)}\u2026\u201d` : "";
 }
 
 // The whole race: what was missed on the way is in it.
@@ -95,6 +104,7 @@ function setRecording(recording, raw) {
   recording.events.forEach((event) => S.race.add(event));
   Object.assign(S, { recording, raw, holes: 0 });
   setHeader(recording);
+  if (root.dataset.tab === "charts") askForCharts();
   board.verdict(recording.verdict, recording.plain_verdict, S.sides);
   board.disturbed(disturbance(S.race));
 }
@@ -147,13 +157,13 @@ function paint() {
   const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
   board.track(tokens, trackLength(lanes), places(lanes, counts));
-  write(refs.clock, seconds(t));
-  chart.draw(lanes, counts, { left: S.sides[0], right: S.sides[1], plain: "plain" }, t, !live);
+  chart.draw(lanes, counts, { left: laneTitle(S.sides[0]), right: laneTitle(S.sides[1]), plain: "Plain, fastest width" }, t, !live);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
     write(refs.deckTime, `${seconds(t)} / ${seconds(replay.duration)} s`);
   }
+  else write(refs.deckTime, `${seconds(t)} s`);
   const now = performance.now(), settled = live || !replay.playing;
   if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
     numbersAt = now;
@@ -177,9 +187,9 @@ function numbers(lanes, counts, tokens, t) {
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
   write(refs.chartWords, tokens.right ?
-    `At ${seconds(t)} s the ${oneLine(S.sides[1])} lane had written ${plural(tokens.right, "token")} `
-      + `and the ${oneLine(S.sides[0])} lane ${tokens.left}. Steeper is faster; a jump is a draft that was kept.`
-      : "Steeper is faster; a jump is a draft that was kept.");
+    `At ${seconds(t)} s the ${laneTitle(S.sides[1])} lane had written ${plural(tokens.right, "token")} `
+      + `and the ${laneTitle(S.sides[0])} lane ${tokens.left}. Steeper is faster; a jump is a guess that was kept.`
+      : "Steeper is faster; a jump is a guess that was kept.");
 }
 
 // The finish: as many tokens as the longest lane wrote, or may write while that is open.
@@ -211,8 +221,7 @@ function showStatus() {
   const speed = replay.speed === 1 ? "at real speed" : `at ${replay.speed} of real speed`;
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "The race just run";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
-  const text = replay.playing ? `${source}, replayed ${speed}, both lanes at the same lane time.` : S.status?.text ||
-    WORDS[S.state] || "";
+  const text = replay.playing ? `${source}, replayed ${speed}.` : S.status?.text || WORDS[S.state] || "";
   board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text,
     replay.playing ? null : S.status?.share);
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],
@@ -225,19 +234,20 @@ function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[S.recording?.verdict?.kind]?.[1] ?? "";
-  const ratio = typeof S.speedup === "number" ?
-    `${S.speedup.toFixed(2)} times the speed of the fastest plain decoding.` : "";
+  const ratio = typeof S.speedup === "number" ? `${S.speedup.toFixed(2)} times as fast as plain.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""}`;
 }
 
 function controls() {
+  offer();
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
   refs.save.disabled = !S.raw;
+  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED")) || S.fromFile;
   refs.open.disabled = S.state === "running" || S.state === "preparing" || S.state === "waiting";
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");
-  if (S.live) write(refs.deckTime, "replay when it is over");
+
   root.querySelectorAll("[data-speed]").forEach((node) =>
     node.setAttribute("aria-pressed", String(Number(node.dataset.speed) === replay.speed)));
 }

@@ -106,6 +106,11 @@ def label(text: str) -> str:
     return text if argument else f"{name}: {words}"
 
 
+def words_of_all() -> dict[str, str]:
+    """Of every drafter, by its name, what it does in a few words; `{}` stands for the drafter inside it."""
+    return {name: _kind(name).label for name in DRAFTERS}
+
+
 def weightless() -> tuple[str, ...]:
     """The names of all drafters that suit every target and that anyone may ask for."""
     return tuple(name for name in DRAFTERS if _kind(name).weightless)

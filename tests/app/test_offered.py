@@ -125,7 +125,7 @@ def test_a_drafter_of_the_table_is_on_the_page(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(DRAFTERS, "echo_head", "echoes:HEAD")
     catalogue = load(SMALL)
     page = build(catalogue, TorchBackend())
-    drafters = next(block for block in page.blocks.values() if getattr(block, "label", "") == "Drafter")
+    drafters = next(block for block in page.blocks.values() if getattr(block, "label", "") == "Guesses")
     assert ("echo: says the same again", "echo") in drafters.choices  # type: ignore[attr-defined]
     assert catalogue.drafter(catalogue.default, "echo:3") == "echo:3"
     with pytest.raises(UsageError, match="unknown drafter 'echo_head'"):

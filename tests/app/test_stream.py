@@ -194,17 +194,15 @@ def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None
     asyncio.run(run())
 
 
-def test_the_last_race_is_remembered_until_its_visitor_leaves() -> None:
-    """Charts and cost belong to the race on screen."""
+def test_a_visitor_races_until_the_race_is_over() -> None:
+    """A preset that is clicked meanwhile would put its recording on the screen, and the race's frames over it."""
 
     async def run() -> None:
-        stage = Stage(StagedBackend(RACE))
-        assert stage.last("a") is None
-        await watch(stage, "a")
-        view = stage.last("a")
-        assert view is not None and list(view.events) == events_of(RACE)
-        assert stage.last("b") is None
-        stage.leave("a")
-        assert stage.last("a") is None
+        stage = Stage(StagedBackend(RACE, step_s=0.05))
+        task = asyncio.create_task(watch(stage, "a"))
+        await asyncio.sleep(0.1)
+        assert stage.racing("a") and not stage.racing("b")
+        assert {frame["name"] for frame in await task} == {ORDER.name}
+        assert not stage.racing("a")
 
     asyncio.run(run())

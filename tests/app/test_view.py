@@ -27,7 +27,7 @@ from engine.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import events_of
 from tests.helpers.races import fixed_race, recordings
 
-KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"}
+KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording", "name"}
 
 
 def header_of(recording: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_the_view_imports_nothing_heavy() -> None:
     import subprocess
 
     heavy = ("torch", "transformers", "gradio", "plotly", "numpy")
-    modules = "app.view, app.stream, app.request, app.controls, app.colours, app.recorded, app.cost"
+    modules = "app.view, app.stream, app.request, app.controls, app.colours, app.recorded"
     code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from app.recorded import RACES
+from engine.metrics import lane_metrics
+from engine.recordings.recording import events_of, read
 from tests.helpers import ROOT
 from tests.helpers.page_browser import RACE_MS, open_tab, run_race, set_number
 
@@ -54,38 +58,126 @@ def test_first_paint_needs_no_model_and_no_network(browser, server) -> None:
     assert foreign == []
 
 
+def charts(page) -> None:
+    """Open the tab of charts, and wait for the figures of the race that is on the screen."""
+    page.click("[role=tab][data-tab=charts]")
+    page.wait_for_function(
+        "document.querySelector('[data-charts-of]')?.dataset.chartsOf === window.photofinish.state.race "
+        "&& document.querySelectorAll('#page-charts .js-plotly-plot').length === 3",
+        timeout=30_000,
+    )
+
+
 def test_a_live_race_to_its_verdict(page) -> None:
     """Race, and what belongs to it when it is over: verdict, three charts with their sentences, and a cost that follows
     the price without another race."""
     page.click("text=CSV to JSON")
     run_race(page)
     page.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=10_000)
-    page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
-    page.wait_for_function("document.querySelectorAll('#page-charts .js-plotly-plot').length === 3", timeout=30_000)
+    charts(page)
     assert all(text.strip() for text in page.locator(".page-chart-sentence").all_inner_texts())
-    before = page.locator(".page-cost b").first.inner_text()
-    assert page.locator(".page-cost b").count() == 3 and "$" in before
-    page.locator("#page-dollars input").fill("250")
-    page.locator("#page-dollars input").press("Tab")
+    page.wait_for_selector("[data-ref=leftCost]:has-text('$')", timeout=10_000)
+    before = page.inner_text("[data-ref=leftCost]")
+    page.fill("[data-ref=dollars]", "250")
     page.wait_for_function(
-        "before => document.querySelector('.page-cost b').innerText !== before", arg=before, timeout=10_000
+        "before => document.querySelector('[data-ref=leftCost]').innerText !== before", arg=before, timeout=10_000
     )
 
 
-def test_stop_and_nothing_of_another_race_under_a_live_one(page) -> None:
-    """Charts and costs of the recorded race would be taken for those of the race above them. Stop is Stop, and the next
-    race runs."""
-    page.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
+def test_charts_are_of_the_race_on_the_screen(page) -> None:
+    """Another race's numbers under this one: of the preset before, of the recorded race, of a file that was opened."""
+    charts(page)
+    steps = "document.querySelector('#page-charts .js-plotly-plot').data[0].x.length"
+    seen = [page.evaluate(steps)]
+    for file in (RACES / "story.json", RACES / "sql.json"):
+        page.set_input_files("[data-ref=file]", file)
+        page.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
+        charts(page)
+        seen.append(page.evaluate(steps))
+        recording = read(file)
+        assert seen[-1] == lane_metrics(events_of(recording), "speculative").num_steps
+    assert len(set(seen)) == 3
+
+
+def test_stop_is_stop_and_buttons_look_as_they_are(page) -> None:
+    """Race while racing and Stop while idle do nothing, so they must look it. Stop ends the race; the next one runs."""
+    race, stop = page.locator("#page-race-button"), page.locator("#page-stop-button")
+    assert race.is_enabled() and stop.is_disabled()
     set_number(page, "Length", "900")
     run_race(page, "running")
-    page.wait_for_selector("#page-charts", state="hidden", timeout=10_000)
-    assert page.locator(".page-cost b").count() == 0
-    page.click("#page-stop-button")
+    assert race.is_disabled() and stop.is_enabled()
+    stop.click()
     page.wait_for_selector('.pf[data-state="stopped"]', timeout=3_000)
-    page.wait_for_selector("#page-charts", state="visible", timeout=30_000)
-    page.wait_for_selector(".page-cost b", timeout=10_000)
+    assert race.is_enabled() and stop.is_disabled()
     set_number(page, "Length", "32")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
+    before = page.evaluate("window.photofinish.state.race")
+    page.locator("#page-prompt textarea").focus()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)
+    page.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
+
+
+def test_a_preset_plays_at_once_and_says_no_more_than_its_own(page) -> None:
+    """A click shows that prompt's own recorded race within a second; its sentence goes when the prompt is edited, and
+    the board goes on naming the prompt that was raced."""
+    for name, file in (("Story", "story"), ("SQL", "sql")):
+        began = time.monotonic()
+        page.click(f"text={name}")
+        page.wait_for_function(
+            "id => window.photofinish.state.race === id && window.photofinish.state.t > 0", arg=f"recorded-{file}"
+        )
+        assert time.monotonic() - began < 1
+        assert page.inner_text("[data-ref=titleName]") == name
+    assert page.locator(".page-expect").count() == 1
+    page.locator("#page-prompt textarea").press("End")
+    page.keyboard.type(" more")
+    page.wait_for_function("!document.querySelector('.page-expect')", timeout=5_000)
+    assert page.inner_text("[data-ref=titleName]") == "SQL"
+    set_number(page, "Length", "16")
     run_race(page)
+    assert page.inner_text("[data-ref=titleName]") == "Your prompt"
+
+
+SHIFTS = """() => { window.shifts = []; new PerformanceObserver(list => list.getEntries().forEach(entry =>
+    window.shifts.push([entry.startTime, entry.value]))).observe({ type: 'layout-shift' }); }"""
+ROWS = """() => [...document.querySelectorAll('.pf-text')].map(box => { const { top, bottom } = box.getBoundingClientRect();
+    return (Math.min(bottom, innerHeight) - Math.max(top, 0)) / parseFloat(getComputedStyle(box).lineHeight); })"""
+
+
+def windows(shifts: list[list[float]]) -> float:
+    """Cumulative layout shift as browsers report it: the worst burst, of shifts less than 1 s apart, 5 s at most."""
+    worst = burst = first = last = 0.0
+    for at, value in shifts:
+        if at - last > 1000 or at - first > 5000:
+            first, burst = at, 0.0
+        burst, last = burst + value, at
+        worst = max(worst, burst)
+    return worst
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 900), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_everything_is_in_sight_and_nothing_moves(browser, server, size) -> None:
+    """Prompt, board, verdict and six lines of both texts: before the race, in it and after it; and what one looks at
+    stays where it is."""
+    tab = browser.new_page(viewport={"width": size[0], "height": size[1]})
+    open_tab(tab, server)
+    tab.evaluate(SHIFTS)
+    for moment in ("before", "running", "finished"):
+        if moment == "running":
+            run_race(tab, "running")
+        elif moment == "finished":
+            tab.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
+            tab.wait_for_timeout(1200)
+        assert min(tab.evaluate(ROWS)) >= 6, moment
+        for selector in ("#page-prompt textarea", ".pf-board", ".pf-verdict"):
+            box = tab.locator(selector).bounding_box()
+            assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], (moment, selector)
+    shifted = windows(tab.evaluate("window.shifts"))
+    print(f"layout shift {shifted:.4f}")
+    tab.close()
+    assert shifted <= 0.02
 
 
 def test_a_mistake_is_answered_in_a_sentence(page) -> None:
@@ -119,10 +211,10 @@ def test_every_look(browser, server, look) -> None:
     open_tab(tab, server)
     if look in RACED:
         run_race(tab)
-    tab.wait_for_selector("#page-charts .js-plotly-plot", timeout=30_000)
-    tab.wait_for_timeout(1000)
     ARTEFACTS.mkdir(exist_ok=True)
     tab.screenshot(path=ARTEFACTS / f"page-{look}.png", full_page=True)
+    charts(tab)
+    tab.screenshot(path=ARTEFACTS / f"charts-{look}.png", full_page=True)
     tab.click("#page-settings-button")
     tab.wait_for_timeout(700)
     tab.screenshot(path=ARTEFACTS / f"settings-{look}.png")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.recorded import FIRST, RACES
+from app.recorded import RACES
 from engine.cache import cache_dir
 from engine.recordings.recording import loads, read
 from tests.helpers.page_browser import (
@@ -61,7 +61,7 @@ def test_a_recorded_race_plays_at_load(visit) -> None:
     tab.wait_for_function(f"window.photofinish && {STATE}.playing && {STATE}.t > 0.5", timeout=15_000)
     assert "RECORDED" in tab.text_content("[data-ref=ribbon]")
     _end(tab)
-    assert tab.evaluate(TOKENS) == expected(read(RACES / f"{FIRST}.json"))
+    assert tab.evaluate(TOKENS) == expected(read(RACES / "csv_to_json.json"))
 
 
 def test_reduced_motion_plays_nothing(visit) -> None:

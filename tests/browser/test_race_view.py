@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from engine.events import Step
-from engine.metrics import lane_metrics, race_speedup
+from engine.metrics import cost_per_million, lane_metrics, race_speedup
 from engine.recordings.recording import events_of
 from tests.helpers.race_pages import (
     SETTLED,
@@ -106,7 +107,29 @@ def test_live_numbers_are_the_servers(page: Any) -> None:
     show(page, sent[:7])
     assert words(page, "rightFigure") == "123.5"
     assert words(page, "ratio") == "0.50×"
-    assert words(page, "ratioWords") == "slower than the fastest plain decoding"
+    assert words(page, "ratioWords").startswith("as fast as plain: slower")
+
+
+@pytest.mark.browser
+def test_dividing_the_figures_gives_the_ratio_and_the_cost(page: Any) -> None:
+    """Who divides what stands there must get what stands there, also where the third lane was the faster plain one;
+    and a million tokens cost what the engine's formula says."""
+    for seed in range(6):
+        faster = race_over(words_of(TEXT)[:80], seed=seed)
+        feed(page, faster, race_id=f"faster {seed}")
+        numbers = numbers_at(faster, float("inf"))
+        left, right, ratio = (words(page, f"{name}") for name in ("leftFigure", "rightFigure", "ratio"))
+        told = re.search(r"made ([0-9.]+) tok/s", words(page, "ratioWords"))
+        plain = numbers["metrics"]["plain"]["tokens_per_s"]
+        assert (told is not None) == (plain > numbers["metrics"]["baseline"]["tokens_per_s"])
+        divisor = float(told.group(1) if told else left)
+        assert ratio == f"{float(right) / divisor:.2f}×"
+        assert float(ratio[:-1]) == pytest.approx(numbers["speedup"], rel=0.01)
+        page.evaluate("document.querySelector('[data-ref=dollars]').value = '41.62'")
+        page.evaluate("document.querySelector('[data-ref=dollars]').dispatchEvent(new Event('input'))")
+        page.evaluate(SETTLED)
+        speed = numbers["metrics"]["speculative"]["tokens_per_s"]
+        assert words(page, "rightCost") == f"${cost_per_million(speed, 41.62):.2f}"
 
 
 @pytest.mark.browser
@@ -127,7 +150,7 @@ def test_a_new_race_clears_the_old(page: Any) -> None:
     feed(page, RACE, race_id="first")
     show(page, frames(SHORT, race_id="second")[:1])
     assert page.evaluate(TOKENS) == []
-    assert words(page, "verdictWord") == ""
+    assert page.get_attribute("[data-ref=verdict]", "data-kind") == "none"
     assert words(page, "rightFigure") == "–"
 
 

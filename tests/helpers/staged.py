@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 from app.stream import Stage
@@ -75,7 +76,7 @@ class StagedBackend:
             self.ended += 1
 
 
-ORDER: Any = "an order"
+ORDER: Any = SimpleNamespace(name="an order")
 
 
 async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str, Any]]:
