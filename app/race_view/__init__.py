@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent
 SCRIPTS = (
     "text.js",
     "model.js",
+    "caveats.js",
     "check.js",
     "lanes.js",
     "chart.js",

@@ -100,18 +100,21 @@ class Board {
     });
   }
 
-  figures(metrics, speedup, sideNames) {
+  // noise: of the ratio, as ratioNoise tells it; null where nobody knows.
+  figures(metrics, speedup, sideNames, noise = null) {
     const [left, right] = sideNames.map((name) => metrics?.[name]), plain = metrics?.plain, { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {
       write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
       refs[`${side}Figure`].classList.toggle("pf-none", !lane?.tokens_per_s);
     }
-    const other = plain && plain !== left && plain.tokens_per_s > left?.tokens_per_s ? plain : null;
+    const other = plainIsFaster(metrics, sideNames) ? plain : null;
     const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
-    const sense = value === null ? "none" : Math.abs(value - 1) < 0.005 ? "even" : value > 1 ? "faster" : "slower";
+    const even = value !== null && (Math.abs(value - 1) < 0.005 || isNoise(value, noise));
+    const sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
     this.root.dataset.sense = sense;
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
-    write(refs.ratioWords, `as fast as plain${sense === "slower" ? ": slower" : ""}`
+    write(refs.ratioWords, even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
+      `as fast as plain${sense === "slower" ? ": slower" : ""}`
       + `${value !== null && other ? `, whose fastest width made ${rate(other.tokens_per_s)} tok/s` : ""}`);
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
@@ -150,7 +153,8 @@ class Board {
 
   costs(left, right, plain) {
     const dollars = Number(this.refs.dollars.value), { refs } = this;
-    const cost = (speed) => (speed > 0 && dollars >= 0 && refs.dollars.value !== "" ? 1e6 / speed * dollars / 3600 : null);
+    const priced = refs.dollars.value !== "" && dollars >= 0;
+    const cost = (speed) => (priced && speed > 0 ? 1e6 / speed * dollars / 3600 : null);
     write(refs.leftCost, money(cost(left)));
     write(refs.rightCost, money(cost(right)));
     const saved = plain > 0 && right > 0 ? 1 - plain / right : null;
@@ -158,13 +162,15 @@ class Board {
       `${Math.abs(100 * saved).toFixed(1)} % ${saved >= 0 ? "less" : "more"} than the fastest plain`);
   }
 
-  disturbed(words) {
-    this.refs.disturbed.hidden = !words;
-    write(this.refs.disturbed, oneLine(words));
-    write(this.refs.caution, words ? "The machine was disturbed: do not quote this ratio." : "");
+  // What one must know before one quotes the ratio.
+  cautions(disturbed, loop) {
+    this.refs.disturbed.hidden = !disturbed;
+    write(this.refs.disturbed, oneLine(disturbed));
+    write(this.refs.caution, disturbed ? "The machine was disturbed: do not quote this ratio." : loop);
+    this.refs.caution.title = oneLine(disturbed || loop);
   }
 
-  // counts: tokens of each side, none where it is null; total: where the track ends; places: {left, right} -> words once a lane is over.
+  // counts: tokens of each side; total: where the track ends; places: {left, right} -> words once a lane is over.
   track(counts, total, places) {
     for (const [side, row] of Object.entries(this.rows)) {
       const n = counts[side];
@@ -189,7 +195,8 @@ class Board {
     write(refs.verdictMeans, known ? known[2] : "");
     write(refs.verdictRows, known ? comparedWords(verdict) : "");
     write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "This is said when the race is over.");
-    write(refs.plainVerdict, plainVerdict ? `The plain lane that is not shown: ${oneLine(plainVerdict.sentence)}.` : "");
+    write(refs.plainVerdict, plainVerdict ?
+      `The plain lane that is not shown: ${oneLine(plainVerdict.sentence)}.` : "");
     const first = known && verdict.first_difference;
     if (first) {
       const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, width ${first.widths[i]}`;
@@ -245,6 +252,11 @@ function guessWords(lane) {
   const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
   const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", inside);
   return oneLine(`guesses: ${words}; ${lane.k === "auto" ? "length automatic" : `at most ${lane.k}`}`).slice(0, 120);
+}
+
+// Whether the plain lane that is not shown was faster than the one that is.
+function plainIsFaster(metrics, sideNames) {
+  return sideNames[0] !== "plain" && metrics?.plain?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
 }
 
 function place(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }

@@ -90,7 +90,8 @@ const api = {
         duration: replay.duration, playing: replay.playing, speed: replay.speed,
       lasted: replay.lasted ?? null, counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
         totals: texts.map((lane) => lane?.steps.length ?? 0),
-      metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null, fromFile: S.fromFile,
+      metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null,
+      noise: S.shown?.noise ?? null, loop: S.shown?.loop ?? "", fromFile: S.fromFile,
     };
   },
 };

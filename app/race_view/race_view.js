@@ -35,8 +35,8 @@ function clear(id) {
     header: null, race: new Race(),
     // the server's numbers, also those shown now
     metrics: null, speedup: null, shown: null,
-    // the whole race once it is over: as an object, and as the text to save
-    recording: null, raw: null,
+    // the whole race once it is over: as an object, and as the text to save; whether the machine was disturbed
+    recording: null, raw: null, disturbed: "",
     // the screen: lanes left and right, live or a replay, whether it has played by itself, sides whose end is marked
     sides: ["baseline", "speculative"], live: true, byItself: false, marked: new Set(),
   };
@@ -45,7 +45,6 @@ function clear(id) {
   board.title("", null);
   board.names(null, S.sides);
   board.verdict(null, null, S.sides);
-  board.disturbed("");
   board.facts(null);
   controls();
   schedule();
@@ -102,11 +101,10 @@ function setRecording(recording, raw) {
   if (missed) chart.clear();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));
-  Object.assign(S, { recording, raw, holes: 0 });
+  Object.assign(S, { recording, raw, holes: 0, disturbed: disturbance(S.race) });
   setHeader(recording);
   if (root.dataset.tab === "charts") askForCharts();
   board.verdict(recording.verdict, recording.plain_verdict, S.sides);
-  board.disturbed(disturbance(S.race));
 }
 
 // From now on the lanes stand where the replay's clock stands. A finished race plays once by itself.
@@ -157,7 +155,8 @@ function paint() {
   const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
   board.track(tokens, trackLength(lanes), places(lanes, counts));
-  chart.draw(lanes, counts, { left: laneTitle(S.sides[0]), right: laneTitle(S.sides[1]), plain: "Plain, fastest width" }, t, !live);
+  const [leftTitle, rightTitle] = S.sides.map(laneTitle);
+  chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: "Plain, fastest width" }, t, !live);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
@@ -182,8 +181,12 @@ function numbers(lanes, counts, tokens, t) {
     metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.countAt(t))]));
     speedup = raceSpeedup(race, lanes.right, (lane) => lane.countAt(t));
   }
-  S.shown = { metrics, speedup };
-  board.figures(metrics, speedup, S.sides);
+  const done = (lane) => (lane ? lane.steps.slice(0, lane.countAt(live ? Infinity : t)) : []);
+  const noise = ratioNoise(done(plainIsFaster(metrics, S.sides) ? lanes.plain : lanes.left), done(lanes.right));
+  const loop = loopSentence(done(lanes.right).flatMap((step) => step.token_ids));
+  S.shown = { metrics, speedup, noise, loop };
+  board.figures(metrics, speedup, S.sides, noise);
+  board.cautions(S.disturbed, loop);
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
   write(refs.chartWords, tokens.right ?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from engine.events import Step
+from engine.caveats import loop_sentence, ratio_noise
+from engine.events import Step, steps
 from engine.metrics import cost_per_million, lane_metrics, race_speedup
 from engine.recordings.recording import events_of
 from tests.helpers.race_pages import (
@@ -130,6 +132,37 @@ def test_dividing_the_figures_gives_the_ratio_and_the_cost(page: Any) -> None:
         page.evaluate(SETTLED)
         speed = numbers["metrics"]["speculative"]["tokens_per_s"]
         assert words(page, "rightCost") == f"${cost_per_million(speed, 41.62):.2f}"
+
+
+@pytest.mark.browser
+def test_caveats_are_those_of_the_engine(page: Any) -> None:
+    """Loops and noise are judged in the browser while a race runs; both must be what the terminal says."""
+    loop = race_over(words_of(TEXT)[:20] * 5, seed=3)
+    for race_id, recorded in (("loop", loop), ("short", SHORT)):
+        feed(page, recorded, race_id=race_id)
+        state, events = page.evaluate(STATE), events_of(recorded)
+        done = steps(events, "speculative")
+        sentence = loop_sentence([token for step in done for token in step.token_ids])
+        assert (sentence is not None) == (race_id == "loop")
+        assert state["loop"] == (sentence or "") and words(page, "caution") == (sentence or "")
+        plain, baseline = (lane_metrics(events, name).tokens_per_s for name in ("plain", "baseline"))
+        divisor = steps(events, "plain" if plain > baseline else "baseline")
+        assert state["noise"] == pytest.approx(ratio_noise(divisor, done), rel=1e-9)
+
+
+@pytest.mark.browser
+def test_a_ratio_within_its_noise_is_no_difference(page: Any) -> None:
+    """1.03x faster, in green, from a race whose steps scatter by 10 %."""
+    even = race_over(words_of(TEXT)[:60], k=0, drafter="none")
+    rng = random.Random(4)
+    for event in even["events"]:
+        if event["type"] == "step":
+            event["verify_s"] = rng.gauss(0.025, 0.004)
+    feed(page, even, race_id="even")
+    assert words(page, "ratioWords").startswith("no difference: the noise is")
+    assert page.get_attribute(".pf", "data-sense") == "even"
+    feed(page, SHORT, race_id="clear")
+    assert page.get_attribute(".pf", "data-sense") == "faster"
 
 
 @pytest.mark.browser

@@ -1,0 +1,47 @@
+// What must stand beside a ratio: that the text repeats itself, or that the ratio cannot be told from 1. Twin of
+// engine/caveats.py, which says how both are measured and why; compared by test_caveats_are_those_of_the_engine.
+
+const SHORTEST = 8, LOOPS_ABOVE = 1 / 3, NORMAL_95 = 1.96;
+
+function repeatedShare(ids) {
+  const copied = new Uint8Array(ids.length);
+  for (let back = 1; back <= ids.length >> 1; back++) {
+    let row = 0;
+    for (let i = back; i <= ids.length; i++) {
+      if (i < ids.length && ids[i] === ids[i - back]) { row += 1; continue; }
+      if (row >= Math.max(back, SHORTEST)) copied.fill(1, i - row, i);
+      row = 0;
+    }
+  }
+  return ids.length ? sum([...copied]) / ids.length : 0;
+}
+
+function loopSentence(ids) {
+  const share = repeatedShare(ids);
+  return share <= LOOPS_ABOVE ? "" : `The text repeats itself: ${(100 * share).toFixed(0)} % of it copies what stands `
+    + "right before. That is easy to guess.";
+}
+
+function ratioNoise(plain, other) {
+  const errors = [relativeError(plain), relativeError(other)];
+  return errors.includes(null) ? null : NORMAL_95 * Math.hypot(...errors);
+}
+
+function isNoise(speedup, noise) { return noise !== null && Math.abs(Math.log(speedup)) <= noise; }
+
+function relativeError(steps) {
+  const kinds = new Map();
+  for (const step of steps) {
+    const kind = `${step.width} ${step.drafted.length}`;
+    kinds.set(kind, [...kinds.get(kind) ?? [], stepSeconds(step)]);
+  }
+  const variance = (times) =>
+    sum(times.slice(1).map((time, i) => (time - times[i]) ** 2)) / (2 * (times.length - 1));
+  const known = [...kinds.values()].filter((times) => times.length > 1);
+  if (!known.length) return null;
+  const pooled = sum(known.map((times) => (times.length - 1) * variance(times)))
+    / sum(known.map((times) => times.length - 1));
+  const total = sum([...kinds.values()].map(sum));
+  const all = sum([...kinds.values()].map((times) => times.length * (times.length > 1 ? variance(times) : pooled)));
+  return total > 0 ? Math.sqrt(all) / total : null;
+}
