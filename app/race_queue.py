@@ -56,10 +56,15 @@ class RaceQueue:
         with self._lock:
             if ticket not in self._tickets or not self._durations:
                 return None
-            usual = sum(self._durations) / len(self._durations)
-            running = max(0.0, usual - (self._clock() - self._since))
             place = self._tickets.index(ticket)
-            return running + (place - 1) * usual if place else 0.0
+            if place == 0:
+                return 0.0
+            lasted = self._clock() - self._since
+            longer = [duration for duration in self._durations if duration > lasted]
+            if not longer:  # longer than any before it: nobody can know
+                return None
+            usual = sum(self._durations) / len(self._durations)
+            return sum(longer) / len(longer) - lasted + (place - 1) * usual
 
     def _leave(self, ticket: Ticket) -> None:
         with self._lock:
@@ -87,7 +92,7 @@ class Ticket:
     @property
     def expected_s(self) -> float | None:
         """Seconds until this one should have the device, from how long the last races took; None before the first has
-        ended."""
+        ended, and where the running one takes longer than any of them."""
         return self._queue._expected_s(self)
 
     def leave(self) -> None:

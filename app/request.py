@@ -36,13 +36,13 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     pair = catalogue.pair(values["pair"])
     drafter = catalogue.drafter(pair, values["drafter"])
     _check_prompt(values["prompt"])
-    length = _whole(values["max_new_tokens"])
+    length = _whole(_given(values, "max_new_tokens"))
     if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
         raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
     params = SamplingParams(
-        temperature=_number(values["temperature"]),  # type: ignore[arg-type]
-        top_p=_number(values["top_p"]),  # type: ignore[arg-type]
-        seed=_whole(values["seed"]),  # type: ignore[arg-type]
+        temperature=_number(_given(values, "temperature")),  # type: ignore[arg-type]
+        top_p=_number(_given(values, "top_p")),  # type: ignore[arg-type]
+        seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
         max_new_tokens=length,  # type: ignore[arg-type]
     )
     lanes = standard_lanes(drafter, _decimal(values["k"]), _decimal(values["width"]))  # type: ignore[arg-type]
@@ -64,6 +64,13 @@ def _whole(value: object) -> object:
     """A whole number that arrives as 7.0, as sliders and JSON may send it, is 7; anything else is left for the spec to
     judge."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _given(values: Mapping[str, object], name: str) -> object:
+    """A number that a visitor may have wiped out."""
+    if values[name] is None:
+        raise UsageError(f"{name} is empty; give it a number")
+    return values[name]
 
 
 def _number(value: object) -> object:

@@ -49,13 +49,13 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
             gr.HTML("<p>Examples</p>", elem_classes="page-scale")
             presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
             expectation = gr.HTML(texts.preset_line(preset))
-            more = gr.Button("Settings", size="sm", elem_id="page-settings-button")
+            gr.Button("Settings", size="sm", elem_id="page-settings-button")
         race = race_view(first_frame(handlers.recorded[preset.id]), elem_id="race")
         with gr.Row(elem_id="page-charts"):
             whose = gr.HTML(elem_classes="page-whose")
             drawn = [part for chart in charts(()) for part in _chart(chart.title)]
         gr.HTML(texts.footer())
-        panel, components = _settings(catalogue, settings)
+        components = _settings(catalogue, settings)
         components.update(prompt=prompt, expectation=expectation, race=race)
         pair = components["pair"]
 
@@ -72,7 +72,6 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         held.then(handlers.model_now, None, model, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         race.submit(handlers.charts, None, [whose, *drawn], **PRIVATE)
-        more.click(lambda: gr.update(open=True), None, panel, queue=False, **PRIVATE)
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
             button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)
@@ -118,10 +117,11 @@ def _component(control: Control) -> Any:
     return kind(value=control.default, label=control.label, info=control.help, **control.limits, **control.look)
 
 
-def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> tuple[gr.Sidebar, dict[str, Any]]:
-    """The side panel: every setting with a sentence. Returns it and its components by name, with the pair's line."""
+def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, Any]:
+    """The side panel: every setting with a sentence. Returns its components by name, with the pair's line. The page's
+    own program opens and closes it."""
     components: dict[str, Any] = {}
-    with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel") as panel:
+    with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel"):
         gr.HTML('<h2 class="page-panel-title">Settings</h2>')
         for control in (each for each in settings if not each.advanced):
             components[control.name] = _component(control)
@@ -130,7 +130,7 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> tuple[gr.Sid
         with gr.Accordion("Advanced", open=False, elem_id="page-advanced"):
             components.update({each.name: _component(each) for each in settings if each.advanced})
         gr.HTML(texts.refused(catalogue.offers))
-    return panel, components
+    return components
 
 
 def _named(names: Sequence[str], components: Mapping[str, Any]) -> list[Any]:

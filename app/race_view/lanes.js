@@ -2,8 +2,8 @@
 // popover of a step.
 
 const TAGS = { accepted: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
-const KIND_WORDS = { accepted: "kept", rejected: "rejected", correction: "correction, by the target",
-  bonus: "bonus, by the target", plain: "by the target, no draft" };
+const KIND_WORDS = { accepted: "kept", rejected: "dropped", correction: "the model's own instead",
+  bonus: "the model's own, extra", plain: "the model's own, no guess" };
 
 function tokenNode(piece) {
   const node = make(TAGS[piece.kind], `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`);
@@ -16,7 +16,8 @@ function stepNode(step) {
   const node = make("span", "pf-step");
   node.dataset.lane = step.lane;
   node.dataset.step = step.index;
-  node.dataset.kept = step.drafted.length ? `${step.num_accepted} of ${step.drafted.length}` : "no draft";
+  node.dataset.number = step.index + 1;
+  node.dataset.kept = step.drafted.length ? `${step.num_accepted} of ${step.drafted.length}` : "no guess";
   node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
   node.tabIndex = -1;
   node.setAttribute("role", "listitem");
@@ -78,6 +79,12 @@ class LaneView {
       else token.replaceChildren(putText(make("span"), text.slice(0, seen)),
         putText(make("span", "pf-past-stop"), text.slice(seen)));
     }
+  }
+
+  // Back to the first step, where a reader begins.
+  toTop() {
+    this.follows = false;
+    this.box.scrollTop = 0;
   }
 
   follow() {
@@ -170,9 +177,9 @@ function popoverNodes(step) {
   });
   const list = make("ol", "pf-pop-list");
   list.append(...rows);
-  const times = `draft ${duration(step.draft_s)}, verify ${duration(step.verify_s)}, width ${step.width}`;
-  const where = `${plural(step.token_ids.length, "token")} from ${step.position}, `
-    + `at ${seconds(step.clock_s)} s lane time`;
+  const times = `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, width ${step.width}`;
+  const first = step.position + 1, last = step.position + step.token_ids.length;
+  const where = `${first === last ? `token ${first}` : `tokens ${first} to ${last}`}, at ${seconds(step.clock_s)} s`;
   return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times),
     make("p", "pf-pop-times", where)];
 }

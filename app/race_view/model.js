@@ -81,7 +81,8 @@ function tokensOf(step) {
 
 function stepWords(step) {
   return step.drafted.length ?
-    `step ${step.index}: ${step.num_accepted} of ${step.drafted.length} kept` : `step ${step.index}: nothing drafted`;
+    `step ${step.index + 1}: ${step.num_accepted} of ${step.drafted.length} guesses kept` :
+    `step ${step.index + 1}: no guess`;
 }
 
 const stepSeconds = (step) => step.draft_s + step.verify_s;

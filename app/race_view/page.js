@@ -18,6 +18,17 @@ document.addEventListener("keydown", (event) => {
     document.activeElement?.blur();         // Gradio takes a text over when its box is left
     pageButton("race")?.click();
   }
-  if (event.key === "Escape") document.querySelector("#page-panel.open .toggle-button")?.click();
+  if (event.key === "Escape" && panel()?.classList.contains("open")) settings();
 });
+
+const panel = () => document.getElementById("page-panel");
+
+// Open the side panel and go into it, or close it and come back.
+function settings() {
+  const opens = !panel().classList.contains("open"), button = pageButton("settings");
+  panel().querySelector(".toggle-button").click();
+  setTimeout(() => (opens ? panel().querySelector("input, button:not(.toggle-button)") : button)?.focus(), 60);
+}
+
+document.addEventListener("click", (event) => { if (event.target.closest?.("#page-settings-button")) settings(); });
 refs.liveHere.addEventListener("click", () => pageButton("race")?.click());

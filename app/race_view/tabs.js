@@ -12,6 +12,7 @@ function choose(name) {
     tab.tabIndex = chosen ? 0 : -1;
   }
   showTexts();
+  if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
   if (name === "charts") askForCharts();
 }
 

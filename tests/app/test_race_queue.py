@@ -107,3 +107,18 @@ def test_an_address_is_not_made_up(peer, forwarded, address) -> None:
     scope: Any = {"type": "http", "client": (peer, 5), "headers": headers}
     asyncio.run(ProxyHeadersMiddleware(app, SPACE_PROXIES)(scope, None, None))  # type: ignore[arg-type]
     assert seen == [address]
+
+
+def test_a_race_that_takes_longer_than_usual_is_not_about_to_end() -> None:
+    """It would say "about 1 s" for as long as it takes: then nobody knows, and nothing is said."""
+    now = [0.0]
+    queue = RaceQueue(lambda: now[0])
+    for seconds in (2.0, 8.0):
+        ticket = queue.enter("a", "at a")
+        now[0] += seconds
+        ticket.leave()
+    queue.enter("a", "at a")
+    second = queue.enter("b", "at b")
+    for lasted, expected in ((0.0, 5.0), (3.0, 5.0), (7.0, 1.0), (9.0, None)):
+        now[0] = 10.0 + lasted
+        assert second.expected_s == expected

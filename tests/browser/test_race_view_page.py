@@ -132,7 +132,7 @@ def test_a_step_tells_what_it_did(page: Any) -> None:
         reach()
         page.wait_for_selector("[data-ref=pop]:not([hidden])")
         shown = words(page, "pop")
-        assert f"step {step['index']}: {step['num_accepted']} of {len(step['drafted'])} kept" in shown
+        assert f"step {step['index'] + 1}: {step['num_accepted']} of {len(step['drafted'])} guesses kept" in shown
         assert page.locator("[data-ref=pop] li").count() == len(step["drafted"]) + 1
         assert f"width {step['width']}" in shown
         page.keyboard.press("Escape")
@@ -143,7 +143,7 @@ def test_a_step_tells_what_it_did(page: Any) -> None:
     page.locator("[data-ref=rightText] .pf-step").last.focus()
     page.keyboard.press("Home")
     page.evaluate(SETTLED)
-    assert page.is_visible("[data-ref=pop]") and "step 0: " in words(page, "pop")
+    assert page.is_visible("[data-ref=pop]") and "step 1: " in words(page, "pop")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.dataset.step") == "1"
 
