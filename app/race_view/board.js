@@ -136,7 +136,7 @@ class Board {
   timing(metrics, sideNames, fastest) {
     const names = Object.keys(metrics ?? {}).sort((a, b) => place(sideNames, a) - place(sideNames, b));
     const row = (cells, tag) => { const line = make("tr"); line.append(...cells.map((words, i) =>
-      make(i ? tag : "th", "", words))); return line; };
+      make(i ? tag : words ? "th" : "td", "", words))); return line; };
     const titles = names.map((name) =>
       (name === "plain" && sideNames[0] !== "plain" ? "Plain, fastest width" : laneTitle(name)));
     this.refs.timingHead.replaceChildren(...(names.length ? [row(["", ...titles], "th")] : []));
