@@ -81,6 +81,7 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         page.load(handlers.model, None, model, **PRIVATE)
         page.unload(handlers.leave)
     guard(page)
+    page.get_api_info = partial(_api_info, page.get_api_info)  # type: ignore[method-assign]
     return page
 
 
@@ -131,6 +132,16 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, An
             components.update({each.name: _component(each) for each in settings if each.advanced})
         gr.HTML(texts.refused(catalogue.offers))
     return components
+
+
+def _api_info(original: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """What the API page is made of, without the prompt's default: Gradio writes its line breaks into Python's quotes as
+    they are, which no Python reads."""
+    info = original(*arguments, **more)
+    for parameter in info["named_endpoints"]["/race"]["parameters"] if info else ():
+        if parameter["parameter_name"] == "prompt":
+            parameter.update(parameter_has_default=False, parameter_default=None, example_input="def fib(n):")
+    return info
 
 
 def _named(names: Sequence[str], components: Mapping[str, Any]) -> list[Any]:

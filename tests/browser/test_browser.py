@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import time
 from collections.abc import Iterator
@@ -187,6 +188,16 @@ def test_a_mistake_is_answered_in_a_sentence(page) -> None:
     page.wait_for_selector("text=the prompt is empty", timeout=10_000)
     page.locator("#page-prompt textarea").fill("def f(x):")
     run_race(page)
+
+
+def test_the_python_of_the_api_page_is_python(page) -> None:
+    """A default with line breaks stands in quotes as it is: whoever copies it gets a syntax error."""
+    page.click("text=Use via API")
+    page.wait_for_selector("code:has-text('api_name=\"/race\"')", timeout=10_000, state="attached")
+    codes = [text for text in page.locator("code").all_inner_texts() if text.lstrip().startswith("from gradio_client")]
+    assert len(codes) >= 2
+    for code in codes:
+        ast.parse(code.strip())
 
 
 def test_hostile_prompts_run_nothing(page) -> None:
