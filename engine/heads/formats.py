@@ -71,20 +71,29 @@ def read_spec(
     block.
 
     Raises UsageError where the folder holds no head of that kind, or what it says makes no sense."""
-    config = _read_json(folder / "config.json")
+    return spec_of(_read_json(folder / "config.json"), str(folder), kind, num_target_layers, aux, causal)
+
+
+def spec_of(
+    config: Mapping[str, Any],
+    name: str,
+    kind: str,
+    num_target_layers: int,
+    aux: tuple[int, ...] = (),
+    causal: bool | None = None,
+) -> HeadSpec:
+    """`read_spec` of what the config.json of the head `name` holds: its weights need not be there."""
     try:
         spec = _spec(config, num_target_layers, aux, causal)
     except UsageError:
         raise
     except Exception as error:  # a configuration comes from anywhere and can be wrong in any way
         raise UsageError(
-            f"the head's config.json in {str(folder)!r} is not understood: {type(error).__name__}: "
+            f"the head's config.json in {name!r} is not understood: {type(error).__name__}: "
             f"{' '.join(str(error).split())[:200]}"
         ) from error
     if spec.kind != kind:
-        raise UsageError(
-            f"the head in {str(folder)!r} is of kind {spec.kind}; ask for it as {spec.kind}:..., not {kind}:..."
-        )
+        raise UsageError(f"the head in {name!r} is of kind {spec.kind}; ask for it as {spec.kind}:..., not {kind}:...")
     if bad := [i for i in spec.hidden_layers if not 0 <= i <= num_target_layers]:
         raise UsageError(
             f"the head reads hidden state {bad[0]} of its target, which has 0 to {num_target_layers}; give other "
