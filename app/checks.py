@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from engine.errors import PhotofinishError, in_a_line
+from engine.errors import PhotofinishError, UsageError, in_a_line
 from engine.models.sources import hub_config
 
 from .catalogue import Catalogue
@@ -27,7 +27,9 @@ HUB_TIMEOUT_S = 5.0
 NO_HUB = "needs the model hub, which does not answer from here"
 GATED = "is gated: accept its terms on the hub, then start this page with HF_TOKEN set to a token that may read it"
 NOT_THERE = "is not on the hub, or private; a private one needs HF_TOKEN set to a token that may read it"
+DAMAGED = "has a config.json that is not understood"
 NO_CONFIG = "has no config.json on the hub"
+HEADS = ("eagle3:", "dflash:")
 TORCH = object()
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -64,7 +66,8 @@ def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu_bytes: Callable
     free, why = answers.pop(TORCH, (0, f"torch did not say within {CHECK_S:.0f} s"))
     configs = {name: answers.get(name, NO_HUB) for name in names}
     if free:
-        configs |= {repository(drafter): _head(configs, target, drafter) for target, drafter in pairs}
+        heads = [(target, drafter) for target, drafter in pairs if drafter.startswith(HEADS)]
+        configs |= {repository(drafter): _head(configs, target, drafter) for target, drafter in heads}
     return replace(machine, gpu_bytes=free, no_gpu=why, configs=configs)
 
 
@@ -83,8 +86,9 @@ def ask_hub(name: str) -> Mapping[str, Any] | str:
         return NO_HUB
     except errors.EntryNotFoundError:
         return NO_CONFIG
-    except PhotofinishError as error:
-        return f"has a config.json that is not understood ({error})"
+    except UsageError:
+        log.info("the config.json of %s is not understood", name, exc_info=True)
+        return DAMAGED
     except Exception:  # whatever the network or the hub's client come up with
         log.info("asking the hub for %s failed", name, exc_info=True)
         return NO_HUB
@@ -101,16 +105,16 @@ def _ask_torch(gpu_bytes: Callable[[], int]) -> tuple[int, str]:
 
 
 def _head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: str) -> Mapping[str, Any] | str:
-    """The configuration of a pair's drafter; if it is a head that the engine does not do, why not."""
+    """The configuration of a pair's head; if the engine does not do it, why not."""
     name = repository(drafter)
-    config, of_target = configs.get(name, ""), configs[target]
-    kind, _, argument = drafter.partition(":")
-    if kind not in ("eagle3", "dflash") or isinstance(config, str) or isinstance(of_target, str):
+    config, of_target = configs[name], configs[target]
+    if isinstance(config, str) or isinstance(of_target, str):
         return config
     from engine.heads.formats import spec_of
     from engine.heads.names import parse_name
     from engine.model.published import text_part
 
+    kind, _, argument = drafter.partition(":")
     given = parse_name(kind, argument)
     try:
         spec_of(config, name, kind, text_part(of_target)["num_hidden_layers"], given.aux, given.causal)

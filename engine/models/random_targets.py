@@ -66,22 +66,25 @@ def config_file(target: str) -> Path:
 
 
 def read_published(path: Path) -> dict[str, Any]:
-    """A configuration as its owner published it. Raises UsageError."""
+    """A configuration as its owner published it: an object. Raises UsageError."""
     try:
         value = parse(path.read_bytes(), MAX_CONFIG_BYTES)
     except (OSError, UsageError) as error:
         raise UsageError(
             f"the configuration {str(path)!r} cannot be used: {getattr(error, 'strerror', None) or error}"
         ) from error
-    if not isinstance(value, dict) or not isinstance(value.get("model_type"), str):
-        raise UsageError(f"the configuration {str(path)!r} cannot be used: it names no model_type")
+    if not isinstance(value, dict):
+        raise UsageError(f"the configuration {str(path)!r} cannot be used: it is no JSON object")
     return value
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """What determines the shape in a configuration: precision, quantization and code of its own left out. Raises
     UsageError."""
-    return {key: item for key, item in read_published(path).items() if key not in NOT_THE_SHAPE}
+    value = read_published(path)
+    if not isinstance(value.get("model_type"), str):
+        raise UsageError(f"the configuration {str(path)!r} cannot be used: it names no model_type")
+    return {key: item for key, item in value.items() if key not in NOT_THE_SHAPE}
 
 
 def digest(path: Path) -> str:
