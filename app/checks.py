@@ -6,7 +6,6 @@ What is asked for is what `assets/pairs.json` names. No visitor's request leads 
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -15,7 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from engine.errors import PhotofinishError, UsageError, in_a_line
-from engine.models.sources import hub_config
+from engine.models.random_targets import MAX_CONFIG_BYTES
+from engine.strict_json import parse
 
 from .catalogue import Catalogue
 from .fits import repository
@@ -72,26 +72,31 @@ def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu_bytes: Callable
 
 
 def ask_hub(name: str) -> Mapping[str, Any] | str:
-    """A repository's config.json, or why it cannot be had, as it follows on "it"."""
-    from huggingface_hub import errors
+    """A repository's config.json, or why it cannot be had, as it follows on "it". One request: what the hub's client
+    has in its cache says nothing of whether the hub answers now."""
+    from huggingface_hub import get_session, get_token, hf_hub_url
 
+    token = get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with tempfile.TemporaryDirectory() as fresh:  # what was fetched once does not say that the hub answers now
-            return hub_config(name, cache_dir=fresh, etag_timeout=HUB_TIMEOUT_S)
-    except errors.GatedRepoError:
-        return GATED
-    except errors.RepositoryNotFoundError:
-        return NOT_THERE
-    except errors.LocalEntryNotFoundError:
-        return NO_HUB
-    except errors.EntryNotFoundError:
-        return NO_CONFIG
-    except UsageError:
-        log.info("the config.json of %s is not understood", name, exc_info=True)
-        return DAMAGED
+        answer = get_session().get(
+            hf_hub_url(name, "config.json"), headers=headers, timeout=HUB_TIMEOUT_S, follow_redirects=True
+        )
     except Exception:  # whatever the network or the hub's client come up with
         log.info("asking the hub for %s failed", name, exc_info=True)
         return NO_HUB
+    error = answer.headers.get("X-Error-Code")
+    if answer.status_code == 403 or error == "GatedRepo":
+        return GATED
+    if answer.status_code in (401, 404):
+        return NO_CONFIG if error == "EntryNotFound" else NOT_THERE
+    if answer.status_code != 200:
+        return NO_HUB
+    try:
+        config = parse(answer.content, MAX_CONFIG_BYTES)
+    except UsageError:
+        return DAMAGED
+    return config if isinstance(config, dict) else DAMAGED
 
 
 def _ask_torch(gpu_bytes: Callable[[], int]) -> tuple[int, str]:

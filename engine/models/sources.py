@@ -128,18 +128,10 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def hub_config(repository: str, revision: str | None = None, **options: Any) -> dict[str, Any]:
-    """A repository's config.json, and nothing else of it. options: `hf_hub_download`'s. Raises what that raises, and
-    UsageError."""
-    from huggingface_hub import hf_hub_download
-
-    return random_targets.read_published(Path(hf_hub_download(repository, "config.json", revision=revision, **options)))
-
-
 def _fetch(repository: str, revision: str | None, progress: Progress, accept: Accept | None) -> Path:
     """The snapshot's folder, named by its commit. Files already fetched are not fetched again; without a network, the
     last snapshot serves."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import hf_hub_download, snapshot_download
 
     shown = f"{repository}@{revision}" if revision else repository
     progress(f"looking for {shown} on the hub", None)
@@ -151,7 +143,8 @@ def _fetch(repository: str, revision: str | None, progress: Progress, accept: Ac
     try:
         with quiet():
             if accept:
-                accept(hub_config(repository, revision))
+                config = hf_hub_download(repository, "config.json", revision=revision)
+                accept(random_targets.read_published(Path(config)))
             folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
             if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
                 folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))

@@ -4,12 +4,14 @@ config.json and nothing else asked for, and a page that stays up whatever does n
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
 import pytest
 
 from app import checks
@@ -18,10 +20,11 @@ from app.catalogue import load, on_hub
 from app.checks import DAMAGED, GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, beside, look
 from app.fits import NOT_CHECKED, SERVER, reason, repository
 from app.handlers import Handlers
-from app.machine import GIB, Machine
+from app.machine import GIB, GPU_TOOL, Machine
 from engine.models.sources import DEFAULT_TARGET
 from tests.helpers.hub import TOKEN, ask_at, config_hub
 from tests.helpers.machines import CONFIGS, DFLASH, EAGLE3, LARGE
+from tests.helpers.pageserver import served
 from tests.helpers.published import PUBLISHED
 
 H100 = int(78.5 * GIB)
@@ -91,7 +94,7 @@ def test_the_page_asks_for_what_it_names_and_nothing_else(monkeypatch):
 @pytest.mark.parametrize(("token", "says"), [(None, GATED), ("hf_another", GATED), (TOKEN, "")])
 def test_a_gated_model_wants_a_token_that_may(monkeypatch, token, says):
     """401 and 403 mean that somebody has to do something, and what; not that the hub is away."""
-    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: token)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: token)
     with config_hub(monkeypatch, PUBLISHED, frozenset({LLAMA})):
         machine = look(Machine(gpu=True), [(LLAMA, "ngram")], lambda: H100)
     assert reason(LLAMA, "ngram", machine) == says
@@ -221,3 +224,23 @@ def test_what_hangs_does_not_hold_up_what_does_not():
     started = time.monotonic()
     assert beside({1: lambda: 2, 3: lambda: time.sleep(2)}, 0.3) == {1: 2}
     assert time.monotonic() - started < 1
+
+
+WITHOUT_TORCH = "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; runpy.run_path('app.py', run_name='__main__')"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [("app.py",), ("-c", WITHOUT_TORCH)], ids=["with torch", "without torch"])
+def test_the_page_is_up_while_it_checks_and_stays(script, page_cache, tmp_path, monkeypatch):
+    """A machine that may have a GPU and reaches no hub: nobody waits for either, and what cannot load says so."""
+    tool = tmp_path / GPU_TOOL
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with served(page_cache, script=script) as server:
+        assert server.up_s < 12
+        assert "is not checked yet" in httpx.get(f"{server.url}/config").text
+        last = server.visitor("early").race()[-1]
+        assert last["state"] == ("finished" if script == ("app.py",) else "failed")
+        assert httpx.get(server.url).status_code == 200 and server.process.poll() is None

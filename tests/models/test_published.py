@@ -14,6 +14,7 @@ from engine.model.attention import caches
 from engine.model.published import cache_bytes, num_parameters, quantised, refusal
 from engine.models.loading import load
 from engine.target.prepare import prepare
+from tests.helpers.hub import ask_at, config_hub
 from tests.helpers.published import PUBLISHED, of_text, random_model, tiny, without_memory
 
 SINKS, CAP, NO_TEXT = "attention sinks", "attn_logit_softcapping 50", "no causal language model"
@@ -122,3 +123,13 @@ def test_what_does_not_fit_is_refused_before_its_weights(tmp_path: Path):
 def test_other_names_for_sizes_are_left_to_the_engine(config):
     """GPT-2 runs: what cannot be told from its configuration must not count against it."""
     assert (refusal(config), quantised(config), cache_bytes(config, 1000, 17)) == ("", "", 0)
+
+
+def test_a_repository_is_refused_by_its_config_alone(monkeypatch, tmp_path):
+    """The command line would fetch 65 GB of gpt-oss-120b, and then say that it has sinks."""
+    with config_hub(monkeypatch, PUBLISHED) as hub:
+        ask_at(monkeypatch, hub.address, tmp_path)
+        with pytest.raises(UsageError, match="cannot load the model 'openai/gpt-oss-120b': it has attention sinks"):
+            load("openai/gpt-oss-120b", "bfloat16", "cpu")
+    asked = {path for name, path in hub.asked if name == "openai/gpt-oss-120b"}
+    assert asked == {"resolve/main/config.json"}
