@@ -18,7 +18,7 @@ from engine.models.random_targets import MAX_CONFIG_BYTES
 from engine.strict_json import parse
 
 from .catalogue import Catalogue
-from .fits import repository
+from .fits import DAMAGED, repository
 from .machine import Machine
 
 CHECK_S = 30.0
@@ -27,7 +27,6 @@ HUB_TIMEOUT_S = 5.0
 NO_HUB = "needs the model hub, which does not answer from here"
 GATED = "is gated: accept its terms on the hub, then start this page with HF_TOKEN set to a token that may read it"
 NOT_THERE = "is not on the hub, or private; a private one needs HF_TOKEN set to a token that may read it"
-DAMAGED = "has a config.json that is not understood"
 NO_CONFIG = "has no config.json on the hub"
 HEADS = ("eagle3:", "dflash:")
 TORCH = object()
@@ -123,8 +122,10 @@ def _head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: 
     given = parse_name(kind, argument)
     try:
         spec_of(config, name, kind, text_part(of_target)["num_hidden_layers"], given.aux, given.causal)
-    except (PhotofinishError, KeyError) as error:
+    except PhotofinishError as error:
         return f"this engine does not read: {error}"
+    except Exception:  # a target's configuration can be wrong in any way
+        return DAMAGED
     return config
 
 

@@ -3,6 +3,7 @@ Reasons are sentences that follow on "it"."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +16,10 @@ from engine.spec import MAX_AUTO_K, standard_lanes
 from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .machine import GIB, Machine
 
+log = logging.getLogger(__name__)
 NOT_CHECKED = "is not checked yet: this page asks the hub for its config.json, and torch for the GPU's memory"
 NO_GPU = "torch finds none here"
+DAMAGED = "has a config.json that is not understood"
 SERVER = "; needs a server: not yet"
 LARGEST_GPU = 180 * GIB
 """What the largest single GPU has free (a B200's)."""
@@ -36,9 +39,17 @@ def reason(target: str, drafter: str, machine: Machine, size: int = 2) -> str:
     """Why this machine cannot race such a pair; "" where it can. size: of a weight, in bytes."""
     if target == DEFAULT_TARGET:
         return ""
+    try:
+        return _reason(target, drafter, machine, size)
+    except Exception:  # a configuration comes from anywhere and can be wrong in any way
+        log.info("judging %s by its config.json failed", target, exc_info=True)
+        return DAMAGED
+
+
+def _reason(target: str, drafter: str, machine: Machine, size: int) -> str:
     told = machine.configs.get(target)
     config = told if isinstance(told, Mapping) else shipped_config(target)
-    if why := [each for each in (refusal(config), quantised(config)) if each]:
+    if config and (why := [each for each in (refusal(config), quantised(config)) if each]):
         return ", and it ".join(why) + SERVER
     head = repository(drafter)
     draft = machine.configs.get(head)
@@ -53,13 +64,13 @@ def reason(target: str, drafter: str, machine: Machine, size: int = 2) -> str:
         return NOT_CHECKED
     if machine.gpu_bytes == 0:
         return f"needs an NVIDIA GPU with {total} free; {machine.no_gpu or NO_GPU}"
+    if needed > machine.gpu_bytes:
+        told_parts = ", ".join(f"{num / GIB:.1f} {what}" for what, num in parts.items() if num)
+        return f"needs {total} of GPU memory ({told_parts}); torch finds {machine.gpu_bytes / GIB:.1f} free"
     if isinstance(told, str):
         return told
     if isinstance(draft, str):
         return f"needs the drafter {head}, which {draft}"
-    if needed > machine.gpu_bytes:
-        told_parts = ", ".join(f"{num / GIB:.1f} {what}" for what, num in parts.items() if num)
-        return f"needs {total} of GPU memory ({told_parts}); torch finds {machine.gpu_bytes / GIB:.1f} free"
     return ""
 
 

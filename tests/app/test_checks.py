@@ -17,8 +17,8 @@ import pytest
 from app import checks
 from app.backend import TorchBackend
 from app.catalogue import load, on_hub
-from app.checks import DAMAGED, GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, beside, look
-from app.fits import NOT_CHECKED, SERVER, reason, repository
+from app.checks import GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, beside, look
+from app.fits import DAMAGED, NOT_CHECKED, SERVER, reason, repository
 from app.handlers import Handlers
 from app.machine import GIB, GPU_TOOL, Machine
 from engine.models.sources import DEFAULT_TARGET
@@ -43,8 +43,8 @@ TRUE_REASONS: dict[str, tuple[str, ...]] = {
     "google/gemma-2-9b-it": ("caps its attention scores", SERVER),
     "google/gemma-4-26B-A4B-it": (SIZES, SERVER),
     "RedHatAI/gemma-4-31B-it-FP8-Dynamic": (SIZES, f"and it {QUANTISED} (compressed-tensors)", SERVER),
-    LLAMA: (),
-    LARGE_LLAMA: ("is gated: accept its terms on the hub", "HF_TOKEN"),
+    LLAMA: ("is gated: accept its terms on the hub", "HF_TOKEN"),
+    LARGE_LLAMA: ("131.4 of weights", "torch finds 78.5 free"),
     "mistralai/Mistral-7B-Instruct-v0.3": (),
     "openai/gpt-oss-20b": (SINKS, f"and it {QUANTISED} (mxfp4)", SERVER),
     "openai/gpt-oss-120b": (SINKS, f"and it {QUANTISED} (mxfp4)", SERVER),
@@ -58,7 +58,8 @@ TRUE_REASONS: dict[str, tuple[str, ...]] = {
     "state-spaces/mamba-2.8b-hf": ("has no attention", SERVER),
     "google-bert/bert-base-uncased": ("is no causal language model but BertForMaskedLM",),
 }
-"""What an H100 whose page has no token for Llama 3.3 must say of each; () where it can race it."""
+"""What an H100 whose page has no token for Llama must say of each; () where it can race it. Terms are worth accepting
+only for a model that fits."""
 
 
 def all_ngram(names: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -68,7 +69,7 @@ def all_ngram(names: Mapping[str, Any]) -> list[tuple[str, str]]:
 def test_every_published_model_is_offered_or_refused_for_what_it_is(monkeypatch):
     """The bar: a visitor would wait for tens of GB and then read what was known before; or a model that runs would be
     kept from him. And nothing but config.json may be fetched to know it."""
-    with config_hub(monkeypatch, PUBLISHED, frozenset({LARGE_LLAMA})) as hub:
+    with config_hub(monkeypatch, PUBLISHED, frozenset({LLAMA, LARGE_LLAMA})) as hub:
         machine = look(Machine(gpu=True), all_ngram(PUBLISHED), lambda: H100)
     assert set(TRUE_REASONS) == set(PUBLISHED)
     for name, words in TRUE_REASONS.items():
@@ -107,6 +108,7 @@ def test_a_gated_model_wants_a_token_that_may(monkeypatch, token, says):
         ({HEADLINE: None}, NO_CONFIG),
         ({HEADLINE: b"{"}, DAMAGED),
         ({HEADLINE: [1]}, DAMAGED),
+        ({HEADLINE: {**PUBLISHED[LLAMA], "hidden_size": "wide"}}, DAMAGED),
     ],
 )
 def test_what_is_wrong_on_the_hub_is_said(monkeypatch, served, says):
