@@ -12,7 +12,6 @@ Formats, told apart by config.json:
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from ..models.random_targets import read_published
 from ..models.sources import weights_files
 from .compact import restored
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
@@ -71,7 +71,7 @@ def read_spec(
     block.
 
     Raises UsageError where the folder holds no head of that kind, or what it says makes no sense."""
-    return spec_of(_read_json(folder / "config.json"), str(folder), kind, num_target_layers, aux, causal)
+    return spec_of(read_published(folder / "config.json"), str(folder), kind, num_target_layers, aux, causal)
 
 
 def spec_of(
@@ -279,13 +279,3 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             raise UsageError(f"{str(path)!r} holds more than named tensors; it is not loaded")
         tensors.update(read)
     return restored({name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()})
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{str(path)!r} holds no JSON object")
-    return value
