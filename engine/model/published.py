@@ -63,7 +63,7 @@ def quantised(config: Mapping[str, Any]) -> str:
 
 
 def num_parameters(config: Mapping[str, Any]) -> int:
-    """Weights of the language model, norms and biases left out: within 2 % of what transformers counts. 0 where the
+    """Weights of the language model, norms and biases left out: within 0.5 % of what transformers counts. 0 where the
     configuration has other names for its sizes."""
     text = text_part(config)
     hidden, types = text.get("hidden_size") or 0, _types(text)

@@ -140,6 +140,11 @@ def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
     assert reason(HEADLINE, "ngram", machine) == NO_HUB
 
 
+def test_what_was_not_asked_for_is_not_offered():
+    """Memory alone would offer a pair whose config.json nobody has seen."""
+    assert reason(HEADLINE, "ngram", Machine(gpu=True, gpu_bytes=H100)) == NOT_CHECKED
+
+
 def _missing() -> int:
     raise ModuleNotFoundError("No module named 'torch'")
 

@@ -44,7 +44,7 @@ def config_hub(
             if repository not in hub.repositories:
                 return self._answer(b"", 404, {"X-Error-Code": "RepoNotFound"})
             if repository in hub.gated and (token := self.headers.get("Authorization")) != f"Bearer {TOKEN}":
-                return self._answer(b"", 403 if token else 401, {"X-Error-Code": "GatedRepo"})
+                return self._answer(b"", 403, {}) if token else self._answer(b"", 401, {"X-Error-Code": "GatedRepo"})
             if path != "resolve/main/config.json" or hub.repositories[repository] is None:
                 return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
             value = hub.repositories[repository]

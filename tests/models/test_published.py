@@ -97,7 +97,7 @@ def test_quantised_weights_are_refused_from_a_folder_too(name, tmp_path):
 def test_weights_are_counted_as_transformers_counts_them(name):
     """A model that does not fit would be offered, or one that fits refused."""
     counted = of_text(without_memory(PUBLISHED[name]))
-    assert counted * 0.98 <= num_parameters(PUBLISHED[name]) <= counted * 1.02
+    assert counted * 0.995 <= num_parameters(PUBLISHED[name]) <= counted * 1.005
 
 
 @pytest.mark.parametrize("name", SERVED)
