@@ -10,7 +10,7 @@ from typing import Any, Literal
 from engine.spec import MAX_AUTO_K, MAX_WIDTH
 
 from .catalogue import Catalogue, Pair, Preset
-from .request import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .texts import drafter_choices
 
 LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
@@ -46,6 +46,11 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
     }
 
 
+def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
+    """(what to show, id) for each pair on offer."""
+    return [(pair.title, pair.id) for pair in catalogue.runnable]
+
+
 def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     """All controls in their order on the page and in the API, set to the first preset and the default pair."""
     pair = catalogue.default
@@ -72,7 +77,7 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             pair.id,
             label="Target and drafter",
             help="What is raced: the model that decides, and what guesses for it.",
-            limits={"choices": [(each.title, each.id) for each in catalogue.runnable]},
+            limits={"choices": pair_choices(catalogue)},
         ),
         Control(
             "drafter",

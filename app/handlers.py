@@ -16,12 +16,13 @@ from engine.errors import PhotofinishError
 from .backend import TorchBackend
 from .catalogue import Catalogue, Pair
 from .charts import charts
-from .controls import preset_values
+from .checks import Check
+from .controls import pair_choices, preset_values
 from .cost import check_dollars, costs
 from .recorded import recorded_view
 from .request import read_request
 from .stream import Stage
-from .texts import chart_sentence, cost_line, drafter_choices, model_line, pair_line, preset_line
+from .texts import chart_sentence, cost_line, drafter_choices, model_line, pair_line, preset_line, refused
 from .view import RaceView
 
 MODEL_POLL_S = 0.2
@@ -31,10 +32,27 @@ NUM_CHARTS = 3
 class Handlers:
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
-    def __init__(self, catalogue: Catalogue, backend: TorchBackend) -> None:
-        self.catalogue, self.backend = catalogue, backend
+    def __init__(self, catalogue: Catalogue, backend: TorchBackend, check: Check | None = None) -> None:
+        self._catalogue, self._check, self.backend = catalogue, check, backend
         self.stage = Stage(backend)
         self.recorded = recorded_view()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is on offer now."""
+        return (self._check and self._check.found) or self._catalogue
+
+    async def checked(self) -> None:
+        """Wait until it is known what this machine can run."""
+        while self._check is not None and self._check.found is None:
+            await asyncio.sleep(MODEL_POLL_S)
+
+    async def offers(self) -> tuple[Any, str]:
+        """The choice of pairs and those that are refused, once all are checked."""
+        await self.checked()
+        catalogue = self.catalogue
+        pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
+        return pairs, refused(catalogue.offers, catalogue.note)
 
     async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
         """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
@@ -57,6 +75,9 @@ class Handlers:
     async def model(self) -> AsyncGenerator[str, None]:
         """The status line of the default model, until it is ready."""
         loader = self.backend.loader
+        if self._check is not None and self._check.found is None:
+            yield model_line(None)
+            await self.checked()
         loader.start(self.catalogue.default.target)
         shown = ""
         while True:

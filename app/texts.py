@@ -62,7 +62,7 @@ def footer() -> str:
 def model_line(status: ModelStatus | None) -> str:
     """The status of the model behind the page: a lamp, a sentence, a bar where the share is known."""
     if status is None:
-        return _line("loading", "The model has not been asked for yet.", None)
+        return _line("loading", "Looking for the best pair that this machine can run …", None)
     if status.state == "ready":
         about = SMALL_MODEL if status.target == NAME else RANDOM_WEIGHTS if status.target.startswith(PREFIX) else ""
         return _line("ready", f"{status.target} is ready. {about}".strip(), None)
@@ -94,14 +94,15 @@ def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
     return [(label(text), text) for text in drafters]
 
 
-def refused(offers: Sequence[Offer]) -> str:
-    """The pairs that cannot be chosen here, each with its reason."""
+def refused(offers: Sequence[Offer], note: str = "") -> str:
+    """The pairs that cannot be chosen here, each with its reason, under a note on this machine."""
     rows = "".join(
         f'<li aria-disabled="true"><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span></li>'
         for offer in offers
         if offer.reason
     )
-    return f'<div class="page-refused"><p>Not on offer here:</p><ul>{rows}</ul></div>' if rows else ""
+    about = f"<p>{safe(note)}</p>" if note else ""
+    return f'<div class="page-refused">{about}<p>Not on offer here:</p><ul>{rows}</ul></div>' if rows else about
 
 
 def pair_line(pair: Pair) -> str:

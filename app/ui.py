@@ -14,6 +14,7 @@ from . import texts
 from .backend import TorchBackend
 from .catalogue import Catalogue
 from .charts import charts
+from .checks import Check
 from .controls import Control, controls
 from .guarded_queue import guard
 from .handlers import Handlers
@@ -28,9 +29,9 @@ FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
-def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
-    """The whole page, not yet served. Loads nothing."""
-    handlers = Handlers(catalogue, backend)
+def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = None) -> gr.Blocks:
+    """The whole page, not yet served. Loads nothing. check: what finds out the rest beside it."""
+    handlers = Handlers(catalogue, backend, check)
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, fill_width=True) as page:
@@ -78,6 +79,8 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
         pair.change(_by_name(handlers.pair, components), pair, chosen, queue=False, **PRIVATE)
         dollars.change(handlers.cost, dollars, cost, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
+        if check is not None:
+            page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
         page.load(handlers.after, dollars, result, **PRIVATE)
         page.unload(handlers.leave)
     guard(page)
@@ -135,7 +138,7 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> tuple[gr.Sid
             components[control.name] = _component(control)
             if control.name == "pair":
                 components["pair_line"] = gr.HTML(texts.pair_line(catalogue.default))
-        gr.HTML(texts.refused(catalogue.offers))
+        components["refused"] = gr.HTML(texts.refused(catalogue.offers, catalogue.note))
     return panel, components
 
 

@@ -9,13 +9,13 @@ import pytest
 from app.backend import TorchBackend
 from app.catalogue import Catalogue, load
 from app.controls import controls, preset_values
-from app.machine import Machine
 from app.request import RaceRequest, read_request
 from app.ui import build
 from engine.errors import UsageError
+from tests.helpers.machines import LARGE, SMALL
 from tests.helpers.pageserver import ORDER
 
-CATALOGUES = [load(Machine(memory_gib=24.0)), load(Machine(gpu_gib=141.0, memory_gib=500.0, hub=True))]
+CATALOGUES = [load(SMALL), load(LARGE)]
 
 
 def defaults(catalogue: Catalogue) -> dict[str, Any]:
