@@ -8,7 +8,8 @@ import sys
 
 from app import machine
 from app.backend import TorchBackend
-from app.catalogue import load
+from app.catalogue import Catalogue, load, on_hub
+from app.checks import Check, look
 from app.ui import build, launch
 from engine.errors import UsageError
 
@@ -77,12 +78,26 @@ if __name__ == "__main__":
     own_page = machine.is_own_page(options.host)
     pairs = options.pairs if options.pairs is not None else "all" if own_page else "loaded"
     backend = TorchBackend(options.dtype, options.device, watched_here=own_page)
+    here = machine.probe()
+
+    def offered(known: machine.Machine) -> Catalogue:
+        return load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
+
+    def start(catalogue: Catalogue) -> None:
+        backend.loader.start(catalogue.default.target)
+
     try:
-        catalogue = load(machine.probe(), options.target, options.drafter, pairs=pairs)
-        demo = build(catalogue, backend)
+        if sys.platform == "win32":
+            raise UsageError(machine.NOTES[sys.platform])
+        at_first = offered(here)
+        check = Check(at_first, lambda: offered(look(here, on_hub(), backend.gpu_bytes)), start) if here.gpu else None
+        demo = build(at_first, backend, check)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)
-    backend.loader.start(catalogue.default.target)
+    if check is None:
+        start(at_first)
+    else:
+        check.start()
     demo.block_thread()

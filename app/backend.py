@@ -24,6 +24,14 @@ class TorchBackend:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here
         self.loader = Loader(self._load)
 
+    def gpu_bytes(self) -> int:
+        """What torch says that the GPU of this page's races has free; 0 where they run elsewhere. Imports torch."""
+        from engine.kernels.choose import choose
+        from engine.kernels.devices import device_named
+
+        kernels = choose(device_named(self._device))
+        return 0 if kernels.on_host else kernels.free_bytes()
+
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
         """The race that was asked for, ready to run. Raises UsageError and RaceError."""
         loaded = self.loader.get(request.pair.target, progress)

@@ -8,6 +8,7 @@ those of `assets/pairs.json` and of the command line.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from engine.drafters.synthetic import parts_of
 from engine.errors import UsageError, choices
 from engine.models.sources import DEFAULT_TARGET
 
-from .machine import Machine
+from . import fits
+from .machine import NOTES, Machine
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
@@ -43,17 +45,13 @@ class Preset:
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and its drafter as the field runs them. `memory_gib`: of the GPU where `needs_gpu`, else of the
-    machine."""
+    """A target and its drafter as the field runs them."""
 
     id: str
     title: str
     target: str
     drafter: str
     k: int | str
-    needs_gpu: bool
-    needs_hub: bool
-    memory_gib: float
     note: str
 
 
@@ -67,11 +65,12 @@ class Offer:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Everything on offer, and what is chosen when the page opens."""
+    """Everything on offer, and what is chosen when the page opens. `note`: on the machine's system, "" for Linux."""
 
     presets: tuple[Preset, ...]
     offers: tuple[Offer, ...]
     default: Pair
+    note: str = ""
 
     @property
     def runnable(self) -> tuple[Pair, ...]:
@@ -87,6 +86,10 @@ class Catalogue:
         raise UsageError(
             f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}"
         )
+
+    def like(self, pair: Pair, drafter: object) -> Pair | None:
+        """The pair on offer of the same target and that drafter; None where there is none."""
+        return next((each for each in self.runnable if (each.target, each.drafter) == (pair.target, drafter)), None)
 
     def drafter(self, pair: Pair, text: object) -> str:
         """The same drafter, if a visitor may race it with this pair. Raises UsageError with the choices."""
@@ -116,21 +119,22 @@ def load(
     drafter: str | None = None,
     folder: Path = ASSETS,
     pairs: str = "all",
+    dtype: str = "auto",
 ) -> Catalogue:
     """The shipped catalogue for this machine. `target` and `drafter` of the command line become a pair of their own,
-    which is then the default; otherwise that is the first pair for a GPU that can run here, else the bundled model's.
+    which is then the default; otherwise that is the first pair of the hub that can run here, else the bundled model's.
     `pairs`: what visitors may choose beside the default: `all`, `loaded` (what needs no weights but the default's), or
-    ids with commas. Raises UsageError for an unusable drafter and for unknown pairs."""
+    ids with commas. `dtype`: of the weights. Raises UsageError for an unusable drafter and for unknown pairs."""
     shipped = load_pairs(folder)
     bundled = next(pair for pair in shipped if pair.target == DEFAULT_TARGET)
-    offers = [Offer(pair, "" if pair is bundled else _reason(pair, machine)) for pair in shipped]
-    default = next((offer.pair for offer in offers if offer.pair.needs_gpu and not offer.reason), bundled)
+    offers = [Offer(pair, _reason(pair, machine, dtype)) for pair in shipped]
+    default = next((offer.pair for offer in offers if _on_hub(offer.pair) and not offer.reason), bundled)
     if target is not None or drafter is not None:
         default = _from_command_line(bundled, target, drafter)
         offers.insert(0, Offer(default, ""))
     allowed = {default.id, *_allowed(pairs, shipped, default)}
     offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
-    return Catalogue(load_presets(folder), tuple(offers), default)
+    return Catalogue(load_presets(folder), tuple(offers), default, NOTES.get(sys.platform, ""))
 
 
 def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
@@ -149,7 +153,11 @@ def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
 def _is_loaded(pair: Pair, default: Pair) -> bool:
     """Whether a pair needs no weights but those of the default pair and those that ship."""
     own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in weightless()
-    return pair.target == default.target and (own_drafter or not pair.needs_hub)
+    return pair.target == default.target and (own_drafter or not _on_hub(pair))
+
+
+def _on_hub(pair: Pair) -> bool:
+    return pair.target != DEFAULT_TARGET
 
 
 def load_pairs(folder: Path = ASSETS) -> tuple[Pair, ...]:
@@ -162,12 +170,17 @@ def load_presets(folder: Path = ASSETS) -> tuple[Preset, ...]:
     return tuple(Preset(**entry) for entry in json.loads((folder / "presets.json").read_text(encoding="utf-8")))
 
 
-def _reason(pair: Pair, machine: Machine) -> str:
+def on_hub(folder: Path = ASSETS) -> list[tuple[str, str]]:
+    """Target and drafter of every shipped pair whose target is on the hub."""
+    return [(pair.target, pair.drafter) for pair in load_pairs(folder) if _on_hub(pair)]
+
+
+def _reason(pair: Pair, machine: Machine, dtype: str) -> str:
     try:
         check_drafter(pair.drafter)
     except UsageError:
         return f"needs the drafter {pair.drafter.partition(':')[0]}, which this version does not have yet"
-    return machine.refuses(pair.needs_gpu, pair.memory_gib, pair.needs_hub)
+    return fits.reason(pair.target, pair.drafter, machine, 4 if dtype == "float32" else 2)
 
 
 def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
@@ -191,10 +204,7 @@ def _from_command_line(bundled: Pair, target: str | None, drafter: str | None) -
         target,
         drafter,
         bundled.k,
-        needs_gpu=False,
-        needs_hub=False,
-        memory_gib=0.0,
-        note=note,
+        note,
     )
 
 

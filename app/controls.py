@@ -10,7 +10,7 @@ from typing import Any, Literal
 from engine.spec import MAX_AUTO_K, MAX_WIDTH
 
 from .catalogue import Catalogue, Pair, Preset
-from .request import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .texts import drafter_choices
 
 LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
@@ -47,6 +47,12 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
     }
 
 
+def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
+    """(what to show, id) for each target on offer, by its first pair: what guesses for it is chosen by itself."""
+    first = {pair.target: pair for pair in reversed(catalogue.runnable)}
+    return [(pair.title.partition(" + ")[0], pair.id) for pair in catalogue.runnable if first[pair.target] is pair]
+
+
 def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     """All controls in their order on the page and in the API, set to the first preset and the default pair."""
     pair = catalogue.default
@@ -72,8 +78,8 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             "Radio",
             pair.id,
             label="Model",
-            help="What is raced: the model that decides (target), and what guesses for it (drafter).",
-            limits={"choices": [(each.title, each.id) for each in catalogue.runnable]},
+            help="What is raced: the model that decides (target). The same one in both lanes.",
+            limits={"choices": pair_choices(catalogue)},
         ),
         Control(
             "drafter",

@@ -17,11 +17,12 @@ from engine.recordings.recording import events_of, loads
 from .backend import TorchBackend
 from .catalogue import Catalogue, Pair
 from .charts import charts
-from .controls import preset_values
+from .checks import Check
+from .controls import pair_choices, preset_values
 from .recorded import recorded_view
 from .request import read_request
 from .stream import Stage, first_frame
-from .texts import chart_sentence, charts_of, drafter_choices, model_line, pair_line, preset_line
+from .texts import chart_sentence, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 
 MODEL_POLL_S = 0.2
 MAX_RECORDING_CHARS = 8_000_000
@@ -31,10 +32,27 @@ MAX_RECORDING_CHARS = 8_000_000
 class Handlers:
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
-    def __init__(self, catalogue: Catalogue, backend: TorchBackend) -> None:
-        self.catalogue, self.backend = catalogue, backend
+    def __init__(self, catalogue: Catalogue, backend: TorchBackend, check: Check | None = None) -> None:
+        self._catalogue, self._check, self.backend = catalogue, check, backend
         self.stage = Stage(backend)
         self.recorded = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is on offer now."""
+        return (self._check and self._check.found) or self._catalogue
+
+    async def checked(self) -> None:
+        """Wait until it is known what this machine can run."""
+        while self._check is not None and self._check.found is None:
+            await asyncio.sleep(MODEL_POLL_S)
+
+    async def offers(self) -> tuple[Any, str]:
+        """The choice of pairs and those that are refused, once all are checked."""
+        await self.checked()
+        catalogue = self.catalogue
+        pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
+        return pairs, refused(catalogue.offers, catalogue.note)
 
     async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
         """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
@@ -57,6 +75,9 @@ class Handlers:
     async def model(self) -> AsyncGenerator[str, None]:
         """The status line of the default model, until it is ready."""
         loader = self.backend.loader
+        if self._check is not None and self._check.found is None:
+            yield model_line(None)
+            await self.checked()
         loader.start(self.catalogue.default.target)
         shown = ""
         while True:
@@ -89,10 +110,14 @@ class Handlers:
             raise _refusal(error) from error
 
     def pair(self, pair_id: object, request: gr.Request) -> dict[str, Any]:
-        """The pair's line, the drafters on offer and k, by name."""
+        """The drafters on offer and k, by name."""
         pair = self._pair(pair_id)
         drafter = gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter)
-        return {"pair_line": pair_line(pair), "drafter": drafter, "k": str(pair.k)}
+        return {"drafter": drafter, "k": str(pair.k)}
+
+    def drafter_line(self, pair_id: object, drafter: object) -> str:
+        """What is special about the chosen target and drafter."""
+        return pair_line(self.catalogue.like(self._pair(pair_id), drafter))
 
     def charts(self, event: gr.EventData) -> tuple[Any, ...]:
         """The figures of the race on the screen, wherever it comes from: the browser sends its recording. First whose

@@ -11,10 +11,8 @@ from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import check_prompt_text
 
 from .catalogue import Catalogue, Pair
+from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 
-MAX_PROMPT_CHARS = 20_000
-MAX_NEW_TOKENS = 1_000
-"""Limits of the page, below those of the engine: other visitors wait for the same device."""
 YOURS = "Your prompt"
 
 

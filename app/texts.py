@@ -61,7 +61,7 @@ def footer() -> str:
 def model_line(status: ModelStatus | None) -> str:
     """The status of the model behind the page: a lamp, a sentence, a bar where the share is known."""
     if status is None:
-        return _line("loading", "Starting \u2026", None)
+        return _line("loading", "Looking for the best pair that this machine can run …", None)
     if status.state == "ready":
         about = SMALL_MODEL if status.target == NAME else RANDOM_WEIGHTS if status.target.startswith(PREFIX) else ""
         return _line("ready", f"{status.target} is ready. {about}".strip(), None)
@@ -88,20 +88,20 @@ def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
     return [(label(text), text) for text in drafters]
 
 
-def refused(offers: Sequence[Offer]) -> str:
-    """The pairs that cannot be chosen here, each with its reason."""
+def refused(offers: Sequence[Offer], note: str = "") -> str:
+    """The pairs that cannot be chosen here, each with its reason, under a note on this machine."""
     rows = "".join(
         f'<li aria-disabled="true"><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span></li>'
         for offer in offers
         if offer.reason
     )
-    return f'<div class="page-refused"><p>Not on offer here:</p><ul>{rows}</ul></div>' if rows else ""
+    about = f"<p>{safe(note)}</p>" if note else ""
+    return f'<div class="page-refused">{about}<p>Not on offer here:</p><ul>{rows}</ul></div>' if rows else about
 
 
-def pair_line(pair: Pair) -> str:
-    """What is special about the chosen pair."""
-
-    return f'<p class="page-hint">{safe(pair.note)}</p>'
+def pair_line(pair: Pair | None) -> str:
+    """What is special about this target and drafter; nothing where the field has no such pair."""
+    return f'<p class="page-hint">{safe(pair.note)}</p>' if pair else ""
 
 
 def charts_of(race: str) -> str:

@@ -14,6 +14,7 @@ from . import texts
 from .backend import TorchBackend
 from .catalogue import Catalogue
 from .charts import charts
+from .checks import Check
 from .controls import Control, controls
 from .guarded_queue import guard
 from .handlers import Handlers
@@ -26,15 +27,15 @@ from .theme import HEAD, PAGE_CSS, theme
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 SET_BY_PRESET = ("race", "expectation", "prompt", "drafter", "k", "temperature", "top_p", "seed", "max_new_tokens")
-SET_BY_PAIR = ("pair_line", "drafter", "k")
+SET_BY_PAIR = ("drafter", "k")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed")
 """What a preset's sentence is about: it goes when the visitor changes one of them."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
-def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
-    """The whole page, not yet served. Loads nothing."""
-    handlers = Handlers(catalogue, backend)
+def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = None) -> gr.Blocks:
+    """The whole page, not yet served. Loads nothing. check: what finds out the rest beside it."""
+    handlers = Handlers(catalogue, backend, check)
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, fill_width=True) as page:
@@ -76,12 +77,16 @@ def build(catalogue: Catalogue, backend: TorchBackend) -> gr.Blocks:
             fill = partial(handlers.preset, preset_id)
             button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)
         pair.change(_by_name(handlers.pair, components), pair, _named(SET_BY_PAIR, components), queue=False, **PRIVATE)
+        chosen = _named(("pair", "drafter"), components)
+        components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], queue=False, **PRIVATE)
         for name in SETTLES:
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
+        if check is not None:
+            page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
         page.unload(handlers.leave)
     guard(page)
-    page.get_api_info = partial(_api_info, page.get_api_info)  # type: ignore[method-assign]
+    page.get_api_info = partial(_api_info, page.get_api_info)
     return page
 
 
@@ -126,11 +131,11 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, An
         gr.HTML('<h2 class="page-panel-title">Settings</h2>')
         for control in (each for each in settings if not each.advanced):
             components[control.name] = _component(control)
-            if control.name == "pair":
-                components["pair_line"] = gr.HTML(texts.pair_line(catalogue.default))
+            if control.name == "drafter":
+                components["pair_line"] = gr.HTML(texts.pair_line(catalogue.like(catalogue.default, control.default)))
         with gr.Accordion("Advanced", open=False, elem_id="page-advanced"):
             components.update({each.name: _component(each) for each in settings if each.advanced})
-        gr.HTML(texts.refused(catalogue.offers))
+        components["refused"] = gr.HTML(texts.refused(catalogue.offers, catalogue.note))
     return components
 
 

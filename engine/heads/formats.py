@@ -12,7 +12,6 @@ Formats, told apart by config.json:
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from ..models.random_targets import read_published
 from ..models.sources import weights_files
 from .compact import restored
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
@@ -71,20 +71,29 @@ def read_spec(
     block.
 
     Raises UsageError where the folder holds no head of that kind, or what it says makes no sense."""
-    config = _read_json(folder / "config.json")
+    return spec_of(read_published(folder / "config.json"), str(folder), kind, num_target_layers, aux, causal)
+
+
+def spec_of(
+    config: Mapping[str, Any],
+    name: str,
+    kind: str,
+    num_target_layers: int,
+    aux: tuple[int, ...] = (),
+    causal: bool | None = None,
+) -> HeadSpec:
+    """`read_spec` of what the config.json of the head `name` holds: its weights need not be there."""
     try:
         spec = _spec(config, num_target_layers, aux, causal)
     except UsageError:
         raise
     except Exception as error:  # a configuration comes from anywhere and can be wrong in any way
         raise UsageError(
-            f"the head's config.json in {str(folder)!r} is not understood: {type(error).__name__}: "
+            f"the head's config.json in {name!r} is not understood: {type(error).__name__}: "
             f"{' '.join(str(error).split())[:200]}"
         ) from error
     if spec.kind != kind:
-        raise UsageError(
-            f"the head in {str(folder)!r} is of kind {spec.kind}; ask for it as {spec.kind}:..., not {kind}:..."
-        )
+        raise UsageError(f"the head in {name!r} is of kind {spec.kind}; ask for it as {spec.kind}:..., not {kind}:...")
     if bad := [i for i in spec.hidden_layers if not 0 <= i <= num_target_layers]:
         raise UsageError(
             f"the head reads hidden state {bad[0]} of its target, which has 0 to {num_target_layers}; give other "
@@ -270,13 +279,3 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             raise UsageError(f"{str(path)!r} holds more than named tensors; it is not loaded")
         tensors.update(read)
     return restored({name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()})
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{str(path)!r} holds no JSON object")
-    return value

@@ -17,12 +17,12 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from ..errors import UnsupportedModel
-from .delta_places import LAYER_TYPE, WINDOW, LinearShape
+from .delta_places import WINDOW, LinearShape
 from .delta_rule import linear_shape_of
+from .published import LINEAR, refusal
 from .step import StepState
 
 NAME = "photofinish"
-LAYER_TYPES = {"full_attention", "sliding_attention", LAYER_TYPE}
 IGNORABLE = {
     "output_router_logits",
     "dropout",
@@ -100,21 +100,9 @@ class Shape:
 def shape_of(model: PreTrainedModel) -> Shape:
     """Read the cache's shape off the configuration. Raises UnsupportedModel for what the fixed step cannot
     reproduce."""
+    if why := refusal(model.config.to_dict()):
+        raise UnsupportedModel(f"{type(model).__name__} {why}")
     config = model.config.get_text_config()
-    kind = type(model).__name__
-    types = set(getattr(config, "layer_types", None) or ())
-    if types - LAYER_TYPES:
-        raise UnsupportedModel(
-            f"{kind} has layers of type {', '.join(sorted(types - LAYER_TYPES))}; this engine does "
-            f"{', '.join(sorted(LAYER_TYPES))}"
-        )
-    ropes = config.rope_parameters if isinstance(getattr(config, "rope_parameters", None), dict) else {}
-    for rope in ropes.values() if all(isinstance(r, dict) for r in ropes.values()) else [ropes]:
-        if rope.get("rope_type") in ("dynamic", "longrope"):
-            raise UnsupportedModel(
-                f"{kind} uses {rope['rope_type']} RoPE, whose angles depend on the length so far; this engine needs "
-                "fixed angles"
-            )
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     windows = {None, getattr(config, "sliding_window", None)}
@@ -139,7 +127,7 @@ def windows_of(model: PreTrainedModel) -> dict[int, int | None]:
         getattr(config, "layer_types", None)
         or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
     )
-    windows = {"sliding_attention": window, LAYER_TYPE: WINDOW}
+    windows = {"sliding_attention": window, LINEAR: WINDOW}
     return {layer: windows.get(kind) for layer, kind in enumerate(types)}
 
 

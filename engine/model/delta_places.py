@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LAYER_TYPE = "linear_attention"
 WINDOW = 0
 """Stands where an attention layer has its window: a linear layer looks at no column of the cache."""
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -30,8 +30,9 @@ from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
 from ..errors import UnsupportedModel
-from .delta_places import LAYER_TYPE, WINDOW, LinearShape, Places, Rows
+from .delta_places import WINDOW, LinearShape, Places, Rows
 from .modules import replace_modules
+from .published import LINEAR
 from .step import StepState
 
 CHUNK = 64
@@ -46,7 +47,7 @@ def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
     """None for a model without linear layers. Raises UnsupportedModel where one is of a kind that is not in KINDS, or
     where they differ in shape."""
     types = getattr(model.config.get_text_config(), "layer_types", None) or ()
-    wanted = {layer for layer, kind in enumerate(types) if kind == LAYER_TYPE}
+    wanted = {layer for layer, kind in enumerate(types) if kind == LINEAR}
     found = {module.layer_idx: module for module in model.modules() if type(module).__name__ in KINDS}
     name = type(model).__name__
     if missing := wanted ^ found.keys():

@@ -16,6 +16,7 @@ import torch
 from ..errors import PhotofinishError, RaceError, UsageError, choices, in_a_line
 from ..kernels.choose import choose
 from ..kernels.devices import device_named
+from ..model import published
 from ..progress import Progress, silent
 from ..quiet import quiet
 from . import default_model, random_targets
@@ -100,14 +101,18 @@ def load(
 
     dtype "auto" is the fastest here; "int8" loads in bfloat16, and `prepared` rounds the weights of linears; device
     "auto" is CUDA if there is one. Raises UsageError for an unknown or unusable target, dtype or device, RaceError
-    where memory or the cache's disk is too small."""
+    where memory or the cache's disk is too small: as far as config.json tells, before any weights are fetched."""
     place = device_named(device)
     if dtype not in ("auto", INT8, *DTYPES):
         raise choices("dtype", dtype, ("auto", INT8, *DTYPES))
     kernels = choose(place)
     if dtype == INT8 and (why := kernels.reason_against_int8()):
         raise UsageError(f"dtype 'int8' {why}; choose another device, or one of: {', '.join(('auto', *DTYPES))}")
-    source = find(target, progress)
+
+    def accept(config: dict[str, Any]) -> None:
+        _explained(target, _accept, target, config, 4 if dtype == "float32" else 2, place, kernels.free_bytes())
+
+    source = find(target, progress, accept)
     files = [] if source.config else weights_files(source.folder)
     kernels.get_ready(progress)
     if dtype == "auto":
@@ -123,6 +128,17 @@ def load(
             target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence
         )
     return LoadedModel(model, tokenizer, info)
+
+
+def _accept(target: str, config: dict[str, Any], size: int, device: torch.device, free: int) -> None:
+    """size: of a weight, in bytes; free: what the device has."""
+    if why := published.refusal(config) or published.quantised(config):
+        raise UsageError(f"cannot load the model {target!r}: it {why}")
+    if (num_bytes := published.num_parameters(config) * size) > free:
+        raise RaceError(
+            f"the weights of {target!r} take {num_bytes / 1e9:.1f} GB, and {device} has {free / 1e9:.1f} GB free; "
+            "choose a smaller model"
+        )
 
 
 def give_back_memory(device: str = "auto") -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RaceError, UsageError, in_a_line
+from ..model.published import quantised, refusal
 from ..progress import Progress, silent
 from ..strict_json import parse
 from . import default_model
@@ -37,8 +38,15 @@ was asked for."""
 
 
 def shipped() -> tuple[str, ...]:
-    """The names of the published shapes that ship."""
-    return tuple(sorted(path.stem.replace("--", "/", 1) for path in CONFIGS.glob("*--*.json")))
+    """The names of the published shapes that ship and can be raced: others are there for the page to say why not."""
+    names = sorted(path.stem.replace("--", "/", 1) for path in CONFIGS.glob("*--*.json"))
+    return tuple(name for name in names if not refusal(config := shipped_config(name)) and not quantised(config))
+
+
+def shipped_config(name: str) -> dict[str, Any]:
+    """The configuration of that name that ships; {} where none does."""
+    path = CONFIGS / f"{name.replace('/', '--', 1)}.json"
+    return read_published(path) if path.is_file() else {}
 
 
 def config_file(target: str) -> Path:
@@ -57,16 +65,24 @@ def config_file(target: str) -> Path:
     return Path(path)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """What determines the shape in a configuration: precision, quantization and code of its own left out. Raises
-    UsageError."""
+def read_published(path: Path) -> dict[str, Any]:
+    """A configuration as its owner published it: an object. Raises UsageError."""
     try:
         value = parse(path.read_bytes(), MAX_CONFIG_BYTES)
     except (OSError, UsageError) as error:
         raise UsageError(
             f"the configuration {str(path)!r} cannot be used: {getattr(error, 'strerror', None) or error}"
         ) from error
-    if not isinstance(value, dict) or not isinstance(value.get("model_type"), str):
+    if not isinstance(value, dict):
+        raise UsageError(f"the configuration {str(path)!r} cannot be used: it is no JSON object")
+    return value
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """What determines the shape in a configuration: precision, quantization and code of its own left out. Raises
+    UsageError."""
+    value = read_published(path)
+    if not isinstance(value.get("model_type"), str):
         raise UsageError(f"the configuration {str(path)!r} cannot be used: it names no model_type")
     return {key: item for key, item in value.items() if key not in NOT_THE_SHAPE}
 
@@ -82,20 +98,13 @@ def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedMod
     architecture, so that it never takes more than its own size anywhere. The same weights every time on one kind of
     device; the caller's random numbers stay as they were.
 
-    Raises UsageError for what is no causal language model of transformers, RaceError where the device is too small."""
+    Raises UsageError for what is no causal language model of transformers."""
     import torch
 
     from ..kernels.choose import choose
 
-    kernels = choose(device)
     model = _without_memory(path, dtype)
-    num_bytes = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    if num_bytes > (free := kernels.free_bytes()):
-        raise RaceError(
-            f"the random weights of {path.stem} take {num_bytes / 1e9:.1f} GB, and {device} has {free / 1e9:.1f} GB "
-            "free; choose a smaller shape"
-        )
-    with kernels.random_numbers_kept(), torch.no_grad():
+    with choose(device).random_numbers_kept(), torch.no_grad():
         torch.manual_seed(SEED)
         model.to_empty(device=device)
         with torch.device(device):

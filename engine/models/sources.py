@@ -7,11 +7,12 @@ import io
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import PhotofinishError, UsageError
 from ..progress import Progress, silent
 from ..quiet import quiet
 from . import default_model, random_targets
@@ -21,6 +22,7 @@ NO_LICENCE = "not stated"
 _REPOSITORY = re.compile(
     r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII
 )
+Accept = Callable[[dict[str, Any]], None]
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
@@ -41,11 +43,12 @@ class Source:
     config: Path | None = None
 
 
-def find(target: str, progress: Progress = silent) -> Source:
+def find(target: str, progress: Progress = silent, accept: Accept | None = None) -> Source:
     """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or
     `random:NAME`.
 
-    What looks like a path, or exists on disk, is never sent to the hub. Raises UsageError for what is none of them or
+    What looks like a path, or exists on disk, is never sent to the hub. Of a repository, config.json is fetched first
+    and given to `accept`, which may raise: nothing else is fetched then. Raises UsageError for what is none of them or
     cannot be had."""
     if target == DEFAULT_TARGET:
         folder = default_model.converted(progress)
@@ -54,20 +57,25 @@ def find(target: str, progress: Progress = silent) -> Source:
     match = None
     if isinstance(target, str) and target.startswith(random_targets.PREFIX):
         config = random_targets.config_file(target)
+        if accept:
+            accept(random_targets.read_config(config))
         return Source(
             target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config
         )
     if isinstance(target, str) and target:
         path = Path(os.path.expanduser(target))
         if target.startswith(("/", ".", "~")) or os.path.lexists(path):
-            return _local(target, path)
+            source = _local(target, path)
+            if accept:
+                accept(random_targets.read_published(path / "config.json"))
+            return source
         match = _REPOSITORY.fullmatch(target)
     if match is None:
         raise UsageError(
             f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub "
             "repository as owner/name or owner/name@revision, random:owner/name for random weights"
         )
-    folder = _fetch(match[1], match[2], progress)
+    folder = _fetch(match[1], match[2], progress, accept)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
 
 
@@ -120,10 +128,10 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _fetch(repository: str, revision: str | None, progress: Progress) -> Path:
+def _fetch(repository: str, revision: str | None, progress: Progress, accept: Accept | None) -> Path:
     """The snapshot's folder, named by its commit. Files already fetched are not fetched again; without a network, the
     last snapshot serves."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import hf_hub_download, snapshot_download
 
     shown = f"{repository}@{revision}" if revision else repository
     progress(f"looking for {shown} on the hub", None)
@@ -134,9 +142,14 @@ def _fetch(repository: str, revision: str | None, progress: Progress) -> Path:
     }
     try:
         with quiet():
+            if accept:
+                config = hf_hub_download(repository, "config.json", revision=revision)
+                accept(random_targets.read_published(Path(config)))
             folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
             if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
                 folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))
+    except PhotofinishError:
+        raise
     except Exception as error:  # whatever the network, the hub or its client come up with
         reason = str(error).strip().split("\n", 1)[0][:200] or type(error).__name__
         raise UsageError(

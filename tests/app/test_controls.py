@@ -8,14 +8,16 @@ import pytest
 
 from app.backend import TorchBackend
 from app.catalogue import Catalogue, load
-from app.controls import controls, preset_values
-from app.machine import Machine
+from app.controls import controls, pair_choices, preset_values
+from app.handlers import Handlers
 from app.request import RaceRequest, read_request
+from app.texts import safe
 from app.ui import build
 from engine.errors import UsageError
+from tests.helpers.machines import LARGE, SMALL
 from tests.helpers.pageserver import ORDER
 
-CATALOGUES = [load(Machine(memory_gib=24.0)), load(Machine(gpu_gib=141.0, memory_gib=500.0, hub=True))]
+CATALOGUES = [load(SMALL), load(LARGE)]
 
 
 def defaults(catalogue: Catalogue) -> dict[str, Any]:
@@ -57,3 +59,17 @@ def test_a_preset_sets_controls_that_there_are(catalogue) -> None:
         values = preset_values(catalogue, preset, catalogue.default)
         assert set(values) < set(ORDER)
         read_request(catalogue, {**defaults(catalogue), **values})
+
+
+def test_model_and_guesses_never_contradict_each_other() -> None:
+    """A pair named after one drafter beside another drafter: each target stands there once, and what is said below the
+    drafter is of that drafter."""
+    for machine in (SMALL, LARGE):
+        catalogue = load(machine)
+        targets = [catalogue.pair(pair_id).target for _, pair_id in pair_choices(catalogue)]
+        assert targets == list(dict.fromkeys(pair.target for pair in catalogue.runnable))
+        assert catalogue.default.id in dict(map(reversed, pair_choices(catalogue)))
+        handlers = Handlers(catalogue, TorchBackend())
+        for pair in catalogue.runnable:
+            assert safe(pair.note) in handlers.drafter_line(pair.id, pair.drafter)
+        assert handlers.drafter_line(catalogue.default.id, "synthetic:0.8") == ""

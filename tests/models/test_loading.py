@@ -137,7 +137,7 @@ def test_code_in_a_folder_is_never_run(folder):
     config = json.loads((folder / "config.json").read_text())
     own = {
         "model_type": "own",
-        "architectures": ["Model"],
+        "architectures": ["OwnForCausalLM"],
         "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
     }
     (folder / "config.json").write_text(json.dumps(config | own))
@@ -168,8 +168,8 @@ def _change(**values):
 
 DAMAGES = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
-    "a config that is no JSON": (lambda folder: (folder / "config.json").write_text("{"), "cannot load"),
-    "a config that is no object": (lambda folder: (folder / "config.json").write_text("[1]"), "cannot load"),
+    "a config that is no JSON": (lambda folder: (folder / "config.json").write_text("{"), "cannot be used"),
+    "a config that is no object": (lambda folder: (folder / "config.json").write_text("[1]"), "cannot be used"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
     "truncated weights": (_truncate, "cannot load"),
     "empty weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "cannot load"),

@@ -112,7 +112,10 @@ class Hub(BaseHTTPRequestHandler):
                     ]
                 ).encode()
             )
-        elif path.startswith(f"/owner/tiny/resolve/{COMMIT}/") and (name := path.rsplit("/", 1)[1]) in files:
+        elif (
+            path.startswith(tuple(f"/owner/tiny/resolve/{at}/" for at in (COMMIT, "main", "v1")))
+            and (name := path.rsplit("/", 1)[1]) in files
+        ):
             self._answer(files[name].read_bytes(), {"ETag": f'"{sha256(files[name])[:40]}"', "X-Repo-Commit": COMMIT})
         else:
             self._answer(b"{}", {"X-Error-Code": "RepoNotFound" if "tiny" not in path else "RevisionNotFound"}, 404)

@@ -119,7 +119,7 @@ SERVED = {
     "phi 3",
     "qwen 2",
 }
-REFUSED = {"gemma 2": "softcap", "gpt-oss": "s_aux", "llama, dynamic rope": "dynamic", "bloom": "interface"}
+REFUSED = {"gemma 2": "softcap", "gpt-oss": "attention sinks", "llama, dynamic rope": "dynamic", "bloom": "interface"}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

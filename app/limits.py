@@ -1,0 +1,4 @@
+"""Limits of the page, below those of the engine: other visitors wait for the same device."""
+
+MAX_PROMPT_CHARS = 20_000
+MAX_NEW_TOKENS = 1_000

@@ -1,0 +1,253 @@
+"""What the page finds out beside itself, with a hub that is a server of this machine: the true reason for every pair,
+config.json and nothing else asked for, and a page that stays up whatever does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from app import checks
+from app.backend import TorchBackend
+from app.catalogue import load, on_hub
+from app.checks import GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, beside, look
+from app.fits import DAMAGED, NOT_CHECKED, SERVER, reason, repository
+from app.handlers import Handlers
+from app.machine import GIB, GPU_TOOL, Machine
+from engine.models.sources import DEFAULT_TARGET
+from tests.helpers.hub import TOKEN, ask_at, config_hub
+from tests.helpers.machines import CONFIGS, DFLASH, EAGLE3, LARGE
+from tests.helpers.pageserver import served
+from tests.helpers.published import PUBLISHED
+
+H100 = int(78.5 * GIB)
+HEADLINE = "Qwen/Qwen3.5-9B"
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+LARGE_LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
+SINKS, SIZES, QUANTISED = "has attention sinks", "has attention heads of 256 and of 512", "has quantised weights"
+TRUE_REASONS: dict[str, tuple[str, ...]] = {
+    "Qwen/Qwen3-0.6B": (),
+    "Qwen/Qwen3-4B": (),
+    "Qwen/Qwen3-8B": (),
+    HEADLINE: (),
+    "google/gemma-3-270m": (),
+    "google/gemma-3-1b-it": (),
+    "google/gemma-3-27b-it": ("50.3 of weights", "of caches for the longest race", "torch finds 78.5 free"),
+    "google/gemma-2-9b-it": ("caps its attention scores", SERVER),
+    "google/gemma-4-26B-A4B-it": (SIZES, SERVER),
+    "RedHatAI/gemma-4-31B-it-FP8-Dynamic": (SIZES, f"and it {QUANTISED} (compressed-tensors)", SERVER),
+    LLAMA: ("is gated: accept its terms on the hub", "HF_TOKEN"),
+    LARGE_LLAMA: ("131.4 of weights", "torch finds 78.5 free"),
+    "mistralai/Mistral-7B-Instruct-v0.3": (),
+    "openai/gpt-oss-20b": (SINKS, f"and it {QUANTISED} (mxfp4)", SERVER),
+    "openai/gpt-oss-120b": (SINKS, f"and it {QUANTISED} (mxfp4)", SERVER),
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": (),
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": ("more than any one GPU has", SERVER),
+    "microsoft/Phi-3-mini-4k-instruct": (),
+    "microsoft/Phi-3-mini-128k-instruct": ("uses longrope RoPE", SERVER),
+    "allenai/Olmo-3-7B-Instruct": (),
+    "Qwen/Qwen3-8B-AWQ": (f"{QUANTISED} (awq)", SERVER),
+    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": (f"{QUANTISED} (gptq)", SERVER),
+    "state-spaces/mamba-2.8b-hf": ("has no attention", SERVER),
+    "google-bert/bert-base-uncased": ("is no causal language model but BertForMaskedLM",),
+}
+"""What an H100 whose page has no token for Llama must say of each; () where it can race it. Terms are worth accepting
+only for a model that fits."""
+
+
+def all_ngram(names: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, "ngram") for name in names]
+
+
+def test_every_published_model_is_offered_or_refused_for_what_it_is(monkeypatch):
+    """The bar: a visitor would wait for tens of GB and then read what was known before; or a model that runs would be
+    kept from him. And nothing but config.json may be fetched to know it."""
+    with config_hub(monkeypatch, PUBLISHED, frozenset({LLAMA, LARGE_LLAMA})) as hub:
+        machine = look(Machine(gpu=True), all_ngram(PUBLISHED), lambda: H100)
+    assert set(TRUE_REASONS) == set(PUBLISHED)
+    for name, words in TRUE_REASONS.items():
+        said = reason(name, "ngram", machine)
+        assert bool(said) == bool(words) and all(word in said for word in words), (name, said)
+        assert "\n" not in said and not said.endswith(".")
+    assert {name for name, _ in hub.asked} == set(PUBLISHED)
+    assert {path for _, path in hub.asked} == {"resolve/main/config.json"}
+
+
+def test_the_page_asks_for_what_it_names_and_nothing_else(monkeypatch):
+    """Weights of a drafter would be fetched for a list; or a pair would be offered unseen."""
+    with config_hub(monkeypatch, CONFIGS) as hub:
+        catalogue = load(look(Machine(gpu=True), on_hub(), lambda: H100))
+    assert {name for name, _ in hub.asked} == {name for pair in on_hub() for name in (pair[0], repository(pair[1]))} - {
+        ""
+    }
+    assert {path for _, path in hub.asked} == {"resolve/main/config.json"}
+    assert catalogue.default.target == HEADLINE and catalogue.default.drafter.startswith("dflash:")
+    assert not any(offer.reason == NOT_CHECKED for offer in catalogue.offers)
+
+
+@pytest.mark.parametrize(("token", "says"), [(None, GATED), ("hf_another", GATED), (TOKEN, "")])
+def test_a_gated_model_wants_a_token_that_may(monkeypatch, token, says):
+    """401 and 403 mean that somebody has to do something, and what; not that the hub is away."""
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: token)
+    with config_hub(monkeypatch, PUBLISHED, frozenset({LLAMA})):
+        machine = look(Machine(gpu=True), [(LLAMA, "ngram")], lambda: H100)
+    assert reason(LLAMA, "ngram", machine) == says
+
+
+@pytest.mark.parametrize(
+    ("served", "says"),
+    [
+        ({}, NOT_THERE),
+        ({HEADLINE: None}, NO_CONFIG),
+        ({HEADLINE: b"{"}, DAMAGED),
+        ({HEADLINE: [1]}, DAMAGED),
+        ({HEADLINE: {**PUBLISHED[LLAMA], "hidden_size": "wide"}}, DAMAGED),
+    ],
+)
+def test_what_is_wrong_on_the_hub_is_said(monkeypatch, served, says):
+    """A renamed or damaged repository would be offered, and fail after the visitor's click."""
+    with config_hub(monkeypatch, served):
+        machine = look(Machine(gpu=True), [(HEADLINE, "ngram")], lambda: H100)
+    assert reason(HEADLINE, "ngram", machine) == says
+
+
+def test_a_hub_that_is_away_leaves_what_ships_to_decide(monkeypatch):
+    """Without a network a model with sinks still has sinks; and a config.json fetched yesterday says nothing of the
+    weights: they are not there."""
+    with config_hub(monkeypatch, CONFIGS):
+        look(Machine(gpu=True), on_hub(), lambda: H100)
+    machine = look(Machine(gpu=True), on_hub(), lambda: H100)
+    assert reason(HEADLINE, "ngram", machine) == NO_HUB
+    assert SINKS in reason("openai/gpt-oss-20b", "ngram", machine)
+    assert load(machine).default.target == DEFAULT_TARGET
+
+
+def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
+    """A broken resolver or a silent proxy: the page would say `not checked yet` for ever."""
+    monkeypatch.setattr(checks, "CHECK_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ask_at(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        started = time.monotonic()
+        machine = look(Machine(gpu=True), on_hub(), lambda: H100)
+        assert time.monotonic() - started < 2
+    assert reason(HEADLINE, "ngram", machine) == NO_HUB
+
+
+def test_what_was_not_asked_for_is_not_offered():
+    """Memory alone would offer a pair whose config.json nobody has seen."""
+    assert reason(HEADLINE, "ngram", Machine(gpu=True, gpu_bytes=H100)) == NOT_CHECKED
+
+
+def _missing() -> int:
+    raise ModuleNotFoundError("No module named 'torch'")
+
+
+@pytest.mark.parametrize(
+    ("gpu_bytes", "says"),
+    [
+        (lambda: 0, "needs an NVIDIA GPU with 24.4 GiB free; torch finds none here"),
+        (_missing, "torch cannot be asked: ModuleNotFoundError: No module named 'torch'"),
+        (lambda: time.sleep(3) or 1, "torch did not say within"),
+        (lambda: 16 * GIB, "torch finds 16.0 free"),
+    ],
+)
+def test_what_torch_says_decides_and_not_another_program(monkeypatch, gpu_bytes, says):
+    """nvidia-smi sees a GPU that a CPU build of torch, a missing torch or a broken driver cannot use."""
+    monkeypatch.setattr(checks, "CHECK_S", 2.0)
+    with config_hub(monkeypatch, CONFIGS):
+        machine = look(Machine(gpu=True), on_hub(), gpu_bytes)
+    assert says in reason(HEADLINE, "ngram", machine)
+    assert load(machine).default.target == DEFAULT_TARGET
+
+
+def test_the_backends_memory_is_the_devices_own(monkeypatch):
+    """`Kernels.free_bytes` of the loading process counts; a page that races on the CPU has no GPU memory at all."""
+    assert TorchBackend(device="cpu").gpu_bytes() == 0
+    monkeypatch.setattr("engine.kernels.devices.device_named", lambda name: None)
+    monkeypatch.setattr(
+        "engine.kernels.choose.choose", lambda device: type("K", (), {"on_host": False, "free_bytes": lambda self: 7})()
+    )
+    assert TorchBackend().gpu_bytes() == 7
+
+
+@pytest.mark.parametrize(
+    ("drafter", "config", "says"),
+    [
+        ("eagle3:owner/head", EAGLE3, ""),
+        ("dflash:owner/head", DFLASH, ""),
+        ("eagle3:owner/head", DFLASH, "is of kind dflash"),
+        ("eagle3:owner/head", {**EAGLE3, "speculators_model_type": "peagle"}, "type 'peagle' is not supported"),
+        ("dflash:owner/head", {**DFLASH, "num_experts": 8}, "num_experts to 8"),
+        ("draft_model:owner/head", PUBLISHED["Qwen/Qwen3-0.6B"], ""),
+    ],
+)
+def test_a_head_is_judged_by_the_engines_own_reader(monkeypatch, drafter, config, says):
+    """A head that the engine refuses would be found out after the target's tens of GB."""
+    with config_hub(monkeypatch, {**PUBLISHED, "owner/head": config}):
+        machine = look(Machine(gpu=True), [(HEADLINE, drafter)], lambda: H100)
+    said = reason(HEADLINE, drafter, machine)
+    assert says in said and bool(said) == bool(says)
+    assert not said or said.startswith("needs the drafter owner/head, which this engine does not read: ")
+
+
+def test_the_page_opens_before_and_changes_after(monkeypatch):
+    """A visitor would wait for torch and the hub; or a page opened early would never learn of the headline pair."""
+    go, asked = threading.Event(), []
+    first = load(Machine(gpu=True))
+    check = Check(first, lambda: (go.wait(5), load(LARGE))[1], asked.append)
+    handlers = Handlers(first, TorchBackend(), check)
+    check.start()
+    assert handlers.catalogue.default.target == DEFAULT_TARGET
+    assert NOT_CHECKED in {offer.reason for offer in handlers.catalogue.offers}
+    status = handlers.model()
+    assert "best pair that this machine can run" in asyncio.run(anext(status))
+    go.set()
+    pairs, refused = asyncio.run(handlers.offers())
+    assert pairs["value"] == "qwen3.5-9b-dflash" == asked[0].default.id == handlers.catalogue.default.id
+    assert "attention sinks" in refused and NOT_CHECKED not in refused
+
+
+def test_a_check_that_fails_leaves_the_page_as_it_was():
+    """One fault in it would leave every visitor before a page that looks for ever."""
+    first, asked = load(Machine(gpu=True)), []
+    check = Check(first, lambda: 1 / 0, asked.append)  # type: ignore[arg-type, return-value]
+    check.start()
+    handlers = Handlers(first, TorchBackend(), check)
+    asyncio.run(handlers.checked())
+    assert handlers.catalogue is first
+    while not asked:
+        time.sleep(0.01)
+
+
+def test_what_hangs_does_not_hold_up_what_does_not():
+    """One repository without an answer would leave all pairs unchecked."""
+    started = time.monotonic()
+    assert beside({1: lambda: 2, 3: lambda: time.sleep(2)}, 0.3) == {1: 2}
+    assert time.monotonic() - started < 1
+
+
+WITHOUT_TORCH = "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; runpy.run_path('app.py', run_name='__main__')"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [("app.py",), ("-c", WITHOUT_TORCH)], ids=["with torch", "without torch"])
+def test_the_page_is_up_while_it_checks_and_stays(script, page_cache, tmp_path, monkeypatch):
+    """A machine that may have a GPU and reaches no hub: nobody waits for either, and what cannot load says so."""
+    tool = tmp_path / GPU_TOOL
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with served(page_cache, script=script) as server:
+        assert server.up_s < 12
+        assert "is not checked yet" in httpx.get(f"{server.url}/config").text
+        last = server.visitor("early").race()[-1]
+        assert last["state"] == ("finished" if script == ("app.py",) else "failed")
+        assert httpx.get(server.url).status_code == 200 and server.process.poll() is None

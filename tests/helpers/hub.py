@@ -1,0 +1,93 @@
+"""A model hub on this machine that has nothing but config.json, and remembers what it was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TOKEN = "hf_a_token_that_may"
+
+
+@dataclass
+class ConfigHub:
+    """`repositories`: name -> its config.json, as a value or as it stands. `gated`: those that want TOKEN; another
+    token is refused with 403. `asked`: (repository, the rest of the path) of every request."""
+
+    repositories: Mapping[str, Any]
+    gated: frozenset[str] = frozenset()
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    address: str = ""
+
+
+@contextmanager
+def config_hub(
+    monkeypatch: pytest.MonkeyPatch, repositories: Mapping[str, Any], gated: frozenset[str] = frozenset()
+) -> Iterator[ConfigHub]:
+    """The hub that huggingface_hub asks within this block."""
+    hub = ConfigHub(repositories, gated)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            _, owner, name, *rest = self.path.partition("?")[0].split("/")
+            repository, path = f"{owner}/{name}", "/".join(rest)
+            hub.asked.append((repository, path))
+            if repository not in hub.repositories:
+                return self._answer(b"", 404, {"X-Error-Code": "RepoNotFound"})
+            if repository in hub.gated and (token := self.headers.get("Authorization")) != f"Bearer {TOKEN}":
+                return self._answer(b"", 403, {}) if token else self._answer(b"", 401, {"X-Error-Code": "GatedRepo"})
+            if path != "resolve/main/config.json" or hub.repositories[repository] is None:
+                return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
+            value = hub.repositories[repository]
+            body = value if isinstance(value, bytes) else json.dumps(value).encode()
+            tag = hashlib.sha256(body).hexdigest()[:40]
+            self._answer(body, 200, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
+            return None
+
+        do_GET = do_HEAD
+
+        def _answer(self, body: bytes, status: int, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+    ask_at(monkeypatch, hub.address)
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def ask_at(monkeypatch: pytest.MonkeyPatch, address: str, cache: Path | None = None) -> None:
+    """From now on huggingface_hub asks there."""
+    values = {
+        "ENDPOINT": address,
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "HUGGINGFACE_CO_URL_TEMPLATE": address + "/{repo_id}/resolve/{revision}/{filename}",
+        **({"HF_HUB_CACHE": str(cache)} if cache else {}),
+    }
+    for name, value in values.items():
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -1,0 +1,50 @@
+"""Machines with a GPU whose pairs have all been checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.catalogue import on_hub
+from app.fits import repository
+from app.machine import GIB, Machine
+from engine.models.random_targets import shipped_config
+
+LAYER: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+}
+EAGLE3: dict[str, Any] = {
+    "architectures": ["Eagle3Speculator"],
+    "speculators_model_type": "eagle3",
+    "draft_vocab_size": 32000,
+    "transformer_layer_config": LAYER,
+}
+DFLASH: dict[str, Any] = {
+    **LAYER,
+    "architectures": ["DFlashDraftModel"],
+    "model_type": "qwen3",
+    "num_hidden_layers": 5,
+    "block_size": 16,
+    "dflash_config": {"mask_token_id": 151669, "target_layer_ids": [1, 8, 15, 22, 29]},
+}
+CONFIGS: dict[str, Any] = {
+    name: shipped_config(name) or (EAGLE3 if drafter.startswith("eagle3") else DFLASH)
+    for target, drafter in on_hub()
+    for name in (target, repository(drafter))
+    if name
+}
+"""What the hub says of every repository that the page names; of heads, heads of the same size."""
+
+
+def with_gpu(gib: float) -> Machine:
+    """A machine whose GPU has so much free, and that reaches the hub."""
+    return Machine(gpu=True, gpu_bytes=int(gib * GIB), configs=CONFIGS)
+
+
+SMALL, LARGE = Machine(), with_gpu(141.0)
