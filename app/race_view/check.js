@@ -10,6 +10,7 @@ const MAX_K = 63;
 const MAX_WIDTH = 64;
 const MAX_NEW_TOKENS = 100000;
 const MAX_NAME = 10000;
+const ROLES = ["plain", "baseline", "speculative"];
 const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"];
 
 class Unusable extends Error {}
@@ -56,13 +57,14 @@ const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: lis
   margin: maybe(number) });
 const VERDICT = fields({ kind: shape(`one of ${VERDICT_KINDS.join(", ")}`, (value) => VERDICT_KINDS.includes(value)),
   rows_compared: count, rows_different: maybe(count), first_difference: maybe(DIFFERENCE), sentence: text });
-const LANE_SPEC = fields({ name: shortText, drafter: shortText,
+const OLD_LANE = { name: shortText, drafter: shortText,
   k: shape(`auto or an integer from 0 to ${MAX_K}`, (value) => value === "auto" || (isCount(value) && value <= MAX_K)),
-  width: anyWidth, rule: shortText });
+  width: anyWidth, rule: shortText };
+const LANE = { ...OLD_LANE, role: shape(`one of ${ROLES.join(", ")}`, (value) => ROLES.includes(value)) };
 const PARAMS = fields({ temperature: number, seed: count,
   max_new_tokens: shape(`an integer from 1 to ${MAX_NEW_TOKENS}`, (value) => isCount(value) && value >= 1 &&
   value <= MAX_NEW_TOKENS), stop: list(text) });
-const RECORDING = fields({
+const recordingOf = (lane, more) => fields({
   model: fields({ name: shortText, revision: maybe(shortText), digest: maybe(shortText), dtype: shortText,
     licence: maybe(shortText) }),
   device: fields({ type: shortText, name: shortText, threads: maybe(count) }),
@@ -72,12 +74,13 @@ const RECORDING = fields({
   created: shortText,
   widths: fields({ width, widths_class: list(width), plain_width: maybe(width), exact: flag, cache_length: count,
     note: shortText }),
-  spec: fields({ lanes: list(LANE_SPEC), params: PARAMS, audit: flag, solo: flag }),
+  spec: fields({ lanes: list(fields(lane)), params: PARAMS, audit: flag, solo: flag }),
   prompt: fields({ text, token_ids: list(token) }),
   events: list(fields({})),
-  verdict: maybe(VERDICT),
-  plain_verdict: maybe(VERDICT),
+  ...more,
 });
+const SCHEMAS = new Map([[1, recordingOf(OLD_LANE, { verdict: maybe(VERDICT), plain_verdict: maybe(VERDICT) })],
+  [2, recordingOf(LANE, { verdicts: fields({}) })]]);
 const COMMON = { lane: shortText, clock_s: time, type: text };
 const checksum = shape("a checksum", (value) => isCount(value) && value <= 2 ** 64);
 const EVENTS = new Map(Object.entries({
@@ -93,13 +96,27 @@ const EVENTS = new Map(Object.entries({
   failed: { ...COMMON, message: text },
 }));
 
-// Throw Unusable, with one sentence, unless this is a whole recording whose events agree with each other.
+// A recording of schema 1 in the form of schema 2: roles follow from the names; `verdict` was on the last speculative
+// lane, `plain_verdict` on the plain one.
+function fromSchema1({ verdict, plain_verdict: plainVerdict, ...old }) {
+  const role = (name) => (name === "plain" || name === "baseline" ? name : "speculative");
+  const lanes = old.spec.lanes.map((lane) => ({ ...lane, role: role(lane.name) }));
+  const last = Object.fromEntries(lanes.map((lane) => [lane.role, lane.name]));
+  const found = last.baseline === undefined ? [] : [[last.speculative, verdict], [last.plain, plainVerdict]];
+  return { ...old, schema: 2, spec: { ...old.spec, lanes },
+    verdicts: Object.fromEntries(found.filter(([lane, value]) => lane !== undefined && value !== null)) };
+}
+
+// The recording, in the form of schema 2. Throws Unusable, with one sentence, unless it is a whole one whose events
+// agree with each other.
 function checkRecording(recording) {
   if (!isObject(recording)) throw new Unusable(`it must be a JSON object, not ${shown(recording)}`);
   if (recording.format !== "photofinish-race")
     throw new Unusable(`it is no Photofinish recording: its format is ${shown(recording.format)}`);
-  if (recording.schema !== 1) throw new Unusable(`its schema is ${shown(recording.schema)}; this page reads schema 1`);
-  RECORDING(recording, "it");
+  if (!SCHEMAS.has(recording.schema))
+    throw new Unusable(`its schema is ${shown(recording.schema)}; this page reads ${[...SCHEMAS.keys()].join(" and ")}`);
+  SCHEMAS.get(recording.schema)(recording, "it");
+  if (recording.schema === 1) recording = fromSchema1(recording);
   list(shortText)(recording.synthetic ?? [], "synthetic");
   flag(recording.stopped ?? false, "stopped");
   const lanes = new Map(recording.spec.lanes.map((spec) =>
@@ -107,13 +124,21 @@ function checkRecording(recording) {
   if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length)
     throw new Unusable(
       `it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
+  const names = (role) => recording.spec.lanes.filter((lane) => lane.role === role).map((lane) => lane.name);
+  for (const role of ["plain", "baseline"]) {
+    if (names(role).length > 1) throw new Unusable(`it has ${names(role).length} ${role} lanes; a race has one`);
+    if (lanes.has(role) && lanes.get(role).spec.role !== role) throw new Unusable(`its lane ${role} has another role`);
+  }
   for (const event of recording.events) checkEvent(event, lanes, recording);
   for (const [name, lane] of lanes)
     if (!lane.ended && !recording.stopped)
     throw new Unusable(`lane ${shown(name)} never ends: the recording is incomplete`);
-  for (const [key, other] of [["verdict", "speculative"], ["plain_verdict", "plain"]]) {
-    if (recording[key] && lanes.has("baseline") && lanes.has(other))
-      checkClaim(key, recording[key].kind, lanes.get("baseline"), lanes.get(other));
+  const [baseline] = names("baseline");
+  for (const [name, verdict] of Object.entries(recording.verdicts)) {
+    if (!lanes.has(name) || name === baseline || baseline === undefined)
+      throw new Unusable(`it has a verdict on ${shown(name)}, which is no lane that is compared with a baseline`);
+    VERDICT(verdict, `the verdict on lane ${shown(name)}`);
+    checkClaim(`verdict on lane ${shown(name)}`, verdict.kind, lanes.get(baseline), lanes.get(name));
   }
   return recording;
 }

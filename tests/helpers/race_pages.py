@@ -145,11 +145,7 @@ def frames(
 ) -> list[dict[str, Any]]:
     """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
     events, out = recorded["events"], []
-    header = {
-        key: value
-        for key, value in recorded.items()
-        if key not in ("events", "verdict", "plain_verdict", "schema", "format")
-    }
+    header = {key: value for key, value in recorded.items() if key not in ("schema", "format", "events", "verdicts")}
     base = {
         "race": race_id,
         "ribbon": ribbon,
