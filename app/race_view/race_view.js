@@ -37,7 +37,8 @@ function clear(id) {
     metrics: null, speedup: null, shown: null,
     // the whole race once it is over: as an object, and as the text to save
     recording: null, raw: null,
-    // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by itself, sides whose end is marked
+    // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
+    // itself, sides whose end is marked
     sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
   };
   replay.load(0, [0]);

@@ -192,8 +192,9 @@ def frames(
 
 def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
     events = events_of({**recorded, "events": recorded["events"][:count]})
-    metrics = {lane: asdict(lane_metrics(events, lane)) for lane in ("plain", "baseline", "speculative")}
-    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events)}
+    metrics = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
+    shown = next(lane["name"] for lane in recorded["spec"]["lanes"] if lane["role"] == "speculative")
+    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events, shown)}
 
 
 def page_html(template: str, style: str, script: str, dark: bool = False) -> str:
