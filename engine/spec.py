@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .errors import UsageError, choices
@@ -144,14 +144,12 @@ def role_named(name: str) -> str:
 
 
 def lanes_of(
-    drafting: Mapping[str, tuple[str, int | str]], width: int | str = "auto", rule: str = "coupled"
+    drafting: Iterable[tuple[str, str, int | str]], width: int | str = "auto", rule: str = "coupled"
 ) -> tuple[LaneSpec, ...]:
-    """The lanes of a race: the fastest plain decoding, the exact baseline, and a speculative lane for each name of
-    `drafting`, with its drafter and k. `rule` is that of the latter: the others draft nothing, and sample the target
-    as every race does."""
-    speculative = (
-        LaneSpec(name, drafter, 0 if drafter == "none" else k, width, rule) for name, (drafter, k) in drafting.items()
-    )
+    """The lanes of a race: the fastest plain decoding, the exact baseline, and a speculative lane for each name,
+    drafter and k of `drafting`. `rule` is that of the latter: the others draft nothing, and sample the target as every
+    race does."""
+    speculative = (LaneSpec(name, each, 0 if each == "none" else k, width, rule) for name, each, k in drafting)
     return (LaneSpec(PLAIN, width="fastest"), LaneSpec(BASELINE, width=width), *speculative)
 
 
@@ -159,4 +157,4 @@ def standard_lanes(
     drafter: str, k: int | str, width: int | str = "auto", rule: str = "coupled"
 ) -> tuple[LaneSpec, ...]:
     """The lanes of a race with one speculative lane, which is called so."""
-    return lanes_of({SPECULATIVE: (drafter, k)}, width, rule)
+    return lanes_of([(SPECULATIVE, drafter, k)], width, rule)

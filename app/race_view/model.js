@@ -51,7 +51,8 @@ class Race {
 
   lane(name) { return this.lanes.get(name) ?? null; }
 
-  get duration() { return Math.max(0, ...[...this.lanes.values()].map((lane) => lane.clock)); }
+  // The lane time at which the last of these lanes stands.
+  duration(names) { return Math.max(0, ...names.map((name) => this.lane(name)?.clock ?? 0)); }
 
   // All times at which a step of these lanes ended, ascending, for stepping by key.
   times(names) {

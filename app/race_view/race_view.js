@@ -101,6 +101,8 @@ function setRecording(recording, raw) {
   board.disturbed(disturbance(S.race));
 }
 
+function shownLanes() { return [...S.sides, S.first.plain]; }
+
 // The verdict on a lane, null where there is none.
 function verdictOn(name) {
   const verdicts = S.recording?.verdicts ?? {};
@@ -110,7 +112,7 @@ function verdictOn(name) {
 // From now on the lanes stand where the replay's clock stands. A finished race plays once by itself.
 function over(playIt, wait) {
   S.live = false;
-  replay.load(S.race.duration, S.race.times(S.sides));
+  replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
   if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
 }
 
@@ -142,7 +144,7 @@ function schedule() {
 function paint() {
   const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane(S.first.plain);
   const lanes = { left, right, plain: plain === left ? null : plain };
-  const t = live ? race.duration : replay.t;
+  const t = live ? race.duration(shownLanes()) : replay.t;
   const counts = {};
   for (const [side, lane] of Object.entries(lanes))
     counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);

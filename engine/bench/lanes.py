@@ -73,7 +73,7 @@ def k_of(drafter: str, k: int | str | None) -> int | str:
 def lane_specs(drafters: Sequence[str], k: int | str | None, backwards: bool) -> tuple[LaneSpec, ...]:
     """The lanes of a race: plain, baseline, one a drafter, called as it is, at its `k_of`; or in the opposite order,
     but an exact lane is always last (what `synthetic` drafts is decoded at its width)."""
-    plain, baseline, *drafting = lanes_of({drafter: (drafter, k_of(drafter, k)) for drafter in drafters})
+    plain, baseline, *drafting = lanes_of((drafter, drafter, k_of(drafter, k)) for drafter in drafters)
     return (*reversed(drafting), plain, baseline) if backwards else (plain, baseline, *drafting)
 
 

@@ -6,15 +6,15 @@ from argparse import ArgumentTypeError, Namespace
 
 from ..drafters import check as check_drafter
 from ..errors import UsageError
-from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, LaneSpec, lanes_of, standard_lanes
+from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, lanes_of
 from .arguments import integer_or_auto, option, shown, words
 
 DEFAULT_DRAFTER, DEFAULT_K = "ngram", 7
 MAX_NAME = 40
 
 
-def _lane(text: str) -> tuple[str, tuple[str, int | str]]:
-    """NAME=DRAFTER[@K] -> (name, (drafter, k))."""
+def _lane(text: str) -> tuple[str, str, int | str]:
+    """NAME=DRAFTER[@K] -> (name, drafter, k)."""
     name, _, drafting = words(text).partition("=")
     drafter, _, k = drafting.rpartition("@") if "@" in drafting else (drafting, "", AUTO)
     if not (name and drafter):
@@ -24,7 +24,7 @@ def _lane(text: str) -> tuple[str, tuple[str, int | str]]:
     if name in (PLAIN, BASELINE):
         raise ArgumentTypeError(f"NAME must not be {PLAIN} or {BASELINE}: both lanes run in every race")
     try:
-        return name, (drafter, integer_or_auto(0, MAX_K)(k))
+        return name, drafter, integer_or_auto(0, MAX_K)(k)
     except ArgumentTypeError as error:
         raise ArgumentTypeError(f"K, after the last @ of {shown(text)}, {error}") from error
 
@@ -53,13 +53,8 @@ def lanes_asked(options: Namespace) -> tuple[LaneSpec, ...]:
     """The lanes of the race that these options ask for, their drafters checked. Raises UsageError."""
     if options.lane and (options.drafter, options.k) != (None, None):
         raise UsageError("--lane says which drafters race and with which k: give it without --drafter and --k")
-    names = [name for name, _ in options.lane]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"--lane: two lanes cannot have the name {shown(twice[0])}")
-    drafter = options.drafter or DEFAULT_DRAFTER
-    for each in [each for _, (each, _) in options.lane] or [drafter]:
-        check_drafter(each)
-    if options.lane:
-        return lanes_of(dict(options.lane), options.width, options.rule)
     k = DEFAULT_K if options.k is None else options.k
-    return standard_lanes(drafter, k, options.width, options.rule)
+    drafting = options.lane or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
+    for _, drafter, _ in drafting:
+        check_drafter(drafter)
+    return lanes_of(drafting, options.width, options.rule)

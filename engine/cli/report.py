@@ -3,7 +3,7 @@ it all ran on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -49,8 +49,8 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
             if shares:
                 console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
     plain = next(iter(spec.named(PLAIN)), "")
-    for line in _speedups(race_speedups(events, spec.lanes), plain):
-        console.print(line)
+    for name, value in race_speedups(events, spec.lanes).items():
+        console.print(Text(f"{clean(name)} against the fastest plain decoding: {_ratio(value)}", "bold"))
     if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))
     if (disturbed := disturbance(events)) is not None:
@@ -118,16 +118,10 @@ def _shares(shares: Sequence[float | None]) -> str:
     )
 
 
-def _speedups(values: Mapping[str, float | None], plain: str) -> Iterator[Text]:
-    if not (values and plain):
-        yield Text("no speed-up to tell: it needs a plain lane and a speculative one")
-        return
-    for name, value in values.items():
-        if value is None:
-            yield Text(f"no speed-up of {clean(name)} to tell: it or {clean(plain)} committed nothing")
-        else:
-            told = f"{value:.2f}x (seconds per token, same run, same number of tokens)"
-            yield Text(f"{clean(name)} against the fastest plain decoding: {told}", "bold")
+def _ratio(value: float | None) -> str:
+    if value is None:
+        return "no ratio without tokens in both"
+    return f"{value:.2f}x (seconds per token, same run, same number of tokens)"
 
 
 def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:

@@ -20,15 +20,21 @@ SHORT = race_over(words_of(TEXT)[:60], seed=5)
 OPEN = "text => window.photofinish.open(text)"
 
 
+TIMES = ("clock_s", "prefill_s", "draft_s", "verify_s", "decode_s")
+
+
 def with_more_lanes(names: list[str], first: int = 0) -> dict[str, Any]:
-    """SHORT with copies of its speculative lane, the first of them called `names[0]`, from place `first` on."""
+    """SHORT with copies of its speculative lane, each slower than the last, from place `first` on."""
     recorded = copy.deepcopy(SHORT)
     lanes, events, verdict = recorded["spec"]["lanes"], recorded["events"], recorded["verdicts"].pop("speculative")
     drafting = lanes.pop()
     lanes[first:first] = [{**drafting, "name": name} for name in names]
     mine = [e for e in events if e["lane"] == "speculative"]
     recorded["events"] = [e for e in events if e["lane"] != "speculative"]
-    recorded["events"] += [{**e, "lane": name} for name in names for e in mine]
+    for times, name in enumerate(names, 1):
+        recorded["events"] += [
+            {**e, "lane": name, **{key: times * value for key, value in e.items() if key in TIMES}} for e in mine
+        ]
     told = [{**verdict, "sentence": f"identical tokens: baseline and {name}"} for name in names]
     recorded["verdicts"].update(zip(names, told, strict=True))
     return recorded
@@ -53,6 +59,10 @@ def test_the_page_shows_the_baseline_and_the_first_that_drafts(page: Any, names:
     assert "Against the plain lane" in words(page, "plainVerdict")
     gains = race_speedups(events_of(recorded), spec_of(recorded).lanes)
     assert state["speedup"] == pytest.approx(gains[names[0]])
+    clocks = {e["lane"]: e["clock_s"] for e in recorded["events"]}
+    shown = max(clocks[name] for name in ("plain", "baseline", names[0]))
+    page.wait_for_function("!window.photofinish.state.live")
+    assert page.evaluate(STATE)["duration"] == pytest.approx(shown), "the replay would go on after both lanes' ends"
 
 
 @pytest.mark.browser

@@ -13,6 +13,7 @@ from engine.cli import main as cli
 from engine.cli.commands import RACE
 from engine.cli.lanes import lanes_asked
 from engine.cli.main import _parser
+from engine.errors import UsageError
 from engine.recordings import recording as recordings
 from tests.helpers import ROOT
 from tests.helpers.trained import DRAFT, TRAINED, text_of
@@ -38,6 +39,18 @@ def test_every_lane_is_read_as_it_is_written(asked):
     assert {lane.role for lane in lanes[2:]} == {"speculative"}
 
 
+@given(st.text(max_size=12) | st.text("ab=@:0a ngrmo", max_size=12))
+def test_any_text_is_a_lane_or_refused_in_words(text):
+    """A traceback, or a race with other lanes than it seems."""
+    try:
+        lanes = lanes_asked(_parser("race", RACE).parse(["--prompt", "x", f"--lane={text}"]))
+    except UsageError as error:
+        assert "internal" not in str(error) and len(str(error)) < 400
+    else:
+        (lane,) = lanes[2:]
+        assert text in (f"{lane.name}={lane.drafter}", f"{lane.name}={lane.drafter}@{lane.k}") or lane.drafter == "none"
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -53,7 +66,7 @@ def test_every_lane_is_read_as_it_is_written(asked):
         (["--lane", "baseline=ngram@7"], "NAME must not be plain or baseline"),
         (["--lane", f"{'n' * 41}=ngram"], "at most 40 characters"),
         (["--lane", "a\x1b[2J=ngram"], "all visible"),
-        (["--lane", "a=ngram", "--lane", "a=none"], "two lanes cannot have the name 'a'"),
+        (["--lane", "a=ngram", "--lane", "a=none"], "lanes with different names, not 4: plain, baseline, a, a"),
         (["--lane", "a=nonsense@3"], "unknown drafter 'nonsense'; choose one of: dflash, draft_model"),
         (["--lane", "a=openai:http://localhost:8000/v1@7"], "unknown drafter 'openai'; choose one of: dflash"),
         (["--lane", "a=ngram", "--drafter", "ngram"], "give it without --drafter and --k"),

@@ -67,7 +67,7 @@ def written(race: TorchRace, name: str) -> list[tuple[int, int]]:
 @given(asked, st.sampled_from([0.0, 0.8]))
 def test_every_lane_writes_the_baseline_s_tokens_and_rows(drafting, temperature):
     """A lane would write otherwise beside others than alone: by their widths, their pool, or their order."""
-    race = race_of(lanes_of({f"{i}": (text_of(each), k) for i, (each, k) in enumerate(drafting)}), temperature)
+    race = race_of(lanes_of((str(i), text_of(each), k) for i, (each, k) in enumerate(drafting)), temperature)
     recording = check(build(race.header(), list(race.events()), race.result()))
     truth = written(race, "baseline")
     assert len(truth) == NUM_NEW
@@ -84,7 +84,7 @@ def test_every_lane_writes_the_baseline_s_tokens_and_rows(drafting, temperature)
 )
 def test_each_lane_is_judged_for_itself(faults, drafter):
     """A fault would hide behind a later one (explaining it moves the baseline's cache), or be told of another lane."""
-    race = race_of(lanes_of({str(i): (text_of(drafter), 3) for i in range(len(faults))}))
+    race = race_of(lanes_of((str(i), text_of(drafter), 3) for i in range(len(faults))))
     for i, fault in enumerate(faults):
         lane = race.lanes[str(i)]
         if fault == "fails":
@@ -115,6 +115,5 @@ def test_a_race_without_a_baseline_has_no_verdict():
 
 def test_widths_are_probed_for_every_lane(few_rows):
     """Beside a lane with long drafts the steps of a lane with short ones would be wider than alone, and so slower."""
-    lanes = {"a": ("ngram", 2), "b": ("ngram", 4), "c": ("ngram", 15)}
-    race = race_of(lanes_of(lanes))
+    race = race_of(lanes_of([("a", "ngram", 2), ("b", "ngram", 4), ("c", "ngram", 15)]))
     assert {3, 5, 16} <= race.widths.seconds.keys()

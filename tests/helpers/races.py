@@ -99,7 +99,7 @@ def recordings(draw: st.DrawFn, failing: bool = False, names: tuple[str, ...] = 
         seed=draw(st.integers(0, 2**63 - 1)),
         max_new_tokens=len(token_ids),
     )
-    spec = RaceSpec(lanes_of(dict.fromkeys(names, ("ngram", K))), params, audit, solo)
+    spec = RaceSpec(lanes_of((name, "ngram", K) for name in names), params, audit, solo)
     lanes: dict[str, list[Event]] = {}
     for lane in spec.lanes:
         started = Started(len(prompt), draw(seconds))
@@ -131,7 +131,7 @@ def in_schema_1(recorded: dict[str, Any]) -> dict[str, Any]:
 
 def race_of(names: list[str]) -> dict[str, Any]:
     """One race with speculative lanes of these names, each with one step of one token."""
-    spec = RaceSpec(lanes_of(dict.fromkeys(names, ("ngram", 3))), SamplingParams(max_new_tokens=1))
+    spec = RaceSpec(lanes_of((name, "ngram", 3) for name in names), SamplingParams(max_new_tokens=1))
     lanes = {lane.name: a_step(seconds=0.1 + 0.1 * i) for i, lane in enumerate(spec.lanes)}
     played = {name: iter([Started(1, 0.5), *finished("length", [step])]) for name, step in lanes.items()}
     return recording(spec, [1], list(race(played)))

@@ -20,39 +20,13 @@ from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers import races
 
 SUMMARY_KEYS = [
-    "schema",
-    "device",
-    "dtype",
-    "runs",
-    "width",
-    "widths_class",
-    "seed",
-    "temperature",
-    "audit",
-    "verdict",
-    "plain_verdict",
-    "lanes",
-    "speedup",
-    "verdicts",
-    "speedups",
-]
+    "schema", "device", "dtype", "runs", "width", "widths_class", "seed", "temperature", "audit", "verdict",
+    "plain_verdict", "lanes", "speedup", "verdicts", "speedups",
+]  # fmt: skip
 LANE_KEYS = [
-    "token_ids",
-    "text",
-    "num_tokens",
-    "prefill_s",
-    "decode_s",
-    "tokens_per_s",
-    "ttft_s",
-    "tpot_s",
-    "itl_p50_s",
-    "itl_p95_s",
-    "num_steps",
-    "per_step_drafted",
-    "per_step_accepted",
-    "acceptance_rate",
-    "mean_acceptance_length",
-]
+    "token_ids", "text", "num_tokens", "prefill_s", "decode_s", "tokens_per_s", "ttft_s", "tpot_s", "itl_p50_s",
+    "itl_p95_s", "num_steps", "per_step_drafted", "per_step_accepted", "acceptance_rate", "mean_acceptance_length",
+]  # fmt: skip
 leaves = (
     st.none()
     | st.booleans()
