@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from engine.errors import UsageError
 from engine.events import LaneEvent
-from engine.metrics import BASELINE, PLAIN, SPECULATIVE, cost_per_million, lane_metrics
+from engine.metrics import cost_per_million, lane_metrics
+from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
 MAX_DOLLARS = 1_000_000.0
 LANES = (PLAIN, BASELINE, SPECULATIVE)

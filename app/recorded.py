@@ -21,11 +21,7 @@ def recorded_view(name: str = FIRST, folder: Path = RACES) -> RaceView | None:
     if not path.is_file():
         return None
     recording = read(path)
-    header = {
-        key: value
-        for key, value in recording.items()
-        if key not in ("schema", "format", "events", "verdict", "plain_verdict")
-    }
+    header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events", "verdicts")}
     return RaceView(
         f"{RECORDED.lower()}-{name}", "finished", TEXT, None, RECORDED, header, tuple(events_of(recording)), recording
     )

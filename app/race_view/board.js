@@ -86,13 +86,14 @@ class Board {
     write(this.rows.plain.name, "Plain");
   }
 
-  figures(metrics, speedup, sideNames) {
-    const [left, right] = sideNames.map((name) => metrics?.[name]), plain = metrics?.plain, { refs } = this;
+  // first: the name of the first lane of each role
+  figures(metrics, speedup, sideNames, first) {
+    const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     write(refs.leftFigure, rate(left?.tokens_per_s));
     write(refs.rightFigure, rate(right?.tokens_per_s));
     refs.leftFigure.classList.toggle("pf-none", !left?.tokens_per_s);
     refs.rightFigure.classList.toggle("pf-none", !right?.tokens_per_s);
-    const against = !plain?.tokens_per_s ? null : sideNames[0] === "baseline" &&
+    const against = !plain?.tokens_per_s ? null : sideNames[0] === first.baseline &&
       left?.tokens_per_s > plain.tokens_per_s ? "this lane" : `${rate(plain.tokens_per_s)} tok/s`;
     write(refs.fastest, against ? `fastest plain: ${against}; the ratio is against this` : "fastest plain: –");
     write(refs.perStep, right?.mean_acceptance_length ?

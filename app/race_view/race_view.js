@@ -37,8 +37,9 @@ function clear(id) {
     metrics: null, speedup: null, shown: null,
     // the whole race once it is over: as an object, and as the text to save
     recording: null, raw: null,
-    // the screen: lanes left and right, live or a replay, whether it has played by itself, sides whose end is marked
-    sides: ["baseline", "speculative"], live: true, byItself: false, marked: new Set(),
+    // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
+    // itself, sides whose end is marked
+    sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
   };
   replay.load(0, [0]);
   board.alert("");
@@ -80,7 +81,8 @@ function rawMember(source) { return Check.rawMember(source, "recording"); }
 
 function setHeader(header) {
   S.header = header;
-  S.sides = sides((header.spec?.lanes ?? []).map((lane) => lane.name));
+  const lanes = header.spec?.lanes ?? [];
+  Object.assign(S, { sides: sides(lanes), first: firstByRole(lanes) });
   board.names(header, S.sides);
   board.facts(header);
 }
@@ -95,14 +97,22 @@ function setRecording(recording, raw) {
   recording.events.forEach((event) => S.race.add(event));
   Object.assign(S, { recording, raw, holes: 0 });
   setHeader(recording);
-  board.verdict(recording.verdict, recording.plain_verdict, S.sides);
+  board.verdict(verdictOn(S.sides[1]), verdictOn(S.first.plain), S.sides);
   board.disturbed(disturbance(S.race));
+}
+
+function shownLanes() { return [...S.sides, S.first.plain]; }
+
+// The verdict on a lane, null where there is none.
+function verdictOn(name) {
+  const verdicts = S.recording?.verdicts ?? {};
+  return Object.hasOwn(verdicts, name) ? verdicts[name] : null;
 }
 
 // From now on the lanes stand where the replay's clock stands. A finished race plays once by itself.
 function over(playIt, wait) {
   S.live = false;
-  replay.load(S.race.duration, S.race.times);
+  replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
   if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
 }
 
@@ -132,9 +142,9 @@ function schedule() {
 }
 
 function paint() {
-  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane("plain");
+  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane(S.first.plain);
   const lanes = { left, right, plain: plain === left ? null : plain };
-  const t = live ? race.duration : replay.t;
+  const t = live ? race.duration(shownLanes()) : replay.t;
   const counts = {};
   for (const [side, lane] of Object.entries(lanes))
     counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);
@@ -148,7 +158,7 @@ function paint() {
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
   board.track(tokens, trackLength(lanes), places(lanes, counts));
   write(refs.clock, seconds(t));
-  chart.draw(lanes, counts, { left: S.sides[0], right: S.sides[1], plain: "plain" }, t, !live);
+  chart.draw(lanes, counts, { left: S.sides[0], right: S.sides[1], plain: S.first.plain ?? "" }, t, !live);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
@@ -170,10 +180,10 @@ function numbers(lanes, counts, tokens, t) {
   let metrics = S.metrics, speedup = S.speedup;
   if (!live && !(whole && S.metrics)) {
     metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.countAt(t))]));
-    speedup = raceSpeedup(race, lanes.right, (lane) => lane.countAt(t));
+    speedup = raceSpeedup(race, S.first, lanes.right, (lane) => lane.countAt(t));
   }
   S.shown = { metrics, speedup };
-  board.figures(metrics, speedup, S.sides);
+  board.figures(metrics, speedup, S.sides, S.first);
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
   write(refs.chartWords, tokens.right ?
@@ -224,7 +234,7 @@ function showStatus() {
 function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
-  const verdict = VERDICTS[S.recording?.verdict?.kind]?.[1] ?? "";
+  const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
   const ratio = typeof S.speedup === "number" ?
     `${S.speedup.toFixed(2)} times the speed of the fastest plain decoding.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""}`;

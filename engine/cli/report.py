@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..measure.roofline import roofline
-from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedup
+from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
 from ..models.random_targets import PREFIX
 from ..recordings.recording import events_of, failures, spec_of, text
+from ..spec import PLAIN
 from .terminal import clean, is_live
 
 VERDICT_STYLES = {
@@ -24,6 +25,8 @@ VERDICT_STYLES = {
     "same_distribution": "bold #56b4e9",
 }
 MAX_POSITIONS = 15
+COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18
+"""Lanes that do not fit beside each other stand in a table of their own: no number is cut."""
 
 
 def print_report(console: Console, recording: Mapping[str, Any], recorded: bool = False) -> None:
@@ -33,7 +36,9 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
     metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
     if not is_live(console):
         _print_texts(console, {name: text(events, name, spec.params.stop) for name in metrics})
-    console.print(_table(metrics, recording))
+    beside = max(1, (console.width - COLUMNS_OF_LABELS) // COLUMNS_OF_A_LANE)
+    for start in range(0, len(metrics), beside):
+        console.print(_table(dict(list(metrics.items())[start : start + beside]), recording))
     for lane, message in failures(recording).items():
         console.print(Text(f"lane {clean(lane)} failed: {clean(message)}", "bold"))
     for name, numbers in metrics.items():
@@ -43,16 +48,16 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         ):
             if shares:
                 console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
-    console.print(_speedup(race_speedup(events), {"plain", "speculative"} <= metrics.keys()))
-    if (bound := roofline(recording, events)) is not None:
+    plain = next(iter(spec.named(PLAIN)), "")
+    for name, value in race_speedups(events, spec.lanes).items():
+        console.print(Text(f"{clean(name)} against the fastest plain decoding: {_ratio(value)}", "bold"))
+    if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))
     if (disturbed := disturbance(events)) is not None:
         console.print(Text(clean(disturbed.sentence), "bold #e69f00"))
-    for label, verdict in (("", recording["verdict"]), ("plain lane: ", recording["plain_verdict"])):
-        if verdict is not None:
-            console.print(
-                Text(label + clean(verdict["sentence"]), VERDICT_STYLES[verdict["kind"]] if not label else "")
-            )
+    for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
+        words = clean(verdict["sentence"])
+        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICT_STYLES[verdict["kind"]]))
     console.print(Text(widths_line(recording["widths"])))
     console.print(Text(_circumstances(recording), "dim"))
     for ribbon in _ribbons(recording, recorded):
@@ -78,7 +83,7 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> 
     table = Table(title=Text("what each lane did"), title_justify="left")
     table.add_column("")
     for name in metrics:
-        table.add_column(Text(clean(name)), justify="right")
+        table.add_column(Text(clean(name)), justify="right", overflow="fold")
     ends = {e["lane"]: e.get("reason", "failed") for e in recording["events"] if e["type"] in ("finished", "failed")}
     table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
     for label, value in _ROWS:
@@ -113,17 +118,10 @@ def _shares(shares: Sequence[float | None]) -> str:
     )
 
 
-def _speedup(value: float | None, both: bool) -> Text:
+def _ratio(value: float | None) -> str:
     if value is None:
-        return Text(
-            "no speed-up to tell: "
-            + ("one of the two lanes committed nothing" if both else "it needs the lanes plain and speculative")
-        )
-    return Text(
-        f"speculative against the fastest plain decoding: {value:.2f}x (seconds per token, same run, same number of "
-        "tokens)",
-        "bold",
-    )
+        return "no ratio without tokens in both"
+    return f"{value:.2f}x (seconds per token, same run, same number of tokens)"
 
 
 def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
