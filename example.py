@@ -22,4 +22,4 @@ for each in race.events():
         kept = f"{step.num_accepted} of {len(step.drafted)} guesses kept"
         print(f"{each.clock_s:6.3f} s  {kept:20} {''.join(step.pieces)!r}")
 
-print(f"{race_speedup(events):.2f}x; {race.result()['verdict']['sentence']}")
+print(f"{race_speedup(events):.2f}x; {race.result()['verdicts']['speculative']['sentence']}")

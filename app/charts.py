@@ -11,8 +11,10 @@ from typing import Any
 from engine.events import LaneEvent, Step, steps
 from engine.measure.roofline import roofline
 from engine.metrics import lane_metrics, percentile
+from engine.spec import PLAIN, SPECULATIVE
 
 from .colours import CLEAR, COMMITTED, DRAFT, FIGURE_TEXT, GRID, KEPT, PLAIN_STEP, REACHED, VERIFY
+from .view import first_named
 
 HEIGHT = 260
 MS = 1000.0
@@ -29,12 +31,14 @@ class Chart:
 
 
 def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart]:
-    """Step times, acceptance by position, tokens per step: of the speculative lane. With the race's header, if the
-    memory bandwidth was measured, also how much of it a plain step used."""
-    done = steps(events, "speculative")
-    plain = percentile([step.seconds for step in steps(events, "plain")], 0.5)
-    bound = roofline(header or {}, events)
-    return step_times(done, plain, bound.sentence if bound else ""), acceptance(events), tokens_per_step(done)
+    """Step times, acceptance by position, tokens per step: of the speculative lane on the page, the first one of the
+    race that `header` is of. If the memory bandwidth was measured, also how much of it a plain step used."""
+    lane, plain = (first_named(header, role) for role in (SPECULATIVE, PLAIN))
+    done = steps(events, lane)
+    plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
+    bound = roofline(header or {}, events, plain)
+    times = step_times(done, plain_step_s, bound.sentence if bound else "")
+    return times, acceptance(events, lane), tokens_per_step(done)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
@@ -68,10 +72,10 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
     return Chart(title, figure, f"{sentence} {bound}".strip())
 
 
-def acceptance(events: Sequence[LaneEvent]) -> Chart:
+def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
     """How often the draft's first, second, ... token was accepted: of all drafts, and of those that reached it."""
     title = "Acceptance by position in the draft"
-    numbers = lane_metrics(events, "speculative")
+    numbers = lane_metrics(events, lane)
     share, conditional = numbers.acceptance_by_position, numbers.conditional_acceptance_by_position
     if not share:
         return Chart(title, None, NOTHING)

@@ -19,11 +19,7 @@ def recorded_view(preset_id: str, name: str = "", folder: Path = RACES) -> RaceV
     if not path.is_file():
         return None
     recording = read(path)
-    header = {
-        key: value
-        for key, value in recording.items()
-        if key not in ("schema", "format", "events", "verdict", "plain_verdict")
-    }
+    header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events", "verdicts")}
     return RaceView(
         f"{RECORDED.lower()}-{preset_id}",
         name,

@@ -11,6 +11,8 @@ from typing import Any, Literal, Union
 
 from engine.events import Failed, LaneEvent, to_json
 from engine.metrics import lane_metrics, race_speedup
+from engine.recordings.recording import spec_of
+from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
 State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped", "failed"]
 ENDED = ("finished", "stopped", "failed")
@@ -119,9 +121,19 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "header": now.header if new_header else None,
         "events": [to_json(event) for event in now.events[known:]],
         "metrics": metrics(now.events) if numbers else None,
-        "speedup": race_speedup(now.events) if numbers else None,
+        "speedup": _speedup(now) if numbers else None,
         "recording": now.recording if now.ended else None,
     }
+
+
+def first_named(header: Mapping[str, Any] | None, role: str) -> str:
+    """The name of the first lane of a role, which is the one that the page shows; the role's own name where there is
+    none."""
+    return next(iter(spec_of(header).named(role) if header else ()), role)
+
+
+def _speedup(view: RaceView) -> float | None:
+    return race_speedup(view.events, *(first_named(view.header, role) for role in (SPECULATIVE, PLAIN, BASELINE)))
 
 
 def frame_json(frame: Mapping[str, Any]) -> str:

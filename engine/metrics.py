@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .events import LaneEvent, Started, Step, steps
+from .spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
 
 MILLION = 1_000_000
 SECONDS_PER_HOUR = 3600
-PLAIN, BASELINE, SPECULATIVE = "plain", "baseline", "speculative"
 DISTURBED = 3.0
 MIN_STEPS_TO_JUDGE = 20
 
@@ -93,15 +93,28 @@ def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | 
     return ratio(_seconds_per_token(plain_steps, n), _seconds_per_token(lane_steps, n))
 
 
-def race_speedup(events: Iterable[LaneEvent], lane: str = SPECULATIVE) -> float | None:
-    """The `speedup` of a lane over the fastest plain decoding of its race: the lane `plain`, or `baseline` if that
-    drafted nothing and was faster. Often both run at one width; then they are the same work measured twice, and the
-    ratio is taken against the luckier. None without `plain`."""
+def race_speedup(
+    events: Iterable[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
+) -> float | None:
+    """The `speedup` of a lane over the fastest plain decoding of its race: the lane called `plain`, or the one called
+    `baseline` if that drafted nothing and was faster. Often both run at one width; then they are the same work measured
+    twice, and the ratio is taken against the luckier. None without a plain lane."""
     events = list(events)
-    done, plain, baseline = steps(events, lane), steps(events, PLAIN), steps(events, BASELINE)
-    against_plain = speedup(plain, done)
-    against_baseline = None if any(step.drafted for step in baseline) else speedup(baseline, done)
+    done, undrafted = steps(events, lane), steps(events, baseline)
+    against_plain = speedup(steps(events, plain), done)
+    against_baseline = None if any(step.drafted for step in undrafted) else speedup(undrafted, done)
     return against_plain if against_plain is None or against_baseline is None else min(against_plain, against_baseline)
+
+
+def race_speedups(events: Iterable[LaneEvent], lanes: Iterable[LaneSpec]) -> dict[str, float | None]:
+    """The `race_speedup` of every speculative lane among `lanes`, by name."""
+    events, lanes = list(events), list(lanes)
+    own = {lane.role: lane.name for lane in lanes}
+    return {
+        lane.name: race_speedup(events, lane.name, own.get(PLAIN, ""), own.get(BASELINE, ""))
+        for lane in lanes
+        if lane.role == SPECULATIVE
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .errors import UsageError, choices
@@ -12,12 +13,15 @@ MAX_AUTO_K = 15
 """The longest draft where k is "auto"."""
 MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
+MAX_LANES = 16
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
 SMALLEST = 5e-324
 """Of all numbers above 0."""
 RULES = ("coupled", "rejection")
 """Acceptance rules; `session/set_up.py` knows what each is."""
+PLAIN, BASELINE, SPECULATIVE = ROLES = ("plain", "baseline", "speculative")
+"""What a lane is in its race: the fastest plain decoding, the exact loop without drafts, one that drafts."""
 
 
 def _integer(name: str, value: object, low: int, high: int, words: tuple[str, ...] = ()) -> None:
@@ -63,12 +67,13 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class LaneSpec:
-    """One lane of a race: its name, its drafter (`name` or `name:argument`), its draft length k, its width and its
-    acceptance rule.
+    """One lane of a race: its name, its drafter (`name` or `name:argument`), its draft length k, its width, its
+    acceptance rule and its role.
 
     k "auto": each step drafts as many tokens as pay, none where none pay, up to `max_drafts`. width "auto": each step
     runs at the narrowest width of the race's class that holds it. "fastest": the width that was measured fastest,
-    whatever its class (the plain lane). An integer: every step runs at exactly that width.
+    whatever its class (the plain lane). An integer: every step runs at exactly that width. role "": as the name says;
+    `plain` and `baseline` are names of their roles' lanes alone, every other name is a speculative lane's.
     """
 
     name: str
@@ -76,6 +81,7 @@ class LaneSpec:
     k: int | str = 0
     width: int | str = "auto"
     rule: str = "coupled"
+    role: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -93,6 +99,11 @@ class LaneSpec:
             raise choices("rule", self.rule, RULES)
         if self.drafter != "none" and self.k == 0:
             raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K} or auto, not 0")
+        object.__setattr__(self, "role", self.role or role_named(self.name))
+        if self.role not in ROLES:
+            raise choices("role", self.role, ROLES)
+        if self.role != self.name in (PLAIN, BASELINE):
+            raise UsageError(f"the name {self.name!r} is that role's own; no {self.role} lane can have it")
 
     @property
     def max_drafts(self) -> int:
@@ -113,19 +124,37 @@ class RaceSpec:
 
     def __post_init__(self) -> None:
         names = [lane.name for lane in self.lanes]
-        if not names or len(set(names)) != len(names):
-            raise UsageError(f"a race needs lanes with different names, not {names!r}")
+        if not 1 <= len(set(names)) == len(names) <= MAX_LANES:
+            raise UsageError(
+                f"a race needs from 1 to {MAX_LANES} lanes with different names, not {len(names)}: "
+                f"{', '.join(names)[:200]}"
+            )
+        for role in (PLAIN, BASELINE):
+            if len(found := self.named(role)) > 1:
+                raise UsageError(f"a race has one {role} lane, not {len(found)}: {', '.join(found)[:200]}")
+
+    def named(self, role: str) -> list[str]:
+        """The names of the lanes of a role, in their order."""
+        return [lane.name for lane in self.lanes if lane.role == role]
+
+
+def role_named(name: str) -> str:
+    """The role of a lane of which only the name is known."""
+    return name if name in (PLAIN, BASELINE) else SPECULATIVE
+
+
+def lanes_of(
+    drafting: Iterable[tuple[str, str, int | str]], width: int | str = "auto", rule: str = "coupled"
+) -> tuple[LaneSpec, ...]:
+    """The lanes of a race: the fastest plain decoding, the exact baseline, and a speculative lane for each name,
+    drafter and k of `drafting`. `rule` is that of the latter: the others draft nothing, and sample the target as every
+    race does."""
+    speculative = (LaneSpec(name, each, 0 if each == "none" else k, width, rule) for name, each, k in drafting)
+    return (LaneSpec(PLAIN, width="fastest"), LaneSpec(BASELINE, width=width), *speculative)
 
 
 def standard_lanes(
     drafter: str, k: int | str, width: int | str = "auto", rule: str = "coupled"
 ) -> tuple[LaneSpec, ...]:
-    """The three lanes of every race: the fastest plain decoding, the exact baseline, and the speculative lane. `rule`
-    is that of the last: the others draft nothing, and sample the target as every race does."""
-    if drafter == "none":
-        k = 0
-    return (
-        LaneSpec("plain", width="fastest"),
-        LaneSpec("baseline", width=width),
-        LaneSpec("speculative", drafter=drafter, k=k, width=width, rule=rule),
-    )
+    """The lanes of a race with one speculative lane, which is called so."""
+    return lanes_of([(SPECULATIVE, drafter, k)], width, rule)

@@ -88,8 +88,8 @@ def exact(num_tokens: int, only: str = "") -> list[dict]:
                     )
                     lanes = [[t for s in race.lanes[n].steps for t in s.token_ids] for n in ("baseline", "speculative")]
                     total += len(lanes[1])
-                    compared += result["verdict"]["rows_compared"]
-                    different_rows += result["verdict"]["rows_different"]
+                    compared += result["verdicts"]["speculative"]["rows_compared"]
+                    different_rows += result["verdicts"]["speculative"]["rows_different"]
                     different_tokens += sum(a != b for a, b in zip(*lanes, strict=False)) + abs(
                         len(lanes[0]) - len(lanes[1])
                     )
@@ -125,7 +125,7 @@ def speed(repeats: int) -> list[dict]:
         for name, text in PROMPTS.items():
             params = greedy if name != "story" else replace(greedy, temperature=0.9, seed=repeat)
             race, events, result = run_race(loaded, text, "ngram", 7, params)
-            assert result["verdict"]["kind"] in ("identical_tokens", "identical_bits"), result
+            assert result["verdicts"]["speculative"]["kind"] in ("identical_tokens", "identical_bits"), result
             spec = race.lanes["speculative"].steps
             metrics = {lane: lane_metrics(events, lane) for lane in race.lanes}
             if repeat == 0:

@@ -89,7 +89,7 @@ def race_of(part: Part, loaded: Any, drafter: str, k: int, audit: bool = False) 
         row["speedup"] = row["speculative"]["tokens_per_s"] / max(
             row[name]["tokens_per_s"] for name in ("plain", "baseline") if name in row
         )
-    verdict = made.result()["verdict"] or {}
+    verdict = made.result()["verdicts"].get("speculative", {})
     return {**row, "verdict": verdict.get("kind"), "sentence": verdict.get("sentence")}
 
 

@@ -121,7 +121,12 @@ def _record(loaded: Any, preset: dict[str, Any]) -> None:
     recording = check(build(race.header(), list(race.events()), race.result()))
     write(RACES / f"{preset['id'].replace('-', '_')}.json", recording)
     told = summary(recording)
-    print(preset["id"], recording["verdict"]["kind"], {key: told.get(key) for key in ("speedup",)}, flush=True)
+    print(
+        preset["id"],
+        recording["verdicts"]["speculative"]["kind"],
+        {key: told.get(key) for key in ("speedup",)},
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ const RIBBONS = {
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
 };
 const RANDOM_WEIGHTS = /^random:/;
+const FASTEST = "Plain, fastest width";
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
 // What a lane did: in plain words, in the field's, and how it is written.
 const TIMING = [
@@ -88,10 +89,11 @@ class Board {
     write(this.refs.titleFacts, facts);
   }
 
-  names(header, sideNames) {
+  // first: the name of the first lane of each role
+  names(header, sideNames, first) {
     const spec = (name) => header?.spec?.lanes?.find((lane) => lane.name === name);
     sideNames.forEach((name, i) => {
-      const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name);
+      const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name, first);
       for (const ref of [`${side}Name`, `${side}TextName`, `${side}CostName`]) write(this.refs[ref], words);
       write(this.rows[side].name, words);
       const drafts = lane ? lane.drafter !== "none" : i === 1;
@@ -101,13 +103,13 @@ class Board {
   }
 
   // noise: of the ratio, as ratioNoise tells it; null where nobody knows.
-  figures(metrics, speedup, sideNames, noise = null) {
-    const [left, right] = sideNames.map((name) => metrics?.[name]), plain = metrics?.plain, { refs } = this;
+  figures(metrics, speedup, sideNames, first, noise = null) {
+    const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {
       write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
       refs[`${side}Figure`].classList.toggle("pf-none", !lane?.tokens_per_s);
     }
-    const other = plainIsFaster(metrics, sideNames) ? plain : null;
+    const other = plainIsFaster(metrics, sideNames, first) ? plain : null;
     const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
     const even = value !== null && (Math.abs(value - 1) < 0.005 || isNoise(value, noise));
     const sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
@@ -128,24 +130,24 @@ class Board {
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
     write(refs.ttftNote, cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
       `The first token came ${duration(cost)} later with guesses.` : "");
-    this.timing(metrics, sideNames, other);
+    this.timing(metrics, sideNames, first, other);
     this.costs(left?.tokens_per_s, right?.tokens_per_s, Math.max(left?.tokens_per_s ?? 0, plain?.tokens_per_s ?? 0));
   }
 
   // Every lane's times, the third one's too.
-  timing(metrics, sideNames, fastest) {
+  timing(metrics, sideNames, first, fastest) {
     const names = Object.keys(metrics ?? {}).sort((a, b) => place(sideNames, a) - place(sideNames, b));
     const row = (cells, tag) => { const line = make("tr"); line.append(...cells.map((words, i) =>
       make(i ? tag : words ? "th" : "td", "", words))); return line; };
     const titles = names.map((name) =>
-      (name === "plain" && sideNames[0] !== "plain" ? "Plain, fastest width" : laneTitle(name)));
+      (name === first.plain && name !== sideNames[0] ? FASTEST : laneTitle(name, first)));
     this.refs.timingHead.replaceChildren(...(names.length ? [row(["", ...titles], "th")] : []));
     this.refs.timing.replaceChildren(...(names.length ? TIMING.map(([words, term, value]) => {
       const line = row([words, ...names.map((name) => value(metrics[name]))], "td");
       line.title = term;
       return line;
     }) : []));
-    write(this.refs.fastest, !names.includes("plain") || sideNames[0] === "plain" ? "" :
+    write(this.refs.fastest, !names.includes(first.plain) || sideNames[0] === first.plain ? "" :
       "The plain lane on the left runs at the same widths as the lane with guesses, which makes both exact; the other "
         + "one at the width that is fastest here. The ratio is against the faster of the two"
         + (fastest ? ", which is the one that is not on the left." : "."));
@@ -243,8 +245,8 @@ function sentence(words) {
 }
 
 // A lane's name on the page. Two lanes decode plainly; the one that is shown is called so.
-function laneTitle(name) {
-  return name === "baseline" || name === "plain" ? "Plain" :
+function laneTitle(name, first) {
+  return name === first.baseline || name === first.plain ? "Plain" :
     oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
 }
 
@@ -255,8 +257,9 @@ function guessWords(lane) {
 }
 
 // Whether the plain lane that is not shown was faster than the one that is.
-function plainIsFaster(metrics, sideNames) {
-  return sideNames[0] !== "plain" && metrics?.plain?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
+function plainIsFaster(metrics, sideNames, first) {
+  return sideNames[0] !== first.plain
+    && metrics?.[first.plain]?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
 }
 
 function place(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }

@@ -7,9 +7,14 @@ const MAX_TOKEN_ID = 2 ** 31 - 1;
 const MAX_SECONDS = 1e7;
 const MAX_LANES = 16;
 const MAX_K = 63;
+const MAX_AUTO_K = 15;
+const MAX_STOP_STRINGS = 16;
+const MAX_STOP_LENGTH = 200;
 const MAX_WIDTH = 64;
 const MAX_NEW_TOKENS = 100000;
 const MAX_NAME = 10000;
+const RULES = ["coupled", "rejection"];
+const ROLES = ["plain", "baseline", "speculative"];
 const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"];
 
 class Unusable extends Error {}
@@ -52,17 +57,29 @@ const fields = (known) => (value, where) => {
   }
 };
 
+const word = shape(`a string of 1 to ${MAX_NAME} characters`, (value) => typeof value === "string" && value !== "" &&
+  value.length <= MAX_NAME);
+const oneOf = (words) => shape(`one of ${words.join(", ")}`, (value) => words.includes(value));
+
 const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2), widths: list(width, 2),
   margin: maybe(number) });
-const VERDICT = fields({ kind: shape(`one of ${VERDICT_KINDS.join(", ")}`, (value) => VERDICT_KINDS.includes(value)),
+const VERDICT = fields({ kind: oneOf(VERDICT_KINDS),
   rows_compared: count, rows_different: maybe(count), first_difference: maybe(DIFFERENCE), sentence: text });
-const LANE_SPEC = fields({ name: shortText, drafter: shortText,
+const OLD_LANE = { name: word, drafter: word,
   k: shape(`auto or an integer from 0 to ${MAX_K}`, (value) => value === "auto" || (isCount(value) && value <= MAX_K)),
-  width: anyWidth, rule: shortText });
-const PARAMS = fields({ temperature: number, seed: count,
+  width: anyWidth, rule: oneOf(RULES) };
+const LANE = { ...OLD_LANE, role: oneOf(ROLES) };
+const between = (low, high) => shape(`a number from ${low} to ${high}`, (value) => typeof value === "number" &&
+  value >= low && value <= high);
+const PARAMS = { seed: count, top_p: between(Number.MIN_VALUE, 1),
+  temperature: shape("0 or a number from 0.001 to 100", (value) => value === 0 || (typeof value === "number" &&
+  value >= 1e-3 && value <= 100)),
+  top_k: shape("an integer from 0 to 2147483647", (value) => isCount(value) && value < 2 ** 31),
   max_new_tokens: shape(`an integer from 1 to ${MAX_NEW_TOKENS}`, (value) => isCount(value) && value >= 1 &&
-  value <= MAX_NEW_TOKENS), stop: list(text) });
-const RECORDING = fields({
+  value <= MAX_NEW_TOKENS), stop: shape(`up to ${MAX_STOP_STRINGS} strings of 1 to ${MAX_STOP_LENGTH} characters`,
+  (value) => Array.isArray(value) && value.length <= MAX_STOP_STRINGS && value.every((item) =>
+  typeof item === "string" && item !== "" && [...item].length <= MAX_STOP_LENGTH)) };
+const recordingOf = (lane, more) => fields({
   model: fields({ name: shortText, revision: maybe(shortText), digest: maybe(shortText), dtype: shortText,
     licence: maybe(shortText) }),
   device: fields({ type: shortText, name: shortText, threads: maybe(count) }),
@@ -72,12 +89,13 @@ const RECORDING = fields({
   created: shortText,
   widths: fields({ width, widths_class: list(width), plain_width: maybe(width), exact: flag, cache_length: count,
     note: shortText }),
-  spec: fields({ lanes: list(LANE_SPEC), params: PARAMS, audit: flag, solo: flag }),
+  spec: fields({ lanes: list(fields(lane)), params: fields(PARAMS), audit: flag, solo: flag }),
   prompt: fields({ text, token_ids: list(token) }),
   events: list(fields({})),
-  verdict: maybe(VERDICT),
-  plain_verdict: maybe(VERDICT),
+  ...more,
 });
+const SCHEMAS = new Map([[1, recordingOf(OLD_LANE, { verdict: maybe(VERDICT), plain_verdict: maybe(VERDICT) })],
+  [2, recordingOf(LANE, { verdicts: fields({}) })]]);
 const COMMON = { lane: shortText, clock_s: time, type: text };
 const checksum = shape("a checksum", (value) => isCount(value) && value <= 2 ** 64);
 const EVENTS = new Map(Object.entries({
@@ -93,37 +111,77 @@ const EVENTS = new Map(Object.entries({
   failed: { ...COMMON, message: text },
 }));
 
-// Throw Unusable, with one sentence, unless this is a whole recording whose events agree with each other.
+// A recording of schema 1 in the form of schema 2: roles follow from the names; `verdict` was on the last speculative
+// lane, `plain_verdict` on the plain one.
+function fromSchema1({ verdict, plain_verdict: plainVerdict, ...old }) {
+  const role = (name) => (name === "plain" || name === "baseline" ? name : "speculative");
+  const lanes = old.spec.lanes.map((lane) => ({ ...lane, role: role(lane.name) }));
+  const last = Object.fromEntries(lanes.map((lane) => [lane.role, lane.name]));
+  const found = last.baseline === undefined ? [] : [[last.speculative, verdict], [last.plain, plainVerdict]];
+  return { ...old, schema: 2, spec: { ...old.spec, lanes },
+    verdicts: Object.fromEntries(found.filter(([lane, value]) => lane !== undefined && value !== null)) };
+}
+
+// The recording, in the form of schema 2. Throws Unusable, with one sentence, unless it is a whole one whose events
+// agree with each other.
 function checkRecording(recording) {
   if (!isObject(recording)) throw new Unusable(`it must be a JSON object, not ${shown(recording)}`);
   if (recording.format !== "photofinish-race")
     throw new Unusable(`it is no Photofinish recording: its format is ${shown(recording.format)}`);
-  if (recording.schema !== 1) throw new Unusable(`its schema is ${shown(recording.schema)}; this page reads schema 1`);
-  RECORDING(recording, "it");
-  list(shortText)(recording.synthetic ?? [], "synthetic");
-  flag(recording.stopped ?? false, "stopped");
+  if (!SCHEMAS.has(recording.schema))
+    throw new Unusable(
+      `its schema is ${shown(recording.schema)}; this page reads schema ${[...SCHEMAS.keys()].join(" and ")}`);
+  SCHEMAS.get(recording.schema)(recording, "it");
+  if (recording.schema === 1) recording = fromSchema1(recording);
+  const { synthetic = [], stopped = false, runs = { sentence: "" } } = recording;
+  list(shortText)(synthetic, "synthetic");
+  flag(stopped, "stopped");
+  fields({ sentence: shortText })(runs, "runs");
+  noMore(PARAMS, recording.spec.params, "params");
+  recording.spec.lanes.forEach(checkLane);
   const lanes = new Map(recording.spec.lanes.map((spec) =>
     [spec.name, { spec, started: false, ended: false, clock: 0, steps: 0, ids: [], sums: [] }]));
   if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length)
     throw new Unusable(
       `it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
+  const names = (role) => recording.spec.lanes.filter((lane) => lane.role === role).map((lane) => lane.name);
+  for (const role of ["plain", "baseline"]) {
+    if (names(role).length > 1) throw new Unusable(`it has ${names(role).length} ${role} lanes; a race has one`);
+    if (lanes.has(role) && lanes.get(role).spec.role !== role) throw new Unusable(`its lane ${role} has another role`);
+  }
   for (const event of recording.events) checkEvent(event, lanes, recording);
   for (const [name, lane] of lanes)
     if (!lane.ended && !recording.stopped)
     throw new Unusable(`lane ${shown(name)} never ends: the recording is incomplete`);
-  for (const [key, other] of [["verdict", "speculative"], ["plain_verdict", "plain"]]) {
-    if (recording[key] && lanes.has("baseline") && lanes.has(other))
-      checkClaim(key, recording[key].kind, lanes.get("baseline"), lanes.get(other));
+  const [baseline] = names("baseline");
+  for (const [name, verdict] of Object.entries(recording.verdicts)) {
+    if (!lanes.has(name) || name === baseline || baseline === undefined)
+      throw new Unusable(`it has a verdict on ${shown(name)}, which is no lane that is compared with a baseline`);
+    VERDICT(verdict, `the verdict on lane ${shown(name)}`);
+    checkClaim(`verdict on lane ${shown(name)}`, verdict.kind, lanes.get(baseline), lanes.get(name));
   }
   return recording;
+}
+
+function noMore(known, value, what) {
+  const odd = Object.keys(value).find((key) => !Object.hasOwn(known, key));
+  if (odd !== undefined) throw new Unusable(`${what} has no field ${shown(odd)}`);
+}
+
+function checkLane(lane) {
+  const who = `lane ${shown(lane.name)}`, least = lane.k === "auto" ? 2 : lane.k + 1;
+  noMore(LANE, lane, who);
+  if (typeof lane.width === "number" && lane.width < least)
+    throw new Unusable(`${who} has width ${lane.width}, which must be at least ${least}`);
+  if (lane.drafter !== "none" && lane.k === 0)
+    throw new Unusable(`${who} has drafter ${shown(lane.drafter)} and drafts nothing: its k is 0`);
 }
 
 function checkEvent(event, lanes, recording) {
   const known = EVENTS.get(event.type), lane = lanes.get(event.lane);
   if (!known) throw new Unusable(`unknown event type ${shown(event.type)}`);
   fields(known)(event, `a ${event.type} event`);
-  const odd = Object.keys(event).find((key) => !Object.hasOwn(known, key));
-  if (odd !== undefined) throw new Unusable(`a ${event.type} event has no field ${shown(odd)}`);
+  noMore(known, event, `a ${event.type} event`);
   if (!lane) throw new Unusable(`an event belongs to lane ${shown(event.lane)}, which the race does not have`);
   const who = `lane ${shown(event.lane)}`;
   if (lane.ended) throw new Unusable(`${who} goes on after its end`);
@@ -155,7 +213,7 @@ function checkStep(step, lane, who, spec) {
     throw new Unusable(
       `${which} contradicts itself: ${kept} accepted of ${step.drafted.length} drafted, ${committed} committed`);
   }
-  if (step.drafted.length > (lane.spec.k === "auto" ? MAX_K : lane.spec.k) || step.drafted.length >= step.width)
+  if (step.drafted.length > (lane.spec.k === "auto" ? MAX_AUTO_K : lane.spec.k) || step.drafted.length >= step.width)
     throw new Unusable(`${which} drafted ${step.drafted.length} tokens, with k ${lane.spec.k} and width ${step.width}`);
   if (lane.ids.length + committed > spec.params.max_new_tokens)
     throw new Unusable(`${which} goes beyond the ${spec.params.max_new_tokens} tokens of the race`);

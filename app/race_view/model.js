@@ -51,21 +51,27 @@ class Race {
 
   lane(name) { return this.lanes.get(name) ?? null; }
 
-  get duration() { return Math.max(0, ...[...this.lanes.values()].map((lane) => lane.clock)); }
+  // The lane time at which the last of these lanes stands.
+  duration(names) { return Math.max(0, ...names.map((name) => this.lane(name)?.clock ?? 0)); }
 
-  // All times at which a step ended, ascending, for stepping by key.
-  get times() {
-    const all = [...this.lanes.values()].filter((lane) => lane.name !== "plain").flatMap((lane) =>
-      lane.steps.map((step) => step.clock_s));
+  // All times at which a step of these lanes ended, ascending, for stepping by key.
+  times(names) {
+    const all = names.flatMap((name) => this.lane(name)?.steps.map((step) => step.clock_s) ?? []);
     return [0, ...all.sort((a, b) => a - b)];
   }
 }
 
-// The two lanes on screen: the exact baseline and the one that speculates; `plain` only where there is no baseline.
-function sides(names) {
-  const left = names.includes("baseline") ? "baseline" : names.includes("plain") ? "plain" : names[0] ?? "baseline";
-  const others = names.filter((name) => name !== left && name !== "plain");
-  return [left, names.includes("speculative") ? "speculative" : others[others.length - 1] ?? "speculative"];
+// The first lane of each role, by name.
+function firstByRole(lanes) {
+  return Object.fromEntries(lanes.toReversed().map((lane) => [lane.role, lane.name]));
+}
+
+// The two lanes on screen: the exact baseline and the first that speculates; the plain lane where there is no baseline.
+function sides(lanes) {
+  const { baseline, plain } = firstByRole(lanes);
+  const drafting = lanes.filter((lane) => lane.role === "speculative").map((lane) => lane.name);
+  const left = baseline ?? plain ?? drafting.shift() ?? "baseline";
+  return [left, drafting[0] ?? "speculative"];
 }
 
 // The tokens of one step in reading order: kept, thrown away, then the target's own.
@@ -150,10 +156,10 @@ function unseenAtTheEnd(lane, stop) {
   return lane.finished && places.length ? text.length - Math.min(...places) : 0;
 }
 
-// The speed-up over the fastest plain decoding: `plain`, or `baseline` if that drafted nothing and was faster. counts:
-// steps of a lane that are over.
-function raceSpeedup(race, lane, countOf) {
-  const plain = race.lane("plain"), baseline = race.lane("baseline");
+// The speed-up over the fastest plain decoding: the plain lane, or the baseline if that drafted nothing and was faster.
+// names: of both, by role; countOf: steps of a lane that are over.
+function raceSpeedup(race, names, lane, countOf) {
+  const plain = race.lane(names.plain), baseline = race.lane(names.baseline);
   const over = (other) => (other ? speedupOf(other, countOf(other), lane, lane ? countOf(lane) : 0) : null);
   const drafts = baseline?.steps.slice(0, countOf(baseline)).some((step) => step.drafted.length);
   const values = [over(plain), drafts ? null : over(baseline)];

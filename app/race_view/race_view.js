@@ -37,13 +37,14 @@ function clear(id) {
     metrics: null, speedup: null, shown: null,
     // the whole race once it is over: as an object, and as the text to save; whether the machine was disturbed
     recording: null, raw: null, disturbed: "",
-    // the screen: lanes left and right, live or a replay, whether it has played by itself, sides whose end is marked
-    sides: ["baseline", "speculative"], live: true, byItself: false, marked: new Set(),
+    // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
+    // itself, sides whose end is marked
+    sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
   };
   replay.load(0, [0]);
   board.alert("");
   board.title("", null);
-  board.names(null, S.sides);
+  board.names(null, S.sides, S.first);
   board.verdict(null, null, S.sides);
   board.facts(null);
   controls();
@@ -81,9 +82,10 @@ function rawMember(source) { return Check.rawMember(source, "recording"); }
 
 function setHeader(header) {
   S.header = header;
-  S.sides = sides((header.spec?.lanes ?? []).map((lane) => lane.name));
+  const lanes = header.spec?.lanes ?? [];
+  Object.assign(S, { sides: sides(lanes), first: firstByRole(lanes) });
   board.title(S.name || startOf(header.prompt?.text), header);
-  board.names(header, S.sides);
+  board.names(header, S.sides, S.first);
   board.facts(header);
 }
 
@@ -104,13 +106,23 @@ function setRecording(recording, raw) {
   Object.assign(S, { recording, raw, holes: 0, disturbed: disturbance(S.race) });
   setHeader(recording);
   if (root.dataset.tab === "charts") askForCharts();
-  board.verdict(recording.verdict, recording.plain_verdict, S.sides);
+  board.verdict(verdictOn(S.sides[1]), verdictOn(S.first.plain), S.sides);
+}
+
+function titles() { return S.sides.map((name) => laneTitle(name, S.first)); }
+
+function shownLanes() { return [...S.sides, S.first.plain]; }
+
+// The verdict on a lane, null where there is none.
+function verdictOn(name) {
+  const verdicts = S.recording?.verdicts ?? {};
+  return Object.hasOwn(verdicts, name) ? verdicts[name] : null;
 }
 
 // From now on the lanes stand where the replay's clock stands. A finished race plays once by itself.
 function over(playIt, wait) {
   S.live = false;
-  replay.load(S.race.duration, S.race.times);
+  replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
   if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
 }
 
@@ -140,9 +152,9 @@ function schedule() {
 }
 
 function paint() {
-  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane("plain");
+  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane(S.first.plain);
   const lanes = { left, right, plain: plain === left ? null : plain };
-  const t = live ? race.duration : replay.t;
+  const t = live ? race.duration(shownLanes()) : replay.t;
   const counts = {};
   for (const [side, lane] of Object.entries(lanes))
     counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);
@@ -155,8 +167,8 @@ function paint() {
   const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
   board.track(tokens, trackLength(lanes), places(lanes, counts));
-  const [leftTitle, rightTitle] = S.sides.map(laneTitle);
-  chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: "Plain, fastest width" }, t, !live);
+  const [leftTitle, rightTitle] = titles();
+  chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: FASTEST }, t, !live);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
@@ -179,19 +191,20 @@ function numbers(lanes, counts, tokens, t) {
   let metrics = S.metrics, speedup = S.speedup;
   if (!live && !(whole && S.metrics)) {
     metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.countAt(t))]));
-    speedup = raceSpeedup(race, lanes.right, (lane) => lane.countAt(t));
+    speedup = raceSpeedup(race, S.first, lanes.right, (lane) => lane.countAt(t));
   }
   const done = (lane) => (lane ? lane.steps.slice(0, lane.countAt(live ? Infinity : t)) : []);
-  const noise = ratioNoise(done(plainIsFaster(metrics, S.sides) ? lanes.plain : lanes.left), done(lanes.right));
+  const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
+  const noise = ratioNoise(done(divisor), done(lanes.right)), [leftTitle, rightTitle] = titles();
   const loop = loopSentence(done(lanes.right).flatMap((step) => step.token_ids));
   S.shown = { metrics, speedup, noise, loop };
-  board.figures(metrics, speedup, S.sides, noise);
+  board.figures(metrics, speedup, S.sides, S.first, noise);
   board.cautions(S.disturbed, loop);
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
   write(refs.chartWords, tokens.right ?
-    `At ${seconds(t)} s the ${laneTitle(S.sides[1])} lane had written ${plural(tokens.right, "token")} `
-      + `and the ${laneTitle(S.sides[0])} lane ${tokens.left}. Steeper is faster; a jump is a guess that was kept.`
+    `At ${seconds(t)} s the lane ${rightTitle} had written ${plural(tokens.right, "token")} `
+      + `and the lane ${leftTitle} ${tokens.left}. Steeper is faster; a jump is a guess that was kept.`
       : "Steeper is faster; a jump is a guess that was kept.");
 }
 
@@ -236,7 +249,7 @@ function showStatus() {
 function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
-  const verdict = VERDICTS[S.recording?.verdict?.kind]?.[1] ?? "";
+  const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
   const ratio = typeof S.speedup === "number" ? `${S.speedup.toFixed(2)} times as fast as plain.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""}`;
 }

@@ -11,9 +11,9 @@ from ..drafters import parse
 from ..events import Failed, Prompt, Step, steps
 from ..measure.bandwidth import roofline_figures
 from ..measure.roofline import Roofline
-from ..metrics import disturbance, lane_metrics, race_speedup, ratio, speedup
-from ..session import PLAIN, REFERENCE, TorchRace
-from ..spec import AUTO, LaneSpec, RaceSpec, SamplingParams
+from ..metrics import disturbance, lane_metrics, race_speedups, ratio, speedup
+from ..session import TorchRace
+from ..spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
 from ..target.target import StaticTarget
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def k_of(drafter: str, k: int | str | None) -> int | str:
 def lane_specs(drafters: Sequence[str], k: int | str | None, backwards: bool) -> tuple[LaneSpec, ...]:
     """The lanes of a race: plain, baseline, one a drafter, called as it is, at its `k_of`; or in the opposite order,
     but an exact lane is always last (what `synthetic` drafts is decoded at its width)."""
-    plain, baseline = LaneSpec(PLAIN, width="fastest"), LaneSpec(REFERENCE)
-    drafting = [LaneSpec(drafter, drafter, k_of(drafter, k)) for drafter in drafters]
+    plain, baseline, *drafting = lanes_of((drafter, drafter, k_of(drafter, k)) for drafter in drafters)
     return (*reversed(drafting), plain, baseline) if backwards else (plain, baseline, *drafting)
 
 
@@ -95,21 +94,18 @@ def hold(
     differences: list[str] = []
     samples = []
     numbers = {lane.name: lane_metrics(events, lane.name) for lane in lanes}
+    gains, verdicts = race_speedups(events, lanes), race.result()["verdicts"]
     for lane, done in numbers.items():
-        identical, gain = None, race_speedup(events, lane)
-        if lane in (PLAIN, REFERENCE):
-            gain = speedup(steps(events, PLAIN), steps(events, lane))
-        if lane != PLAIN:
-            verdict = race.compare(REFERENCE, lane)
-            same = verdict.kind in IDENTICAL
-            identical = same and lane not in failed
-            if not same:
-                (faults if race.widths.plan.exact else differences).append(f"{name}: {verdict.sentence}")
+        gain = gains[lane] if lane in gains else speedup(steps(events, PLAIN), steps(events, lane))
+        identical = None if lane == PLAIN else lane not in failed
+        if lane in gains and verdicts[lane]["kind"] not in IDENTICAL:
+            identical = False
+            (faults if race.widths.plan.exact else differences).append(f"{name}: {verdicts[lane]['sentence']}")
         synthetic = race.lanes[lane].drafter.synthetic
         samples.append(Sample(lane, *about, done.num_tokens, done.tokens_per_s, gain, identical, synthetic))
     return Raced(
         samples=tuple(samples),
-        num_tokens=numbers[REFERENCE].num_tokens,
+        num_tokens=numbers[BASELINE].num_tokens,
         plain_tokens_per_s=numbers[PLAIN].tokens_per_s,
         plain_step_s=numbers[PLAIN].itl_p50_s or 0.0,
         cache_length=race.widths.length,

@@ -18,9 +18,8 @@ from ..events import Prompt
 from ..measure import environment
 from ..models.loading import DEFAULT_TARGET, LoadedModel, load
 from ..progress import Progress
-from ..session import PLAIN, REFERENCE
 from ..session.threads import settle
-from ..spec import SamplingParams
+from ..spec import BASELINE, PLAIN, SamplingParams
 from .lanes import DRAFT_MODEL, Raced, Sample, hold, host_gap, k_of, lane_specs, of_peer, roofline, step_curve
 from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers
 from .prompts import BenchPrompt, Size, prompts
@@ -160,7 +159,7 @@ def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
             race = race or hold(bench.loaded, lanes, bench.params, prompt, about)
             raced.append(race)
             ours = {sample.name: sample for sample in race.samples}
-            samples += [ours[name] for name in (PLAIN, REFERENCE, *bench.drafters)]
+            samples += [ours[name] for name in (PLAIN, BASELINE, *bench.drafters)]
             samples += [
                 of_peer(name, about, generated[name], race.plain_tokens_per_s) for name in names if name in generated
             ]

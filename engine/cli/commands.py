@@ -8,24 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from ..drafters import check as check_drafter
 from ..errors import RaceError, UsageError
 from ..events import LaneEvent, Prompt
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
-from ..spec import (
-    MAX_AUTO_K,
-    MAX_K,
-    MAX_NEW_TOKENS,
-    MAX_WIDTH,
-    RULES,
-    SMALLEST,
-    RaceSpec,
-    SamplingParams,
-    standard_lanes,
-)
+from ..spec import MAX_NEW_TOKENS, MAX_WIDTH, RULES, SMALLEST, RaceSpec, SamplingParams
 from ..text import check_prompt_text, encode_prompt
 from .arguments import Command, integer, integer_or_auto, not_empty, number, one_of, option, shown, words
+from .lanes import LANES, lanes_asked
 from .options import DEVICE, DTYPE, FILE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 
@@ -108,10 +98,7 @@ def _race(options: Namespace) -> int:
     params = SamplingParams(
         options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop)
     )
-    check_drafter(options.drafter)
-    spec = RaceSpec(
-        standard_lanes(options.drafter, options.k, options.width, options.rule), params, options.audit, options.solo
-    )
+    spec = RaceSpec(lanes_asked(options), params, options.audit, options.solo)
     text = read_prompt(options)
     if options.save is not None:
         recordings.check_writable(options.save)
@@ -137,12 +124,11 @@ def _race(options: Namespace) -> int:
 
 
 def check_outcome(recording: Mapping[str, Any]) -> None:
-    """Raises RaceError if a lane failed or the verdict is a fault."""
+    """Raises RaceError if a lane failed or a verdict is a fault."""
     if failed := recordings.failures(recording):
         raise RaceError("; ".join(f"lane {lane} failed: {message}" for lane, message in failed.items()))
-    verdict = recording["verdict"]
-    if verdict is not None and verdict["kind"] == "different":
-        raise RaceError(verdict["sentence"])
+    if faults := recordings.faults(recording):
+        raise RaceError("; ".join(faults))
 
 
 def _screen_on(out: Console, recorded: bool = False) -> Callable[[Mapping[str, Any]], Any]:
@@ -185,7 +171,7 @@ def _load(options: Namespace) -> int:
         ).info
     ready = info.about()
     if options.json:
-        print_json({"schema": recordings.SCHEMA, **ready})
+        print_json({"schema": recordings.OUTPUT_SCHEMA, **ready})
     else:
         print("\n".join(["ready:", *(f"  {key}: {value}" for key, value in ready.items())]))
     return 0
@@ -212,14 +198,7 @@ RACE = Command(
         ),
         option("--chat", action="store_true", help="apply the model's chat template"),
         TARGET,
-        option("--drafter", metavar="D", type=words, default="ngram", help="name or name:argument (default ngram)"),
-        option(
-            "--k",
-            metavar="K",
-            type=integer_or_auto(0, MAX_K),
-            default=7,
-            help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default 7)",
-        ),
+        *LANES,
         option(
             "--rule",
             metavar="R",
@@ -274,7 +253,7 @@ RACE = Command(
         JSON,
     ),
     _race,
-    "Exit status: 0 finished; 1 it ran and failed, a lane failed, or the verdict is 'different' (a fault); 2 the "
+    "Exit status: 0 finished; 1 it ran and failed, a lane failed, or a verdict is 'different' (a fault); 2 the "
     "arguments cannot be used; 130 interrupted.",
 )
 REPLAY = Command(

@@ -10,12 +10,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..caveats import is_noise, loop_sentence, ratio_noise
+from ..events import steps
 from ..measure.roofline import roofline
-from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedup
+from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
 from ..models.random_targets import PREFIX
 from ..recordings.recording import events_of, failures, spec_of, text
+from ..spec import BASELINE, PLAIN
 from .terminal import clean, is_live
 
+VERDICT_WORDS = {
+    "identical_bits": "identical, bit for bit",
+    "identical_tokens": "identical tokens",
+    "near_tie": "a near-tie flip, see below",
+    "different": "DIFFERENT, which is a fault",
+    "same_distribution": "same odds, not the same text",
+}
+CAUTION = "bold #e69f00"
 VERDICT_STYLES = {
     "identical_bits": "bold #009e73",
     "identical_tokens": "bold #009e73",
@@ -24,6 +35,8 @@ VERDICT_STYLES = {
     "same_distribution": "bold #56b4e9",
 }
 MAX_POSITIONS = 15
+COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18
+"""Lanes that do not fit beside each other stand in a table of their own: no number is cut."""
 
 
 def print_report(console: Console, recording: Mapping[str, Any], recorded: bool = False) -> None:
@@ -31,9 +44,12 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
     run just now."""
     events, spec = events_of(recording), spec_of(recording)
     metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
+    _print_headline(console, recording, metrics)
     if not is_live(console):
         _print_texts(console, {name: text(events, name, spec.params.stop) for name in metrics})
-    console.print(_table(metrics, recording))
+    beside = max(1, (console.width - COLUMNS_OF_LABELS) // COLUMNS_OF_A_LANE)
+    for start in range(0, len(metrics), beside):
+        console.print(_table(dict(list(metrics.items())[start : start + beside]), recording))
     for lane, message in failures(recording).items():
         console.print(Text(f"lane {clean(lane)} failed: {clean(message)}", "bold"))
     for name, numbers in metrics.items():
@@ -43,20 +59,39 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         ):
             if shares:
                 console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
-    console.print(_speedup(race_speedup(events), {"plain", "speculative"} <= metrics.keys()))
-    if (bound := roofline(recording, events)) is not None:
+    plain = next(iter(spec.named(PLAIN)), "")
+    if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))
-    if (disturbed := disturbance(events)) is not None:
-        console.print(Text(clean(disturbed.sentence), "bold #e69f00"))
-    for label, verdict in (("", recording["verdict"]), ("plain lane: ", recording["plain_verdict"])):
-        if verdict is not None:
-            console.print(
-                Text(label + clean(verdict["sentence"]), VERDICT_STYLES[verdict["kind"]] if not label else "")
-            )
+    for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
+        words = clean(verdict["sentence"])
+        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICT_STYLES[verdict["kind"]]))
     console.print(Text(widths_line(recording["widths"])))
     console.print(Text(_circumstances(recording), "dim"))
     for ribbon in _ribbons(recording, recorded):
         console.print(Text(ribbon, "bold reverse"))
+
+
+def _print_headline(console: Console, recording: Mapping[str, Any], metrics: Mapping[str, LaneMetrics]) -> None:
+    """First what everybody asks: how much faster, and are the texts the same; then what one must know before one quotes
+    it."""
+    events, spec = events_of(recording), spec_of(recording)
+    plain = max(
+        (name for role in (PLAIN, BASELINE) for name in spec.named(role)),
+        key=lambda name: metrics[name].tokens_per_s or 0.0,
+        default="",
+    )
+    ratios = race_speedups(events, spec.lanes)
+    for name, value in ratios.items():
+        done = steps(events, name)
+        verdict = recording["verdicts"].get(name)
+        same = f"; {VERDICT_WORDS[verdict['kind']]}" if verdict is not None else ""
+        which = f"{clean(name)}: " if len(ratios) > 1 else ""
+        style = VERDICT_STYLES[verdict["kind"]] if verdict is not None else "bold"
+        console.print(Text(f"{which}{_ratio(value, ratio_noise(steps(events, plain), done))}{same}", style))
+        if (loop := loop_sentence([token for step in done for token in step.token_ids])) is not None:
+            console.print(Text(f"{which}{loop}", CAUTION))
+    if (disturbed := disturbance(events)) is not None:
+        console.print(Text(clean(disturbed.sentence), CAUTION))
 
 
 def widths_line(widths: Mapping[str, Any]) -> str:
@@ -78,7 +113,7 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> 
     table = Table(title=Text("what each lane did"), title_justify="left")
     table.add_column("")
     for name in metrics:
-        table.add_column(Text(clean(name)), justify="right")
+        table.add_column(Text(clean(name)), justify="right", overflow="fold")
     ends = {e["lane"]: e.get("reason", "failed") for e in recording["events"] if e["type"] in ("finished", "failed")}
     table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
     for label, value in _ROWS:
@@ -92,18 +127,18 @@ def _number(value: float | None, digits: int, unit: str = "", scale: int = 1) ->
 
 _ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
     ("tokens", lambda m: str(m.num_tokens)),
-    ("prefill", lambda m: _number(m.prefill_s, 3, " s")),
-    ("decode time", lambda m: _number(m.decode_s, 3, " s")),
+    ("reading the prompt", lambda m: _number(m.prefill_s, 3, " s")),
+    ("computing (decode)", lambda m: _number(m.decode_s, 3, " s")),
     ("tokens/s", lambda m: _number(m.tokens_per_s, 1)),
-    ("TTFT", lambda m: _number(m.ttft_s, 3, " s")),
-    ("TPOT", lambda m: _number(m.tpot_s, 1, " ms", 1000)),
-    ("step interval p50", lambda m: _number(m.itl_p50_s, 1, " ms", 1000)),
-    ("step interval p95", lambda m: _number(m.itl_p95_s, 1, " ms", 1000)),
+    ("first token (TTFT)", lambda m: _number(m.ttft_s, 3, " s")),
+    ("per token (TPOT)", lambda m: _number(m.tpot_s, 1, " ms", 1000)),
+    ("usual step (p50)", lambda m: _number(m.itl_p50_s, 1, " ms", 1000)),
+    ("slow steps (p95)", lambda m: _number(m.itl_p95_s, 1, " ms", 1000)),
     ("steps", lambda m: str(m.num_steps)),
-    ("drafted tokens", lambda m: str(sum(m.per_step_drafted))),
-    ("accepted tokens", lambda m: str(sum(m.per_step_accepted))),
+    ("guessed (drafted)", lambda m: str(sum(m.per_step_drafted))),
+    ("kept (accepted)", lambda m: str(sum(m.per_step_accepted))),
     ("acceptance rate", lambda m: _number(m.acceptance_rate, 1, " %", 100)),
-    ("mean acceptance length", lambda m: _number(m.mean_acceptance_length, 2)),
+    ("tokens a step", lambda m: _number(m.mean_acceptance_length, 2)),
 )
 
 
@@ -113,17 +148,13 @@ def _shares(shares: Sequence[float | None]) -> str:
     )
 
 
-def _speedup(value: float | None, both: bool) -> Text:
+def _ratio(value: float | None, noise: float | None) -> str:
+    """Seconds per token of the fastest plain decoding over this lane's, same run, same number of tokens."""
     if value is None:
-        return Text(
-            "no speed-up to tell: "
-            + ("one of the two lanes committed nothing" if both else "it needs the lanes plain and speculative")
-        )
-    return Text(
-        f"speculative against the fastest plain decoding: {value:.2f}x (seconds per token, same run, same number of "
-        "tokens)",
-        "bold",
-    )
+        return "no ratio without tokens in both"
+    if noise is not None and is_noise(value, noise):
+        return f"{value:.2f}x as fast as plain: no difference, the noise is \u00b1{100 * noise:.0f} %"
+    return f"{value:.2f}x as fast as plain" + (": slower" if value < 1 else "")
 
 
 def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:

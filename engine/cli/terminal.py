@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..events import Failed, Finished, LaneEvent, Started, Step
+from ..spec import PLAIN
 
 REFRESH_S = 0.1
 STYLES = {
@@ -30,10 +31,11 @@ STYLES = {
     "own": "",
 }
 """Okabe-Ito hues, each with a mark that does not need colour."""
-PLAIN = "plain"
 JOINERS = "\u200c\u200d"
 NUM_ROWS_AROUND = 9
 MIN_ROWS = 3
+MIN_COLUMNS = 26
+"""Of a lane's panel where several stand beside each other."""
 
 
 def clean(text: str) -> str:
@@ -69,8 +71,8 @@ def marked(step: Step) -> list[tuple[str, str]]:
 class LaneView:
     """What the screen knows of one lane."""
 
-    def __init__(self, name: str, drafter: str, synthetic: bool) -> None:
-        self.name, self.drafter, self.synthetic = name, drafter, synthetic
+    def __init__(self, name: str, role: str, synthetic: bool) -> None:
+        self.name, self.role, self.synthetic = name, role, synthetic
         self.spans: list[tuple[str, str]] = []
         self.num_tokens = self.num_steps = self.num_drafted = self.num_accepted = 0
         self.clock_s = 0.0
@@ -164,7 +166,7 @@ class Screen(_Drawn):
         super().__init__(console, clock)
         synthetic = header.get("synthetic", ())
         self.lanes = {
-            lane["name"]: LaneView(lane["name"], lane["drafter"], lane["name"] in synthetic)
+            lane["name"]: LaneView(lane["name"], lane["role"], lane["name"] in synthetic)
             for lane in header["spec"]["lanes"]
         }
         self.recorded = recorded
@@ -182,8 +184,9 @@ class Screen(_Drawn):
     def frame(self) -> RenderableType:
         """The screen while the race runs: the last rows of every lane."""
         shown = self._shown()
-        rows = max(MIN_ROWS, self.console.height - NUM_ROWS_AROUND)
-        width = max(8, self.console.width // max(1, len(shown)) - 4)
+        beside = min(len(shown), self._beside())
+        rows = max(MIN_ROWS, (self.console.height - NUM_ROWS_AROUND + 2) // -(-len(shown) // beside) - 2)
+        width = max(8, self.console.width // beside - 4)
         return self._around([lane.panel(lane.tail(self.console, width, rows), rows + 2) for lane in shown])
 
     def whole(self) -> RenderableType:
@@ -191,18 +194,21 @@ class Screen(_Drawn):
         return self._around([lane.panel(lane.whole()) for lane in self._shown()])
 
     def _shown(self) -> list[LaneView]:
-        return [lane for name, lane in self.lanes.items() if name != PLAIN] or list(self.lanes.values())
+        return [lane for lane in self.lanes.values() if lane.role != PLAIN] or list(self.lanes.values())
+
+    def _beside(self) -> int:
+        return max(1, self.console.width // MIN_COLUMNS)
 
     def _around(self, panels: list[Panel]) -> RenderableType:
-        grid = Table.grid(expand=True)
-        for _ in panels:
+        grid, beside = Table.grid(expand=True), self._beside()
+        for _ in panels[:beside]:
             grid.add_column(ratio=1, overflow="fold")
-        grid.add_row(*panels)
+        for start in range(0, len(panels), beside):
+            grid.add_row(*panels[start : start + beside])
         parts: list[RenderableType] = [grid]
         if self.recorded:
             parts.insert(0, Text(" RECORDED ", "bold reverse"))
-        if (plain := self.lanes.get(PLAIN)) is not None:
-            parts.append(Text(f"{PLAIN}: {plain.speed()}"))
+        parts += [Text(f"{clean(each.name)}: {each.speed()}") for each in self.lanes.values() if each.role == PLAIN]
         parts.append(legend())
         return Group(*parts)
 

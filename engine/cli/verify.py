@@ -44,7 +44,7 @@ def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, A
     lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in spec.lanes}
     digests = recorded["model"]["digest"], here["model"]["digest"]
     result = {
-        "schema": recordings.SCHEMA,
+        "schema": recordings.OUTPUT_SCHEMA,
         "same_tokens": all(lane["same_tokens"] for lane in lanes.values() if lane["counts"]),
         "lanes": lanes,
         "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},

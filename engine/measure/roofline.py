@@ -13,8 +13,8 @@ from typing import Any
 
 from ..events import LaneEvent, steps
 from ..metrics import percentile
+from ..spec import PLAIN
 
-PLAIN = "plain"
 BOUND = 0.5
 """From this share on, reading is what a step spends most of its time with."""
 MAX_BYTES = 1e18
@@ -53,14 +53,14 @@ class Roofline:
         )
 
 
-def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent]) -> Roofline | None:
-    """The roofline of a race's plain lane; None where the header has no figures that can be used, or the lane took no
+def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent], plain: str = PLAIN) -> Roofline | None:
+    """The roofline of the lane called `plain`; None where the header has no figures that can be used, or the lane took no
     step."""
     figures = header.get("roofline")
     if not isinstance(figures, Mapping):
         return None
     num_bytes, bandwidth = (_figure(figures.get(key)) for key in ("bytes_per_step", "bandwidth_bytes_per_s"))
-    step_s = percentile([step.seconds for step in steps(events, PLAIN)], 0.5)
+    step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     return Roofline(step_s, num_bytes, bandwidth) if step_s and num_bytes and bandwidth else None
 
 

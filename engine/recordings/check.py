@@ -14,21 +14,33 @@ from typing import Any
 
 from ..errors import UsageError
 from ..events import Finished, LaneEvent, Started, Step, from_json
-from ..spec import AUTO, MAX_WIDTH, LaneSpec, RaceSpec, SamplingParams
+from ..spec import (
+    AUTO,
+    BASELINE,
+    MAX_WIDTH,
+    PLAIN,
+    ROLES,
+    SPECULATIVE,
+    LaneSpec,
+    RaceSpec,
+    SamplingParams,
+    role_named,
+)
 from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, Maybe, Shape, fits, kind, short
 
-SCHEMA = 1
+SCHEMA = 2
+"""What is written; schema 1 is read as well."""
 FORMAT = "photofinish-race"
 MAX_TOKEN_ID = 2**31 - 1
 MAX_SECONDS = 1e7
-MAX_LANES = 16
 CLOCK_TOLERANCE = 1e-6
 IDENTICAL = ("identical_bits", "identical_tokens")
 VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution")
 
 
 def check(recording: Any) -> dict[str, Any]:
-    """The same recording, if all of it holds. Unknown fields beside the known ones are left alone."""
+    """The same recording, if all of it holds; one of schema 1 in the form of schema 2. Unknown fields beside the known
+    ones are left alone."""
     if not isinstance(recording, dict):
         raise UsageError(f"it must be a JSON object, not {kind(recording)}")
     if recording.get("format") != FORMAT:
@@ -36,13 +48,15 @@ def check(recording: Any) -> dict[str, Any]:
             f"it is no Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}"
         )
     schema = recording.get("schema")
-    if type(schema) is not int or schema != SCHEMA:
+    if type(schema) is not int or schema not in SHAPES:
         newer = type(schema) is int and schema > SCHEMA
         raise UsageError(
-            f"its schema is {short(schema)}; this version reads schema {SCHEMA}"
+            f"its schema is {short(schema)}; this version reads schema {' and '.join(map(str, SHAPES))}"
             + ("; a newer version of Photofinish wrote it" if newer else "")
         )
-    fits(recording, RECORDING)
+    fits(recording, SHAPES[schema])
+    if schema == 1:
+        recording = _from_schema_1(recording)
     fits(recording.get("synthetic", []), [NAME], "synthetic")
     fits(recording.get("stopped", False), FLAG, "stopped")
     fits(recording.get("runs", {"sentence": ""}), {"sentence": NAME}, "runs")
@@ -51,6 +65,19 @@ def check(recording: Any) -> dict[str, Any]:
         [from_json(event) for event in recording["events"]], spec, len(recording["prompt"]["token_ids"]), recording
     )
     return recording
+
+
+def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Roles follow from the names; `verdict` was on the last speculative lane, `plain_verdict` on the plain one."""
+    lanes = [{**lane, "role": role_named(lane["name"])} for lane in old["spec"]["lanes"]]
+    last = {lane["role"]: lane["name"] for lane in lanes}
+    found = {last.get(SPECULATIVE): old["verdict"], last.get(PLAIN): old["plain_verdict"]} if BASELINE in last else {}
+    return {
+        **{key: value for key, value in old.items() if key not in ("verdict", "plain_verdict")},
+        "schema": SCHEMA,
+        "spec": {**old["spec"], "lanes": lanes},
+        "verdicts": {lane: verdict for lane, verdict in found.items() if lane is not None and verdict is not None},
+    }
 
 
 def read_spec(value: Mapping[str, Any]) -> RaceSpec:
@@ -78,6 +105,7 @@ WIDTH_OR_WORD = Shape(
     lambda value: value in ("auto", "fastest") or WIDTH.holds(value),
 )
 K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO or COUNT.holds(value))
+ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
 TOKENS = Shape(f"a list of token ids from 0 to {MAX_TOKEN_ID}", _are_tokens)
 TWO_TOKENS = Shape(f"two token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens(value) and len(value) == 2)
@@ -100,8 +128,8 @@ _VERDICT = {
     "sentence": TEXT,
 }
 _LANE = {"name": NAME, "drafter": NAME, "k": K_OR_WORD, "width": WIDTH_OR_WORD, "rule": NAME}
-SPEC = {"lanes": [_LANE], "params": {"stop": [TEXT]}, "audit": FLAG, "solo": FLAG}
-RECORDING = {
+SPEC = {"lanes": [_LANE | {"role": ROLE}], "params": {"stop": [TEXT]}, "audit": FLAG, "solo": FLAG}
+_RECORDING = {
     "model": {"name": NAME, "revision": Maybe(NAME), "digest": Maybe(NAME), "dtype": NAME, "licence": Maybe(NAME)},
     "device": {"type": NAME, "name": NAME, "threads": Maybe(COUNT)},
     "versions": NAMES,
@@ -115,12 +143,19 @@ RECORDING = {
         "cache_length": COUNT,
         "note": NAME,
     },
-    "spec": SPEC,
     "prompt": {"text": TEXT, "token_ids": TOKENS},
     "events": [OBJECT],
-    "verdict": Maybe(_VERDICT),
-    "plain_verdict": Maybe(_VERDICT),
 }
+SHAPES: dict[int, dict[str, Any]] = {
+    1: {
+        **_RECORDING,
+        "spec": {**SPEC, "lanes": [_LANE]},
+        "verdict": Maybe(_VERDICT),
+        "plain_verdict": Maybe(_VERDICT),
+    },
+    SCHEMA: {**_RECORDING, "spec": SPEC, "verdicts": OBJECT},
+}
+"""What each schema has to hold."""
 
 
 @dataclass
@@ -203,8 +238,6 @@ class _Lane:
 def _check_events(
     events: list[LaneEvent], spec: RaceSpec, num_prompt_tokens: int, recording: Mapping[str, Any]
 ) -> None:
-    if len(spec.lanes) > MAX_LANES:
-        raise UsageError(f"it has {len(spec.lanes)} lanes; at most {MAX_LANES} are read")
     lanes = {lane.name: _Lane(lane) for lane in spec.lanes}
     for event in events:
         if event.lane not in lanes:
@@ -216,18 +249,21 @@ def _check_events(
     unfinished = [name for name, lane in lanes.items() if not lane.ended]
     if unfinished and not recording.get("stopped", False):
         raise UsageError(f"lane {short(unfinished[0])} never ends: the recording is incomplete")
-    for key, second in (("verdict", "speculative"), ("plain_verdict", "plain")):
-        if recording[key] is not None and {"baseline", second} <= lanes.keys():
-            _check_verdict(key, recording[key], lanes["baseline"], lanes[second])
+    baselines = spec.named(BASELINE)
+    for name, verdict in recording["verdicts"].items():
+        if name not in lanes or name in baselines or not baselines:
+            raise UsageError(f"it has a verdict on {short(name)}, which is no lane that is compared with a baseline")
+        _check_verdict(f"the verdict on lane {short(name)}", verdict, lanes[baselines[0]], lanes[name])
 
 
-def _check_verdict(key: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
+def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
     """A verdict may not claim more than the events that stand beside it."""
+    fits(verdict, _VERDICT, which)
     common = min(len(a.token_ids), len(b.token_ids))
     same_tokens = a.token_ids[:common] == b.token_ids[:common]
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
     if (verdict["kind"] in IDENTICAL and not same_tokens) or (verdict["kind"] == "identical_bits" and not same_bits):
-        raise UsageError(f"{key} says {verdict['kind']}, but its events differ")
+        raise UsageError(f"{which} says {verdict['kind']}, but its events differ")
 
 
 def _seconds(value: float, who: str) -> None:

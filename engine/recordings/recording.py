@@ -1,10 +1,9 @@
 """A race as one JSON file: everything to judge it by, to replay it and to run it again. Standard library only.
 
-    {"schema": 1, "format": "photofinish-race", **header, "events": [...], "verdict": {...} | null, "plain_verdict":
-    {...} | null}
+    {"schema": 2, "format": "photofinish-race", **header, "events": [...], "verdicts": {lane: {...}}}
 
 `header` and `result` are those of a backend's race. `read` trusts nothing: a recording may come from a stranger (see
-`check.py`).
+`check.py`, which says what a good one is).
 """
 
 from __future__ import annotations
@@ -20,13 +19,15 @@ from typing import Any
 from ..cache import write_atomically
 from ..errors import RaceError, UsageError
 from ..events import Failed, LaneEvent, from_json, steps, to_json
-from ..metrics import lane_metrics, race_speedup
-from ..spec import RaceSpec
+from ..metrics import lane_metrics, race_speedups
+from ..spec import PLAIN, SPECULATIVE, RaceSpec
 from ..strict_json import parse
 from ..text import visible_text
 from .check import FORMAT, SCHEMA, check, read_spec
 
 MAX_BYTES = 64 * 1024 * 1024
+OUTPUT_SCHEMA = 1
+"""Of what --json prints: fields are added to it, none is taken away."""
 VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference")
 NOT_IN_SUMMARY = ("acceptance_by_position", "conditional_acceptance_by_position")
 
@@ -99,11 +100,15 @@ def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
 
 
 def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
-    """What `race --json` prints: the circumstances, the verdicts, each lane's tokens, text and numbers, and the
-    speed-up of the lane called `speculative` over the fastest plain decoding (None without either)."""
+    """What `race --json` prints: the circumstances, each lane's tokens, text and numbers, and of each speculative lane
+    its verdict and its speed-up over the fastest plain decoding. `verdict` and `speedup` are those of the only one;
+    None where there are several."""
     events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
+    speedups = race_speedups(events, spec.lanes)
+    verdicts = {lane: _verdict(recording, lane) for lane in speedups}
+    only = next(iter(speedups)) if len(speedups) == 1 else ""
     return {
-        "schema": SCHEMA,
+        "schema": OUTPUT_SCHEMA,
         "device": recording["device"]["type"],
         "dtype": recording["model"]["dtype"],
         "runs": recording.get("runs", {}).get("sentence"),
@@ -112,11 +117,20 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
         "seed": spec.params.seed,
         "temperature": spec.params.temperature,
         "audit": spec.audit,
-        "verdict": _verdict(recording["verdict"]),
-        "plain_verdict": _verdict(recording["plain_verdict"]),
+        "verdict": verdicts.get(only),
+        "plain_verdict": next((_verdict(recording, plain) for plain in spec.named(PLAIN)), None),
         "lanes": {lane.name: _lane(events, lane.name, spec.params.stop) for lane in spec.lanes},
-        "speedup": race_speedup(events),
+        "speedup": speedups.get(only),
+        "verdicts": verdicts,
+        "speedups": speedups,
     }
+
+
+def faults(recording: Mapping[str, Any]) -> list[str]:
+    """What the verdicts say of speculative lanes that wrote what they must not."""
+    lanes = spec_of(recording).named(SPECULATIVE)
+    found = recording["verdicts"].items()
+    return [verdict["sentence"] for lane, verdict in found if lane in lanes and verdict["kind"] == "different"]
 
 
 def failures(recording: Mapping[str, Any]) -> dict[str, str]:
@@ -145,7 +159,8 @@ def _lane(events: list[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str
     return lane if failed is None else {**lane, "error": failed.message}
 
 
-def _verdict(verdict: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _verdict(recording: Mapping[str, Any], lane: str) -> dict[str, Any] | None:
+    verdict = recording["verdicts"].get(lane)
     return None if verdict is None else {key: verdict[key] for key in VERDICT_KEYS}
 
 

@@ -7,6 +7,6 @@ verdict.
 
 May import: every room below; `bench`, `training` and the command line import it."""
 
-from .torch_race import PLAIN, REFERENCE, TorchRace
+from .torch_race import TorchRace
 
-__all__ = ["PLAIN", "REFERENCE", "TorchRace"]
+__all__ = ["TorchRace"]

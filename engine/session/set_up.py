@@ -105,7 +105,8 @@ def choose_widths(order: Order) -> Widths:
             f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}"
         )
     width = asked.pop() if asked else "auto"
-    widths = candidates(max(lane.max_drafts for lane in lanes), width, fine=order.prepared.kernels.rows_cost)
+    fine = order.prepared.kernels.rows_cost
+    widths = tuple(sorted({w for lane in lanes for w in candidates(lane.max_drafts, width, fine)}))
     length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
     target = StaticTarget(order.prepared, length, widths, pool=order.pool)
     classes = probe_cached(target, order.loaded.info.digest, order.progress)

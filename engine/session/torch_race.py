@@ -14,19 +14,16 @@ from ..choice.sampler import Sampler
 from ..decode import decode
 from ..events import Event, Finished, LaneEvent, Prompt, Step
 from ..exactness.probe import explain
-from ..exactness.verdict import Difference, Verdict, compare, width_at
+from ..exactness.verdict import Difference, Verdict, compare, part, width_at
 from ..measure import environment
 from ..progress import Progress, silent
 from ..race import race
-from ..spec import LaneSpec, RaceSpec
+from ..spec import BASELINE, LaneSpec, RaceSpec
 from ..text import Pieces, StopAt, end_token_ids
 from .set_up import Lane, Order, build_lane, check_fits, choose_widths, read_roofline, warm_up
 
 if TYPE_CHECKING:
     from ..models.loading import LoadedModel
-
-REFERENCE = "baseline"
-PLAIN = "plain"
 
 
 class TorchRace:
@@ -129,13 +126,16 @@ class TorchRace:
         }
 
     def result(self) -> dict[str, Any]:
-        """The verdict on the last exact lane against the baseline, and on the plain lane against the baseline; None
-        where a lane is missing."""
-        last = next((name for name in reversed(self.lanes) if name not in (REFERENCE, PLAIN)), "")
-        return {"verdict": self._against_baseline(last), "plain_verdict": self._against_baseline(PLAIN)}
-
-    def _against_baseline(self, lane: str) -> dict[str, Any] | None:
-        return self.compare(REFERENCE, lane).to_json() if {REFERENCE, lane} <= self.lanes.keys() else None
+        """The verdict on every other lane against the baseline, by name; none without a baseline."""
+        verdicts: dict[str, Any] = {}
+        for baseline in self.spec.named(BASELINE):
+            own = self.lanes[baseline].steps
+            places = {name: part(own, lane.steps).first or 0 for name, lane in self.lanes.items() if name != baseline}
+            verdicts = dict.fromkeys(places)
+            # to explain where a lane parts takes the baseline's cache back to there: the last to part comes first
+            for name in sorted(places, key=places.__getitem__, reverse=True):
+                verdicts[name] = self.compare(baseline, name).to_json()
+        return {"verdicts": verdicts}
 
     def compare(self, first: str, second: str) -> Verdict:
         """The verdict on what two lanes have committed so far."""

@@ -41,7 +41,7 @@ def test_a_race_through_the_server(server) -> None:
     last = frames[-1]
     recording = loads(json.dumps(last["recording"]).encode())
     assert [event for frame in frames for event in frame["events"]] == recording["events"]
-    assert last["recording"]["verdict"]["kind"] == "identical_bits"
+    assert last["recording"]["verdicts"]["speculative"]["kind"] == "identical_bits"
     assert last["recording"]["spec"]["params"]["max_new_tokens"] == ORDER["max_new_tokens"]
     assert set(last["metrics"]) == {"plain", "baseline", "speculative"} and last["speedup"] > 0
     assert all(from_json(event) for event in last["recording"]["events"])

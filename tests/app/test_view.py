@@ -31,11 +31,7 @@ KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics
 
 
 def header_of(recording: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in recording.items()
-        if key not in ("schema", "format", "events", "verdict", "plain_verdict")
-    }
+    return {key: value for key, value in recording.items() if key not in ("schema", "format", "events", "verdicts")}
 
 
 def history(recording: dict[str, Any]) -> list[News]:

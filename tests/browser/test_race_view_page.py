@@ -46,14 +46,14 @@ SHORT = race_over(words_of(TEXT)[:60], seed=5)
 def test_the_verdict_is_graded(page: Any, kind: str, word: str) -> None:
     """A bare tick would hide what was compared and how closely."""
     recorded = copy.deepcopy(SHORT)
-    recorded["verdict"] |= {
+    recorded["verdicts"]["speculative"] |= {
         "kind": kind,
         "sentence": "near-tie flip: they part",
         "rows_compared": 41,
         "rows_different": None,
     }
     if kind in ("near_tie", "different"):
-        recorded["verdict"]["first_difference"] = {
+        recorded["verdicts"]["speculative"]["first_difference"] = {
             "position": 40,
             "tokens": [7, 8],
             "pieces": ["\n", " cat"],

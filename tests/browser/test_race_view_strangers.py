@@ -29,6 +29,7 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
+from tests.helpers.races import in_schema_1
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
@@ -106,8 +107,8 @@ def test_hostile_labels_run_nothing(page: Any) -> None:
     for where, key in (
         (recorded["model"], "name"),
         (recorded["device"], "name"),
-        (recorded["verdict"], "sentence"),
-        (recorded["plain_verdict"], "sentence"),
+        (recorded["verdicts"]["speculative"], "sentence"),
+        (recorded["verdicts"]["plain"], "sentence"),
     ):
         where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
     sent = frames(recorded, ribbon="<b>RECORDED", status="</p><script>window.ran=1</script>")
@@ -154,22 +155,34 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 CHANGES = [
-    change("format", "x"), change("schema", 2), change("schema", True), change("model", []), change("model/name", "n" * 10_001), change("spec/lanes", []), change("spec/lanes/2/k", -1), change("spec/audit", 1),
+    change("format", "x"), change("schema", 3), change("schema", 0), change("schema", True), change("schema", [1]), change("model", []), change("model/name", "n" * 10_001), change("spec/lanes", []), change("spec/lanes/2/k", -1), change("spec/audit", 1),
     change("events", {}), change("events/0", "x"), change("events/0/type", "__proto__"), change("events/0/type", "constructor"), change("events/3/lane", "toString"), change("events/3/extra", 1), change("events/3", {}),
     change("events/4/token_ids/0", 1.5), change("events/4/token_ids/0", -1), change("events/4/token_ids/0", 2**31), change("events/4/pieces", "abc"), change("events/4/pieces", [1]), change("events/4/verify_s", -1),
     change("events/4/verify_s", 1e9), change("events/4/clock_s", 5.0), change("events/4/num_accepted", 2), change("events/4/index", 7), change("events/4/width", 0), change("events/4/checksums", []), change("events/4/pieces", change),
-    change("events/-1", change), change("events/0/num_prompt_tokens", 9), change("events/0/prefill_s", "0.1"), change("verdict/kind", "perfect"), change("verdict/rows_compared", None), change("verdict/sentence", {}),
-    change("widths/exact", "yes"), change("widths", None), change("prompt/token_ids", ["1"]), change("versions", {"a": 1}), change("synthetic", "x"), change("plain_verdict", change),
+    change("events/-1", change), change("events/0/num_prompt_tokens", 9), change("events/0/prefill_s", "0.1"), change("spec/lanes/1/name", "plain"), change("spec/lanes/2/rule", 3),
+    change("widths/exact", "yes"), change("widths", None), change("prompt/token_ids", ["1"]), change("versions", {"a": 1}), change("synthetic", "x"),
 ]  # fmt: skip
+OF_SCHEMA = {
+    1: [
+        change("verdict/kind", "perfect"), change("verdict/rows_compared", None), change("verdict/sentence", {}), change("plain_verdict", change), change("verdict", change), change("verdict", []),
+    ],
+    2: [
+        change("verdicts", change), change("verdicts", []), change("verdicts", None), change("verdicts/speculative", None), change("verdicts/speculative/kind", "perfect"), change("verdicts/plain/rows_compared", None),
+        change("verdicts/speculative/sentence", {}), change("verdicts/plain/first_difference", {}), change("verdicts/nobody", SHORT["verdicts"]["plain"]), change("verdicts/baseline", SHORT["verdicts"]["plain"]),
+        change("verdicts/__proto__", {}), change("spec/lanes/2/role", change), change("spec/lanes/2/role", "judge"), change("spec/lanes/2/role", ["plain"]), change("spec/lanes/2/role", "baseline"),
+        change("spec/lanes/2/role", "plain"), change("spec/lanes/0/role", "speculative"), change("spec/lanes/1/role", "speculative"), change("spec/lanes/1/role", None),
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.browser
-def test_a_broken_file_gives_one_sentence_and_changes_nothing(page: Any) -> None:
+@pytest.mark.parametrize("schema", OF_SCHEMA)
+def test_a_broken_file_gives_one_sentence_and_changes_nothing(page: Any, schema: int) -> None:
     """Whatever the engine's own reader refuses, the page refuses, in words; what stood on the screen stays."""
     feed(page, SHORT)
     before = page.evaluate(TOKENS)
-    for apply in CHANGES:
-        broken = copy.deepcopy(SHORT)
+    for apply in [*CHANGES, *OF_SCHEMA[schema]]:
+        broken = copy.deepcopy(SHORT) if schema == 2 else in_schema_1(SHORT)
         apply(broken)
         with pytest.raises(UsageError):
             loads(json.dumps(broken).encode())
@@ -194,10 +207,12 @@ def test_a_broken_file_gives_one_sentence_and_changes_nothing(page: Any) -> None
 @pytest.mark.browser
 def test_every_good_recording_opens(page: Any) -> None:
     """A check that is stricter than the engine's would lock people out of their own races."""
-    for recorded in (RACE, SHORT, race_over(HOSTILE, seed=9), race_over(words_of(TEXT)[:9], audit=False)):
+    races = (RACE, SHORT, race_over(HOSTILE, seed=9), race_over(words_of(TEXT)[:9], audit=False))
+    for recorded in (*races, in_schema_1(SHORT)):
         assert page.evaluate("text => window.photofinish.open(text)", json.dumps(recorded, ensure_ascii=False)) is True
         page.evaluate(SETTLED)
         assert page.evaluate(TOKENS) == expected(recorded)
+        assert words(page, "verdictWord").startswith("Identical") and "Against the plain" in words(page, "plainVerdict")
 
 
 @pytest.mark.browser

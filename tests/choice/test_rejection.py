@@ -264,9 +264,9 @@ def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k)
         recordings.check(recording)
         assert recordings.failures(recording) == {} and recordings.spec_of(recording) == spec
         results[temperature] = recording
-    assert results[0.0]["verdict"]["kind"] == "identical_tokens", "greedily it is the same"
-    assert results[0.9]["verdict"]["kind"] == "same_distribution"
-    assert results[0.9]["plain_verdict"]["kind"] != "same_distribution", "two lanes that sample alike are compared"
+    assert results[0.0]["verdicts"]["speculative"]["kind"] == "identical_tokens", "greedily it is the same"
+    assert results[0.9]["verdicts"]["speculative"]["kind"] == "same_distribution"
+    assert results[0.9]["verdicts"]["plain"]["kind"] != "same_distribution", "two lanes that sample alike are compared"
     assert isinstance(race, TorchRace) and isinstance(race.lanes["speculative"].accept, Rejection)
 
 

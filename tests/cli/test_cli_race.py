@@ -94,7 +94,7 @@ def test_verify_finds_a_forged_token(saved, capsys, tmp_path):
     """A recording whose tokens this model never wrote: status 1, and lane and position are named."""
     recording = recordings.read(saved)
     del recording["spec"]["lanes"][1:], recording["synthetic"][:]
-    recording.update(verdict=None, plain_verdict=None, events=[e for e in recording["events"] if e["lane"] == "plain"])
+    recording.update(verdicts={}, events=[e for e in recording["events"] if e["lane"] == "plain"])
     recording["spec"]["lanes"][0]["width"] = recording["widths"]["plain_width"]
     step = next(e for e in recording["events"] if e["type"] == "step" and e["position"] == 3)
     step["token_ids"] = [step["token_ids"][0] ^ 1]
@@ -139,7 +139,7 @@ def test_without_json_the_text_and_all_numbers_are_printed(capsys):
         "tokens/s",
         "identical tokens: baseline and speculative",
         "widths: ",
-        "against the fastest plain decoding",
+        "as fast as plain",
     ):
         assert words in out
 
@@ -239,7 +239,7 @@ def test_a_fault_is_a_failure():
     """A verdict `different` is an error with its sentence, not a result among others."""
     recording = races.fixed_race()
     check_outcome(recording)
-    recording["verdict"].update(kind="different", sentence="a fault: they part")
+    recording["verdicts"]["speculative"].update(kind="different", sentence="a fault: they part")
     with pytest.raises(RaceError, match="a fault: they part"):
         check_outcome(recording)
 

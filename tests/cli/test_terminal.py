@@ -10,12 +10,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from engine.cli.report import print_report
 from engine.cli.terminal import ProgressLine, Screen, clean, marked
 from engine.events import Failed, LaneEvent, Started, Step
-from engine.recordings.recording import events_of
+from engine.recordings.recording import events_of, summary
 from tests.helpers import races
 
 OWN_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -81,7 +82,7 @@ def test_each_token_has_its_mark():
     )
 
 
-@given(races.recordings() | races.recordings(failing=True), st.booleans(), st.sampled_from([40, 80, 200]))
+@given(races.many_lanes() | races.many_lanes(failing=True), st.booleans(), st.sampled_from([40, 80, 200]))
 def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, terminal, width):
     """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes
     itself."""
@@ -94,6 +95,7 @@ def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, t
     assert "\x1b" not in text.replace("\\x1b", "")
     assert ("\x1b" in output(on)) == terminal
     assert "RECORDED" in text and "what each lane did" in text
+    assert max(map(cell_len, text.splitlines())) <= width
     if terminal:
         assert on.file.getvalue().count("\x1b[31m") == 0
 
@@ -102,7 +104,7 @@ def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, t
 def test_hostile_text_is_shown_and_not_obeyed(terminal):
     """Markup, emoji codes, escape sequences, window titles and direction marks in pieces and messages appear as
     characters."""
-    recording = {"spec": {"lanes": [{"name": "speculative", "drafter": "ngram"}]}, "synthetic": []}
+    recording = {"spec": {"lanes": [{"name": "speculative", "role": "speculative"}]}, "synthetic": []}
     on = console(terminal)
     with Screen(recording, on) as show:
         show(LaneEvent("speculative", 0.0, Started(1, 0.1)))
@@ -139,11 +141,12 @@ def test_a_report_at_80_columns_names_everything():
     on = console(False)
     print_report(on, recording)
     text = output(on)
+    assert re.match(r"1\.11x as fast as plain.*identical, bit for bit", text), "what everybody asks comes first"
     for words in (
         "--- plain, baseline, speculative\nabcd\n",
         "tokens/s",
         "TTFT",
-        "step interval p95",
+        "slow steps (p95)",
         "acceptance rate",
         "1.11x",
         "identical, bit for bit",
@@ -154,6 +157,36 @@ def test_a_report_at_80_columns_names_everything():
         assert words in text
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     assert "RECORDED" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 240])
+def test_every_number_of_every_lane_is_whole(width):
+    """Of seven lanes beside each other at 80 columns the numbers would end in ellipses."""
+    recording = races.race_of(["ngram", "hybrid", "draft model", "a name of forty characters, no fewer ...", "e"])
+    on = console(False, width)
+    print_report(on, recording)
+    text = output(on)
+    assert "…" not in text
+    numbers = [row for row in text.splitlines() if row.startswith("│ tokens/s")]
+    speeds = [f"{lane['tokens_per_s']:.1f}" for lane in summary(recording)["lanes"].values()]
+    assert [word for row in numbers for word in row.split() if word[0].isdigit()] == speeds
+    for name in ("ngram", "hybrid", "e"):
+        assert re.search(rf"^{name}: \d+\.\d\dx as fast as plain", text, re.MULTILINE)
+        assert f"baseline and {name} wrote the same" in text.replace("\n", " ")
+
+
+def test_lanes_that_do_not_fit_beside_each_other_stand_below():
+    """Six panels in 80 columns would leave 9 letters a line; and all must be on the screen at once."""
+    screen = Screen(races.race_of(["a", "b", "c", "d", "e"]), console(True, 80, 40))
+    with screen.console.capture() as captured:
+        screen.console.print(screen.frame())
+    rows = OWN_CODES.sub("", captured.get()).splitlines()
+    tops = [row for row in rows if row.startswith("╭")]
+    assert [[name for name in ("baseline", *"abcde") if f" {name}  - tok/s" in row] for row in tops] == [
+        ["baseline", "a", "b"],
+        ["c", "d", "e"],
+    ]
+    assert len(rows) <= 40
 
 
 def test_drawing_is_rare_and_cheap():

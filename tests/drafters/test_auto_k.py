@@ -222,7 +222,7 @@ def test_a_whole_race(few_rows, tmp_path, drafter, temperature):
     spec = RaceSpec(standard_lanes(drafter, "auto"), SamplingParams(temperature, seed=3, max_new_tokens=48), audit=True)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0], False))
     recording = check(build(race.header(), list(race.events()), race.result()))
-    assert recording["verdict"]["kind"] == "identical_bits"
+    assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
     assert recording["spec"]["lanes"][2]["k"] == "auto"
     assert recording["synthetic"] == (["speculative"] if drafter.startswith("synthetic") else [])
     (tmp_path / "race.json").write_text(json.dumps(recording))

@@ -12,8 +12,10 @@ from engine.errors import UsageError
 from engine.spec import (
     MAX_AUTO_K,
     MAX_K,
+    MAX_LANES,
     MAX_NEW_TOKENS,
     MAX_WIDTH,
+    ROLES,
     RULES,
     LaneSpec,
     RaceSpec,
@@ -105,6 +107,7 @@ IMPOSSIBLE = {
     "k": [-1, MAX_K + 1, 1.0, True, "many", None],
     "width": [0, MAX_WIDTH + 1, "wide", True, 4.0, None],
     "rule": ["classic", "", [], None],
+    "role": ["judge", 3, ["plain"]],
 }
 
 
@@ -128,6 +131,28 @@ def test_a_race_needs_lanes_that_can_be_told_apart():
         RaceSpec(())
     with pytest.raises(UsageError):
         RaceSpec((LaneSpec("a"), LaneSpec("b"), LaneSpec("a")))
+
+
+@given(st.sampled_from(["plain", "baseline", "speculative", "a"]), st.sampled_from(["", *ROLES]))
+def test_a_role_follows_from_the_name_and_never_contradicts_it(name, role):
+    """A lane called baseline that drafts would be what the others are compared with, or a spec of old read otherwise."""
+    reserved = name in ("plain", "baseline")
+    if reserved and role not in ("", name):
+        with pytest.raises(UsageError, match=f"the name '{name}'"):
+            LaneSpec(name, role=role)
+    else:
+        assert LaneSpec(name, role=role).role == (name if reserved else role or "speculative")
+
+
+@given(st.lists(st.sampled_from(ROLES), max_size=20))
+def test_a_race_has_one_lane_of_the_roles_that_others_are_compared_with(roles):
+    """With two baselines a verdict would not say which; more lanes than are read could not be saved."""
+    lanes = tuple(LaneSpec(str(i), role=role) for i, role in enumerate(roles))
+    if 1 <= len(lanes) <= MAX_LANES and roles.count("plain") <= 1 and roles.count("baseline") <= 1:
+        assert RaceSpec(lanes).named("speculative") == [lane.name for lane in lanes if lane.role == "speculative"]
+    else:
+        with pytest.raises(UsageError, match=r"a race (needs from 1 to 16 lanes|has one (plain|baseline) lane)"):
+            RaceSpec(lanes)
 
 
 @given(

@@ -145,11 +145,7 @@ def frames(
 ) -> list[dict[str, Any]]:
     """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
     events, out = recorded["events"], []
-    header = {
-        key: value
-        for key, value in recorded.items()
-        if key not in ("events", "verdict", "plain_verdict", "schema", "format")
-    }
+    header = {key: value for key, value in recorded.items() if key not in ("schema", "format", "events", "verdicts")}
     base = {
         "race": race_id,
         "ribbon": ribbon,
@@ -196,8 +192,9 @@ def frames(
 
 def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
     events = events_of({**recorded, "events": recorded["events"][:count]})
-    metrics = {lane: asdict(lane_metrics(events, lane)) for lane in ("plain", "baseline", "speculative")}
-    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events)}
+    metrics = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
+    shown = next(lane["name"] for lane in recorded["spec"]["lanes"] if lane["role"] == "speculative")
+    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events, shown)}
 
 
 def page_html(template: str, style: str, script: str, dark: bool = False) -> str:

@@ -3,6 +3,7 @@ reads them."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, ste
 from engine.exactness.verdict import Difference, compare
 from engine.race import race
 from engine.recordings.recording import build
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.spec import BASELINE, SPECULATIVE, RaceSpec, SamplingParams, lanes_of, standard_lanes
 
 PIECES = (
     "The",
@@ -37,6 +38,11 @@ K = 7
 def unexplained(position: int, tokens: tuple[int, int]) -> Difference:
     """A difference of which nothing is known but its place."""
     return Difference(position, tokens, ("", ""), (1, 1), 0.0, 0.0, 0.0)
+
+
+def a_step(seconds: float) -> Step:
+    """The first step of a lane, which commits one token of its own."""
+    return Step(0, 0, (), 0, (7,), 0.0, seconds, 8, ("x",))
 
 
 def piece(token: int) -> str:
@@ -82,8 +88,9 @@ def lane_steps(draw: st.DrawFn, token_ids: list[int], k: int, audit: bool) -> li
 
 
 @st.composite
-def recordings(draw: st.DrawFn, failing: bool = False) -> dict[str, Any]:
-    """A whole recording: the three standard lanes over one completion, on the fair clock or one after the other."""
+def recordings(draw: st.DrawFn, failing: bool = False, names: tuple[str, ...] = (SPECULATIVE,)) -> dict[str, Any]:
+    """A whole recording: plain, baseline and speculative lanes of these names over one completion, on the fair clock or
+    one after the other. failing: the last lane fails."""
     audit, solo = draw(st.booleans()), draw(st.booleans())
     token_ids = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=40))
     prompt = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=5))
@@ -92,12 +99,12 @@ def recordings(draw: st.DrawFn, failing: bool = False) -> dict[str, Any]:
         seed=draw(st.integers(0, 2**63 - 1)),
         max_new_tokens=len(token_ids),
     )
-    spec = RaceSpec(standard_lanes("ngram", K), params, audit, solo)
+    spec = RaceSpec(lanes_of((name, "ngram", K) for name in names), params, audit, solo)
     lanes: dict[str, list[Event]] = {}
     for lane in spec.lanes:
         started = Started(len(prompt), draw(seconds))
         done = draw(lane_steps(token_ids, lane.k, audit))
-        if failing and lane.name == "speculative":
+        if failing and lane is spec.lanes[-1]:
             lanes[lane.name] = [
                 *draw(st.sampled_from([[], [started], [started, *done[:1]]])),
                 Failed("the drafter failed: [bold]\x1b[31m"),
@@ -105,6 +112,29 @@ def recordings(draw: st.DrawFn, failing: bool = False) -> dict[str, Any]:
         else:
             lanes[lane.name] = [started, *finished("length", done)]
     return recording(spec, prompt, list(race({name: iter(events) for name, events in lanes.items()}, solo)))
+
+
+def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
+    """Recordings with any number of speculative lanes, of any names."""
+    names = st.text(min_size=1, max_size=8).filter(lambda name: name not in ("plain", "baseline"))
+    some = st.lists(names | st.just("__proto__"), min_size=int(failing), max_size=5, unique=True).map(tuple)
+    return some.flatmap(lambda names: recordings(failing, names))
+
+
+def in_schema_1(recorded: dict[str, Any]) -> dict[str, Any]:
+    """A recording of the standard lanes as it was written before lanes had roles."""
+    old = {key: value for key, value in recorded.items() if key != "verdicts"}
+    lanes = [{key: value for key, value in lane.items() if key != "role"} for lane in old["spec"]["lanes"]]
+    verdicts = {"verdict": recorded["verdicts"].get("speculative"), "plain_verdict": recorded["verdicts"].get("plain")}
+    return copy.deepcopy({**old, "schema": 1, "spec": {**old["spec"], "lanes": lanes}, **verdicts})
+
+
+def race_of(names: list[str]) -> dict[str, Any]:
+    """One race with speculative lanes of these names, each with one step of one token."""
+    spec = RaceSpec(lanes_of((name, "ngram", 3) for name in names), SamplingParams(max_new_tokens=1))
+    lanes = {lane.name: a_step(seconds=0.1 + 0.1 * i) for i, lane in enumerate(spec.lanes)}
+    played = {name: iter([Started(1, 0.5), *finished("length", [step])]) for name, step in lanes.items()}
+    return recording(spec, [1], list(race(played)))
 
 
 def fixed_race() -> dict[str, Any]:
@@ -169,16 +199,17 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
     lanes = {lane.name: steps(events, lane.name) for lane in spec.lanes}
     ended = {e.lane for e in events if isinstance(e.event, Finished)}
 
+    baseline = spec.named(BASELINE)[0]
+
     def judge(second: str) -> dict[str, Any]:
         return compare(
-            lanes["baseline"],
+            lanes[baseline],
             lanes[second],
-            names=("baseline", second),
+            names=(baseline, second),
             same_class=True,
             dtype="float32",
             explain=unexplained,
-            finished={"baseline", second} <= ended,
+            finished={baseline, second} <= ended,
         ).to_json()
 
-    result = {"verdict": judge("speculative"), "plain_verdict": judge("plain")}
-    return build(header, events, result)
+    return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}})

@@ -23,7 +23,7 @@ class StagedRace:
         self._backend = backend
 
     def header(self) -> dict[str, Any]:
-        skipped = ("schema", "format", "events", "verdict", "plain_verdict")
+        skipped = ("schema", "format", "events", "verdicts")
         return {key: value for key, value in self._backend.recording.items() if key not in skipped}
 
     def events(self) -> Iterator[LaneEvent]:
@@ -37,7 +37,7 @@ class StagedRace:
             self._backend.end()
 
     def result(self) -> dict[str, Any]:
-        return {key: self._backend.recording[key] for key in ("verdict", "plain_verdict")}
+        return {"verdicts": self._backend.recording["verdicts"]}
 
 
 class StagedBackend:

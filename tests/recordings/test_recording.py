@@ -20,37 +20,13 @@ from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers import races
 
 SUMMARY_KEYS = [
-    "schema",
-    "device",
-    "dtype",
-    "runs",
-    "width",
-    "widths_class",
-    "seed",
-    "temperature",
-    "audit",
-    "verdict",
-    "plain_verdict",
-    "lanes",
-    "speedup",
-]
+    "schema", "device", "dtype", "runs", "width", "widths_class", "seed", "temperature", "audit", "verdict",
+    "plain_verdict", "lanes", "speedup", "verdicts", "speedups",
+]  # fmt: skip
 LANE_KEYS = [
-    "token_ids",
-    "text",
-    "num_tokens",
-    "prefill_s",
-    "decode_s",
-    "tokens_per_s",
-    "ttft_s",
-    "tpot_s",
-    "itl_p50_s",
-    "itl_p95_s",
-    "num_steps",
-    "per_step_drafted",
-    "per_step_accepted",
-    "acceptance_rate",
-    "mean_acceptance_length",
-]
+    "token_ids", "text", "num_tokens", "prefill_s", "decode_s", "tokens_per_s", "ttft_s", "tpot_s", "itl_p50_s",
+    "itl_p95_s", "num_steps", "per_step_drafted", "per_step_accepted", "acceptance_rate", "mean_acceptance_length",
+]  # fmt: skip
 leaves = (
     st.none()
     | st.booleans()
@@ -65,7 +41,7 @@ json_values = st.recursive(
 )
 
 
-@given(races.recordings() | races.recordings(failing=True))
+@given(races.many_lanes() | races.many_lanes(failing=True))
 def test_a_recording_survives_its_bytes(recording):
     """What a race wrote is read back whole: events, spec and all, and building it again from its parts gives
     the same."""
@@ -138,14 +114,17 @@ def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
         (b"[]", "must be a JSON object, not a list"),
         (b"null", "not null"),
         (b"{}", "no Photofinish recording"),
-        (b'{"format": "photofinish-race"}', "its schema is None; this version reads schema 1"),
+        (b'{"format": "photofinish-race"}', "its schema is None; this version reads schema 1 and 2$"),
         (
-            b'{"format": "photofinish-race", "schema": 2}',
-            "its schema is 2; this version reads schema 1; a newer version",
+            b'{"format": "photofinish-race", "schema": 3}',
+            "its schema is 3; this version reads schema 1 and 2; a newer version",
         ),
-        (b'{"format": "photofinish-race", "schema": 0}', "its schema is 0; this version reads schema 1$"),
+        (b'{"format": "photofinish-race", "schema": 0}', "its schema is 0; this version reads schema 1 and 2$"),
         (b'{"format": "photofinish-race", "schema": true}', "its schema is True"),
         (b'{"format": "photofinish-race", "schema": 1}', "lacks 'model'"),
+        (b'{"format": "photofinish-race", "schema": 2}', "lacks 'model'"),
+        (b'{"format": "photofinish-race", "schema": [2]}', "its schema is a list"),
+        (b'{"format": "photofinish-race", "schema": 2.0}', "its schema is 2.0"),
     ],
 )
 def test_what_is_no_recording_is_named(data, words):
@@ -171,7 +150,7 @@ def test_every_truncation_is_refused(data):
         recordings.loads(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
 
-@given(races.recordings(), st.data())
+@given(races.many_lanes() | races.recordings().map(races.in_schema_1), st.data())
 def test_no_change_of_a_value_breaks_the_reader(recording, data):
     """Any value anywhere replaced or removed: the reader refuses with a UsageError, or all that it returns can
     be used."""
@@ -218,27 +197,28 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], objec
     "at most 10000000 are read": lambda r, s: s[0].update(draft_s=1e8),
     "never ends": lambda r, s: r["events"].pop(),
     "says identical_bits, but its events differ": lambda r, s: s[1].update(token_ids=[99]),
-    "verdict says identical_bits": lambda r, s: s[1].update(checksums=[1]),
+    "the verdict on lane .speculative. says identical_bits": lambda r, s: s[1].update(checksums=[1]),
     "unknown rule": lambda r, s: r["spec"]["lanes"][0].update(rule="nonsense"),
     "unknown field 'extra'": lambda r, s: r["spec"]["lanes"][0].update(extra=1),
     "params lacks 'seed'": lambda r, s: r["spec"]["params"].pop("seed"),
     "different names": lambda r, s: r["spec"].update(lanes=[]),
     "temperature must be": lambda r, s: r["spec"]["params"].update(temperature=-1),
     "widths_class\\[\\] must be an integer from 1 to 64, not 0": lambda r, s: r["widths"].update(widths_class=[0]),
-    "verdict.kind must be one of": lambda r, s: r["verdict"].update(kind="perfect"),
+    "kind must be one of": lambda r, s: r["verdicts"]["speculative"].update(kind="perfect"),
 }
 
 
 @pytest.mark.parametrize("words", CONTRADICTIONS)
 def test_a_recording_that_contradicts_itself_is_refused(words):
-    """Every way in which events, spec, prompt and verdict can disagree is noticed and named."""
+    """Every way in which events, spec, prompt and verdict can disagree is noticed and named, in either schema."""
     recording = races.fixed_race()
     assert check(copy.deepcopy(recording)) == recording
     CONTRADICTIONS[words](
         recording, [e for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step"]
     )
-    with pytest.raises(UsageError, match=words):
-        recordings.loads(json.dumps(recording).encode())
+    for broken in (recording, races.in_schema_1(recording)):
+        with pytest.raises(UsageError, match=words):
+            recordings.loads(json.dumps(broken).encode())
 
 
 @given(races.recordings())
@@ -259,6 +239,8 @@ def test_the_summary_has_exactly_the_promised_keys(recording):
     )
     assert summary["verdict"]["kind"] == ("identical_bits" if summary["audit"] else "identical_tokens")
     assert summary["lanes"]["plain"]["token_ids"] == summary["lanes"]["speculative"]["token_ids"]
+    assert summary["verdicts"] == {"speculative": summary["verdict"]}
+    assert summary["speedups"] == {"speculative": summary["speedup"]}
 
 
 def test_the_summary_tells_what_a_reader_saw():

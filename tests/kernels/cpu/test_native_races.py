@@ -81,7 +81,7 @@ def test_a_real_race_is_identical_to_its_plain_lane_too(dtype):
     assert race.widths.classes.classes == (tuple(sorted(race.widths.seconds)),) and 1 in race.widths.seconds
     list(race.events())
     result = race.result()
-    assert result["verdict"]["kind"] == result["plain_verdict"]["kind"] == "identical_bits"
+    assert result["verdicts"]["speculative"]["kind"] == result["verdicts"]["plain"]["kind"] == "identical_bits"
 
 
 # What does not fit

@@ -211,7 +211,7 @@ def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
         )
         events = list(race.events())
         assert not [e for e in events if isinstance(e.event, Failed)]
-        assert race.result()["verdict"]["kind"] == "identical_bits"
+        assert race.result()["verdicts"]["drafted"]["kind"] == "identical_bits"
         header = race.header()
         about = {"type": "cuda", "name": "a pretended GPU", "threads": torch.get_num_threads()}
         assert about.items() <= header["device"].items() and header["device"]["cudnn_attention"] == "off"

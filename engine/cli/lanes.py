@@ -1,0 +1,60 @@
+"""Which lanes a race has: one speculative lane from --drafter and --k, or one for each --lane."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace
+
+from ..drafters import check as check_drafter
+from ..errors import UsageError
+from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, lanes_of
+from .arguments import integer_or_auto, option, shown, words
+
+DEFAULT_DRAFTER, DEFAULT_K = "ngram", 7
+MAX_NAME = 40
+
+
+def _lane(text: str) -> tuple[str, str, int | str]:
+    """NAME=DRAFTER[@K] -> (name, drafter, k)."""
+    name, _, drafting = words(text).partition("=")
+    drafter, _, k = drafting.rpartition("@") if "@" in drafting else (drafting, "", AUTO)
+    if not (name and drafter):
+        raise ArgumentTypeError(f"must be NAME=DRAFTER or NAME=DRAFTER@K, not {shown(text)}")
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise ArgumentTypeError(f"NAME must have at most {MAX_NAME} characters, all visible, not {shown(name)}")
+    if name in (PLAIN, BASELINE):
+        raise ArgumentTypeError(f"NAME must not be {PLAIN} or {BASELINE}: both lanes run in every race")
+    try:
+        return name, drafter, integer_or_auto(0, MAX_K)(k)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"K, after the last @ of {shown(text)}, {error}") from error
+
+
+LANES = (
+    option("--drafter", metavar="D", type=words, help=f"name or name:argument (default {DEFAULT_DRAFTER})"),
+    option(
+        "--k",
+        metavar="K",
+        type=integer_or_auto(0, MAX_K),
+        help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default {DEFAULT_K})",
+    ),
+    option(
+        "--lane",
+        metavar="NAME=SPEC",
+        type=_lane,
+        action="append",
+        default=[],
+        help="a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto; "
+        "may be given again",
+    ),
+)
+
+
+def lanes_asked(options: Namespace) -> tuple[LaneSpec, ...]:
+    """The lanes of the race that these options ask for, their drafters checked. Raises UsageError."""
+    if options.lane and (options.drafter, options.k) != (None, None):
+        raise UsageError("--lane says which drafters race and with which k: give it without --drafter and --k")
+    k = DEFAULT_K if options.k is None else options.k
+    drafting = options.lane or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
+    for _, drafter, _ in drafting:
+        check_drafter(drafter)
+    return lanes_of(drafting, options.width, options.rule)

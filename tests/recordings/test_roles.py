@@ -1,0 +1,150 @@
+"""Recordings know their lanes by role, in any number, and say of old files what they always said."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cli.commands import check_outcome
+from engine.errors import RaceError, UsageError
+from engine.events import Finished, LaneEvent, Started, steps
+from engine.metrics import speedup
+from engine.recordings import recording as recordings
+from engine.recordings.check import check
+from engine.spec import LaneSpec, RaceSpec
+from tests.helpers import ROOT, races
+
+SHIPPED = sorted((ROOT / "assets/races").glob("*.json"))
+
+
+@given(races.recordings() | races.recordings(failing=True))
+def test_a_file_of_schema_1_is_the_same_race(recording):
+    """Files that people have would not open any more, or tell of another race."""
+    old = races.in_schema_1(recording)
+    before = copy.deepcopy(old)
+    assert recordings.loads(json.dumps(old).encode()) == recording
+    assert check(old) == recording and old == before, "what was handed in was changed"
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_race_says_what_it_said(path):
+    """Seven races ship in schema 1: a verdict would move to another lane, or an event be lost."""
+    old, now = json.loads(path.read_text(encoding="utf-8")), recordings.read(path)
+    assert (len(SHIPPED), old["schema"]) == (7, 1)
+    assert now["events"] == old["events"]
+    assert now["verdicts"] == {"speculative": old["verdict"], "plain": old["plain_verdict"]}
+    assert [lane["role"] for lane in now["spec"]["lanes"]] == ["plain", "baseline", "speculative"]
+
+
+def test_a_verdict_of_schema_1_was_on_the_last_lane_that_drafts():
+    """The old writer compared the last lane with the baseline, whatever it was called; without a baseline nothing."""
+    recording = json.loads(json.dumps(races.fixed_race()).replace('"speculative"', '"another"'))
+    old = races.in_schema_1(recording) | {"verdict": recording["verdicts"]["another"]}
+    for lane in old["spec"]["lanes"]:
+        lane.pop("role", None)
+    assert list(check(old)["verdicts"]) == ["another", "plain"]
+    alone = [e for e in old["events"] if e["lane"] != "baseline"]
+    spec = {**old["spec"], "lanes": [lane for lane in old["spec"]["lanes"] if lane["name"] != "baseline"]}
+    assert check({**old, "events": alone, "spec": spec})["verdicts"] == {}
+
+
+@given(races.many_lanes())
+def test_each_lane_has_its_own_verdict_and_ratio(recording):
+    """A verdict or a ratio of one lane would stand at another; or a reader of `verdict` take one for all."""
+    summary, events = recordings.summary(recording), recordings.events_of(recording)
+    names = recordings.spec_of(recording).named("speculative")
+    assert list(summary["verdicts"]) == list(summary["speedups"]) == names
+    plain, baseline = (steps(events, name) for name in ("plain", "baseline"))
+    undrafted = [plain] if any(step.drafted for step in baseline) else [plain, baseline]
+    for name in names:
+        assert summary["speedups"][name] == min(speedup(lane, steps(events, name)) for lane in undrafted)
+        kind = "identical_bits" if summary["audit"] else "identical_tokens"
+        assert summary["verdicts"][name]["kind"] == kind
+    only = names[0] if len(names) == 1 else None
+    assert summary["verdict"] == summary["verdicts"].get(only) and summary["speedup"] == summary["speedups"].get(only)
+
+
+@given(races.recordings(names=("a", "b", "c")), st.data())
+def test_a_fault_of_any_lane_is_a_failure(recording, data):
+    """The exit status would be that of the last lane; the plain lane's rounding is no fault."""
+    check_outcome(recording)
+    recording["verdicts"]["plain"]["kind"] = "different"
+    check_outcome(recording)
+    wrong = data.draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True))
+    for name in wrong:
+        recording["verdicts"][name].update(kind="different", sentence=f"a fault of {name}")
+    with pytest.raises(RaceError) as caught:
+        check_outcome(recording)
+    assert all((f"a fault of {name}" in str(caught.value)) == (name in wrong) for name in "abc")
+
+
+@given(races.recordings(names=("a", "b", "c")), st.data())
+def test_no_lane_claims_more_than_its_events(recording, data):
+    """Only the last lane's claim would be checked."""
+    name = data.draw(st.sampled_from("abc"))
+    step = data.draw(st.sampled_from([e for e in recording["events"] if e["lane"] == name and e["type"] == "step"]))
+    step["token_ids"][-1] += 1
+    step["drafted"][: step["num_accepted"]] = step["token_ids"][: step["num_accepted"]]
+    with pytest.raises(UsageError, match=f"the verdict on lane '{name}' says identical_"):
+        recordings.loads(json.dumps(recording).encode())
+
+
+def lanes(recording: dict[str, Any]) -> list[dict[str, Any]]:
+    return recording["spec"]["lanes"]
+
+
+WRONG_ROLES = {
+    "role must be one of: plain, baseline, speculative, not 'judge'": lambda r: lanes(r)[2].update(role="judge"),
+    "role must be one of: plain, baseline, speculative, not a list": lambda r: lanes(r)[2].update(role=[]),
+    "lacks 'role'": lambda r: lanes(r)[2].pop("role"),
+    "a race has one baseline lane, not 2: baseline, speculative": lambda r: lanes(r)[2].update(role="baseline"),
+    "the name 'plain' is that role's own": lambda r: lanes(r)[0].update(role="speculative"),
+    "from 1 to 16 lanes with different names, not 17": lambda r: lanes(r).extend(
+        {**lanes(r)[2], "name": f"lane {i}"} for i in range(14)
+    ),
+    "a verdict on 'nobody'": lambda r: r["verdicts"].update(nobody=r["verdicts"]["plain"]),
+    "a verdict on 'baseline'": lambda r: r["verdicts"].update(baseline=r["verdicts"]["plain"]),
+    "the verdict on lane 'plain' must be an object, not None": lambda r: r["verdicts"].update(plain=None),
+    "verdicts must be an object, not a list": lambda r: r.update(verdicts=[]),
+    "lacks 'verdicts'": lambda r: r.pop("verdicts"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_ROLES)
+def test_roles_that_do_not_fit_are_refused(words):
+    """A race would be shown with two baselines, or a verdict that compares with nothing."""
+    recording = races.fixed_race()
+    WRONG_ROLES[words](recording)
+    with pytest.raises(UsageError, match=words):
+        recordings.loads(json.dumps(recording).encode())
+
+
+def test_a_verdict_needs_a_baseline():
+    """Without one it compares with nothing; a lane may also have none."""
+    recording = races.fixed_race()
+    del recording["verdicts"]["plain"]
+    assert recordings.summary(check(recording))["plain_verdict"] is None
+    lanes(recording)[1].update(role="speculative", name="other")
+    for event in recording["events"]:
+        event["lane"] = event["lane"].replace("baseline", "other")
+    with pytest.raises(UsageError, match="a verdict on 'speculative'"):
+        check(recording)
+    assert check({**recording, "verdicts": {}})["verdicts"] == {}
+
+
+def test_a_role_does_not_need_its_own_name():
+    """A baseline of another name would be taken for a lane that drafts, and the ratio be against nothing."""
+    spec = RaceSpec((LaneSpec("p", role="plain"), LaneSpec("b", role="baseline"), LaneSpec("s", "ngram", 3)))
+    events: list[LaneEvent] = []
+    for lane in spec.lanes:
+        step = races.a_step(seconds=0.1 if lane.name == "s" else 0.3)
+        events += [LaneEvent(lane.name, 0.0, Started(1, 0.1)), LaneEvent(lane.name, step.seconds, step)]
+        events.append(LaneEvent(lane.name, step.seconds, Finished("length", 1, step.seconds)))
+    summary = recordings.summary(check(races.recording(spec, [1], events)))
+    assert summary["speedups"] == {"s": pytest.approx(3.0)} and list(summary["verdicts"]) == ["s"]
+    assert summary["plain_verdict"]["kind"] == "identical_tokens"
