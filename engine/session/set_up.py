@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..models.loading import LoadedModel
 
 log = logging.getLogger(__name__)
-ROUNDS, ROUNDS_AGAIN = 7, 1
+ROUNDS, ROUNDS_AGAIN = 2, 1
 """In which widths are timed: for the first race of a cache length, and for each later one."""
 
 
@@ -117,7 +117,7 @@ def choose_widths(order: Order) -> Widths:
 
 
 def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
-    """Seconds of a step at each width: measured whole for the first race of this length, then once more a race, the
+    """Seconds of a step at each width: measured twice for the first race of this length, then once more a race, the
     least counting, since a busy machine can only add."""
     key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
     known: dict[int, float] = order.loaded.attached(key, dict)
@@ -170,14 +170,16 @@ def warm_up(order: Order, lanes: Sequence[Lane]) -> None:
         lane.target.warm(order.prompt.token_ids[:-1], lane.accept)
         if isinstance(lane.drafter, AutoDrafter):
             order.progress("measuring what drafts cost", None)
-            _calibrate(lane, lane.drafter, order.prompt.token_ids)
+            _calibrate(order, lane.drafter)
 
 
-def _calibrate(lane: Lane, drafter: AutoDrafter, prompt_ids: Sequence[int]) -> None:
-    """A drafter that fails at it will fail in its lane, where it is told."""
-    _, hidden = lane.target.extend(prompt_ids[:-1], 0)
+def _calibrate(order: Order, drafter: AutoDrafter) -> None:
+    """Over random hidden states: what a draft costs does not depend on them, and the prompt is read once less. A
+    drafter that fails at it will fail in its lane, where it is told."""
+    prompt_ids, prepared = order.prompt.token_ids, order.prepared
+    size = len(prompt_ids) - 1, len(drafter.hidden_layers) * prepared.shape.hidden_size
+    rows = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(prepared.device, prepared.dtype)
     try:
-        drafter.calibrate(prompt_ids, hidden)
+        drafter.calibrate(prompt_ids, rows if drafter.hidden_layers else None)
     except Exception:
         log.warning("a drafter failed before its race", exc_info=True)
-    lane.target.rollback(0)
