@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -151,7 +152,10 @@ def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable
         pool=order.pool,
     )
     drafter = make(lane.drafter, context)
-    target = StaticTarget(order.prepared, widths.length, its, drafter.hidden_layers, pool=order.pool)
+    on_prefill = partial(order.progress, f"reading the prompt: lane {lane.name}")
+    target = StaticTarget(
+        order.prepared, widths.length, its, drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
+    )
     if lane.k == AUTO:
         step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
         drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
@@ -164,10 +168,11 @@ def rule_of(order: Order, lane: LaneSpec) -> AcceptRule:
 
 
 def warm_up(order: Order, lanes: Sequence[Lane]) -> None:
-    """Run once, untimed, whatever the lanes will run, and let `auto` drafters time their drafts."""
+    """Run once, untimed, whatever the lanes will run, and let `auto` drafters time their drafts. Steps that are no
+    graphs of a lane's own ran when the widths were timed."""
     order.progress("warming up every lane", None)
     for lane in lanes:
-        lane.target.warm(order.prompt.token_ids[:-1], lane.accept)
+        lane.target.warm(order.prompt.token_ids[:-1], lane.accept, steps=order.pool is not None)
         if isinstance(lane.drafter, AutoDrafter):
             order.progress("measuring what drafts cost", None)
             _calibrate(order, lane.drafter)

@@ -35,6 +35,17 @@ def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):
     ).clear()
 
 
+def test_every_width_of_a_race_runs_untimed_before_it(monkeypatch):
+    """The first step of a lane would be timed cold."""
+    ran: set[int] = set()
+    step = StaticTarget._step
+    monkeypatch.setattr(StaticTarget, "_step", lambda target, width: ran.add(width) or step(target, width))
+    for _ in range(2):
+        ran.clear()
+        made = race()
+        assert ran >= {width for lane in made.lanes.values() for width in lane.target.widths}
+
+
 def test_prefills_are_warmed_once(monkeypatch):
     """Every lane of every race would run its whole prompt untimed before it may start; or the first of a size be timed
     cold."""
