@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROBE_VERSION = 5
-FEW_ROWS = 8
+MIN_ROWS = 8
 
 
 @torch.inference_mode()
@@ -54,9 +54,9 @@ def probe(
     gives the classes of those that do not depend on the length; None: they are probed now."""
     prepared, length, widths = target.prepared, target.cache_length, target.widths
     rng = random.Random(SEED)
-    num_rows = {w: max(FEW_ROWS, wider) for w, wider in pairwise((*widths, max(widths)))}
+    num_rows = {w: max(MIN_ROWS, wider) for w, wider in pairwise((*widths, max(widths)))}
     most_rows = max(num_rows.values())
-    middle = min(length - most_rows - max(widths), max(FEW_ROWS, length // 2))
+    middle = min(length - most_rows - max(widths), max(MIN_ROWS, length // 2))
     tokens = [rng.randrange(prepared.vocab_size) for _ in range(most_rows)]
     generator = torch.Generator().manual_seed(SEED)
     context = [
@@ -84,7 +84,7 @@ def probe(
     def run(width: int, exchanged: bool = False) -> Tensor:
         patterns = [partial(rng.randint, 1, width), partial(int, width)]
         at_beginning, in_middle = reversed(patterns) if exchanged else patterns
-        early = commit(width, 1, FEW_ROWS, at_beginning)
+        early = commit(width, 1, MIN_ROWS, at_beginning)
         states = [bits(state).flatten() for state in target.states()]
         return torch.cat([early, *states, commit(width, middle, num_rows[width], in_middle)])
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.exactness.probe import FEW_ROWS, probe_cached
+from engine.exactness.probe import MIN_ROWS, probe_cached
 from engine.exactness.widths import WidthClasses
 from engine.kernels.cpu.packing import PackedLinear
 from engine.target.forward import Buffers
@@ -122,4 +122,4 @@ def test_every_place_of_every_step_is_compared(classes, monkeypatch):
 
     monkeypatch.setattr(StaticTarget, "extend", noted)
     classes("gemma3", LENGTH)
-    assert steps == {(width, place) for width in WIDTHS for place in range(width)} and max(WIDTHS) > FEW_ROWS
+    assert steps == {(width, place) for width in WIDTHS for place in range(width)} and max(WIDTHS) > MIN_ROWS
