@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROBE_VERSION = 5
-MIN_ROWS = 8
+MIN_ROWS, EARLY_ROWS = 8, 4
+"""Committed by each width: in the middle of the cache, and at its beginning."""
 
 
 @torch.inference_mode()
@@ -84,7 +85,7 @@ def probe(
     def run(width: int, exchanged: bool = False) -> Tensor:
         patterns = [partial(rng.randint, 1, width), partial(int, width)]
         at_beginning, in_middle = reversed(patterns) if exchanged else patterns
-        early = commit(width, 1, MIN_ROWS, at_beginning)
+        early = commit(width, 1, EARLY_ROWS, at_beginning)
         states = [bits(state).flatten() for state in target.states()]
         return torch.cat([early, *states, commit(width, middle, num_rows[width], in_middle)])
 

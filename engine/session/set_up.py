@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ..models.loading import LoadedModel
 
 log = logging.getLogger(__name__)
-ROUNDS, ROUNDS_AGAIN = 2, 1
-"""In which widths are timed: for the first race of a cache length, and for each later one."""
+ROUNDS = 2
+"""In which widths are timed before each race, the lesser counting."""
 
 
 @dataclass
@@ -118,11 +118,11 @@ def choose_widths(order: Order) -> Widths:
 
 
 def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
-    """Seconds of a step at each width: measured twice for the first race of this length, then once more a race, the
-    least counting, since a busy machine can only add."""
+    """Seconds of a step at each width: the least of all races of this length, since a busy machine, a first call or the
+    capture of a graph can only add."""
     key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
     known: dict[int, float] = order.loaded.attached(key, dict)
-    for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(order.prompt.token_ids)).items():
+    for width, value in target.time_widths(ROUNDS, len(order.prompt.token_ids), untimed=0).items():
         known[width] = min(value, known.get(width, value))
     return dict(known)
 

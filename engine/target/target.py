@@ -254,17 +254,17 @@ class StaticTarget:
         self.jump(0)
 
     @torch.inference_mode()
-    def time_widths(self, rounds: int = 7, position: int = 16) -> dict[int, float]:
-        """Run every width, interleaved; median seconds of each after one untimed round, of two the lesser. Leaves the
+    def time_widths(self, rounds: int = 7, position: int = 16, untimed: int = 1) -> dict[int, float]:
+        """Run every width, interleaved; median seconds of each, of two the lesser, after rounds untimed. Leaves the
         sequence empty."""
         seconds: dict[int, list[float]] = {width: [] for width in self.widths}
         self.jump(position)
-        for round_ in range(rounds + 1):
+        for round_ in range(-untimed, rounds):
             for width in self.widths:
                 started = time.perf_counter()
                 self._step(width)
                 self.synchronize()
-                if round_:
+                if round_ >= 0:
                     seconds[width].append(time.perf_counter() - started)
         self.jump(0)
         return {width: sorted(values)[(len(values) - 1) // 2] for width, values in seconds.items()}
