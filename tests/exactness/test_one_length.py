@@ -16,7 +16,7 @@ from engine.exactness.widths import WidthClasses
 from engine.kernels.cpu.packing import PackedLinear
 from engine.target.forward import Buffers
 from engine.target.target import StaticTarget
-from tests.exactness.test_exactness import last_bit
+from tests.helpers.planted import last_bit
 from tests.helpers.tiny import LENGTH, prepared
 
 FAULTY = 2 * LENGTH
