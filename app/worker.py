@@ -16,7 +16,7 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from engine.errors import PhotofinishError
-from engine.events import LaneEvent
+from engine.events import LaneEvent, Started
 from engine.progress import Progress
 from engine.recordings.recording import build
 
@@ -53,7 +53,7 @@ class Worker:
         self._prepare, self._free = prepare, free
         self._news: deque[News] = deque()
         self._stop = threading.Event()
-        self._unwatched = False
+        self._unwatched = self._is_running = False
         self._thread = threading.Thread(target=self._run, name="race", daemon=True)
 
     def start(self) -> None:
@@ -96,14 +96,19 @@ class Worker:
         race = self._prepare(self._progress)
         self._progress("the race is about to start", None)
         header = race.header()
-        self._news.append(Prepared(header))
-        events = []
+        events: list[LaneEvent] = []
+        held: list[News] = [Prepared(header)]  # until every lane has read its prompt, which tells `_progress`
         with closing(race.events()) as source:  # type: ignore[type-var]
             for event in source:
                 events.append(event)
-                self._news.append(event)
+                held.append(event)
+                if not isinstance(event.event, Started):
+                    self._is_running = True
+                    self._news += held
+                    held = []
                 if self._stop.is_set():
                     break
+        self._news += held
         if self._unwatched:
             raise _Halt
         if self._stop.is_set():
@@ -111,6 +116,8 @@ class Worker:
         return Ended("finished", finished_text(events), build(header, events, race.result()))
 
     def _progress(self, text: str, share: float | None) -> None:
+        if self._is_running:  # a lane of a race of one lane after the other reads its prompt
+            return
         if self._stop.is_set():
             raise _Halt
         self._news.append(Preparing(text, share))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, nullcontext, redirect_stdout
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RaceError, UsageError
-from ..events import LaneEvent, Prompt
+from ..events import LaneEvent, Prompt, Step
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from ..spec import MAX_NEW_TOKENS, MAX_WIDTH, RULES, SMALLEST, RaceSpec, SamplingParams
@@ -70,7 +71,9 @@ def hold_race(
     """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a
     context manager whose value is called with every event. While it runs, what libraries print goes to stderr. Raises
     UsageError or RaceError."""
-    with redirect_stdout(sys.stderr) if screen is None else nullcontext():
+    with ExitStack() as stack:
+        if screen is None:
+            stack.enter_context(redirect_stdout(sys.stderr))
         with progress_line() as progress:
             progress("starting torch", None)
             from ..models.loading import DEFAULT_TARGET, load
@@ -83,15 +86,27 @@ def hold_race(
 
                 settle(loaded.make_ready(progress), progress)
             race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+            stream = stack.enter_context(closing(race.events()))  # type: ignore[type-var]
+            begun = _until_a_step(stream)
         header = race.header()
         events: list[LaneEvent] = []
         drawn = screen(header) if screen is not None else nullcontext()
-        with drawn as show, closing(race.events()) as stream:  # type: ignore[type-var]
-            for event in stream:
+        with drawn as show:
+            for event in chain(begun, stream):
                 events.append(event)
                 if show is not None:
                     show(event)
         return recordings.build(header, events, race.result())
+
+
+def _until_a_step(stream: Iterator[LaneEvent]) -> list[LaneEvent]:
+    """The events up to the first step: while the lanes read their prompts."""
+    events: list[LaneEvent] = []
+    for event in stream:
+        events.append(event)
+        if isinstance(event.event, Step):
+            break
+    return events
 
 
 def _race(options: Namespace) -> int:

@@ -70,16 +70,19 @@ def bits(a: Tensor) -> Tensor:
 
 
 def split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> list[tuple[int, ...]]:
-    """The groups, each divided into those widths whose results are bit-equal."""
+    """The groups, each divided into those widths whose results are bit-equal, as far as both go: a wider one's may go
+    on."""
     parts: list[tuple[int, ...]] = []
     for group in groups:
         found: list[tuple[Tensor, list[int]]] = []
         for width in group:
-            result = at_width(width)
-            home = next((members for rows, members in found if same_bits(rows, result)), None)
-            if home is None:
-                found.append((result, home := []))
-            home.append(width)
+            result, members = at_width(width), [width]
+            for at, (rows, others) in enumerate(found):
+                if same_bits(rows, result[: len(rows)]):
+                    members = [*others, width]
+                    del found[at]
+                    break
+            found.append((result, members))
         parts += [tuple(members) for _, members in found]
     return parts
 

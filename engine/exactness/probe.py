@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,70 +35,72 @@ if TYPE_CHECKING:
     from ..target.target import StaticTarget
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 4
-MIN_ROWS = 16
+PROBE_VERSION = 5
+MIN_ROWS, EARLY_ROWS = 8, 4
+"""Committed by each width: in the middle of the cache, and at its beginning."""
 
 
 @torch.inference_mode()
 def probe(
     target: StaticTarget, progress: Progress = silent, operators: Callable[[], WidthClasses] | None = None
 ) -> WidthClasses:
-    """Decode one random sequence at every width of a target that nobody else uses meanwhile, in the middle of the
-    cache and at its beginning: one token a step, whole steps, random accept patterns, with rejected rows and the cache
-    behind the pointer filled with garbage; compare every committed row of logits, every committed key and value, and
-    the state that linear layers end in, bit by bit.
+    """Decode one random sequence at every width of a target that nobody else uses meanwhile: by random accept patterns
+    at the beginning of the cache, by whole steps in its middle, with rejected rows and the cache behind the pointer
+    filled with garbage; compare every committed row of logits, key and value, and the state that linear layers end in,
+    bit by bit. Each width commits at least as many rows as the next wider one has places.
 
-    Raises nothing: widths that fail are listed as unstable. Widths are one class only if the model's operators agree
-    too (`operators.py`). operators: what gives the classes of those that do not depend on the length; None: they are
-    probed now."""
+    A step of width 1 has no other rows: what is equal to it depends on neither place nor neighbours. Widths that no
+    such row was equal to are compared with themselves, the patterns exchanged. Raises nothing: widths that fail are
+    listed as unstable. Widths are one class only if the model's operators agree too (`operators.py`). operators: what
+    gives the classes of those that do not depend on the length; None: they are probed now."""
     prepared, length, widths = target.prepared, target.cache_length, target.widths
     rng = random.Random(SEED)
-    num_rows = max(MIN_ROWS, max(widths))
-    starts = (min(length - num_rows - max(widths), max(8, length // 2)), 1)
-    tokens = [rng.randrange(prepared.vocab_size) for _ in range(num_rows)]
+    num_rows = {w: max(MIN_ROWS, wider) for w, wider in pairwise((*widths, max(widths)))}
+    most_rows = max(num_rows.values())
+    middle = min(length - most_rows - max(widths), max(MIN_ROWS, length // 2))
+    tokens = [rng.randrange(prepared.vocab_size) for _ in range(most_rows)]
     generator = torch.Generator().manual_seed(SEED)
     context = [
         tuple((torch.randn(side.shape, generator=generator) * 0.5).to(side) for side in layer) for layer in target.kv
     ]
 
-    def run(width: int, start: int, pattern: Callable[[], int]) -> Tensor:
-        """Commit `tokens`, `pattern()` of them a step, from the same context; all bits of the logits, of the keys and
-        values written, and of the states."""
+    def commit(width: int, start: int, num: int, pattern: Callable[[], int]) -> Tensor:
+        """Commit `num` tokens, `pattern()` of them a step, over the same context; row after row all bits of its logits,
+        keys and values."""
         for buffers, originals in zip(target.kv, context, strict=True):
             for buffer, original in zip(buffers, originals, strict=True):
                 buffer.copy_(original)
         target.jump(start)
-        rows, done = [], 0
-        while done < num_rows:
-            num_kept = min(pattern(), num_rows - done)
+        rows: list[Tensor] = []
+        while len(rows) < num:
+            num_kept = min(pattern(), num - len(rows))
             garbage = [rng.randrange(prepared.vocab_size) for _ in range(width - num_kept)]
-            logits, _ = target.extend(tokens[done : done + num_kept] + garbage, num_kept, width=width)
-            rows.append(logits.clone())
-            done += num_kept
-            target.rollback(start + done)
-        written = slice(start, start + num_rows)
-        found = [*rows, *(side[:, :, written] for layer in target.kv for side in layer), *target.states()]
-        return torch.cat([bits(each).flatten() for each in found])
+            logits, _ = target.extend(tokens[len(rows) : len(rows) + num_kept] + garbage, num_kept, width=width)
+            rows.extend(logits.clone())
+            target.rollback(start + len(rows))
+        sides = [side for layer in target.kv for side in layer]
+        found = ([row, *(side[:, :, at : at + 1] for side in sides)] for at, row in enumerate(rows, start))
+        return torch.cat([bits(each).flatten() for row in found for each in row])
+
+    def run(width: int, exchanged: bool = False) -> Tensor:
+        patterns = [partial(rng.randint, 1, width), partial(int, width)]
+        at_beginning, in_middle = reversed(patterns) if exchanged else patterns
+        early = commit(width, 1, EARLY_ROWS, at_beginning)
+        states = [bits(state).flatten() for state in target.states()]
+        return torch.cat([early, *states, commit(width, middle, num_rows[width], in_middle)])
 
     reference: dict[int, Tensor] = {}
     for done, width in enumerate(widths):
         progress(f"finding out which widths are exact on this device: width {width}", done / len(widths))
-        whole, mixed = partial(int, width), partial(rng.randint, 1, width)
-        middle, beginning = starts
-        first, early = run(width, middle, partial(int, 1)), run(width, beginning, whole)
-        if (
-            torch.equal(first, run(width, middle, whole))
-            and torch.equal(first, run(width, middle, mixed))
-            and torch.equal(early, run(width, beginning, mixed))
-        ):
-            reference[width] = torch.cat([first, early])
+        reference[width] = run(width)
 
     progress("finding out which widths run the same kernels", None)
     found = operators() if operators is not None else operator_classes(prepared, widths)
-    groups = [tuple(w for w in group if w in reference) for group in found.classes]
-    classes = split(split_by_attention(prepared, length, groups), reference.__getitem__)
-    exact = {w for members in classes for w in members}
-    return WidthClasses(tuple(sorted(classes)), tuple(w for w in widths if w not in exact))
+    groups = split(split_by_attention(prepared, length, found.classes), reference.__getitem__)
+    apart = {w for group in groups if 1 not in group or len(group) == 1 for w in group}
+    unstable = {w for w in sorted(apart) if not torch.equal(reference[w], run(w, exchanged=True))}
+    classes = (tuple(w for w in group if w not in unstable) for group in groups)
+    return WidthClasses(tuple(sorted(filter(None, classes))), tuple(sorted({*found.unstable, *unstable})))
 
 
 def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Sequence[int]) -> dict:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from ..models.loading import LoadedModel
 
 log = logging.getLogger(__name__)
-ROUNDS, ROUNDS_AGAIN = 7, 1
-"""In which widths are timed: for the first race of a cache length, and for each later one."""
+ROUNDS = 2
+"""In which widths are timed before each race, the lesser counting."""
 
 
 @dataclass
@@ -118,11 +119,11 @@ def choose_widths(order: Order) -> Widths:
 
 
 def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
-    """Seconds of a step at each width: measured whole for the first race of this length, then once more a race, the
-    least counting, since a busy machine can only add."""
+    """Seconds of a step at each width: the least of all races of this length, since a busy machine, a first call or the
+    capture of a graph can only add."""
     key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
     known: dict[int, float] = order.loaded.attached(key, dict)
-    for width, value in target.time_widths(ROUNDS_AGAIN if known else ROUNDS, len(order.prompt.token_ids)).items():
+    for width, value in target.time_widths(ROUNDS, len(order.prompt.token_ids), untimed=0).items():
         known[width] = min(value, known.get(width, value))
     return dict(known)
 
@@ -152,7 +153,10 @@ def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable
         pool=order.pool,
     )
     drafter = make(lane.drafter, context)
-    target = StaticTarget(order.prepared, widths.length, its, drafter.hidden_layers, pool=order.pool)
+    on_prefill = partial(order.progress, f"reading the prompt: lane {lane.name}")
+    target = StaticTarget(
+        order.prepared, widths.length, its, drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
+    )
     if lane.k == AUTO:
         step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
         drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
@@ -165,20 +169,23 @@ def rule_of(order: Order, lane: LaneSpec) -> AcceptRule:
 
 
 def warm_up(order: Order, lanes: Sequence[Lane]) -> None:
-    """Run once, untimed, whatever the lanes will run, and let `auto` drafters time their drafts."""
+    """Run once, untimed, whatever the lanes will run, and let `auto` drafters time their drafts. Steps that are no
+    graphs of a lane's own ran when the widths were timed."""
     order.progress("warming up every lane", None)
     for lane in lanes:
-        lane.target.warm(order.prompt.token_ids[:-1], lane.accept)
+        lane.target.warm(order.prompt.token_ids[:-1], lane.accept, steps=order.pool is not None)
         if isinstance(lane.drafter, AutoDrafter):
             order.progress("measuring what drafts cost", None)
-            _calibrate(lane, lane.drafter, order.prompt.token_ids)
+            _calibrate(order, lane.drafter)
 
 
-def _calibrate(lane: Lane, drafter: AutoDrafter, prompt_ids: Sequence[int]) -> None:
-    """A drafter that fails at it will fail in its lane, where it is told."""
-    _, hidden = lane.target.extend(prompt_ids[:-1], 0)
+def _calibrate(order: Order, drafter: AutoDrafter) -> None:
+    """Over random hidden states: what a draft costs does not depend on them, and the prompt is read once less. A
+    drafter that fails at it will fail in its lane, where it is told."""
+    prompt_ids, prepared = order.prompt.token_ids, order.prepared
+    size = len(prompt_ids) - 1, len(drafter.hidden_layers) * prepared.shape.hidden_size
+    rows = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(prepared.device, prepared.dtype)
     try:
-        drafter.calibrate(prompt_ids, hidden)
+        drafter.calibrate(prompt_ids, rows if drafter.hidden_layers else None)
     except Exception:
         log.warning("a drafter failed before its race", exc_info=True)
-    lane.target.rollback(0)

@@ -9,7 +9,7 @@ is (`graphs.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,7 +45,8 @@ class StaticTarget:
     returns side by side. reach: tokens by which a rollback may go back beyond the widest step and still be a pointer's
     move where the model has linear layers, at the price of a state each; further back it computes all tokens again,
     with the same bits. pool: graph memory that the race shares. whole_steps: whether rules may be judged on the device
-    (None: on CUDA alone); see `verifier`.
+    (None: on CUDA alone); see `verifier`. on_prefill: told before every chunk of a prefill but the first how much of it
+    is done, a share; it may raise to give up.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class StaticTarget:
         reach: int = 0,
         pool: Any = None,
         whole_steps: bool | None = None,
+        on_prefill: Callable[[float], None] = lambda share: None,
     ) -> None:
         if not widths or min(widths) < 1 or max(widths) > length:
             raise UsageError(f"widths must be between 1 and the cache length {length}, not {list(widths)}")
@@ -65,7 +67,7 @@ class StaticTarget:
         device, num_states = prepared.device, max(widths) + 1 + reach
         self.prepared, self.vocab_size, self.cache_length = prepared, prepared.vocab_size, length
         self.widths, self.hidden_layers = tuple(sorted(set(widths))), tuple(hidden_layers)
-        self.length = 0
+        self.length, self._on_prefill = 0, on_prefill
         self.kv = caches(prepared.shape, length, num_states, prepared.dtype, device)
         self._past = None if prepared.shape.linear is None else Past(num_states)
         kernels = prepared.kernels
@@ -152,6 +154,8 @@ class StaticTarget:
         assert self.length + len(token_ids) <= self.cache_length
         hidden = [self._hidden[:0]]
         for start in range(0, len(token_ids), PREFILL_CHUNK):
+            if start:
+                self._on_prefill(start / len(token_ids))
             chunk = token_ids[start : start + PREFILL_CHUNK]
             self._input.point(self.length)
             _, rows = self._buffers.forward(
@@ -231,9 +235,10 @@ class StaticTarget:
         return logits, hidden
 
     @torch.inference_mode()
-    def warm(self, prompt_ids: Sequence[int] = (), accept: AcceptRule | None = None) -> None:
+    def warm(self, prompt_ids: Sequence[int] = (), accept: AcceptRule | None = None, steps: bool = True) -> None:
         """Run every width once, untimed, and prefills of the sizes that this prompt will take; on CUDA this captures
-        the graphs: of whole steps, if lanes under rule `accept` take them. Leaves the sequence empty."""
+        the graphs: of whole steps, if lanes under rule `accept` take them. steps: False where another sequence of this
+        thread has run the widths, and nothing is captured. Leaves the sequence empty."""
         for size in {
             min(len(prompt_ids), PREFILL_CHUNK),
             len(prompt_ids) % PREFILL_CHUNK,
@@ -243,22 +248,23 @@ class StaticTarget:
             self.jump(0)
         whole = self._whole_step(accept)
         self._input.point(self.length)
-        for call in (self._steps if whole is None else whole.calls).values():
+        for call in (self._steps if whole is None else whole.calls).values() if steps else ():
             call()
         self.synchronize()
         self.jump(0)
 
     @torch.inference_mode()
-    def time_widths(self, rounds: int = 7, position: int = 16) -> dict[int, float]:
-        """Run every width, interleaved; median seconds of each after one untimed round. Leaves the sequence empty."""
+    def time_widths(self, rounds: int = 7, position: int = 16, untimed: int = 1) -> dict[int, float]:
+        """Run every width, interleaved; median seconds of each, of two the lesser, after rounds untimed. Leaves the
+        sequence empty."""
         seconds: dict[int, list[float]] = {width: [] for width in self.widths}
         self.jump(position)
-        for round_ in range(rounds + 1):
+        for round_ in range(-untimed, rounds):
             for width in self.widths:
                 started = time.perf_counter()
                 self._step(width)
                 self.synchronize()
-                if round_:
+                if round_ >= 0:
                     seconds[width].append(time.perf_counter() - started)
         self.jump(0)
-        return {width: sorted(values)[len(values) // 2] for width, values in seconds.items()}
+        return {width: sorted(values)[(len(values) - 1) // 2] for width, values in seconds.items()}

@@ -15,7 +15,7 @@ from hypothesis import given
 from app.race_queue import PER_VISITOR
 from app.stream import FRAME_S, HEARTBEAT_FRAMES, Stage
 from engine.errors import RaceError, UsageError
-from engine.events import from_json
+from engine.events import Started, from_json
 from engine.recordings.recording import events_of
 from tests.helpers.races import fixed_race, recordings
 from tests.helpers.staged import ORDER, StagedBackend, watch
@@ -206,3 +206,59 @@ def test_a_visitor_races_until_the_race_is_over() -> None:
         assert not stage.racing("a")
 
     asyncio.run(run())
+
+
+class ReadingBackend(StagedBackend):
+    """Its lanes read their prompts for `read_s` each before they start, telling the share; and once more later, as in a
+    race of one lane after the other."""
+
+    read_s = 0.1
+
+    def prepare(self, order, progress):
+        race = super().prepare(order, progress)
+        right = race.events
+
+        def events():
+            for num, event in enumerate(right()):
+                if isinstance(event.event, Started):
+                    ends = time.monotonic() + self.read_s
+                    while time.monotonic() < ends:
+                        progress(f"reading the prompt: lane {event.lane}", 0.5)
+                        time.sleep(0.01)
+                if num == 5:
+                    progress("reading the prompt of the next lane", 0.5)
+                yield event
+
+        race.events = events
+        return race
+
+
+def test_a_long_prompt_shows_how_much_of_it_is_read() -> None:
+    """The page would say that the race is on and stand still for seconds; or a race that is on look as if it were
+    prepared again."""
+    lanes = {event.lane for event in events_of(RACE)}
+    frames = asyncio.run(watch(Stage(ReadingBackend(RACE)), "a"))
+    reading = [frame["status"] for frame in frames if frame["state"] == "preparing" and frame["status"]["share"] == 0.5]
+    assert {status["text"] for status in reading} == {f"Reading the prompt: lane {lane}." for lane in lanes}
+    states = [frame["state"] for frame in frames]
+    assert "preparing" not in states[states.index("running") if "running" in states else -1 :]
+    assert [from_json(event) for frame in frames for event in frame["events"]] == events_of(RACE)
+
+
+def test_a_race_can_be_stopped_while_a_prompt_is_read() -> None:
+    """Stop would do nothing until all lanes have read."""
+    backend = ReadingBackend(RACE)
+    backend.read_s = 30.0
+
+    async def run() -> list[dict]:
+        stage, frames = Stage(backend), []
+        async with aclosing(stage.frames("a", "at a", ORDER)) as source:
+            async for text in source:
+                frames.append(json.loads(text))
+                if frames[-1]["status"]["share"] == 0.5:
+                    stage.stop("a")
+        return frames
+
+    started = time.monotonic()
+    frames = asyncio.run(run())
+    assert frames[-1]["state"] == "stopped" and time.monotonic() - started < 2 and backend.running == 0

@@ -9,30 +9,37 @@ from engine.target.target import StaticTarget
 from tests.helpers.trained import race, trained
 
 
-def test_a_later_race_measures_less_and_keeps_the_best(monkeypatch):
-    """Every visitor would wait for the whole measurement again; or one busy moment decide the widths of all races to
-    come."""
+def test_a_later_race_keeps_the_best(monkeypatch):
+    """One busy moment would decide the widths of all races to come."""
     first = race()
-    rounds = []
     measure = StaticTarget.time_widths
 
-    def slow(target, num_rounds, position):
-        rounds.append(num_rounds)
-        return {width: value + 1.0 for width, value in measure(target, num_rounds, position).items()}
+    def slow(target, *given, **more):
+        return {width: value + 1.0 for width, value in measure(target, *given, **more).items()}
 
     monkeypatch.setattr(StaticTarget, "time_widths", slow)
     second = race()
-    assert rounds == [1]
     assert second.widths.seconds == first.widths.seconds  # each second longer: nothing was learned
 
-    def quick(target, num_rounds, position):
-        return dict.fromkeys(measure(target, num_rounds, position), 1e-9)
+    def quick(target, *given, **more):
+        return dict.fromkeys(measure(target, *given, **more), 1e-9)
 
     monkeypatch.setattr(StaticTarget, "time_widths", quick)
     assert set(race().widths.seconds.values()) == {1e-9}
     trained().attached(
         ("seconds", second.widths.length, tuple(sorted(second.widths.seconds)), torch.get_num_threads()), dict
     ).clear()
+
+
+def test_every_width_of_a_race_runs_untimed_before_it(monkeypatch):
+    """The first step of a lane would be timed cold."""
+    ran: set[int] = set()
+    step = StaticTarget._step
+    monkeypatch.setattr(StaticTarget, "_step", lambda target, width: ran.add(width) or step(target, width))
+    for _ in range(2):
+        ran.clear()
+        made = race()
+        assert ran >= {width for lane in made.lanes.values() for width in lane.target.widths}
 
 
 def test_prefills_are_warmed_once(monkeypatch):

@@ -23,6 +23,7 @@ from engine.target.prepare import prepare
 from engine.target.prepared import Prepared
 from engine.target.target import StaticTarget
 from tests.helpers.fakes import Adversarial, Empty, Oracle, Random, checksums_of, tokens_of
+from tests.helpers.planted import last_bit
 from tests.helpers.tiny import CONFIGS, DTYPES, LENGTH, build, fresh, lane, prepared, random_ids, threads
 
 WIDTHS = (1, 2, 4, 8)
@@ -136,11 +137,6 @@ def test_a_probe_finds_the_same_again(few_rows):
 
 
 # Planted: hardware whose rows are not a function of the tokens alone
-
-
-def last_bit(x: Tensor, where: Tensor | bool) -> Tensor:
-    """x, one unit larger in its last place where it is positive: what another kernel's order of sums does."""
-    return torch.where(torch.as_tensor(where) & (x > 0), torch.nextafter(x, torch.full_like(x, torch.inf)), x)
 
 
 def spoiled(dtype: torch.dtype, spoil: Callable[[Tensor], Tensor]) -> Prepared:

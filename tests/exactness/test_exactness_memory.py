@@ -164,11 +164,15 @@ def test_whatever_may_change_bits_is_in_the_fingerprint(monkeypatch):
         fingerprint(model, "a", 256, (1, 4)),
         fingerprint(model, "b", 256, (1, 4)),
         fingerprint(model, "a", 512, (1, 4)),
+        fingerprint(model, "a", None, (1, 4)),
         fingerprint(model, "a", 256, (1, 8)),
         fingerprint(prepared("llama", torch.bfloat16, False), "a", 256, (1, 4)),
         fingerprint(replace(model, kernels=PACKED), "a", 256, (1, 4)),
     ]
     with threads(torch.get_num_threads() + 1):
+        kinds.append(fingerprint(model, "a", 256, (1, 4)))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "2.0.0")
         kinds.append(fingerprint(model, "a", 256, (1, 4)))
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     kinds.append(fingerprint(model, "a", 256, (1, 4)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from engine.events import Event, Finished, Step
 from engine.exactness.verdict import Verdict, compare
 from engine.spec import SamplingParams
@@ -61,3 +63,8 @@ class Real:
 
 def caught(verdict: Verdict) -> bool:
     return verdict.kind == "different" and (bool(verdict.rows_different) or verdict.first_difference is not None)
+
+
+def last_bit(x: torch.Tensor, where: torch.Tensor | bool) -> torch.Tensor:
+    """x, one unit larger in its last place where it is positive: what another kernel's order of sums does."""
+    return torch.where(torch.as_tensor(where) & (x > 0), torch.nextafter(x, torch.full_like(x, torch.inf)), x)
