@@ -91,10 +91,13 @@ def probe(
 
     reference: dict[int, Tensor] = {}
     for done, width in enumerate(widths):
-        progress(f"finding out which widths are exact on this device: width {width}", done / len(widths))
+        progress(
+            f"first race of this length here: checking, once, that all lanes round alike: width {width}",
+            done / len(widths),
+        )
         reference[width] = run(width)
 
-    progress("finding out which widths run the same kernels", None)
+    progress("checking, once, that all lanes round alike: the model's operations", None)
     found = operators() if operators is not None else operator_classes(prepared, widths)
     groups = split(split_by_attention(prepared, length, found.classes), reference.__getitem__)
     apart = {w for group in groups if 1 not in group or len(group) == 1 for w in group}
