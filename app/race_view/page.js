@@ -49,3 +49,4 @@ document.addEventListener("click", (event) => {
   if (event.target.closest?.("#page-presets button:not(#page-settings-button)")) keepPrompt(null);
 });
 refs.liveHere.addEventListener("click", () => pageButton("race")?.click());
+for (const ms of [0, 300, 1000, 3000]) setTimeout(offer, ms);      // the page's buttons may come later than the race
