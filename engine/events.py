@@ -149,8 +149,9 @@ def from_json(value: Any) -> LaneEvent:
     fits(value, _SHAPES[cls], f"a {value['type']} event")
     if extra := sorted(set(value) - set(_SHAPES[cls]) - {"type"}, key=str):
         raise UsageError(f"a {value['type']} event has no field {extra[0]!r}")
-    known = [f.name for f in fields(cls) if f.name in value]
-    arguments = {name: tuple(item) if isinstance(item := value[name], list) else item for name in known}
+    arguments = {
+        f.name: tuple(item) if isinstance(item := value[f.name], list) else item for f in fields(cls) if f.name in value
+    }
     if "num_drafted" in value:
         arguments["num_unknown"] = value["num_drafted"]
     event = cls(**arguments)

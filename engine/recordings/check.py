@@ -8,7 +8,7 @@ Standard library only. Everything raises UsageError with one sentence; nothing t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -89,6 +89,10 @@ def _are_tokens(value: Any) -> bool:
     return isinstance(value, list) and all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
 
 
+def _two(what: str, holds: Callable[[Any], bool]) -> Shape:
+    return Shape(f"two {what}", lambda value: isinstance(value, list) and len(value) == 2 and all(map(holds, value)))
+
+
 def _exactly(cls: type, value: Mapping[str, Any], what: str) -> dict[str, Any]:
     known = {field.name for field in fields(cls)}
     if odd := sorted(known ^ set(value)):
@@ -105,12 +109,9 @@ K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO 
 ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
 TOKENS = Shape(f"a list of token ids from 0 to {MAX_TOKEN_ID}", _are_tokens)
-TWO_TOKENS = Shape(f"two token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens(value) and len(value) == 2)
-TWO_TEXTS = Shape("two strings", lambda value: isinstance(value, list) and [type(v) for v in value] == [str, str])
-TWO_WIDTHS = Shape(
-    "two widths, null where unknown",
-    lambda value: isinstance(value, list) and len(value) == 2 and all(v is None or WIDTH.holds(v) for v in value),
-)
+TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens([value]))
+TWO_TEXTS = _two("strings", TEXT.holds)
+TWO_WIDTHS = _two("widths, null where unknown", lambda value: value is None or WIDTH.holds(value))
 DRAFT = Shape(
     f"a list of at most {MAX_K} token ids from 0 to {MAX_TOKEN_ID}",
     lambda value: _are_tokens(value) and len(value) <= MAX_K,

@@ -174,6 +174,7 @@ OF_SCHEMA = {
         change("verdicts/speculative/sentence", {}), change("verdicts/plain/first_difference", {}), change("verdicts/nobody", SHORT["verdicts"]["plain"]), change("verdicts/baseline", SHORT["verdicts"]["plain"]),
         change("verdicts/__proto__", {}), change("spec/lanes/2/role", change), change("spec/lanes/2/role", "judge"), change("spec/lanes/2/role", ["plain"]), change("spec/lanes/2/role", "baseline"),
         change("spec/lanes/2/role", "plain"), change("spec/lanes/0/role", "speculative"), change("spec/lanes/1/role", "speculative"), change("spec/lanes/1/role", None),
+        change("spec/lanes/2", {**SHORT["spec"]["lanes"][2], "k": "auto", "width": 5}),
         change("tables", None), change("tables", []), change("tables", {"ngram": {}}), change("tables", {"ngram": [1]}), change("tables", {"ngram": [[-1]]}), change("tables", {"ngram": [[1] * 64]}), change("tables", {"__proto__": [[]] * 61}),
         change("candidates", {}), change("candidates", [{}]), change("candidates", [{**CANDIDATES, "lane": "toString"}]), change("candidates", [{**CANDIDATES, "position": 60}]), change("candidates", [{**CANDIDATES, "position": 1.5}]),
         change("candidates", [{**CANDIDATES, "ids": []}]), change("candidates", [{**CANDIDATES, "noise": [1, 2]}]), change("candidates", [{**CANDIDATES, "logits": [None]}]), change("candidates", [{**CANDIDATES, "logits": [1e300]}]),
