@@ -14,7 +14,7 @@ from hypothesis import given
 from engine.caveats import ratio_noise
 from engine.errors import UsageError
 from engine.events import from_json, steps, to_json
-from engine.metrics import MIN_STEPS_TO_JUDGE, disturbance, lane_metrics, race_speedups
+from engine.metrics import MIN_STEPS_TO_JUDGE, disturbance, lane_metrics, race_speedup, race_speedups
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
 from tests.helpers import ROOT, races
@@ -74,6 +74,8 @@ def test_drafts_count_whether_they_are_known_or_not(recording):
     assert race_speedups(one, lanes) == race_speedups(other, lanes)
     for lane in lanes:
         assert lane_metrics(one, lane.name) == lane_metrics(other, lane.name)
+        drafting = (lane.name, "plain", lane.name)
+        assert race_speedup(one, *drafting) == race_speedup(other, *drafting), "a baseline that drafts is none"
         assert ratio_noise(*(steps(one, name) for name in ("plain", lane.name))) == ratio_noise(
             *(steps(other, name) for name in ("plain", lane.name))
         )
