@@ -46,7 +46,7 @@ class TorchBackend:
 
         give_back_memory(self._device)  # that of the model before, which the loader has let go
         loaded = load(target, dtype=self._dtype, device=self._device, progress=progress)
-        progress(f"preparing {target} for steps of fixed width", None)
+        progress(f"getting {target} ready", None)
         from engine.session.threads import leave_a_core, settle
 
         if self._watched_here and loaded.model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:

@@ -81,7 +81,6 @@ COLOURS = {
     "baseline": _both("#b9c0c8"),
     "baseline-run": _both("#c5cbd1"),
     "baseline-gap": _both(GREY),
-    "plain": _both(GREY),
     "rail": _both("#1a1f25"),
     "rail-end": _both("#8b949d"),
     # buttons

@@ -92,7 +92,7 @@ class Worker:
         self._news.append(ended)
 
     def _race(self) -> Ended:
-        self._progress("the device is free", None)
+        self._progress("it is your turn: the race is being set up", None)
         race = self._prepare(self._progress)
         self._progress("the race is about to start", None)
         header = race.header()

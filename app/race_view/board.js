@@ -102,7 +102,7 @@ class Board {
     });
   }
 
-  // noise: of the ratio, as ratioNoise tells it; null where nobody knows.
+  // speedup: the engine's, of a race that is over; noise: of the ratio, as ratioNoise tells it. null where nobody knows.
   figures(metrics, speedup, sideNames, first, noise = null) {
     const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {
@@ -265,12 +265,11 @@ function plainIsFaster(metrics, sideNames, first) {
 
 function place(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }
 
-// The ratio as dividing the two figures on the board gives it. Where lanes wrote different numbers of tokens, the
-// engine's own: it compares the same number of tokens.
+// The ratio as dividing the two figures on the board gives it. Of a race that ended with different numbers of tokens in
+// its lanes, the engine's own: it compares the same number of tokens.
 function shownRatio(speedup, plain, right) {
-  if (typeof speedup !== "number") return null;
-  const divided = Number(rate(right)) / Number(rate(plain));
-  return Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
+  const divided = plain > 0 && right > 0 ? Number(rate(right)) / Number(rate(plain)) : null;
+  return typeof speedup !== "number" || Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
 }
 
 function money(dollars) {

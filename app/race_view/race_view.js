@@ -198,7 +198,7 @@ function numbers(lanes, counts, tokens, t) {
   const noise = ratioNoise(done(divisor), done(lanes.right)), [leftTitle, rightTitle] = titles();
   const loop = loopSentence(done(lanes.right).flatMap((step) => step.token_ids));
   S.shown = { metrics, speedup, noise, loop };
-  board.figures(metrics, speedup, S.sides, S.first, noise);
+  board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise);
   board.cautions(S.disturbed, loop);
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..target.target import StaticTarget
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 5
+PROBE_VERSION = 6
 MIN_ROWS, EARLY_ROWS = 8, 4
 """Committed by each width: in the middle of the cache, and at its beginning."""
 
@@ -91,10 +91,13 @@ def probe(
 
     reference: dict[int, Tensor] = {}
     for done, width in enumerate(widths):
-        progress(f"finding out which widths are exact on this device: width {width}", done / len(widths))
+        progress(
+            f"first race of this length here: checking, once, that all lanes round alike: width {width}",
+            done / len(widths),
+        )
         reference[width] = run(width)
 
-    progress("finding out which widths run the same kernels", None)
+    progress("checking, once, that all lanes round alike: the model's operations", None)
     found = operators() if operators is not None else operator_classes(prepared, widths)
     groups = split(split_by_attention(prepared, length, found.classes), reference.__getitem__)
     apart = {w for group in groups if 1 not in group or len(group) == 1 for w in group}
@@ -123,29 +126,63 @@ def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Seq
 
 
 def probe_cached(target: StaticTarget, digest: str, progress: Progress = silent) -> WidthClasses:
-    """`probe`, remembered under its fingerprint; and so are its operators, for the next length."""
+    """`probe`, remembered under its fingerprint; and so are its operators, for other lengths and other widths."""
     prepared, widths = target.prepared, target.widths
-    operators = partial(operator_classes, prepared, widths)
-    operators = partial(_remembered, fingerprint(prepared, digest, None, widths), operators)
-    found = partial(probe, target, progress, operators)
-    return _remembered(fingerprint(prepared, digest, target.cache_length, widths), found)
-
-
-def _remembered(key: dict, find: Callable[[], WidthClasses]) -> WidthClasses:
-    """What `find` gives, from the cache if it is there. An entry that does not read back is found anew."""
-    name = f"widths-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
-    if (known := cache.read_json(name)) is not None:
-        try:
-            found = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
-            judged = [*found.unstable, *(width for c in found.classes for width in c)]
-            are_numbers = all(type(width) is int for width in judged)
-            if known["fingerprint"] == key and are_numbers and sorted(judged) == key["widths"]:
-                return found
-        except (KeyError, TypeError, ValueError):
-            log.warning("ignoring a damaged probe result in the cache: %s", name)
-    found = find()
-    cache.write_json(name, {"fingerprint": key, **asdict(found)})
+    key = fingerprint(prepared, digest, target.cache_length, widths)
+    found = _recalled(key)
+    if found is None or _judged(found) != list(widths):
+        found = probe(target, progress, partial(_operators, prepared, digest, widths))
+        _remember(key, found)
     return found
+
+
+def _operators(prepared: Prepared, digest: str, widths: Sequence[int]) -> WidthClasses:
+    """`operator_classes` of these widths. One width of each class that is known stands for it: only widths that nobody
+    asked for before are compared with them."""
+    key = fingerprint(prepared, digest, None, ())
+    known = _recalled(key) or WidthClasses((), ())
+    if unknown := set(widths) - set(_judged(known)):
+        found = operator_classes(prepared, sorted({*unknown, *(members[0] for members in known.classes)}))
+        known = _joined(known, found)
+        _remember(key, known)
+    classes = (tuple(w for w in members if w in widths) for members in known.classes)
+    return WidthClasses(tuple(filter(None, classes)), tuple(w for w in known.unstable if w in widths))
+
+
+def _joined(known: WidthClasses, found: WidthClasses) -> WidthClasses:
+    """What is known of some widths and what was found of others, each known class stood for by its first width."""
+    behind = {members[0]: members for members in known.classes}
+    classes = (sorted(w for first in members for w in behind.get(first, (first,))) for members in found.classes)
+    unstable = (w for first in found.unstable for w in behind.get(first, (first,)))
+    return WidthClasses(tuple(sorted(map(tuple, classes))), tuple(sorted({*known.unstable, *unstable})))
+
+
+def _judged(found: WidthClasses) -> list[int]:
+    return sorted([*found.unstable, *(width for members in found.classes for width in members)])
+
+
+def _name(key: dict) -> str:
+    return f"widths-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}.json"
+
+
+def _recalled(key: dict) -> WidthClasses | None:
+    """What the cache holds under this fingerprint; None where it holds nothing, or something damaged."""
+    if (known := cache.read_json(_name(key))) is None:
+        return None
+    try:
+        found = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
+        judged = _judged(found)
+        whole = all(type(width) is int for width in judged) and len(set(judged)) == len(judged) and all(found.classes)
+        if known["fingerprint"] == key and whole:
+            return found
+    except (KeyError, TypeError, ValueError):
+        pass
+    log.warning("ignoring a damaged probe result in the cache: %s", _name(key))
+    return None
+
+
+def _remember(key: dict, found: WidthClasses) -> None:
+    cache.write_json(_name(key), {"fingerprint": key, **asdict(found)})
 
 
 @torch.inference_mode()

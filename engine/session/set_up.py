@@ -111,7 +111,7 @@ def choose_widths(order: Order) -> Widths:
     length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
     target = StaticTarget(order.prepared, length, widths, pool=order.pool)
     classes = probe_cached(target, order.loaded.info.digest, order.progress)
-    order.progress("measuring what each width costs", None)
+    order.progress("timing a step of each width", None)
     seconds = time_widths(order, target)
     k = max(lane.k if isinstance(lane.k, int) else 0 for lane in lanes)
     chosen = plan(classes, seconds, k, width, auto_k=any(lane.k == AUTO for lane in lanes))
@@ -130,7 +130,7 @@ def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
 
 def read_roofline(order: Order) -> dict[str, Any] | None:
     """The figures of a plain step halfway through the race."""
-    order.progress("measuring the memory bandwidth", None)
+    order.progress("measuring how fast this machine reads its memory", None)
     return roofline_figures(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)
 
 
@@ -175,7 +175,7 @@ def warm_up(order: Order, lanes: Sequence[Lane]) -> None:
     for lane in lanes:
         lane.target.warm(order.prompt.token_ids[:-1], lane.accept, steps=order.pool is not None)
         if isinstance(lane.drafter, AutoDrafter):
-            order.progress("measuring what drafts cost", None)
+            order.progress("timing the guesses", None)
             _calibrate(order, lane.drafter)
 
 

@@ -20,8 +20,9 @@ from app.quiet_log import AGAIN_S, Errors
 from app.ui import build
 from tests.helpers.pageserver import LONG, ORDER, TARGET, Server, Watched, served
 
-LOADED, RACE, MODEL = 3, 1, 15
-"""Numbers of functions that go through the queue: the loaded model's line, a race, the default model's line."""
+NUMBERS = {each.api_name: number for number, each in build(load(Machine()), TorchBackend()).fns.items()}
+LOADED, RACE, MODEL, CHARTS = (NUMBERS[name] for name in ("model_now", "race", "model", "charts"))
+"""Functions that go through the queue: the loaded model's line, a race, the default model's line, a race's charts."""
 ODD_NAMES = (" ", "a b", "a\n", "\0", "é", "x" * 101, "x" * 100_000, 7, None, [], {}, True)
 FAULTY = """
 import runpy
@@ -64,7 +65,7 @@ def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
         [
             {"fn_index": LOADED},
             {"session_hash": "a"},
-            *({"fn_index": number, "session_hash": "a"} for number in (-1, 18, 99, 2**70, "race", None)),
+            *({"fn_index": number, "session_hash": "a"} for number in (-1, 98, 99, 2**70, "race", None)),
         ],
     ],
     ids=["empty", "empty, others", "odd", "numbers"],
@@ -91,7 +92,7 @@ def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
 def test_nonsense_does_not_fill_the_disk(server) -> None:
     """Each malformed call wrote a traceback of 100 lines: 2,400 of them made 100 MB. The first one must stand there."""
     before = server.log.stat().st_size
-    for number in (RACE, LOADED, MODEL):
+    for number in (RACE, LOADED, MODEL, CHARTS):
         for _ in range(5):
             bodies = [{"data": data, "fn_index": number} for data in ([], [{}] * 40, [None] * 3)]
             at_once(f"{server.url}/gradio_api/run/predict", bodies * 4)

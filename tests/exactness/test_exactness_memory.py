@@ -102,6 +102,28 @@ def test_operators_are_probed_once_for_all_lengths(monkeypatch, tmp_path, few_ro
         assert found("one") == 1 and found("one") == 0, damage
 
 
+@given(
+    st.lists(st.sets(st.integers(1, 64), min_size=1, max_size=4).map(sorted), min_size=1, max_size=5),
+    st.dictionaries(st.integers(1, 64), st.integers(0, 2)),
+)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_widths_asked_for_one_after_the_other_are_judged_as_together(monkeypatch, tmp_path, asked, kernels):
+    """A race with another k would probe all operators again; or a width would join a class that it was never compared
+    with. kernels: which of three kernels an operator runs at a width, the last of them an unstable one."""
+
+    def classes_of(prepared, widths) -> WidthClasses:
+        by_kernel = [tuple(w for w in widths if kernels.get(w, 0) == kernel) for kernel in range(3)]
+        return WidthClasses(tuple(sorted(filter(None, by_kernel[:2]))), by_kernel[2])
+
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / str(hash((str(asked), str(kernels))))))
+    monkeypatch.setattr(exactness, "operator_classes", classes_of)
+    for widths in asked:
+        assert exactness._operators(prepared("llama"), "digest", widths) == classes_of(None, widths)
+    monkeypatch.setattr(exactness, "operator_classes", lambda *given: pytest.fail("they were probed again"))
+    for widths in asked:
+        assert exactness._operators(prepared("llama"), "digest", widths) == classes_of(None, widths)
+
+
 def test_a_fault_at_one_length_alone_is_found(monkeypatch, tmp_path, few_rows):
     """What was found at another length would be believed where it does not hold."""
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))

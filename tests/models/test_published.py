@@ -63,6 +63,8 @@ def test_a_configuration_says_what_the_engine_does(name, monkeypatch):
     why = refusal(PUBLISHED[name])
     assert EXPECTED[name] in why and bool(why) == bool(EXPECTED[name])
     assert refusal(tiny(PUBLISHED[name]))[:20] == why[:20]
+    if "longrope" in why:
+        return  # its angles change with the length: a comparison over a few tokens may or may not see it
     monkeypatch.setattr("engine.model.attention.refusal", lambda config: "")
     model = random_model(PUBLISHED[name])
     if why:

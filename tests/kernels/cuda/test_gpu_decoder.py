@@ -77,6 +77,7 @@ def test_the_probe_finds_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
     steps run, not what prefills do."""
     for module, name, value in (
         (exactness, "MIN_ROWS", 3),
+        (exactness, "EARLY_ROWS", 2),
         (operators, "LINEAR_ROWS", (6, 6)),
         (operators, "ATTENTION_ROUNDS", (1, 1)),
         (operators, "ATTENTION_ROWS", 6),
