@@ -180,8 +180,8 @@ function checkBeside({ tables = {}, candidates = [], promises = {} }, lanes) {
     if (sizes[0] < 1 || sizes[0] > MAX_CANDIDATES || sizes.some((size) => size !== sizes[0]))
       throw new Unusable(`${which} have ${sizes} ids, logits and noise; all must be as many, 1 to ${MAX_CANDIDATES}`);
   }
-  const stranger = Object.keys(promises).find((name) => !lanes.has(name));
-  if (stranger !== undefined) throw new Unusable(`it has a promise of lane ${shown(stranger)}, which the race does not have`);
+  for (const name of Object.keys(promises))
+    if (!lanes.has(name)) throw new Unusable(`it has a promise of lane ${shown(name)}, which the race does not have`);
 }
 
 function noMore(known, value, what) {
