@@ -201,7 +201,8 @@ class Board {
       `The plain lane that is not shown: ${oneLine(plainVerdict.sentence)}.` : "");
     const first = known && verdict.first_difference;
     if (first) {
-      const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, width ${first.widths[i]}`;
+      const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, `
+        + widthWords(first.widths[i]);
       const margin = typeof first.margin === "number" ?
         first.margin.toPrecision(3)
           + `${typeof first.rounding === "number" ? ` (rounding ${first.rounding.toPrecision(2)})` : ""}`

@@ -225,7 +225,7 @@ def expected(
     for lane in lanes:
         for e in recorded["events"]:
             if e["lane"] == lane and e["type"] == "step" and e["clock_s"] <= until + 1e-9:
-                n, size = e["num_accepted"], len(e["drafted"])
+                n, size = e["num_accepted"], e.get("num_drafted", len(e["drafted"]))
                 own = "plain" if not size else "bonus" if n == size else "correction"
                 kept = [["accepted", t, p] for t, p in zip(e["token_ids"][:n], e["pieces"][:n], strict=True)]
                 lost = [["rejected", t, p] for t, p in zip(e["drafted"][n:], e["drafted_pieces"][n:], strict=True)]
