@@ -102,7 +102,11 @@ def test_unknown_options_are_refused_without_torch(text):
 
 def test_checking_needs_no_torch():
     """`race --drafter eagle3:typo#x` would take seconds to say so."""
-    code = "import sys, engine.drafters as d; [d.check(t) for t in ('eagle3', 'dflash', 'eagle3:a/b#aux=1,2,3', 'dflash:a/b#causal')]; print({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules))"
+    code = (
+        "import sys, engine.drafters as d; "
+        "[d.check(t) for t in ('eagle3', 'dflash', 'eagle3:a/b#aux=1,2,3', 'dflash:a/b#causal')]; "
+        "print({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "set()"
 

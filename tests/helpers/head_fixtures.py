@@ -163,9 +163,20 @@ def pickled(source: Path, folder: Path, value: Any) -> Path:
 
 
 LAYERS: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": SIZE, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-    "rms_norm_eps": 1e-6, "hidden_act": "silu", "max_position_embeddings": 512, "vocab_size": VOCAB, "rope_theta": 10_000.0, "attention_bias": False,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": SIZE,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "max_position_embeddings": 512,
+    "vocab_size": VOCAB,
+    "rope_theta": 10_000.0,
+    "attention_bias": False,
+}
 EAGLE3: dict[str, Any] = {
     "speculators_model_type": "eagle3",
     "eagle_aux_hidden_state_layer_ids": [2, 3, 4],
