@@ -12,25 +12,20 @@ from hypothesis import strategies as st
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.target.target import StaticTarget
 from tests.helpers.dense_heads import Dense, eagle3
+from tests.helpers.head_files import config_of, published, save, tensors_of
 from tests.helpers.head_fixtures import (
-    EAGLE3,
     FIXTURES,
     HEADS,
-    LAYERS,
     VOCAB,
-    config_of,
-    eagle3_tensors,
     formats_target,
     made,
-    published,
     raced,
-    save,
     stock_target,
-    tensors_of,
     trained_target,
     written,
 )
 from tests.helpers.head_steps import RACES, K, drafts, few
+from tests.helpers.random_heads import EAGLE3, LAYERS, eagle3_tensors
 from tests.helpers.tiny import LENGTH, threads
 
 

@@ -22,27 +22,9 @@ from engine.heads.vocabulary import draft_ids
 from engine.models.loading import DEFAULT_TARGET
 from engine.progress import silent
 from tests.helpers import ROOT
-from tests.helpers.head_fixtures import (
-    HEADS,
-    LAYERS,
-    NUM_LAYERS,
-    ORIGINAL,
-    SIZE,
-    SPECULATORS,
-    TENSORS,
-    VOCAB,
-    config_of,
-    context,
-    dflash_tensors,
-    drawn,
-    eagle3_tensors,
-    formats_target,
-    made,
-    published,
-    save,
-    tensors_of,
-    trained_target,
-)
+from tests.helpers.head_files import config_of, published, save, tensors_of
+from tests.helpers.head_fixtures import HEADS, NUM_LAYERS, SIZE, VOCAB, context, formats_target, made, trained_target
+from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, dflash_tensors, drawn, eagle3_tensors
 
 
 def test_weights_in_several_files_are_one_head(tmp_path):

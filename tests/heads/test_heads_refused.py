@@ -14,23 +14,9 @@ from hypothesis import strategies as st
 
 from engine.errors import UsageError
 from engine.heads.formats import read_spec
-from tests.helpers.head_fixtures import (
-    FORMATS,
-    HEADS,
-    LAYERS,
-    NUM_LAYERS,
-    ORIGINAL,
-    SIZE,
-    SPECULATORS,
-    TENSORS,
-    ZLAB,
-    changed,
-    formats_target,
-    made,
-    pickled,
-    save,
-    tensors_of,
-)
+from tests.helpers.head_files import changed, pickled, save, tensors_of
+from tests.helpers.head_fixtures import FORMATS, HEADS, NUM_LAYERS, SIZE, formats_target, made
+from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, ZLAB
 
 
 def refused(folder, kind, match, k=3, option="", target=None) -> str:

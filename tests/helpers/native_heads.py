@@ -13,17 +13,9 @@ from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
 from engine.kernels.cpu.heads import pack_head
 from engine.model.layers import fuse_layers
-from tests.helpers.head_fixtures import (
-    EAGLE3,
-    LAYERS,
-    VOCAB,
-    context,
-    eagle3_tensors,
-    formats_target,
-    hidden_rows,
-    made,
-    save,
-)
+from tests.helpers.head_files import save
+from tests.helpers.head_fixtures import VOCAB, context, formats_target, hidden_rows, made
+from tests.helpers.random_heads import EAGLE3, LAYERS, eagle3_tensors
 
 K = 4
 PROMPT = list(range(7, 60))
