@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -30,6 +31,8 @@ SET_BY_PRESET = ("race", "expectation", "prompt", "drafter", "k", "temperature",
 SET_BY_PAIR = ("drafter", "k")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed")
 """What a preset's sentence is about: it goes when the visitor changes one of them."""
+BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
+START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -81,6 +84,8 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], queue=False, **PRIVATE)
         for name in SETTLES:
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
+        brought = _named(BROUGHT, components)
+        page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if check is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)

@@ -65,9 +65,9 @@ def is_noise(speedup: float, noise: float | None) -> bool:
 
 def _relative_error(steps: Iterable[Step]) -> float | None:
     """Standard error of a lane's time over that time."""
-    kinds: dict[tuple[int, int], list[float]] = defaultdict(list)
+    kinds: dict[tuple[int | None, int], list[float]] = defaultdict(list)
     for step in steps:
-        kinds[step.width, len(step.drafted)].append(step.seconds)
+        kinds[step.width, step.num_drafted].append(step.seconds)
     known = [(times, _variance(times)) for times in kinds.values() if len(times) > 1]
     if not known:
         return None

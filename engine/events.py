@@ -6,15 +6,15 @@ from a stranger.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Union
 
 from .errors import UsageError
-from .strict_json import TEXT, Shape, fits
+from .strict_json import TEXT, IfThere, Maybe, Shape, fits
 
 FINISH_REASONS = ("stop", "stop_string", "length")
+MAX_SECONDS = 1e7
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Started:
 @dataclass(frozen=True, slots=True)
 class Step:
     """One verification step. `token_ids[:num_accepted] == drafted[:num_accepted]`; the rest is the target's own token,
-    unless a stop cut it off."""
+    unless a stop cut it off. Of a server's step perhaps only the number of drafts is known: then `drafted` is empty."""
 
     index: int
     position: int
@@ -46,12 +46,19 @@ class Step:
     token_ids: tuple[int, ...]
     draft_s: float
     verify_s: float
-    width: int
-    """Rows of the target's forward, padding included."""
+    width: int | None
+    """Rows of the target's forward, padding included; None where nobody knows."""
     pieces: tuple[str, ...] = ()
     drafted_pieces: tuple[str, ...] = ()
     checksums: tuple[int, ...] = ()
     """One unsigned 64-bit integer per committed row of logits, in audit mode."""
+    num_unknown: int = 0
+    """Drafted tokens of which only the number is known: none, or all of them."""
+
+    @property
+    def num_drafted(self) -> int:
+        """How many tokens were drafted, known or not."""
+        return len(self.drafted) + self.num_unknown
 
     @property
     def seconds(self) -> float:
@@ -79,11 +86,13 @@ Event = Union[Started, Step, Finished, Failed]
 
 @dataclass(frozen=True, slots=True)
 class LaneEvent:
-    """An event of a named lane. `clock_s` is that lane's own time: the seconds of its steps so far, prefill apart."""
+    """An event of a named lane. `clock_s` is that lane's own time: the seconds of its steps so far, prefill apart.
+    `wall_s`: seconds since the race began, on the wall clock; None where it was not taken."""
 
     lane: str
     clock_s: float
     event: Event
+    wall_s: float | None = None
 
 
 _TYPES: dict[str, type] = {"started": Started, "step": Step, "finished": Finished, "failed": Failed}
@@ -91,25 +100,42 @@ _NAMES = {cls: name for name, cls in _TYPES.items()}
 _KINDS: dict[str, Any] = {
     "int": Shape("a non-negative integer", lambda value: type(value) is int and 0 <= value < 2**64),
     "float": Shape(
-        "a non-negative float", lambda value: type(value) in (int, float) and 0 <= value <= sys.float_info.max
+        f"a time from 0 to {MAX_SECONDS:.0f} seconds",
+        lambda value: type(value) in (int, float) and 0 <= value <= MAX_SECONDS,
     ),
     "str": TEXT,
 }
-_KINDS |= {f"tuple[{kind}, ...]": [shape] for kind, shape in _KINDS.items()}
+_KINDS |= {f"tuple[{kind}, ...]": [shape] for kind, shape in _KINDS.items()} | {"int | None": Maybe(_KINDS["int"])}
 _SHAPES: dict[type, dict[str, Any]] = {
-    cls: {"lane": TEXT, "clock_s": _KINDS["float"], **{f.name: _KINDS[str(f.type)] for f in fields(cls)}}
+    cls: {
+        "lane": TEXT,
+        "clock_s": _KINDS["float"],
+        **{f.name: _KINDS[str(f.type)] for f in fields(cls) if f.name != "num_unknown"},
+        "wall_s": IfThere(_KINDS["float"]),
+    }
     for cls in _TYPES.values()
 }
 """What JSON has to hold for the fields of each event."""
+_SHAPES[Step]["num_drafted"] = IfThere(Shape("a positive integer", lambda value: type(value) is int and value > 0))
+
+
+def width_words(width: int | None) -> str:
+    """The width of a step, as a sentence says it."""
+    return "unknown width" if width is None else f"width {width}"
 
 
 def to_json(lane_event: LaneEvent) -> dict[str, Any]:
-    """A flat object: lane, clock_s, type, then the event's own fields."""
+    """A flat object: lane, clock_s, type, then the event's own fields. `num_drafted` is there where the drafts are not
+    known, `wall_s` where it was taken."""
     event = lane_event.event
     out: dict[str, Any] = {"lane": lane_event.lane, "clock_s": lane_event.clock_s, "type": _NAMES[type(event)]}
     for field in fields(event):
         value = getattr(event, field.name)
         out[field.name] = list(value) if isinstance(value, tuple) else value
+    if num_unknown := out.pop("num_unknown", 0):
+        out["num_drafted"] = num_unknown
+    if lane_event.wall_s is not None:
+        out["wall_s"] = lane_event.wall_s
     return out
 
 
@@ -123,10 +149,14 @@ def from_json(value: Any) -> LaneEvent:
     fits(value, _SHAPES[cls], f"a {value['type']} event")
     if extra := sorted(set(value) - set(_SHAPES[cls]) - {"type"}, key=str):
         raise UsageError(f"a {value['type']} event has no field {extra[0]!r}")
-    arguments = {f.name: tuple(item) if isinstance(item := value[f.name], list) else item for f in fields(cls)}
+    arguments = {
+        f.name: tuple(item) if isinstance(item := value[f.name], list) else item for f in fields(cls) if f.name in value
+    }
+    if "num_drafted" in value:
+        arguments["num_unknown"] = value["num_drafted"]
     event = cls(**arguments)
     _check(event)
-    return LaneEvent(value["lane"], value["clock_s"], event)
+    return LaneEvent(value["lane"], value["clock_s"], event, value.get("wall_s"))
 
 
 def _check(event: Event) -> None:
@@ -134,9 +164,15 @@ def _check(event: Event) -> None:
         raise UsageError(f"unknown finish reason {event.reason[:40]!r}; choose one of: {', '.join(FINISH_REASONS)}")
     if isinstance(event, Step):
         n = event.num_accepted
-        if n > len(event.drafted) or not n <= len(event.token_ids) <= n + 1 or event.drafted[:n] != event.token_ids[:n]:
+        known = () if event.num_unknown else event.token_ids[:n]
+        if event.drafted and event.num_unknown:
             raise UsageError(
-                f"step {event.index} contradicts itself: {n} accepted of {len(event.drafted)} drafted, "
+                f"step {event.index} names {len(event.drafted)} drafted tokens and has num_drafted "
+                f"{event.num_unknown}, which is for those that are not known"
+            )
+        if n > event.num_drafted or not n <= len(event.token_ids) <= n + 1 or event.drafted[:n] != known:
+            raise UsageError(
+                f"step {event.index} contradicts itself: {n} accepted of {event.num_drafted} drafted, "
                 f"{len(event.token_ids)} committed"
             )
         for name, items, want in (

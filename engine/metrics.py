@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .events import LaneEvent, Started, Step, steps
+from .events import LaneEvent, Started, Step, steps, width_words
 from .spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
 
 MILLION = 1_000_000
@@ -62,7 +62,7 @@ def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
     prefill_s = next((e.event.prefill_s for e in events if isinstance(e.event, Started)), None)
     seconds = [step.seconds for step in done]
     num_tokens, decode_s = _num_tokens(done), sum(seconds)
-    drafted, accepted = tuple(len(step.drafted) for step in done), tuple(step.num_accepted for step in done)
+    drafted, accepted = tuple(step.num_drafted for step in done), tuple(step.num_accepted for step in done)
     by_position, conditional = _by_position(done)
     return LaneMetrics(
         num_tokens=num_tokens,
@@ -102,7 +102,7 @@ def race_speedup(
     events = list(events)
     done, undrafted = steps(events, lane), steps(events, baseline)
     against_plain = speedup(steps(events, plain), done)
-    against_baseline = None if any(step.drafted for step in undrafted) else speedup(undrafted, done)
+    against_baseline = None if any(step.num_drafted for step in undrafted) else speedup(undrafted, done)
     return against_plain if against_plain is None or against_baseline is None else min(against_plain, against_baseline)
 
 
@@ -123,15 +123,15 @@ class Disturbance:
     else."""
 
     lane: str
-    width: int
+    width: int | None
     median_s: float
     p95_s: float
 
     @property
     def sentence(self) -> str:
         times = (
-            f"of width {self.width} took {1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at "
-            "the 95th percentile"
+            f"of {width_words(self.width)} took {1000 * self.median_s:.1f} ms at the median and "
+            f"{1000 * self.p95_s:.1f} ms at the 95th percentile"
         )
         return (
             f"The machine was disturbed: steps of lane {self.lane} {times}, so the ratio of this race is not to be "
@@ -142,9 +142,9 @@ class Disturbance:
 def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
     """The worst lane whose 95th percentile of step times is more than DISTURBED times its median; None in a quiet race.
 
-    Only steps of equal width are compared with each other, and only where a lane has at least MIN_STEPS_TO_JUDGE of
-    them."""
-    seconds: dict[tuple[str, int], list[float]] = {}
+    Only steps of equal width are compared with each other, those of unknown width too, and only where a lane has at
+    least MIN_STEPS_TO_JUDGE of them."""
+    seconds: dict[tuple[str, int | None], list[float]] = {}
     for e in events:
         if isinstance(e.event, Step):
             seconds.setdefault((e.lane, e.event.width), []).append(e.event.seconds)
@@ -202,7 +202,7 @@ def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
 
 
 def _by_position(done: Sequence[Step]) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
-    drafts = [(len(step.drafted), step.num_accepted) for step in done if step.drafted]
+    drafts = [(step.num_drafted, step.num_accepted) for step in done if step.num_drafted]
     longest = max((length for length, _ in drafts), default=0)
     share, conditional = [], []
     for i in range(longest):

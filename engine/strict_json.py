@@ -59,6 +59,13 @@ class Maybe:
     shape: Any
 
 
+@dataclass(frozen=True)
+class IfThere:
+    """The shape of a field that an object may lack."""
+
+    shape: Any
+
+
 TEXT = Shape("a string", lambda value: isinstance(value, str))
 NAME = Shape(
     f"a string of at most {MAX_NAME} characters", lambda value: isinstance(value, str) and len(value) <= MAX_NAME
@@ -71,8 +78,8 @@ NAMES = Shape("an object of strings", lambda value: isinstance(value, dict) and 
 
 
 def fits(value: Any, shape: Any, path: str = "") -> None:
-    """Raise UsageError unless `value` has the shape: a dict is an object with at least these keys, `[s]` a list of s,
-    else a Shape or a Maybe."""
+    """Raise UsageError unless `value` has the shape: a dict is an object with at least these keys (those of an IfThere
+    may be missing), `[s]` a list of s, else a Shape or a Maybe."""
     where = path or "it"
     if isinstance(shape, Maybe):
         if value is not None:
@@ -86,9 +93,11 @@ def fits(value: Any, shape: Any, path: str = "") -> None:
         if not isinstance(value, dict):
             raise UsageError(f"{where} must be an object, not {short(value)}")
         for key, inner in shape.items():
-            if key not in value:
+            if key in value:
+                inner = inner.shape if isinstance(inner, IfThere) else inner
+                fits(value[key], inner, f"{path}.{key}" if path else key)
+            elif not isinstance(inner, IfThere):
                 raise UsageError(f"{where} lacks {key!r}")
-            fits(value[key], inner, f"{path}.{key}" if path else key)
     elif not shape.holds(value):
         raise UsageError(f"{where} must be {shape.wanted}, not {short(value)}")
 

@@ -32,6 +32,7 @@ SCRIPTS = (
     "race_view.js",
     "tabs.js",
     "page.js",
+    "share.js",
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""

@@ -102,7 +102,7 @@ class Board {
     });
   }
 
-  // speedup: the engine's, of a race that is over; noise: of the ratio, as ratioNoise tells it. null where nobody knows.
+  // speedup: the engine's, of a race that is over; noise: of the ratio, as ratioNoise tells it; null: nobody knows.
   figures(metrics, speedup, sideNames, first, noise = null) {
     const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {
@@ -201,7 +201,8 @@ class Board {
       `The plain lane that is not shown: ${oneLine(plainVerdict.sentence)}.` : "");
     const first = known && verdict.first_difference;
     if (first) {
-      const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, width ${first.widths[i]}`;
+      const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, `
+        + widthWords(first.widths[i]);
       const margin = typeof first.margin === "number" ?
         first.margin.toPrecision(3)
           + `${typeof first.rounding === "number" ? ` (rounding ${first.rounding.toPrecision(2)})` : ""}`

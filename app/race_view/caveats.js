@@ -32,7 +32,7 @@ function isNoise(speedup, noise) { return noise !== null && Math.abs(Math.log(sp
 function relativeError(steps) {
   const kinds = new Map();
   for (const step of steps) {
-    const kind = `${step.width} ${step.drafted.length}`;
+    const kind = `${step.width} ${numDrafted(step)}`;
     kinds.set(kind, [...kinds.get(kind) ?? [], stepSeconds(step)]);
   }
   const variance = (times) =>

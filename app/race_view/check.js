@@ -5,14 +5,8 @@ const Check = (() => {
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
 const MAX_TOKEN_ID = 2 ** 31 - 1;
 const MAX_SECONDS = 1e7;
-const MAX_LANES = 16;
-const MAX_K = 63;
-const MAX_AUTO_K = 15;
-const MAX_STOP_STRINGS = 16;
-const MAX_STOP_LENGTH = 200;
-const MAX_WIDTH = 64;
-const MAX_NEW_TOKENS = 100000;
-const MAX_NAME = 10000;
+const MAX_LANES = 16, MAX_K = 63, MAX_AUTO_K = 15, MAX_WIDTH = 64, MAX_CANDIDATES = 16;
+const MAX_STOP_STRINGS = 16, MAX_STOP_LENGTH = 200, MAX_NEW_TOKENS = 100000, MAX_NAME = 10000;
 const RULES = ["coupled", "rejection"];
 const ROLES = ["plain", "baseline", "speculative"];
 const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"];
@@ -35,7 +29,7 @@ const text = shape("a string", (value) => typeof value === "string");
 const shortText = shape(`a string of at most ${MAX_NAME} characters`, (value) => typeof value === "string" &&
   value.length <= MAX_NAME);
 const count = shape("a non-negative integer", isCount);
-const number = shape("a finite number", (value) => typeof value === "number" && Number.isFinite(value));
+const number = shape("a finite number", (value) => typeof value === "number" && Math.abs(value) < 2 ** 63);
 const time = shape(`a time from 0 to ${MAX_SECONDS} seconds`, (value) => typeof value === "number" && value >= 0 &&
   value <= MAX_SECONDS);
 const flag = shape("true or false", (value) => typeof value === "boolean");
@@ -44,6 +38,7 @@ const anyWidth = shape(`auto, fastest or an integer from 1 to ${MAX_WIDTH}`, (va
   value === "fastest" || (isCount(value) && value >= 1 && value <= MAX_WIDTH));
 const token = shape(`a token id from 0 to ${MAX_TOKEN_ID}`, (value) => isCount(value) && value <= MAX_TOKEN_ID);
 const maybe = (inner) => (value, where) => { if (value !== null) inner(value, where); };
+const ifThere = (inner) => Object.assign((value, where) => inner(value, where), { ifThere: true });
 const list = (inner, size) => (value, where) => {
   if (!Array.isArray(value) || (size !== undefined && value.length !== size))
     throw new Unusable(`${where} must be a list${size === undefined ? "" : ` of ${size}`}, not ${shown(value)}`);
@@ -52,17 +47,21 @@ const list = (inner, size) => (value, where) => {
 const fields = (known) => (value, where) => {
   if (!isObject(value)) throw new Unusable(`${where} must be an object, not ${shown(value)}`);
   for (const [name, inner] of Object.entries(known)) {
-    if (!Object.hasOwn(value, name)) throw new Unusable(`${where} lacks ${name}`);
-    inner(value[name], where === "it" ? name : `${where}.${name}`);
+    if (Object.hasOwn(value, name)) inner(value[name], where === "it" ? name : `${where}.${name}`);
+    else if (!inner.ifThere) throw new Unusable(`${where} lacks ${name}`);
   }
 };
 
 const word = shape(`a string of 1 to ${MAX_NAME} characters`, (value) => typeof value === "string" && value !== "" &&
   value.length <= MAX_NAME);
+const namesOf = (value, where) =>
+  { fields({})(value, where); Object.values(value).forEach((item) => shortText(item, `${where}[]`)); };
+const draft = shape(`a list of at most ${MAX_K} token ids`, (value) => Array.isArray(value) && value.length <= MAX_K &&
+  value.every((id) => isCount(id) && id <= MAX_TOKEN_ID));
 const oneOf = (words) => shape(`one of ${words.join(", ")}`, (value) => words.includes(value));
 
-const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2), widths: list(width, 2),
-  margin: maybe(number) });
+const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2),
+  widths: list(maybe(width), 2), margin: maybe(number) });
 const VERDICT = fields({ kind: oneOf(VERDICT_KINDS),
   rows_compared: count, rows_different: maybe(count), first_difference: maybe(DIFFERENCE), sentence: text });
 const OLD_LANE = { name: word, drafter: word,
@@ -83,26 +82,30 @@ const recordingOf = (lane, more) => fields({
   model: fields({ name: shortText, revision: maybe(shortText), digest: maybe(shortText), dtype: shortText,
     licence: maybe(shortText) }),
   device: fields({ type: shortText, name: shortText, threads: maybe(count) }),
-  versions: (value, where) =>
-    { fields({})(value, where); Object.values(value).forEach((item) => shortText(item, `${where}[]`)); },
+  versions: namesOf,
   commit: maybe(shortText),
   created: shortText,
-  widths: fields({ width, widths_class: list(width), plain_width: maybe(width), exact: flag, cache_length: count,
-    note: shortText }),
+  widths: fields({ width: maybe(width), widths_class: list(width), plain_width: maybe(width), exact: flag,
+    cache_length: count, note: shortText }),
   spec: fields({ lanes: list(fields(lane)), params: fields(PARAMS), audit: flag, solo: flag }),
   prompt: fields({ text, token_ids: list(token) }),
   events: list(fields({})),
+  synthetic: ifThere(list(shortText)), stopped: ifThere(flag), runs: ifThere(fields({ sentence: shortText })),
   ...more,
 });
+const CANDIDATES = fields({ lane: shortText, position: count, ids: list(token), logits: list(number),
+  noise: list(number) });
 const SCHEMAS = new Map([[1, recordingOf(OLD_LANE, { verdict: maybe(VERDICT), plain_verdict: maybe(VERDICT) })],
-  [2, recordingOf(LANE, { verdicts: fields({}) })]]);
-const COMMON = { lane: shortText, clock_s: time, type: text };
+  [2, recordingOf(LANE, { verdicts: fields({}), tables: ifThere(fields({})), candidates: ifThere(list(CANDIDATES)),
+    promises: ifThere(namesOf) })]]);
+const COMMON = { lane: shortText, clock_s: time, type: text, wall_s: ifThere(time) };
 const checksum = shape("a checksum", (value) => isCount(value) && value <= 2 ** 64);
 const EVENTS = new Map(Object.entries({
   started: { ...COMMON, num_prompt_tokens: count, prefill_s: time },
   step: {
     ...COMMON, index: count, position: count, drafted: list(token), num_accepted: count, token_ids: list(token),
-      draft_s: time, verify_s: time, width,
+      draft_s: time, verify_s: time, width: maybe(width),
+    num_drafted: ifThere(shape("a positive integer", (value) => isCount(value) && value > 0)),
     pieces: list(text), drafted_pieces: list(text), checksums: list(checksum),
   },
   finished: { ...COMMON,
@@ -112,8 +115,9 @@ const EVENTS = new Map(Object.entries({
 }));
 
 // A recording of schema 1 in the form of schema 2: roles follow from the names; `verdict` was on the last speculative
-// lane, `plain_verdict` on the plain one.
-function fromSchema1({ verdict, plain_verdict: plainVerdict, ...old }) {
+// lane, `plain_verdict` on the plain one. What schema 1 does not know does not come along:
+// tables, candidates and promises are left out.
+function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, candidates, promises, ...old }) {
   const role = (name) => (name === "plain" || name === "baseline" ? name : "speculative");
   const lanes = old.spec.lanes.map((lane) => ({ ...lane, role: role(lane.name) }));
   const last = Object.fromEntries(lanes.map((lane) => [lane.role, lane.name]));
@@ -133,14 +137,10 @@ function checkRecording(recording) {
       `its schema is ${shown(recording.schema)}; this page reads schema ${[...SCHEMAS.keys()].join(" and ")}`);
   SCHEMAS.get(recording.schema)(recording, "it");
   if (recording.schema === 1) recording = fromSchema1(recording);
-  const { synthetic = [], stopped = false, runs = { sentence: "" } } = recording;
-  list(shortText)(synthetic, "synthetic");
-  flag(stopped, "stopped");
-  fields({ sentence: shortText })(runs, "runs");
   noMore(PARAMS, recording.spec.params, "params");
   recording.spec.lanes.forEach(checkLane);
   const lanes = new Map(recording.spec.lanes.map((spec) =>
-    [spec.name, { spec, started: false, ended: false, clock: 0, steps: 0, ids: [], sums: [] }]));
+    [spec.name, { spec, started: false, ended: false, clock: 0, wall: 0, steps: 0, ids: [], sums: [] }]));
   if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length)
     throw new Unusable(
       `it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
@@ -160,7 +160,28 @@ function checkRecording(recording) {
     VERDICT(verdict, `the verdict on lane ${shown(name)}`);
     checkClaim(`verdict on lane ${shown(name)}`, verdict.kind, lanes.get(baseline), lanes.get(name));
   }
+  checkBeside(recording, lanes);
   return recording;
+}
+
+// Tables, candidates and promises speak of tokens and lanes that are there.
+function checkBeside({ tables = {}, candidates = [], promises = {} }, lanes) {
+  const longest = Math.max(...[...lanes.values()].map((lane) => lane.ids.length));
+  for (const [name, drafts] of Object.entries(tables)) {
+    list(draft)(drafts, `the table of ${shown(name)}`);
+    if (drafts.length > longest)
+      throw new Unusable(`the table of ${shown(name)} has ${drafts.length} drafts, but no lane committed more than `
+        + `${longest} tokens`);
+  }
+  for (const { lane, position, ids, logits, noise } of candidates) {
+    const which = `the candidates of lane ${shown(lane)} at position ${position}`;
+    const sizes = [ids.length, logits.length, noise.length];
+    if (!(position < lanes.get(lane)?.ids.length)) throw new Unusable(`${which} are of no token that was committed`);
+    if (sizes[0] < 1 || sizes[0] > MAX_CANDIDATES || sizes.some((size) => size !== sizes[0]))
+      throw new Unusable(`${which} have ${sizes} ids, logits and noise; all must be as many, 1 to ${MAX_CANDIDATES}`);
+  }
+  for (const name of Object.keys(promises))
+    if (!lanes.has(name)) throw new Unusable(`it has a promise of lane ${shown(name)}, which the race does not have`);
 }
 
 function noMore(known, value, what) {
@@ -201,20 +222,26 @@ function checkEvent(event, lanes, recording) {
     if (Math.abs(value - lane.clock) > 1e-6 * Math.max(1, value))
       throw new Unusable(`${who} stands at ${value} s where its steps took ${lane.clock} s`);
   }
+  if (event.wall_s < lane.wall) throw new Unusable(`${who} has wall_s ${event.wall_s} after ${lane.wall}`);
+  lane.wall = event.wall_s ?? lane.wall;
 }
 
 function checkStep(step, lane, who, spec) {
   const which = `step ${step.index} of ${who}`, kept = step.num_accepted, committed = step.token_ids.length;
+  const drafted = numDrafted(step), { k, width: laneWidth } = lane.spec;
+  const most = k !== "auto" ? k : typeof laneWidth === "number" ? Math.min(MAX_AUTO_K, laneWidth - 1) : MAX_AUTO_K;
   if (step.index !== lane.steps || step.position !== lane.ids.length)
     throw new Unusable(
       `${which} at position ${step.position} comes where step ${lane.steps} at position ${lane.ids.length} should`);
-  if (kept > step.drafted.length || committed < Math.max(1, kept) || committed > kept + 1 ||
+  if (step.drafted.length && step.num_drafted)
+    throw new Unusable(`${which} names drafted tokens and has num_drafted, which is for those that are not known`);
+  if (kept > drafted || committed < Math.max(1, kept) || committed > kept + 1 ||
     step.drafted.slice(0, kept).some((id, i) => id !== step.token_ids[i])) {
     throw new Unusable(
-      `${which} contradicts itself: ${kept} accepted of ${step.drafted.length} drafted, ${committed} committed`);
+      `${which} contradicts itself: ${kept} accepted of ${drafted} drafted, ${committed} committed`);
   }
-  if (step.drafted.length > (lane.spec.k === "auto" ? MAX_AUTO_K : lane.spec.k) || step.drafted.length >= step.width)
-    throw new Unusable(`${which} drafted ${step.drafted.length} tokens, with k ${lane.spec.k} and width ${step.width}`);
+  if (drafted > most || (step.width !== null && drafted >= step.width))
+    throw new Unusable(`${which} drafted ${drafted} tokens, with k ${k} and ${widthWords(step.width)}`);
   if (lane.ids.length + committed > spec.params.max_new_tokens)
     throw new Unusable(`${which} goes beyond the ${spec.params.max_new_tokens} tokens of the race`);
   for (const [name, size] of [["pieces", committed], ["drafted_pieces", step.drafted.length], ["checksums", committed]])

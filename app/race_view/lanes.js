@@ -17,7 +17,7 @@ function stepNode(step) {
   node.dataset.lane = step.lane;
   node.dataset.step = step.index;
   node.dataset.number = step.index + 1;
-  node.dataset.kept = step.drafted.length ? `${step.num_accepted} of ${step.drafted.length}` : "no guess";
+  node.dataset.kept = numDrafted(step) ? `${step.num_accepted} of ${numDrafted(step)}` : "no guess";
   node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
   node.tabIndex = -1;
   node.setAttribute("role", "listitem");
@@ -177,7 +177,7 @@ function popoverNodes(step) {
   });
   const list = make("ol", "pf-pop-list");
   list.append(...rows);
-  const times = `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, width ${step.width}`;
+  const times = `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, ${widthWords(step.width)}`;
   const first = step.position + 1, last = step.position + step.token_ids.length;
   const where = `${first === last ? `token ${first}` : `tokens ${first} to ${last}`}, at ${seconds(step.clock_s)} s`;
   return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times),

@@ -74,9 +74,13 @@ function sides(lanes) {
   return [left, drafting[0] ?? "speculative"];
 }
 
-// The tokens of one step in reading order: kept, thrown away, then the target's own.
+// How many tokens a step drafted, known or not.
+const numDrafted = (step) => step.num_drafted ?? step.drafted.length;
+const widthWords = (width) => (width === null ? "unknown width" : `width ${width}`);
+
+// The tokens of one step in reading order: kept, thrown away (where they are known), then the target's own.
 function tokensOf(step) {
-  const kept = step.num_accepted, drafted = step.drafted.length;
+  const kept = step.num_accepted, drafted = numDrafted(step);
   const committed = (kind) => (id, i) => ({ kind, id, text: step.pieces.length ? step.pieces[i] : `#${id} ` });
   const own = drafted === 0 ? "plain" : kept === drafted ? "bonus" : "correction";
   const all = step.token_ids.map((id, i) => committed(i < kept ? "accepted" : own)(id, i));
@@ -86,8 +90,10 @@ function tokensOf(step) {
 }
 
 function stepWords(step) {
-  return step.drafted.length ?
-    `step ${step.index + 1}: ${step.num_accepted} of ${step.drafted.length} guesses kept` :
+  const drafted = numDrafted(step), kept = step.num_accepted;
+  return drafted ?
+    `step ${step.index + 1}: ${kept} of ${drafted} guesses kept`
+      + (step.num_drafted > kept ? "; the dropped ones are not known" : "") :
     `step ${step.index + 1}: no guess`;
 }
 
@@ -106,14 +112,14 @@ function percentile(values, share) {
 function metricsOf(lane, n) {
   const steps = lane.steps.slice(0, n), times = steps.map(stepSeconds);
   const numTokens = lane.tokens[n], decode = sum(times), prefill = lane.started ? lane.started.prefill_s : null;
-  const drafted = steps.map((step) => step.drafted.length), accepted = steps.map((step) => step.num_accepted);
-  const drafts = steps.filter((step) => step.drafted.length);
-  const share = [], conditional = [];
-  for (let i = 0; i < drafts.reduce((most, step) => Math.max(most, step.drafted.length), 0); i++) {
+  const drafted = steps.map(numDrafted), accepted = steps.map((step) => step.num_accepted);
+  const drafts = steps.filter(numDrafted);
+  const longest = drafted.reduce((most, size) => Math.max(most, size), 0), share = [], conditional = [];
+  for (let i = 0; i < longest; i++) {
     const right = drafts.filter((step) => step.num_accepted > i).length;
     share.push(right / drafts.length);
     conditional.push(quotient(right,
-      drafts.filter((step) => step.drafted.length > i && step.num_accepted >= i).length));
+      drafts.filter((step) => numDrafted(step) > i && step.num_accepted >= i).length));
   }
   return {
     num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(numTokens, decode),
@@ -143,7 +149,7 @@ function disturbance(race) {
       worst = { lane, width, median, p95, ratio };
   }
   const ms = (value) => `${(1000 * value).toFixed(1)} ms`;
-  return !worst ? "" : `The machine was disturbed: steps of lane ${worst.lane} of width ${worst.width} took `
+  return !worst ? "" : `The machine was disturbed: steps of lane ${worst.lane} of ${widthWords(worst.width)} took `
     + `${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile, `
     + "so the ratio of this race is not to be quoted.";
 }
@@ -161,7 +167,7 @@ function unseenAtTheEnd(lane, stop) {
 function raceSpeedup(race, names, lane, countOf) {
   const plain = race.lane(names.plain), baseline = race.lane(names.baseline);
   const over = (other) => (other ? speedupOf(other, countOf(other), lane, lane ? countOf(lane) : 0) : null);
-  const drafts = baseline?.steps.slice(0, countOf(baseline)).some((step) => step.drafted.length);
+  const drafts = baseline?.steps.slice(0, countOf(baseline)).some(numDrafted);
   const values = [over(plain), drafts ? null : over(baseline)];
   return values[0] === null || values[1] === null ? values[0] : Math.min(...values);
 }

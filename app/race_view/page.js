@@ -18,6 +18,7 @@ document.addEventListener("keydown", (event) => {
     document.activeElement?.blur();         // Gradio takes a text over when its box is left
     pageButton("race")?.click();
   }
+  if (event.key === "Escape") refs.share.open = false;
   if (event.key === "Escape" && panel()?.classList.contains("open")) settings();
 });
 
@@ -31,4 +32,21 @@ function settings() {
 }
 
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-settings-button")) settings(); });
+document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
+
+// The prompt typed here is there again next time, until an example takes its place.
+function keepPrompt(text) {
+  try {
+    if (text === null) localStorage.removeItem("photofinish.prompt");
+    else localStorage.setItem("photofinish.prompt", text);
+  } catch { /* a browser may forbid it */ }
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.closest?.("#page-prompt")) keepPrompt(event.target.value);
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest?.("#page-presets button:not(#page-settings-button)")) keepPrompt(null);
+});
 refs.liveHere.addEventListener("click", () => pageButton("race")?.click());
+for (const ms of [0, 300, 1000, 3000]) setTimeout(offer, ms);      // the page's buttons may come later than the race

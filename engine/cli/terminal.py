@@ -62,9 +62,8 @@ def marked(step: Step) -> list[tuple[str, str]]:
     drafted = step.drafted_pieces or tuple(f"<{token}>" for token in step.drafted)
     out = [(clean(piece), "accepted") for piece in committed[:n]]
     if own := committed[n:]:
-        rejected = drafted[n:]
-        out += [(clean(piece).replace("\n", "⏎"), "rejected") for piece in rejected]
-        out += [(clean(piece), "correction" if rejected else "bonus" if drafted else "own") for piece in own]
+        out += [(clean(piece).replace("\n", "⏎"), "rejected") for piece in drafted[n:]]
+        out += [(clean(piece), "correction" if n < step.num_drafted else "bonus" if n else "own") for piece in own]
     return out
 
 
@@ -87,7 +86,7 @@ class LaneView:
                 self.spans += [(text, STYLES[mark]) for text, mark in marked(step)]
                 self.num_tokens += len(step.token_ids)
                 self.num_steps += 1
-                self.num_drafted += len(step.drafted)
+                self.num_drafted += step.num_drafted
                 self.num_accepted += step.num_accepted
             case Finished(reason=reason):
                 self.status = f"ended: {reason}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ..events import Step
+from ..events import Step, width_words
 
 Kind = Literal["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"]
 
@@ -22,7 +22,7 @@ class Difference:
     position: int
     tokens: tuple[int, int]
     pieces: tuple[str, str]
-    widths: tuple[int, int]
+    widths: tuple[int | None, int | None]
     margin: float
     rounding: float
     rounding_share: float
@@ -115,8 +115,8 @@ def part(a: Iterable[Step], b: Iterable[Step]) -> Parting:
 
 def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind, str]:
     where = (
-        f"{both} part at token {d.position}: {d.pieces[0]!r} (width {d.widths[0]}) against {d.pieces[1]!r} (width "
-        f"{d.widths[1]})"
+        f"{both} part at token {d.position}: {d.pieces[0]!r} ({width_words(d.widths[0])}) against {d.pieces[1]!r} "
+        f"({width_words(d.widths[1])})"
     )
     close = f"; the two candidates are {d.margin:.3g} apart where the widths' rounding is {d.rounding:.2g}"
     if same_class:
@@ -138,6 +138,6 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
     )
 
 
-def width_at(steps: Sequence[Step], position: int) -> int:
+def width_at(steps: Sequence[Step], position: int) -> int | None:
     """The width of the step that committed the token at `position`."""
     return next(s.width for s in steps if s.position <= position < s.position + len(s.token_ids))

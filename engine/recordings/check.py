@@ -1,5 +1,5 @@
-"""Whether a recording is what it says: its shape checked field by field, its events against each other, the spec and
-the verdict.
+"""Whether a recording is what it says: its shape checked field by field, its events against each other, the spec, the
+verdicts and what may stand beside them.
 
 Standard library only. Everything raises UsageError with one sentence; nothing that JSON can hold raises anything else.
 """
@@ -8,7 +8,7 @@ Standard library only. Everything raises UsageError with one sentence; nothing t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..events import Finished, LaneEvent, Started, Step, from_json
 from ..spec import (
     AUTO,
     BASELINE,
+    MAX_K,
     MAX_WIDTH,
     PLAIN,
     ROLES,
@@ -26,13 +27,14 @@ from ..spec import (
     SamplingParams,
     role_named,
 )
-from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, Maybe, Shape, fits, kind, short
+from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, IfThere, Maybe, Shape, fits, kind, short
 
 SCHEMA = 2
 """What is written; schema 1 is read as well."""
 FORMAT = "photofinish-race"
 MAX_TOKEN_ID = 2**31 - 1
-MAX_SECONDS = 1e7
+MAX_CANDIDATES = 16
+"""Tokens that are kept of one position."""
 CLOCK_TOLERANCE = 1e-6
 IDENTICAL = ("identical_bits", "identical_tokens")
 VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution")
@@ -57,23 +59,18 @@ def check(recording: Any) -> dict[str, Any]:
     fits(recording, SHAPES[schema])
     if schema == 1:
         recording = _from_schema_1(recording)
-    fits(recording.get("synthetic", []), [NAME], "synthetic")
-    fits(recording.get("stopped", False), FLAG, "stopped")
-    fits(recording.get("runs", {"sentence": ""}), {"sentence": NAME}, "runs")
-    spec = read_spec(recording["spec"])
-    _check_events(
-        [from_json(event) for event in recording["events"]], spec, len(recording["prompt"]["token_ids"]), recording
-    )
+    _check_events(recording, read_spec(recording["spec"]))
     return recording
 
 
 def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Roles follow from the names; `verdict` was on the last speculative lane, `plain_verdict` on the plain one."""
+    """Roles follow from the names; `verdict` was on the last speculative lane, `plain_verdict` on the plain one. What
+    schema 1 does not know means nothing in its files, whatever it is called, and does not come along."""
     lanes = [{**lane, "role": role_named(lane["name"])} for lane in old["spec"]["lanes"]]
     last = {lane["role"]: lane["name"] for lane in lanes}
     found = {last.get(SPECULATIVE): old["verdict"], last.get(PLAIN): old["plain_verdict"]} if BASELINE in last else {}
     return {
-        **{key: value for key, value in old.items() if key not in ("verdict", "plain_verdict")},
+        **{key: value for key, value in old.items() if key not in ("verdict", "plain_verdict", *_BESIDE)},
         "schema": SCHEMA,
         "spec": {**old["spec"], "lanes": lanes},
         "verdicts": {lane: verdict for lane, verdict in found.items() if lane is not None and verdict is not None},
@@ -92,6 +89,10 @@ def _are_tokens(value: Any) -> bool:
     return isinstance(value, list) and all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
 
 
+def _two(what: str, holds: Callable[[Any], bool]) -> Shape:
+    return Shape(f"two {what}", lambda value: isinstance(value, list) and len(value) == 2 and all(map(holds, value)))
+
+
 def _exactly(cls: type, value: Mapping[str, Any], what: str) -> dict[str, Any]:
     known = {field.name for field in fields(cls)}
     if odd := sorted(known ^ set(value)):
@@ -108,10 +109,12 @@ K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO 
 ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
 TOKENS = Shape(f"a list of token ids from 0 to {MAX_TOKEN_ID}", _are_tokens)
-TWO_TOKENS = Shape(f"two token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens(value) and len(value) == 2)
-TWO_TEXTS = Shape("two strings", lambda value: isinstance(value, list) and [type(v) for v in value] == [str, str])
-TWO_WIDTHS = Shape(
-    "two widths", lambda value: isinstance(value, list) and len(value) == 2 and all(map(WIDTH.holds, value))
+TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens([value]))
+TWO_TEXTS = _two("strings", TEXT.holds)
+TWO_WIDTHS = _two("widths, null where unknown", lambda value: value is None or WIDTH.holds(value))
+DRAFT = Shape(
+    f"a list of at most {MAX_K} token ids from 0 to {MAX_TOKEN_ID}",
+    lambda value: _are_tokens(value) and len(value) <= MAX_K,
 )
 _DIFFERENCE = {
     "position": COUNT,
@@ -136,7 +139,7 @@ _RECORDING = {
     "commit": Maybe(NAME),
     "created": NAME,
     "widths": {
-        "width": WIDTH,
+        "width": Maybe(WIDTH),
         "widths_class": [WIDTH],
         "plain_width": Maybe(WIDTH),
         "exact": FLAG,
@@ -145,7 +148,12 @@ _RECORDING = {
     },
     "prompt": {"text": TEXT, "token_ids": TOKENS},
     "events": [OBJECT],
+    "synthetic": IfThere([NAME]),
+    "stopped": IfThere(FLAG),
+    "runs": IfThere({"sentence": NAME}),
 }
+_CANDIDATES = {"lane": NAME, "position": COUNT, "ids": TOKENS, "logits": [NUMBER], "noise": [NUMBER]}
+_BESIDE = {"tables": IfThere(OBJECT), "candidates": IfThere([_CANDIDATES]), "promises": IfThere(NAMES)}
 SHAPES: dict[int, dict[str, Any]] = {
     1: {
         **_RECORDING,
@@ -153,7 +161,7 @@ SHAPES: dict[int, dict[str, Any]] = {
         "verdict": Maybe(_VERDICT),
         "plain_verdict": Maybe(_VERDICT),
     },
-    SCHEMA: {**_RECORDING, "spec": SPEC, "verdicts": OBJECT},
+    SCHEMA: {**_RECORDING, "spec": SPEC, "verdicts": OBJECT, **_BESIDE},
 }
 """What each schema has to hold."""
 
@@ -166,6 +174,7 @@ class _Lane:
     started: bool = False
     ended: bool = False
     clock_s: float = 0.0
+    wall_s: float = 0.0
     num_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -185,7 +194,6 @@ class _Lane:
                 raise UsageError(
                     f"{who} started on {event.num_prompt_tokens} prompt tokens, but the prompt has {num_prompt_tokens}"
                 )
-            _seconds(event.prefill_s, who)
             self.started = True
         elif isinstance(event, Step):
             self._step(event, who, spec)
@@ -199,10 +207,14 @@ class _Lane:
         else:
             self.ended = True
         self._same_time(e.clock_s, who, "clock_s")
+        if e.wall_s is not None:
+            if e.wall_s < self.wall_s:
+                raise UsageError(f"{who} has wall_s {e.wall_s!r} after {self.wall_s!r}: it may not decrease")
+            self.wall_s = e.wall_s
 
     def _step(self, step: Step, who: str, spec: RaceSpec) -> None:
         which = f"step {step.index} of {who}"
-        num_before, num_drafted, limit = len(self.token_ids), len(step.drafted), spec.params.max_new_tokens
+        num_before, num_drafted, limit = len(self.token_ids), step.num_drafted, spec.params.max_new_tokens
         if step.index != self.num_steps or step.position != num_before:
             raise UsageError(
                 f"{which} at position {step.position} comes where step {self.num_steps} at position {num_before} should"
@@ -219,12 +231,10 @@ class _Lane:
                 f"{which} drafted {num_drafted} tokens, but the lane's k is {self.spec.k}"
                 + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else "")
             )
-        if not num_drafted < step.width <= MAX_WIDTH:
+        if step.width is not None and not num_drafted < step.width <= MAX_WIDTH:
             raise UsageError(f"{which} ran at width {step.width}, which must be from {num_drafted + 1} to {MAX_WIDTH}")
         if bool(step.checksums) != spec.audit:
             raise UsageError(f"{which} has {len(step.checksums)} checksums, but audit is {str(spec.audit).lower()}")
-        _seconds(step.draft_s, who)
-        _seconds(step.verify_s, who)
         self.num_steps += 1
         self.clock_s += step.seconds
         self.token_ids += step.token_ids
@@ -235,17 +245,15 @@ class _Lane:
             raise UsageError(f"{who} says {what} {seconds!r} where its steps took {self.clock_s!r} seconds")
 
 
-def _check_events(
-    events: list[LaneEvent], spec: RaceSpec, num_prompt_tokens: int, recording: Mapping[str, Any]
-) -> None:
+def _check_events(recording: Mapping[str, Any], spec: RaceSpec) -> None:
     lanes = {lane.name: _Lane(lane) for lane in spec.lanes}
-    for event in events:
+    for event in map(from_json, recording["events"]):
         if event.lane not in lanes:
             raise UsageError(
                 f"an event belongs to lane {short(event.lane)}, which the spec does not have; it has: "
                 f"{', '.join(lanes)}"
             )
-        lanes[event.lane].take(event, num_prompt_tokens, spec)
+        lanes[event.lane].take(event, len(recording["prompt"]["token_ids"]), spec)
     unfinished = [name for name, lane in lanes.items() if not lane.ended]
     if unfinished and not recording.get("stopped", False):
         raise UsageError(f"lane {short(unfinished[0])} never ends: the recording is incomplete")
@@ -254,6 +262,7 @@ def _check_events(
         if name not in lanes or name in baselines or not baselines:
             raise UsageError(f"it has a verdict on {short(name)}, which is no lane that is compared with a baseline")
         _check_verdict(f"the verdict on lane {short(name)}", verdict, lanes[baselines[0]], lanes[name])
+    _check_beside(recording, {name: len(lane.token_ids) for name, lane in lanes.items()})
 
 
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
@@ -266,6 +275,22 @@ def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -
         raise UsageError(f"{which} says {verdict['kind']}, but its events differ")
 
 
-def _seconds(value: float, who: str) -> None:
-    if value > MAX_SECONDS:
-        raise UsageError(f"{who} has a time of {value!r} seconds; at most {MAX_SECONDS:.0f} are read")
+def _check_beside(recording: Mapping[str, Any], num_tokens: Mapping[str, int]) -> None:
+    """Tables, candidates and promises speak of tokens and lanes that are there. `num_tokens`: committed, by lane."""
+    longest = max(num_tokens.values())
+    for name, drafts in recording.get("tables", {}).items():
+        which = f"the table of {short(name)}"
+        fits(drafts, [DRAFT], which)
+        if len(drafts) > longest:
+            raise UsageError(f"{which} has {len(drafts)} drafts, but no lane committed more than {longest} tokens")
+    for each in recording.get("candidates", []):
+        lane, position = each["lane"], each["position"]
+        which = f"the candidates of lane {short(lane)} at position {position}"
+        if position >= num_tokens.get(lane, 0):
+            raise UsageError(f"{which} are of no token that was committed")
+        sizes = [len(each[key]) for key in ("ids", "logits", "noise")]
+        if not 1 <= min(sizes) == max(sizes) <= MAX_CANDIDATES:
+            raise UsageError(f"{which} have {sizes} ids, logits and noise; all must be as many, 1 to {MAX_CANDIDATES}")
+    for name in recording.get("promises", {}):
+        if name not in num_tokens:
+            raise UsageError(f"it has a promise of lane {short(name)}, which the spec does not have")

@@ -142,7 +142,7 @@ class TorchRace:
         a, b = self.lanes[first], self.lanes[second]
         if "same distribution" in (a.accept.guarantee, b.accept.guarantee):
             return _same_distribution(a, b)
-        widths = {step.width for lane in (a, b) for step in lane.steps}
+        widths = {step.width for lane in (a, b) for step in lane.steps if step.width}
         found = self.widths.classes
         same_class = len({found.of(width) for width in widths}) <= 1 and not widths & set(found.unstable)
         return compare(

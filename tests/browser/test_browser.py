@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 import pytest
 
 from app.recorded import RACES
+from engine.cli.commands import RACE
+from engine.cli.main import _parser
 from engine.metrics import lane_metrics
 from engine.recordings.recording import events_of, read
 from tests.helpers import ROOT
 from tests.helpers.page_browser import RACE_MS, open_tab, run_race, set_number
+from tests.helpers.race_pages import TOKENS
 
 ARTEFACTS = ROOT / "artefacts"
 RACED = ("light", "narrow")
@@ -203,6 +207,49 @@ def test_the_python_of_the_api_page_is_python(page) -> None:
     assert len(codes) >= 2
     for code in codes:
         ast.parse(code.strip())
+
+
+def test_a_race_is_copied_and_held_again(browser, server, tmp_path) -> None:
+    """A command with another prompt, Python that does not run, a link with other settings: each would be another race.
+    The prompt is the one with line breaks, quotes and a backslash."""
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    tab = context.new_page()
+    open_tab(tab, server)
+    prompt = 'it\'s "here"\n\\n $HOME `x`\nend'
+    tab.locator("#page-prompt textarea").fill(prompt)
+    set_number(tab, "Length", "16")
+    set_number(tab, "Temperature", "0.8")
+    run_race(tab)
+    copied = {}
+    for name in ("command", "python", "link"):
+        tab.click(".pf-share summary")
+        tab.click(f"[data-copy={name}]")
+        tab.wait_for_timeout(200)
+        copied[name] = tab.evaluate("navigator.clipboard.readText()")
+        tab.keyboard.press("Escape")
+    words = shlex.split(copied["command"])
+    assert words[:4] == ["python", "-m", "engine", "race"] and words[words.index("--prompt") + 1] == prompt
+    asked = _parser("race", RACE).parse_args(words[4:])
+    assert (asked.prompt, asked.temperature, asked.max_new_tokens, asked.seed) == ([prompt], 0.8, 16, 0)
+    tree = ast.parse(copied["python"])
+    assert prompt in [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    other = context.new_page()
+    other.goto(copied["link"])
+    other.wait_for_function(
+        "prompt => document.querySelector('#page-prompt textarea')?.value === prompt", arg=prompt, timeout=15_000
+    )
+    other.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
+    run_race(other)
+    first, second = (each.evaluate(TOKENS) for each in (tab, other))
+    assert [step[2] for step in first if step[0] == "baseline"] == [step[2] for step in second if step[0] == "baseline"]
+    third = context.new_page()
+    third.goto(server.url)
+    third.wait_for_function(
+        "prompt => document.querySelector('#page-prompt textarea')?.value === prompt", arg=prompt, timeout=15_000
+    )
+    context.close()
 
 
 def test_hostile_prompts_run_nothing(page) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -28,10 +29,11 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import recordings
+from tests.helpers.races import known_in_part, recordings, servers_races
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
+IN_PART = known_in_part(SHORT, random.Random(2))
 
 
 def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def rounded(value: Any) -> Any:
 
 @pytest.mark.browser
 @settings(max_examples=25)
-@given(recorded=recordings(), failing=recordings(failing=True))
+@given(recorded=recordings() | servers_races(recordings()), failing=recordings(failing=True))
 def test_the_dom_is_the_event_stream(open_page: Any, recorded: dict[str, Any], failing: dict[str, Any]) -> None:
     """A highlight found any other way than by its event would mark the wrong token."""
     page = getattr(open_page, "shared", None) or open_page(reduced_motion="reduce")
@@ -87,17 +89,42 @@ def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_the_numbers_of_a_replay_are_those_of_the_engine(page: Any) -> None:
+@pytest.mark.parametrize("recorded", [SHORT, IN_PART], ids=["whole", "in part"])
+def test_the_numbers_of_a_replay_are_those_of_the_engine(page: Any, recorded: dict[str, Any]) -> None:
     """In replay no server counts; the page's own formulas must be engine.metrics, not something like them."""
-    feed(page, SHORT)
+    feed(page, recorded)
     page.focus("[data-ref=scrub]")
     page.keyboard.press("Home")
     for _ in range(30):
         page.keyboard.press("ArrowRight")
         page.evaluate(SETTLED)
         state = page.evaluate(STATE)
-        wanted = numbers_at(SHORT, state["t"])
+        wanted = numbers_at(recorded, state["t"])
         assert rounded({"metrics": state["metrics"], "speedup": state["speedup"]}) == rounded(wanted)
+
+
+@pytest.mark.browser
+def test_no_text_is_made_up_for_guesses_that_nobody_knows(page: Any) -> None:
+    """A server counts its drafts and names none: struck-out words, or "0 of 0 kept", would be invented."""
+    recorded = copy.deepcopy(SHORT)
+    for e in recorded["events"]:
+        if e["type"] == "step" and e["drafted"]:
+            e.update(num_drafted=len(e["drafted"]), drafted=[], drafted_pieces=[], width=None)
+    feed(page, recorded)
+    assert page.evaluate(TOKENS) == expected(recorded)
+    assert page.locator("[data-ref=rightText] .pf-rejected").count() == 0
+    done = [e for e in recorded["events"] if e["lane"] == "speculative" and e.get("num_drafted")]
+    for dropped in (True, False):
+        step = next(e for e in done if (e["num_accepted"] < e["num_drafted"]) == dropped)
+        page.locator(f"[data-ref=rightText] [data-step='{step['index']}']").focus()
+        page.wait_for_selector("[data-ref=pop]:not([hidden])")
+        told = f"step {step['index'] + 1}: {step['num_accepted']} of {step['num_drafted']} guesses kept"
+        assert page.text_content(".pf-pop-head") == told + ("; the dropped ones are not known" if dropped else "")
+        assert page.locator("[data-ref=pop] li").count() == len(step["token_ids"]) and "unknown width" in words(
+            page, "pop"
+        )
+    drafted, kept = (sum(e[key] for e in done) for key in ("num_drafted", "num_accepted"))
+    assert words(page, "rateWords") == f"{kept} kept of {drafted} tokens guessed"
 
 
 @pytest.mark.browser
@@ -139,7 +166,7 @@ def test_dividing_the_figures_gives_the_ratio_and_the_cost(page: Any) -> None:
 def test_caveats_are_those_of_the_engine(page: Any) -> None:
     """Loops and noise are judged in the browser while a race runs; both must be what the terminal says."""
     loop = race_over(words_of(TEXT)[:20] * 5, seed=3)
-    for race_id, recorded in (("loop", loop), ("short", SHORT)):
+    for race_id, recorded in (("loop", loop), ("short", SHORT), ("in part", IN_PART)):
         feed(page, recorded, race_id=race_id)
         state, events = page.evaluate(STATE), events_of(recorded)
         done = steps(events, "speculative")

@@ -58,11 +58,14 @@ def stopped(recorded: dict[str, Any], num_events: int) -> dict[str, Any]:
     return {**recorded, "events": recorded["events"][:num_events], "stopped": True}
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["known width", "unknown width"])
 @pytest.mark.parametrize("lane", ["plain", "baseline", "speculative"])
-def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any, lane: str) -> None:
+def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any, lane: str, known: bool) -> None:
     """The ratio of a stalled race is the first thing that would be quoted; page and command line must say the same of
     it."""
     recorded = slowed(race_over(words_of(TEXT, 2), seed=3, hit=0.4), lane, every=9, factor=7.0)
+    for step in (e for e in recorded["events"] if e["type"] == "step" and not known):
+        step["width"] = None
     found = disturbance(events_of(recorded))
     assert found is not None and found.lane == lane
     feed(page, recorded)

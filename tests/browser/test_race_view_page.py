@@ -246,8 +246,7 @@ def test_twenty_frames_a_second_reach_the_screen(page: Any) -> None:
                 window.photofinish.frame(frame);
                 await new Promise(done => requestAnimationFrame(() => {
                     const channel = new MessageChannel();
-                    channel.port1.onmessage = done;
-                    channel.port2.postMessage(0);
+                    channel.port1.onmessage = done; channel.port2.postMessage(0);
                 }));
                 waits.push(performance.now() - began);
                 await new Promise(done => setTimeout(done, 50));

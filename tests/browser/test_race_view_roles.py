@@ -14,7 +14,7 @@ from engine.metrics import race_speedups
 from engine.recordings.recording import events_of, loads, spec_of
 from tests.helpers import ROOT
 from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, race_over, words, words_of
-from tests.helpers.races import fixed_race, in_schema_1
+from tests.helpers.races import BESIDE, OF_EVENTS, fixed_race, in_schema_1, known_in_part
 
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
 OPEN = "text => window.photofinish.open(text)"
@@ -108,12 +108,20 @@ VALUES = [
     [],
     [1],
     {},
+    [[1, 2], []],
+    {"plain": "x"},
+    {"plain": [[1]]},
+    [{"lane": "plain", "position": 0, "ids": [1], "logits": [0.5], "noise": [2]}],
 ]
 
 
 def mutated(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """The recording with one value somewhere replaced or removed."""
+    """The recording with one value somewhere replaced, removed or added."""
     at: Any = recorded
+    if rng.random() < 0.25:
+        key = rng.choice(OF_EVENTS + BESIDE)
+        (recorded if key in BESIDE else rng.choice(recorded["events"]))[key] = rng.choice(VALUES)
+        return recorded
     while True:
         key = rng.choice(sorted(at) if isinstance(at, dict) else range(len(at)))
         if not at[key] or not isinstance(at[key], (dict, list)) or rng.random() < 0.2:
@@ -131,10 +139,12 @@ def mutated(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
 def test_the_page_takes_what_the_engine_takes_whatever_is_broken(page: Any, schema: int) -> None:
     """The two readers are twins: a file of either schema would open in one and not in the other, or break the page."""
     rng = random.Random(schema)
-    wholes = race_over(words_of(TEXT)[:12], seed=7), fixed_race(), with_more_lanes(["a", "b"])
+    wholes = [race_over(words_of(TEXT)[:12], seed=7), fixed_race()]
+    wholes += [known_in_part(whole, random.Random(schema)) for whole in wholes]
+    wholes += [with_more_lanes(["a", "b"])] if schema == 2 else []
     files, taken = [], []
-    for i in range(900):
-        whole = wholes[i % 3 if schema == 2 else i % 2]
+    for i in range(1200):
+        whole = wholes[i % len(wholes)]
         base = in_schema_1(whole) if schema == 1 else copy.deepcopy(whole)
         files.append(json.dumps(mutated(base, rng)))
         try:
@@ -146,4 +156,6 @@ def test_the_page_takes_what_the_engine_takes_whatever_is_broken(page: Any, sche
     assert all(value in (True, False) for value in opened)
     apart = [(bool(yes), why, text) for yes, why, text in zip(opened, taken, files, strict=True) if yes == bool(why)]
     assert [(yes, why[:200]) for yes, why, _ in apart] == []
-    assert 50 < sum(not why for why in taken) < 450
+    assert 100 < sum(not why for why in taken) < 600
+    for field in ("num_drafted", "wall_s", *(("table", "candidates", "promise") if schema == 2 else ())):
+        assert sum(field in why for why in taken) > 10, f"{field} was hardly ever broken"

@@ -77,12 +77,18 @@ def test_each_token_has_its_mark():
     assert marked(step((1, 2), 1, (1,), ("end",), ("end", "more"))) == [("end", "accepted")], (
         "drafts beyond the end were not rejected"
     )
+    unknown = Step(0, 0, (), 1, (1, 9), 0.1, 0.1, None, ("a", "i"), (), (), 3)
+    assert marked(unknown) == [("a", "accepted"), ("i", "correction")], "text was made up where none is known"
     assert marked(step((1, 2), 0, (3,), (), ())) == [("<1>", "rejected"), ("<2>", "rejected"), ("<3>", "correction")], (
         "without pieces ids are shown, not nothing"
     )
 
 
-@given(races.many_lanes() | races.many_lanes(failing=True), st.booleans(), st.sampled_from([40, 80, 200]))
+@given(
+    races.many_lanes() | races.many_lanes(failing=True) | races.servers_races(),
+    st.booleans(),
+    st.sampled_from([40, 80, 200]),
+)
 def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, terminal, width):
     """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes
     itself."""

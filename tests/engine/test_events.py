@@ -12,24 +12,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UsageError
-from engine.events import FINISH_REASONS, Failed, Finished, LaneEvent, Started, Step, from_json, steps, to_json
+from engine.events import (
+    FINISH_REASONS,
+    MAX_SECONDS,
+    Failed,
+    Finished,
+    LaneEvent,
+    Started,
+    Step,
+    from_json,
+    steps,
+    to_json,
+)
 from engine.strict_json import MAX_INT
 from tests.helpers import ROOT
 
 LIGHT = "events spec errors interfaces decode choice.accept race exactness.widths exactness.verdict"
 
 counts = st.integers(0, MAX_INT)
-seconds = st.floats(0, allow_nan=False, allow_infinity=False)
+seconds = st.floats(0, MAX_SECONDS)
 ids = st.lists(counts, max_size=5).map(tuple)
 texts = st.text(st.characters(), max_size=5)
 
 
 @st.composite
 def a_step(draw):
-    """A step as `decode` could have made it: cut or not, with or without text and checksums."""
+    """A step as `decode` could have made it, or a server told it: cut or not, with or without text, checksums, drafts
+    and width."""
     drafted = draw(ids)
     num_accepted = draw(st.integers(0, len(drafted)))
     token_ids = drafted[:num_accepted] + ((draw(counts),) if draw(st.booleans()) else ())
+    num_unknown = draw(st.sampled_from([0, len(drafted)]))
+    drafted = () if num_unknown else drafted
     pieces, drafted_pieces = (
         draw(st.just(()) | st.lists(texts, min_size=len(x), max_size=len(x)).map(tuple)) for x in (token_ids, drafted)
     )
@@ -44,10 +58,11 @@ def a_step(draw):
         token_ids,
         draw(seconds),
         draw(seconds),
-        draw(counts),
+        draw(counts | st.none()),
         pieces,
         drafted_pieces,
         checksums,
+        num_unknown,
     )
 
 
@@ -57,7 +72,7 @@ events = (
     | st.builds(Finished, st.sampled_from(FINISH_REASONS), counts, seconds)
     | st.builds(Failed, texts)
 )
-lane_events = st.builds(LaneEvent, texts, seconds, events)
+lane_events = st.builds(LaneEvent, texts, seconds, events, st.none() | seconds)
 leaves = (
     st.none()
     | st.booleans()
@@ -105,13 +120,14 @@ def test_a_damaged_event_is_refused_or_harmless(event, junk, data):
     elif how == "drop":
         del value[name]
     else:
-        value["extra"] = junk
+        name = data.draw(st.sampled_from(["extra", "wall_s", "num_drafted"]))
+        value[name] = junk
     try:
         read = from_json(value)
     except UsageError as error:
         assert str(error)
     else:
-        assert how == "replace"
+        assert how == "replace" or name in ("wall_s", "num_drafted")
         assert from_json(to_json(read)) == read
 
 
@@ -142,7 +158,24 @@ def test_seconds_that_no_clock_shows_are_refused(field, huge):
         {"token_ids": [7, -1]},
         {"token_ids": [7, True]},
         {"token_ids": [7, 1.0]},
-        {"width": None},
+        {"width": "8"},
+        {"width": -1},
+        {"wall_s": None},
+        {"wall_s": -0.5},
+        {"num_drafted": 2},
+        {"num_drafted": 2, "drafted_pieces": []},
+        {
+            "num_drafted": 0,
+            "drafted": [],
+            "drafted_pieces": [],
+            "num_accepted": 0,
+            "token_ids": [9],
+            "pieces": [],
+            "checksums": [],
+        },
+        {"num_drafted": True, "drafted": [], "drafted_pieces": []},
+        {"num_drafted": 2, "drafted": []},
+        {"num_unknown": 2, "drafted": [], "drafted_pieces": []},
         {"draft_s": "0"},
     ],
 )

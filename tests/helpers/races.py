@@ -4,6 +4,7 @@ reads them."""
 from __future__ import annotations
 
 import copy
+import random
 from dataclasses import asdict
 from typing import Any
 
@@ -119,6 +120,43 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     names = st.text(min_size=1, max_size=8).filter(lambda name: name not in ("plain", "baseline"))
     some = st.lists(names | st.just("__proto__"), min_size=int(failing), max_size=5, unique=True).map(tuple)
     return some.flatmap(lambda names: recordings(failing, names))
+
+
+OF_EVENTS, BESIDE = ("num_drafted", "wall_s"), ("tables", "candidates", "promises")
+"""Fields that an event, and a recording of schema 2, may have."""
+
+
+def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The same race as servers tell it, and as one keeps it that was taken apart: of some steps only the number of
+    drafts or no width, wall times; tables, candidates, promises."""
+    out = copy.deepcopy(recorded)
+    out["widths"]["width"] = None
+    token_ids: dict[str, list[int]] = {lane["name"]: [] for lane in out["spec"]["lanes"]}
+    wall_s = dict.fromkeys(token_ids, 0.0)
+    for event in out["events"]:
+        wall_s[event["lane"]] += rng.random()
+        if rng.random() < 0.8:
+            event["wall_s"] = wall_s[event["lane"]]
+        if event["type"] == "step":
+            token_ids[event["lane"]] += event["token_ids"]
+            event["width"] = rng.choice([event["width"], None])
+            if event["drafted"] and rng.random() < 0.6:
+                event.update(num_drafted=len(event["drafted"]), drafted=[], drafted_pieces=[])
+    places = [(lane, position) for lane, ids in token_ids.items() for position in range(len(ids))]
+    num_drafts = rng.randint(0, max(map(len, token_ids.values())))
+    drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in range(num_drafts)]
+    out["tables"] = {"ngram": drafts, "__proto__": []}
+    out["candidates"] = [
+        {"lane": lane, "position": position, "ids": [1, 2], "logits": [-0.5, 3], "noise": [0.0, 1.5]}
+        for lane, position in rng.sample(places, min(3, len(places)))
+    ]
+    out["promises"] = {lane: f"{lane} says: speculative decoding" for lane in token_ids if rng.random() < 0.5}
+    return out
+
+
+def servers_races(whole: st.SearchStrategy[dict[str, Any]] | None = None) -> st.SearchStrategy[dict[str, Any]]:
+    """Recordings that are known in part."""
+    return st.builds(known_in_part, many_lanes() if whole is None else whole, st.randoms(use_true_random=False))
 
 
 def in_schema_1(recorded: dict[str, Any]) -> dict[str, Any]:

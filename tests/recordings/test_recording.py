@@ -150,9 +150,14 @@ def test_every_truncation_is_refused(data):
         recordings.loads(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
 
-@given(races.many_lanes() | races.recordings().map(races.in_schema_1), st.data())
+@given(
+    races.many_lanes()
+    | races.servers_races()
+    | (races.recordings() | races.servers_races(races.recordings())).map(races.in_schema_1),
+    st.data(),
+)
 def test_no_change_of_a_value_breaks_the_reader(recording, data):
-    """Any value anywhere replaced or removed: the reader refuses with a UsageError, or all that it returns can
+    """Any value anywhere replaced, removed or added: the reader refuses with a UsageError, or all that it returns can
     be used."""
     at: Any = recording
     while True:
@@ -160,10 +165,13 @@ def test_no_change_of_a_value_breaks_the_reader(recording, data):
         if not at[key] or not isinstance(at[key], (dict, list)) or data.draw(st.integers(0, 3)) == 0:
             break
         at = at[key]
-    if data.draw(st.booleans()):
-        at[key] = data.draw(json_values)
-    else:
+    how = data.draw(st.sampled_from(["replace", "remove", "add"]))
+    if how == "remove":
         del at[key]
+    else:
+        if how == "add" and isinstance(at, dict):
+            key = data.draw(st.sampled_from(races.OF_EVENTS + races.BESIDE))
+        at[key] = data.draw(json_values)
     try:
         accepted = recordings.loads(json.dumps(recording).encode())
     except UsageError as error:
@@ -194,7 +202,7 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], objec
     "finished with 4 tokens": lambda r, s: next(e for e in r["events"] if e["type"] == "finished").update(num_tokens=4),
     "says decode_s": lambda r, s: next(e for e in r["events"] if e["type"] == "finished").update(decode_s=0.7),
     "says clock_s": lambda r, s: s[1].update(clock_s=0.1),
-    "at most 10000000 are read": lambda r, s: s[0].update(draft_s=1e8),
+    "a time from 0 to 10000000 seconds": lambda r, s: s[0].update(draft_s=1e8),
     "never ends": lambda r, s: r["events"].pop(),
     "says identical_bits, but its events differ": lambda r, s: s[1].update(token_ids=[99]),
     "the verdict on lane .speculative. says identical_bits": lambda r, s: s[1].update(checksums=[1]),
@@ -204,6 +212,11 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], objec
     "different names": lambda r, s: r["spec"].update(lanes=[]),
     "temperature must be": lambda r, s: r["spec"]["params"].update(temperature=-1),
     "widths_class\\[\\] must be an integer from 1 to 64, not 0": lambda r, s: r["widths"].update(widths_class=[0]),
+    "8 tokens, but the lane's k is 3": lambda r, s: s[1].update(num_drafted=8),
+    "names 3 drafted tokens and has num_drafted 1": lambda r, s: s[0].update(num_drafted=1),
+    "2 accepted of 1 drafted": lambda r, s: s[0].update(num_drafted=1, drafted=[], drafted_pieces=[]),
+    "wall_s 1.5 after 2.0": lambda r, s: [s[0].update(wall_s=2.0), s[1].update(wall_s=1.5)],
+    "wall_s must be a time": lambda r, s: s[0].update(wall_s=None),
     "kind must be one of": lambda r, s: r["verdicts"]["speculative"].update(kind="perfect"),
 }
 

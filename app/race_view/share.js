@@ -1,0 +1,52 @@
+// A race to take away: as the command and the Python that hold it again, and as a link to this page with its settings.
+
+const DEFAULT_TARGET = "gemma-3-270m";
+
+// What the right lane raced, by the names of the page's controls; null before there is a race.
+function racedSettings() {
+  const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
+  return !lane || !prompt ? null : { target: model.name, prompt: prompt.text, drafter: lane.drafter, k: lane.k,
+    temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,
+    max_new_tokens: spec.params.max_new_tokens };
+}
+
+function commandOf(raced) {
+  const quoted = (value) => (/^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`);
+  const options = { target: raced.target === DEFAULT_TARGET ? null : raced.target, prompt: raced.prompt,
+    drafter: raced.drafter, k: raced.k, temperature: raced.temperature || null,
+    "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
+    "max-new-tokens": raced.max_new_tokens };
+  return `python -m engine race ${Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
+    `--${name} ${quoted(String(value))}`).join(" ")} --audit`;
+}
+
+function pythonOf(raced) {
+  const value = JSON.stringify, target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
+  return `from engine import RaceSpec, SamplingParams, TorchRace, encode_prompt, load, race_speedup, standard_lanes
+
+loaded = load(${target})
+prompt = encode_prompt(loaded.tokenizer, ${value(raced.prompt)}, chat=False)
+params = SamplingParams(temperature=${raced.temperature}, top_p=${raced.top_p}, seed=${raced.seed}, `
+    + `max_new_tokens=${raced.max_new_tokens})
+lanes = standard_lanes(${value(raced.drafter)}, k=${value(raced.k)})
+race = TorchRace(loaded, RaceSpec(lanes, params, audit=True), prompt)
+events = list(race.events())
+print(f"{race_speedup(events):.2f}x; {race.result()['verdicts']['speculative']['sentence']}")
+`;
+}
+
+function linkOf({ target, ...settings }) {
+  return `${location.origin}${location.pathname}?${new URLSearchParams(settings)}`;
+}
+
+for (const button of root.querySelectorAll("[data-copy]"))
+  button.addEventListener("click", async () => {
+    const raced = racedSettings(), make = { command: commandOf, python: pythonOf, link: linkOf }[button.dataset.copy];
+    if (!raced) return;
+    try { await navigator.clipboard.writeText(make(raced)); board.announce("Copied."); } catch {
+      return board.alert("This browser does not let a page copy; save the race instead."); }
+    const words = button.textContent;
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = words; }, 1200);
+    return undefined;
+  });

@@ -1,0 +1,141 @@
+"""What a recording may have and need not: drafts of which only the number is known, no width, wall times, candidates,
+tables and promises."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from engine.caveats import ratio_noise
+from engine.errors import UsageError
+from engine.events import from_json, steps, to_json
+from engine.metrics import MIN_STEPS_TO_JUDGE, disturbance, lane_metrics, race_speedup, race_speedups
+from engine.recordings import recording as recordings
+from engine.recordings.check import check
+from tests.helpers import ROOT, races
+
+SHIPPED = sorted((ROOT / "assets/races").glob("*.json"))
+
+
+@given(races.servers_races())
+def test_a_race_that_is_known_in_part_survives_its_file(recording):
+    """A server's race or one step taken apart would lose what only it knows, or be refused."""
+    read = recordings.loads(json.dumps(recording).encode())
+    events = recordings.events_of(read)
+    assert read == recording and [to_json(event) for event in events] == recording["events"]
+    header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events")}
+    assert recordings.build(header, events, {}) == recording
+    json.dumps(recordings.summary(read), allow_nan=False)
+
+
+@given(races.servers_races(races.recordings()))
+def test_events_of_schema_1_are_those_of_schema_2(recording):
+    """One form of events: a reader of either schema would need to know which one it reads."""
+    assert check(races.in_schema_1(recording)) == {
+        key: value for key, value in recording.items() if key not in races.BESIDE
+    }
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_file_without_the_new_fields_is_written_as_it_was(path, tmp_path):
+    """Every old event would be written with fields that say nothing, and no file be the same again."""
+    text = path.read_text(encoding="utf-8")
+    old = json.loads(text)["events"]
+    assert json.dumps([to_json(from_json(event)) for event in old]) == json.dumps(old)
+    recordings.write(tmp_path / "race.json", recordings.read(path))
+    written = (tmp_path / "race.json").read_bytes()
+    assert json.dumps(old, ensure_ascii=False, separators=(",", ":")).encode() in written
+    recordings.write(tmp_path / "again.json", recordings.read(tmp_path / "race.json"))
+    assert (tmp_path / "again.json").read_bytes() == written
+
+
+@pytest.mark.parametrize("field", races.BESIDE)
+@pytest.mark.parametrize("value", [None, [], {}, {"plain": [[-1]]}, [{"lane": "nobody"}], "x"])
+def test_a_file_of_schema_1_may_call_anything_so(field, value):
+    """Schema 1 left such a field alone: a file that opened would be refused, or be believed to be checked."""
+    old = races.in_schema_1(races.fixed_race())
+    assert check({**old, field: value}) == check(old)
+
+
+@given(races.many_lanes())
+def test_drafts_count_whether_they_are_known_or_not(recording):
+    """A server that tells only how many it drafted would seem to accept everything, or to draft nothing."""
+    unknown = copy.deepcopy(recording)
+    for step in unknown["events"]:
+        if step["type"] == "step" and step["drafted"]:
+            step.update(num_drafted=len(step["drafted"]), drafted=[], drafted_pieces=[])
+    lanes = recordings.spec_of(recording).lanes
+    (one, other) = (recordings.events_of(check(each)) for each in (recording, unknown))
+    assert race_speedups(one, lanes) == race_speedups(other, lanes)
+    for lane in lanes:
+        assert lane_metrics(one, lane.name) == lane_metrics(other, lane.name)
+        drafting = (lane.name, "plain", lane.name)
+        assert race_speedup(one, *drafting) == race_speedup(other, *drafting), "a baseline that drafts is none"
+        assert ratio_noise(*(steps(one, name) for name in ("plain", lane.name))) == ratio_noise(
+            *(steps(other, name) for name in ("plain", lane.name))
+        )
+
+
+def test_a_disturbed_lane_of_unknown_width_is_named():
+    """A server tells no widths: its stalls would go unseen, or the sentence say "width None"."""
+    recording = races.fixed_race()
+    events = recordings.events_of(recording)
+    first = next(e for e in recording["events"] if e["lane"] == "plain" and e["type"] == "step")
+    many = [{**first, "width": None, "verify_s": 1.0 if i % 9 == 0 else 0.1} for i in range(2 * MIN_STEPS_TO_JUDGE)]
+    assert disturbance(events) is None
+    found = disturbance(map(from_json, many))
+    assert found is not None and found.width is None and "steps of lane plain of unknown width took" in found.sentence
+
+
+CANDIDATES = {"lane": "plain", "position": 4, "ids": [1, 2], "logits": [0.5, -1e9], "noise": [0, 1.5]}
+DRAFTS = [[1] * 63, [], [2**31 - 1], [0], [5]]
+
+
+def candidates(**change: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda r: r.update(candidates=[{**CANDIDATES, **change}])
+
+
+WRONG = {
+    "tables must be an object, not a list": lambda r: r.update(tables=[]),
+    "tables must be an object, not None": lambda r: r.update(tables=None),
+    "the table of 'ngram' must be a list, not an object": lambda r: r.update(tables={"ngram": {}}),
+    "the table of 'ngram' has 6 drafts, but no lane committed more than 5": lambda r: r.update(
+        tables={"ngram": [[]] * 6}
+    ),
+    "a list of at most 63 token ids": lambda r: r.update(tables={"plain": [[1] * 64]}),
+    "at most 63 token ids from 0 to 2147483647, not 7": lambda r: r.update(tables={"plain": [7]}),
+    "token ids from 0 to 2147483647, not a list": lambda r: r.update(tables={"plain": [[2**31]]}),
+    "candidates must be a list": lambda r: r.update(candidates={}),
+    "candidates.* lacks 'noise'": lambda r: r.update(
+        candidates=[{k: v for k, v in CANDIDATES.items() if k != "noise"}]
+    ),
+    "lane 'plain' at position 5 are of no token": candidates(position=5),
+    "position must be a non-negative integer": candidates(position=-1),
+    "lane 'nobody' at position 4 are of no token": candidates(lane="nobody"),
+    r"have \[0, 0, 0\] ids, logits and noise": candidates(ids=[], logits=[], noise=[]),
+    r"have \[2, 2, 1\] ids, logits and noise": candidates(noise=[1]),
+    r"have \[17, 17, 17\] ids": candidates(ids=[1] * 17, logits=[1] * 17, noise=[1] * 17),
+    "a finite number, not None": candidates(logits=[None, 1]),
+    "a finite number, not '1'": candidates(noise=["1", 1]),
+    "list of token ids": candidates(ids=[1.5, 2]),
+    "promises must be an object of strings": lambda r: r.update(promises={"plain": 1}),
+    "a promise of lane 'nobody', which the spec does not have": lambda r: r.update(promises={"nobody": "x"}),
+    "width must be an integer from 1 to 64, not 0": lambda r: r["widths"].update(width=0),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_contradicts_the_race_is_refused(words):
+    """A table of another race, or scores of a token that nobody wrote, would be shown beside this one."""
+    recording = races.fixed_race()
+    good = {"tables": {"ngram": DRAFTS, "speculative": []}, "candidates": [CANDIDATES], "promises": {"plain": ""}}
+    recording.update(good)
+    assert recordings.loads(json.dumps(recording).encode()) == recording
+    WRONG[words](recording)
+    with pytest.raises(UsageError, match=words):
+        recordings.loads(json.dumps(recording).encode())
