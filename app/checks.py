@@ -1,5 +1,5 @@
-"""What takes time to find out of the pairs on the hub, beside the page: their config.json, and nothing else of them, and
-what torch says is free on the GPU. Torch is imported here, in a thread, and only where there may be a GPU.
+"""What takes time to find out of the pairs on the hub, beside the page: their config.json alone, and what
+torch says is free on the GPU. Torch is imported here, in a thread, and only where there may be a GPU.
 
 What is asked for is what `assets/pairs.json` names. No visitor's request leads here."""
 

@@ -13,8 +13,8 @@ from typing import Any
 GIB = 1024**3
 GPU_TOOL = "nvidia-smi"
 NOTES = {
-    "darwin": "This is a Mac: races run on its processor, without the compiled kernels, which are for x86 on Linux. Its "
-    "GPU is used only with --device mps. Neither was ever measured.",
+    "darwin": "This is a Mac: races run on its processor, without the compiled kernels, which are for x86 on Linux. "
+    "Its GPU is used only with --device mps. Neither was ever measured.",
     "win32": "Windows is not supported: the default model cannot be converted there, and nothing else was ever tried; "
     "run this in WSL 2, where it is a Linux machine",
 }

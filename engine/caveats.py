@@ -18,12 +18,12 @@ NORMAL_95 = 1.96
 
 def repeated_share(token_ids: Sequence[int]) -> float:
     """The share of tokens that stand in a copy of what was written right before: for some p, at least max(p, SHORTEST)
-    tokens in a row each equal the one p places earlier, so a whole block follows its twin. Tables, lists and code repeat
-    a shape, and their fields break such a row.
+    tokens in a row each equal the one p places earlier, so a whole block follows its twin. Tables, lists and code
+    repeat a shape, and their fields break such a row.
 
     Read by a person first, 40 completions of the held-out prompts (200 tokens, temperature 0 and 0.8) and the seven
-    shipped races: LOOPS_ABOVE tells loops from the rest in 46 of 47. The share of 4-grams seen before does not: 71 % in a
-    list of events, 59 % in a paragraph that is written again and again."""
+    shipped races: LOOPS_ABOVE tells loops from the rest in 46 of 47. The share of 4-grams seen before does not: 71 % in
+    a list of events, 59 % in a paragraph that is written again and again."""
     num, copied = len(token_ids), set[int]()
     for back in range(1, num // 2 + 1):
         row = 0
@@ -49,8 +49,9 @@ def ratio_noise(plain: Sequence[Step], other: Sequence[Step]) -> float | None:
     """Half the 95 % interval of the two lanes' ratio of times, as a share: 0.03 says that 1.02x is no difference. None
     where a lane has no two steps of one kind.
 
-    Steps of one width and one length of draft do the same work. How much each differs from the one before it gives their
-    variance without any drift of the machine, which meets both lanes alike since they take turns (von Neumann 1941)."""
+    Steps of one width and one length of draft do the same work. How much each differs from the one before it gives
+    their variance without any drift of the machine, which meets both lanes alike since they take turns (von
+    Neumann 1941)."""
     errors = [_relative_error(steps) for steps in (plain, other)]
     if errors[0] is None or errors[1] is None:
         return None

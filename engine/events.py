@@ -167,8 +167,8 @@ def _check(event: Event) -> None:
         known = () if event.num_unknown else event.token_ids[:n]
         if event.drafted and event.num_unknown:
             raise UsageError(
-                f"step {event.index} names {len(event.drafted)} drafted tokens and has num_drafted {event.num_unknown}, "
-                "which is for those that are not known"
+                f"step {event.index} names {len(event.drafted)} drafted tokens and has num_drafted "
+                f"{event.num_unknown}, which is for those that are not known"
             )
         if n > event.num_drafted or not n <= len(event.token_ids) <= n + 1 or event.drafted[:n] != known:
             raise UsageError(

@@ -130,8 +130,8 @@ class Disturbance:
     @property
     def sentence(self) -> str:
         times = (
-            f"of {width_words(self.width)} took {1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at "
-            "the 95th percentile"
+            f"of {width_words(self.width)} took {1000 * self.median_s:.1f} ms at the median and "
+            f"{1000 * self.p95_s:.1f} ms at the 95th percentile"
         )
         return (
             f"The machine was disturbed: steps of lane {self.lane} {times}, so the ratio of this race is not to be "

@@ -3,12 +3,13 @@
 python tools/page_bars.py [--only display|stop|highlights|slowdown]... [--repeats N] [--json FILE] [--target T]
 
 display     a live race, two lanes of 400 tokens on screen: frames a second, the server's processor time for them, and
-from an event leaving the
-            engine to the animation frame after its node was appended
-stop        a click on Stop, and a closed tab: until the decoder is gone, until the next waiting visitor has the device,
-until that race runs highlights  tokens in the page against the events, once watched, with its scripts stopped in
-between, and minimised in between slowdown    the same race with a page that follows it and with nobody watching, in
-pairs whose order alternates: decode seconds
+            from an event leaving the engine to the animation frame after its node was appended
+stop        a click on Stop, and a closed tab: until the decoder is gone, until the next waiting visitor has the
+            device, until that race runs
+highlights  tokens in the page against the events, once watched, with its scripts stopped in between, and minimised in
+            between
+slowdown    the same race with a page that follows it and with nobody watching, in pairs whose order alternates: decode
+            seconds
 
 Times are seconds of CLOCK_MONOTONIC; the browser's clock is aligned by pings. tools/timed_page.py is the server and
 notes the engine's times.
@@ -21,10 +22,8 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -32,94 +31,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from engine.cache import cache_dir  # noqa: E402
+from page_session import Session, offset, session  # noqa: E402
+
 from engine.kernels.choose import choose  # noqa: E402
 from engine.measure import environment  # noqa: E402
 from engine.metrics import percentile  # noqa: E402
-from tests.helpers.page_browser import CHROMIUM, FLAGS  # noqa: E402
-from tests.helpers.pageserver import Server, served  # noqa: E402
+from tests.helpers.page_browser import CHROMIUM  # noqa: E402
 from tests.helpers.race_pages import TOKENS, expected  # noqa: E402
 
 LANES = ("baseline", "speculative")
-WAIT_MS = 240_000
-NOTES = """
-window.notes = { painted: [], clicks: [] };
-document.addEventListener("photofinish:painted", ({ detail }) => {
-  const { left, right } = window.photofinish.state.counts;
-  const seen = { race: detail.race, seq: detail.seq, baseline: left, speculative: right };
-  requestAnimationFrame((now) => window.notes.painted.push({ ...seen, at: now / 1000 }));
-});
-document.addEventListener("click", (event) => {
-  window.notes.clicks.push({ on: event.target.closest("button")?.id, at: performance.now() / 1000 });
-}, true);
-"""
-
-
-class Session:
-    """A server with its log, a browser, and ways to hold races in it."""
-
-    def __init__(self, server: Server, log: Path, browser: Any) -> None:
-        self.server, self.log, self.browser = server, log, browser
-
-    def page(self, **settings: int) -> Any:
-        """A visitor of their own, with the model ready and these settings."""
-        tab = self.browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
-        tab.add_init_script(NOTES)
-        self.visit(tab, **settings)
-        return tab
-
-    def visit(self, tab: Any, **settings: int) -> None:
-        tab.goto(self.server.url)
-        tab.wait_for_selector('.page-model[data-state="ready"]', timeout=WAIT_MS)
-        tab.click("#page-settings-button")
-        tab.wait_for_selector(".sidebar.open")
-        for label, value in settings.items():
-            field = tab.get_by_label(f"number input for {label}", exact=True)
-            field.fill(str(value))
-            field.press("Tab")
-        tab.keyboard.press("Escape")
-
-    def race(self, tab: Any, state: str = "finished") -> None:
-        tab.click("#page-race-button")
-        self.until(tab, "running")
-        self.until(tab, state)
-
-    def until(self, tab: Any, *states: str) -> None:
-        tab.wait_for_function(
-            "states => states.includes(window.photofinish.state.state) && window.photofinish.state.race?.length === 16",
-            arg=list(states),
-            timeout=WAIT_MS,
-        )
-
-    def records(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-
-    def record_after(self, count: int) -> dict[str, Any]:
-        """The first race that was logged after `count` others, waited for."""
-        ends = time.monotonic() + WAIT_MS / 1000
-        while len(found := self.records()) <= count:
-            assert time.monotonic() < ends, "the race was never logged"
-            time.sleep(0.05)
-        return found[count]
-
-    def unwatched(self) -> dict[str, Any]:
-        """The last race again, with nobody watching."""
-        count = len(self.records())
-        self.server.process.stdin.write("again\n")
-        self.server.process.stdin.flush()
-        return self.record_after(count)
-
-
-def offset(tab: Any) -> float:
-    """What to add to the page's performance.now() to get CLOCK_MONOTONIC, from the quickest of many pings; right to
-    half that ping."""
-    pings = []
-    for _ in range(60):
-        before = time.monotonic()
-        there = tab.evaluate("performance.now() / 1000")
-        after = time.monotonic()
-        pings.append((after - before, (before + after) / 2 - there))
-    return min(pings)[1]
 
 
 def display(session: Session, repeats: int) -> list[dict[str, Any]]:
@@ -314,23 +234,6 @@ def row(bar: str, values: list[float], **more: Any) -> dict[str, Any]:
     }
     print({key: round(value, 4) if isinstance(value, float) else value for key, value in found.items()}, flush=True)
     return found
-
-
-@contextmanager
-def session(arguments: list[str]) -> Any:
-    from playwright.sync_api import sync_playwright
-
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "races.jsonl")
-        with (
-            served(
-                cache_dir(), *arguments, script=("tools/timed_page.py", str(log)), log=Path(folder, "output")
-            ) as server,
-            sync_playwright() as driver,
-        ):
-            browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            yield Session(server, log, browser)
-            browser.close()
 
 
 MEASURES = {measure.__name__: measure for measure in (display, stop, highlights, slowdown)}

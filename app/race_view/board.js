@@ -102,7 +102,7 @@ class Board {
     });
   }
 
-  // speedup: the engine's, of a race that is over; noise: of the ratio, as ratioNoise tells it. null where nobody knows.
+  // speedup: the engine's, of a race that is over; noise: of the ratio, as ratioNoise tells it; null: nobody knows.
   figures(metrics, speedup, sideNames, first, noise = null) {
     const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {

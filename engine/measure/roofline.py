@@ -54,8 +54,8 @@ class Roofline:
 
 
 def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent], plain: str = PLAIN) -> Roofline | None:
-    """The roofline of the lane called `plain`; None where the header has no figures that can be used, or the lane took no
-    step."""
+    """The roofline of the lane called `plain`; None where the header has no figures that can be used, or the lane took
+    no step."""
     figures = header.get("roofline")
     if not isinstance(figures, Mapping):
         return None

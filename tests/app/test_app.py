@@ -191,7 +191,10 @@ def test_the_view_needs_no_torch() -> None:
 def test_gradio_can_take_the_name_app() -> None:
     """`gradio app.py` puts app.py where the package `app` was; whatever is imported later from the package is gone
     then."""
-    code = "import runpy, sys, types; space = runpy.run_path('app.py'); sys.modules['app'] = types.ModuleType('app'); c = space['load'](space['machine'].probe()); space['build'](c, space['TorchBackend']()); print('ok')"
+    code = (
+        "import runpy, sys, types; space = runpy.run_path('app.py'); sys.modules['app'] = types.ModuleType('app'); "
+        "c = space['load'](space['machine'].probe()); space['build'](c, space['TorchBackend']()); print('ok')"
+    )
     done = run("-c", code)
     assert done.stdout.strip().endswith("ok"), done.stderr
 

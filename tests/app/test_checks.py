@@ -233,7 +233,10 @@ def test_what_hangs_does_not_hold_up_what_does_not():
     assert time.monotonic() - started < 1
 
 
-WITHOUT_TORCH = "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; runpy.run_path('app.py', run_name='__main__')"
+WITHOUT_TORCH = (
+    "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; "
+    "runpy.run_path('app.py', run_name='__main__')"
+)
 
 
 @pytest.mark.slow

@@ -53,7 +53,10 @@ def test_another_system_is_named_on_the_page(system, monkeypatch) -> None:
 
 def test_windows_is_refused_in_a_sentence() -> None:
     """It would come up and then fail at its first race, with a traceback in the log."""
-    code = "import runpy, sys; sys.platform = 'win32'; sys.argv = ['app.py']; runpy.run_path('app.py', run_name='__main__')"
+    code = (
+        "import runpy, sys; sys.platform = 'win32'; sys.argv = ['app.py']; "
+        "runpy.run_path('app.py', run_name='__main__')"
+    )
     done = subprocess.run([sys.executable, "-c", f"import app.ui; {code}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.splitlines()[-1] == f"app.py: {NOTES['win32']}"
 
@@ -77,7 +80,10 @@ def test_who_can_see_what_is_served(host: str, own: bool) -> None:
 @pytest.mark.slow
 def test_a_core_is_left_to_the_browser() -> None:
     """With a thread on every core each step waits for the browser; with no thread left nothing runs."""
-    code = "import torch; from engine.session.threads import leave_a_core; torch.set_num_threads(64); leave_a_core(); print(torch.get_num_threads())"
+    code = (
+        "import torch; from engine.session.threads import leave_a_core; torch.set_num_threads(64); "
+        "leave_a_core(); print(torch.get_num_threads())"
+    )
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert int(out) == max(1, (os.cpu_count() or 1) - 1)
 

@@ -147,7 +147,8 @@ def test_a_preset_plays_at_once_and_says_no_more_than_its_own(page) -> None:
 
 SHIFTS = """() => { window.shifts = []; new PerformanceObserver(list => list.getEntries().forEach(entry =>
     window.shifts.push([entry.startTime, entry.value]))).observe({ type: 'layout-shift' }); }"""
-ROWS = """() => [...document.querySelectorAll('.pf-text')].map(box => { const { top, bottom } = box.getBoundingClientRect();
+ROWS = """() => [...document.querySelectorAll('.pf-text')].map(box => {
+    const { top, bottom } = box.getBoundingClientRect();
     return (Math.min(bottom, innerHeight) - Math.max(top, 0)) / parseFloat(getComputedStyle(box).lineHeight); })"""
 
 

@@ -126,7 +126,8 @@ def test_high_contrast_tells_tokens_apart(open_page: Any, dark: bool) -> None:
     feed(page, SHORT)
     looks = page.evaluate("""() => Object.fromEntries(["accepted", "rejected", "correction", "bonus"].map((kind) => {
         const style = getComputedStyle(document.querySelector(`.pf-text .pf-${kind}`));
-        return [kind, { line: style.borderBottomStyle, strike: style.textDecorationLine, border: style.borderBottomColor, ink: style.color, paper: style.backgroundColor }];
+        return [kind, { line: style.borderBottomStyle, strike: style.textDecorationLine,
+            border: style.borderBottomColor, ink: style.color, paper: style.backgroundColor }];
     }))""")
     assert len({(look["line"], look["strike"]) for look in looks.values()}) == 4
     assert looks["rejected"]["strike"] == "line-through"

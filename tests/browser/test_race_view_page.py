@@ -190,7 +190,8 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
     """A screen reader that hears every token hears nothing."""
     page.evaluate(
         "window.said = []; new MutationObserver(() => "
-        "said.push(document.querySelector('[data-ref=announce]').textContent)).observe(document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})"
+        "said.push(document.querySelector('[data-ref=announce]').textContent)).observe("
+        "document.querySelector('[data-ref=announce]'), {childList: true, characterData: true, subtree: true})"
     )
     for frame in frames(RACE, every=20):
         show(page, [frame])
@@ -243,7 +244,10 @@ def test_twenty_frames_a_second_reach_the_screen(page: Any) -> None:
             for (const frame of sent) {
                 const began = performance.now();
                 window.photofinish.frame(frame);
-                await new Promise(done => requestAnimationFrame(() => { const channel = new MessageChannel(); channel.port1.onmessage = done; channel.port2.postMessage(0); }));
+                await new Promise(done => requestAnimationFrame(() => {
+                    const channel = new MessageChannel();
+                    channel.port1.onmessage = done; channel.port2.postMessage(0);
+                }));
                 waits.push(performance.now() - began);
                 await new Promise(done => setTimeout(done, 50));
             }

@@ -65,7 +65,8 @@ def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> 
         """css => {
             const sheet = new CSSStyleSheet();
             sheet.replaceSync(css);
-            const texts = rule => rule.cssRules && !rule.selectorText ? [...rule.cssRules].flatMap(texts) : [rule.cssText];
+            const texts = rule =>
+                rule.cssRules && !rule.selectorText ? [...rule.cssRules].flatMap(texts) : [rule.cssText];
             return [...sheet.cssRules].flatMap(texts).filter(text => /:\\s*;/.test(text));
         }""",
         RACE_VIEW_CSS,
@@ -156,29 +157,54 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 CHANGES = [
-    change("format", "x"), change("schema", 3), change("schema", 0), change("schema", True), change("schema", [1]), change("model", []), change("model/name", "n" * 10_001), change("spec/lanes", []), change("spec/lanes/2/k", -1), change("spec/audit", 1),
-    change("events", {}), change("events/0", "x"), change("events/0/type", "__proto__"), change("events/0/type", "constructor"), change("events/3/lane", "toString"), change("events/3/extra", 1), change("events/3", {}),
-    change("events/4/token_ids/0", 1.5), change("events/4/token_ids/0", -1), change("events/4/token_ids/0", 2**31), change("events/4/pieces", "abc"), change("events/4/pieces", [1]), change("events/4/verify_s", -1),
-    change("events/4/verify_s", 1e9), change("events/4/clock_s", 5.0), change("events/4/num_accepted", 2), change("events/4/index", 7), change("events/4/width", 0), change("events/4/checksums", []), change("events/4/pieces", change),
-    change("events/-1", change), change("events/0/num_prompt_tokens", 9), change("events/0/prefill_s", "0.1"), change("spec/lanes/1/name", "plain"), change("spec/lanes/2/rule", 3),
-    change("events/4/num_drafted", 1), change("events/4/num_drafted", 0), change("events/4/num_drafted", None), change("events/4/wall_s", -1), change("events/4/wall_s", None), change("events/4/wall_s", "1"), change("events/4/width", "8"), change("events/4/width", 65),
-    change("widths/exact", "yes"), change("widths", None), change("prompt/token_ids", ["1"]), change("versions", {"a": 1}), change("synthetic", "x"),
+    change("format", "x"), change("schema", 3), change("schema", 0), change("schema", True), change("schema", [1]),
+    change("model", []), change("model/name", "n" * 10_001), change("spec/lanes", []), change("spec/lanes/2/k", -1),
+    change("spec/audit", 1),
+    change("events", {}), change("events/0", "x"), change("events/0/type", "__proto__"),
+    change("events/0/type", "constructor"), change("events/3/lane", "toString"), change("events/3/extra", 1),
+    change("events/3", {}),
+    change("events/4/token_ids/0", 1.5), change("events/4/token_ids/0", -1), change("events/4/token_ids/0", 2**31),
+    change("events/4/pieces", "abc"), change("events/4/pieces", [1]), change("events/4/verify_s", -1),
+    change("events/4/verify_s", 1e9), change("events/4/clock_s", 5.0), change("events/4/num_accepted", 2),
+    change("events/4/index", 7), change("events/4/width", 0), change("events/4/checksums", []),
+    change("events/4/pieces", change),
+    change("events/-1", change), change("events/0/num_prompt_tokens", 9), change("events/0/prefill_s", "0.1"),
+    change("spec/lanes/1/name", "plain"), change("spec/lanes/2/rule", 3),
+    change("events/4/num_drafted", 1), change("events/4/num_drafted", 0), change("events/4/num_drafted", None),
+    change("events/4/wall_s", -1), change("events/4/wall_s", None), change("events/4/wall_s", "1"),
+    change("events/4/width", "8"), change("events/4/width", 65),
+    change("widths/exact", "yes"), change("widths", None), change("prompt/token_ids", ["1"]),
+    change("versions", {"a": 1}), change("synthetic", "x"),
 ]  # fmt: skip
 CANDIDATES = {"lane": "plain", "position": 59, "ids": [1], "logits": [2.5], "noise": [-0.5]}
 OF_SCHEMA = {
     1: [
-        change("verdict/kind", "perfect"), change("verdict/rows_compared", None), change("verdict/sentence", {}), change("plain_verdict", change), change("verdict", change), change("verdict", []),
+        change("verdict/kind", "perfect"), change("verdict/rows_compared", None), change("verdict/sentence", {}),
+        change("plain_verdict", change), change("verdict", change), change("verdict", []),
     ],
     2: [
-        change("verdicts", change), change("verdicts", []), change("verdicts", None), change("verdicts/speculative", None), change("verdicts/speculative/kind", "perfect"), change("verdicts/plain/rows_compared", None),
-        change("verdicts/speculative/sentence", {}), change("verdicts/plain/first_difference", {}), change("verdicts/nobody", SHORT["verdicts"]["plain"]), change("verdicts/baseline", SHORT["verdicts"]["plain"]),
-        change("verdicts/__proto__", {}), change("spec/lanes/2/role", change), change("spec/lanes/2/role", "judge"), change("spec/lanes/2/role", ["plain"]), change("spec/lanes/2/role", "baseline"),
-        change("spec/lanes/2/role", "plain"), change("spec/lanes/0/role", "speculative"), change("spec/lanes/1/role", "speculative"), change("spec/lanes/1/role", None),
+        change("verdicts", change), change("verdicts", []), change("verdicts", None),
+        change("verdicts/speculative", None), change("verdicts/speculative/kind", "perfect"),
+        change("verdicts/plain/rows_compared", None),
+        change("verdicts/speculative/sentence", {}), change("verdicts/plain/first_difference", {}),
+        change("verdicts/nobody", SHORT["verdicts"]["plain"]), change("verdicts/baseline", SHORT["verdicts"]["plain"]),
+        change("verdicts/__proto__", {}), change("spec/lanes/2/role", change), change("spec/lanes/2/role", "judge"),
+        change("spec/lanes/2/role", ["plain"]), change("spec/lanes/2/role", "baseline"),
+        change("spec/lanes/2/role", "plain"), change("spec/lanes/0/role", "speculative"),
+        change("spec/lanes/1/role", "speculative"), change("spec/lanes/1/role", None),
         change("spec/lanes/2", {**SHORT["spec"]["lanes"][2], "k": "auto", "width": 5}),
-        change("tables", None), change("tables", []), change("tables", {"ngram": {}}), change("tables", {"ngram": [1]}), change("tables", {"ngram": [[-1]]}), change("tables", {"ngram": [[1] * 64]}), change("tables", {"__proto__": [[]] * 61}),
-        change("candidates", {}), change("candidates", [{}]), change("candidates", [{**CANDIDATES, "lane": "toString"}]), change("candidates", [{**CANDIDATES, "position": 60}]), change("candidates", [{**CANDIDATES, "position": 1.5}]),
-        change("candidates", [{**CANDIDATES, "ids": []}]), change("candidates", [{**CANDIDATES, "noise": [1, 2]}]), change("candidates", [{**CANDIDATES, "logits": [None]}]), change("candidates", [{**CANDIDATES, "logits": [1e300]}]),
-        change("candidates", [{**CANDIDATES, "ids": [1] * 17, "logits": [1] * 17, "noise": [1] * 17}]), change("promises", []), change("promises", {"plain": 1}), change("promises", {"toString": "x"}), change("promises", {"plain": "x" * 10_001}),
+        change("tables", None), change("tables", []), change("tables", {"ngram": {}}), change("tables", {"ngram": [1]}),
+        change("tables", {"ngram": [[-1]]}), change("tables", {"ngram": [[1] * 64]}),
+        change("tables", {"__proto__": [[]] * 61}),
+        change("candidates", {}), change("candidates", [{}]),
+        change("candidates", [{**CANDIDATES, "lane": "toString"}]),
+        change("candidates", [{**CANDIDATES, "position": 60}]), change("candidates", [{**CANDIDATES, "position": 1.5}]),
+        change("candidates", [{**CANDIDATES, "ids": []}]), change("candidates", [{**CANDIDATES, "noise": [1, 2]}]),
+        change("candidates", [{**CANDIDATES, "logits": [None]}]),
+        change("candidates", [{**CANDIDATES, "logits": [1e300]}]),
+        change("candidates", [{**CANDIDATES, "ids": [1] * 17, "logits": [1] * 17, "noise": [1] * 17}]),
+        change("promises", []), change("promises", {"plain": 1}), change("promises", {"toString": "x"}),
+        change("promises", {"plain": "x" * 10_001}),
     ],
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from engine.heads.loading import load_head
 from engine.heads.names import parse_name
 from engine.progress import silent
 from tests.helpers.dispatch import Watch
+from tests.helpers.head_files import published
 from tests.helpers.head_fixtures import (
     FIXTURES,
     FORMATS,
@@ -27,7 +28,6 @@ from tests.helpers.head_fixtures import (
     context,
     formats_target,
     hidden_rows,
-    published,
     raced,
     trained_target,
 )

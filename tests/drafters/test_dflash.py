@@ -10,26 +10,19 @@ import torch
 from hypothesis import given
 
 from tests.helpers.dense_heads import Dense, dflash
+from tests.helpers.head_files import config_of, published, save, tensors_of
 from tests.helpers.head_fixtures import (
-    DFLASH,
-    DFLASH_FORMS,
     FIXTURES,
     HEADS,
-    LAYERS,
-    ZLAB_CONFIG,
-    config_of,
-    dflash_tensors,
     formats_target,
     made,
-    published,
     raced,
-    save,
     stock_target,
-    tensors_of,
     trained_target,
     written,
 )
 from tests.helpers.head_steps import RACES, K, drafts, few
+from tests.helpers.random_heads import DFLASH, DFLASH_FORMS, LAYERS, ZLAB_CONFIG, dflash_tensors
 from tests.helpers.tiny import threads
 
 

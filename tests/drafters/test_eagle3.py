@@ -12,25 +12,20 @@ from hypothesis import strategies as st
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.target.target import StaticTarget
 from tests.helpers.dense_heads import Dense, eagle3
+from tests.helpers.head_files import config_of, published, save, tensors_of
 from tests.helpers.head_fixtures import (
-    EAGLE3,
     FIXTURES,
     HEADS,
-    LAYERS,
     VOCAB,
-    config_of,
-    eagle3_tensors,
     formats_target,
     made,
-    published,
     raced,
-    save,
     stock_target,
-    tensors_of,
     trained_target,
     written,
 )
 from tests.helpers.head_steps import RACES, K, drafts, few
+from tests.helpers.random_heads import EAGLE3, LAYERS, eagle3_tensors
 from tests.helpers.tiny import LENGTH, threads
 
 
@@ -64,10 +59,37 @@ FORMS = {
     "biases": {"layers": {"attention_bias": True}},
     "wide heads": {"layers": {"head_dim": 32}},
     "another theta": {"layers": {"rope_theta": 500.0}},
-    "llama3 angles": {"layers": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}},
-    "mrope, which is plain for text": {"layers": {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}, "dense": {"rope_scaling": None}},
-    "angles by kind of layer": {"layers": {"rope_parameters": {"sliding_attention": {"rope_theta": 500.0}, "full_attention": {"rope_theta": 9e4}}}, "dense": {"rope_parameters": {"rope_theta": 500.0}}},
-    "sliding layers": {"layers": {"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5, "use_sliding_window": True}, "qk_norm": True},
+    "llama3 angles": {
+        "layers": {
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        }
+    },
+    "mrope, which is plain for text": {
+        "layers": {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}},
+        "dense": {"rope_scaling": None},
+    },
+    "angles by kind of layer": {
+        "layers": {
+            "rope_parameters": {"sliding_attention": {"rope_theta": 500.0}, "full_attention": {"rope_theta": 9e4}}
+        },
+        "dense": {"rope_parameters": {"rope_theta": 500.0}},
+    },
+    "sliding layers": {
+        "layers": {
+            "model_type": "qwen3",
+            "num_hidden_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 5,
+            "use_sliding_window": True,
+        },
+        "qk_norm": True,
+    },
     "its own embedding": {"own": VOCAB},
     "another width": {"layers": {"hidden_size": 48}, "own": VOCAB},
     "a padded embedding": {"own": VOCAB + 40},
@@ -75,7 +97,7 @@ FORMS = {
     "the target's output layer": {"config": {"draft_vocab_size": VOCAB}, "without": ["lm_head.weight"]},
     "no d2t": {"without": ["d2t"]},
     "no t2d": {"without": ["t2d"]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

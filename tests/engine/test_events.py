@@ -195,6 +195,9 @@ def test_steps_are_one_lanes_steps_in_order(lane_events, lane):
 
 def test_the_light_modules_import_nothing_heavy():
     """`replay` and `import engine` would need torch, and seconds."""
-    code = f"import sys, engine, {', '.join(f'engine.{name}' for name in LIGHT.split())}; print([m for m in ('torch', 'transformers', 'numpy', 'rich', 'gradio') if m in sys.modules])"
+    code = (
+        f"import sys, engine, {', '.join(f'engine.{name}' for name in LIGHT.split())}; "
+        "print([m for m in ('torch', 'transformers', 'numpy', 'rich', 'gradio') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -92,5 +92,8 @@ def test_every_end_token_is_known():
 
 def test_text_needs_no_torch():
     """Replay, which needs this module, would take seconds to start."""
-    code = "import sys, engine.text, engine.cache, engine.progress; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy')))"
+    code = (
+        "import sys, engine.text, engine.cache, engine.progress; "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

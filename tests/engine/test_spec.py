@@ -135,7 +135,7 @@ def test_a_race_needs_lanes_that_can_be_told_apart():
 
 @given(st.sampled_from(["plain", "baseline", "speculative", "a"]), st.sampled_from(["", *ROLES]))
 def test_a_role_follows_from_the_name_and_never_contradicts_it(name, role):
-    """A lane called baseline that drafts would be what the others are compared with, or a spec of old read otherwise."""
+    """A lane called baseline that drafts would be what the others are compared with, or an old spec read otherwise."""
     reserved = name in ("plain", "baseline")
     if reserved and role not in ("", name):
         with pytest.raises(UsageError, match=f"the name '{name}'"):

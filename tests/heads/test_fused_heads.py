@@ -18,20 +18,9 @@ from engine.heads.build import build
 from engine.heads.formats import read_spec
 from engine.models.loading import LoadedModel, ModelInfo
 from engine.target.prepare import prepare
-from tests.helpers.head_fixtures import (
-    EAGLE3,
-    FORMATS,
-    HEADS,
-    LAYERS,
-    context,
-    eagle3_tensors,
-    formats_target,
-    hidden_rows,
-    made,
-    save,
-    tensors_of,
-    trained_target,
-)
+from tests.helpers.head_files import save, tensors_of
+from tests.helpers.head_fixtures import FORMATS, HEADS, context, formats_target, hidden_rows, made, trained_target
+from tests.helpers.random_heads import EAGLE3, LAYERS, eagle3_tensors
 from tests.helpers.tiny import TORCH
 
 K = 5

@@ -22,27 +22,9 @@ from engine.heads.vocabulary import draft_ids
 from engine.models.loading import DEFAULT_TARGET
 from engine.progress import silent
 from tests.helpers import ROOT
-from tests.helpers.head_fixtures import (
-    HEADS,
-    LAYERS,
-    NUM_LAYERS,
-    ORIGINAL,
-    SIZE,
-    SPECULATORS,
-    TENSORS,
-    VOCAB,
-    config_of,
-    context,
-    dflash_tensors,
-    drawn,
-    eagle3_tensors,
-    formats_target,
-    made,
-    published,
-    save,
-    tensors_of,
-    trained_target,
-)
+from tests.helpers.head_files import config_of, published, save, tensors_of
+from tests.helpers.head_fixtures import HEADS, NUM_LAYERS, SIZE, VOCAB, context, formats_target, made, trained_target
+from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, dflash_tensors, drawn, eagle3_tensors
 
 
 def test_weights_in_several_files_are_one_head(tmp_path):
@@ -102,7 +84,11 @@ def test_unknown_options_are_refused_without_torch(text):
 
 def test_checking_needs_no_torch():
     """`race --drafter eagle3:typo#x` would take seconds to say so."""
-    code = "import sys, engine.drafters as d; [d.check(t) for t in ('eagle3', 'dflash', 'eagle3:a/b#aux=1,2,3', 'dflash:a/b#causal')]; print({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules))"
+    code = (
+        "import sys, engine.drafters as d; "
+        "[d.check(t) for t in ('eagle3', 'dflash', 'eagle3:a/b#aux=1,2,3', 'dflash:a/b#causal')]; "
+        "print({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "set()"
 

@@ -13,28 +13,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from tests.helpers.head_files import config_of, published, save, tensors_of
 from tests.helpers.head_fixtures import (
-    DFLASH,
-    EAGLE3,
     HEADS,
-    LAYERS,
-    SLIDING,
     VOCAB,
-    ZLAB_CONFIG,
-    config_of,
-    dflash_tensors,
-    eagle3_tensors,
     features,
     formats_target,
     made,
-    published,
     raced,
-    save,
     stock_target,
-    tensors_of,
     trained_target,
     written,
 )
+from tests.helpers.random_heads import DFLASH, EAGLE3, LAYERS, SLIDING, ZLAB_CONFIG, dflash_tensors, eagle3_tensors
 from tests.helpers.tiny import TRAINED, random_ids
 
 K = 4

@@ -7,7 +7,8 @@ import pytest
 
 from engine.drafters.none import NoDrafter
 from engine.interfaces import Drafter
-from tests.helpers.head_fixtures import HEADS, changed, made, raced, trained_target, written
+from tests.helpers.head_files import changed
+from tests.helpers.head_fixtures import HEADS, made, raced, trained_target, written
 
 TEXT = "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def "
 LIMITS = {"eagle3": 15, "dflash": 7}

@@ -14,23 +14,9 @@ from hypothesis import strategies as st
 
 from engine.errors import UsageError
 from engine.heads.formats import read_spec
-from tests.helpers.head_fixtures import (
-    FORMATS,
-    HEADS,
-    LAYERS,
-    NUM_LAYERS,
-    ORIGINAL,
-    SIZE,
-    SPECULATORS,
-    TENSORS,
-    ZLAB,
-    changed,
-    formats_target,
-    made,
-    pickled,
-    save,
-    tensors_of,
-)
+from tests.helpers.head_files import changed, pickled, save, tensors_of
+from tests.helpers.head_fixtures import FORMATS, HEADS, NUM_LAYERS, SIZE, formats_target, made
+from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, ZLAB
 
 
 def refused(folder, kind, match, k=3, option="", target=None) -> str:
@@ -60,37 +46,65 @@ def test_a_head_for_another_target_is_refused(kind, tmp_path):
     [
         ("eagle3", lambda t: t.pop("fc.weight"), "lacks fc.weight"),
         ("eagle3", lambda t: t.pop("lm_head.weight"), "lacks lm_head.weight"),
-        ("eagle3", lambda t: t.pop("layers.0.hidden_norm.weight"), "lacks 1 of its tensors, such as "
-                                                                   "layers.0.hidden_norm.weight"),
+        (
+            "eagle3",
+            lambda t: t.pop("layers.0.hidden_norm.weight"),
+            "lacks 1 of its tensors, such as layers.0.hidden_norm.weight",
+        ),
         ("eagle3", lambda t: t.update({"mask_hidden": torch.ones(3)}), "no use for, such as mask_hidden"),
-        ("eagle3", lambda t: t.update({"layers.1.mlp.up_proj.weight": torch.ones(3)}), "such as "
-                                                                                       "layers.1.mlp.up_proj.weight"),
+        (
+            "eagle3",
+            lambda t: t.update({"layers.1.mlp.up_proj.weight": torch.ones(3)}),
+            "such as layers.1.mlp.up_proj.weight",
+        ),
         ("eagle3", lambda t: t.update({"norm.weight": torch.ones(7)}), r"norm.weight has shape \[7\].*\[64\]"),
         ("eagle3", lambda t: t.update({"fc.weight": torch.ones(7)}), r"fc.weight has shape \[7\]"),
-        ("eagle3", lambda t: t.update({"norm.weight": torch.full((SIZE,), torch.nan)}), "norm.weight holds values that are not "
-                                                                                        "finite"),
-        ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)}), "fc.weight is in 8 bits, and "
-                                                                                     "fc.weight_scale"),
-        ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.float8_e4m3fn)}), "fc.weight is "
-                                                                                              "torch.float8_e4m3fn"),
-        ("eagle3", lambda t: t["d2t"].__setitem__(95, 9999), "d2t leads to token 10094, outside the target's "
-                                                             "vocabulary of 512"),
+        (
+            "eagle3",
+            lambda t: t.update({"norm.weight": torch.full((SIZE,), torch.nan)}),
+            "norm.weight holds values that are not finite",
+        ),
+        (
+            "eagle3",
+            lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)}),
+            "fc.weight is in 8 bits, and fc.weight_scale",
+        ),
+        (
+            "eagle3",
+            lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.float8_e4m3fn)}),
+            "fc.weight is torch.float8_e4m3fn",
+        ),
+        (
+            "eagle3",
+            lambda t: t["d2t"].__setitem__(95, 9999),
+            "d2t leads to token 10094, outside the target's vocabulary of 512",
+        ),
         ("eagle3", lambda t: t["d2t"].__setitem__(0, -1), "d2t leads to token -1"),
         ("eagle3", lambda t: t["d2t"].__setitem__(1, t["d2t"][0] - 1), "two draft words to one token"),
         ("eagle3", lambda t: t.update({"d2t": t["d2t"][:50]}), r"d2t has shape \[50\]"),
         ("eagle3", lambda t: t.update({"d2t": t["d2t"].float()}), "d2t has shape .* whole number"),
         ("eagle3", lambda t: (t.pop("d2t"), t.pop("t2d")), "no d2t table"),
         ("eagle3", lambda t: (t.pop("d2t"), t["t2d"].fill_(True)), "t2d marks 512 words, but it drafts among 96"),
-        ("eagle3", lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:50]}), "states a draft vocabulary of 96 words, and its lm_head has "
-                                                                                     "50"),
-        ("eagle3", lambda t: t.update({"embed_tokens.weight": torch.ones(400, SIZE)}), "embeds 400 words and the target has "
-                                                                                       "512"),
+        (
+            "eagle3",
+            lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:50]}),
+            "states a draft vocabulary of 96 words, and its lm_head has 50",
+        ),
+        (
+            "eagle3",
+            lambda t: t.update({"embed_tokens.weight": torch.ones(400, SIZE)}),
+            "embeds 400 words and the target has 512",
+        ),
         ("dflash", lambda t: t.pop("fc.weight"), "lacks fc.weight"),
         ("dflash", lambda t: t.pop("layers.0.self_attn.q_norm.weight"), "layers.0.self_attn.q_norm.weight"),
         ("dflash", lambda t: t.update({"mask_embedding": torch.ones(SIZE)}), "such as mask_embedding"),
-        ("dflash", lambda t: t.update({"layers.0.self_attn.attention_sink_bias": torch.ones(4)}), "attention_sink_bias"),
+        (
+            "dflash",
+            lambda t: t.update({"layers.0.self_attn.attention_sink_bias": torch.ones(4)}),
+            "attention_sink_bias",
+        ),
     ],
-)  # fmt: skip
+)
 def test_tensors_that_do_not_fit_are_named(kind, edit, match, tmp_path):
     """A torch traceback would be shown, or a head would draft nonsense at full price."""
     folder = save(tmp_path / "head", SPECULATORS[kind], {name: value.clone() for name, value in TENSORS[kind].items()})

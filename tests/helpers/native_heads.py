@@ -13,17 +13,9 @@ from engine.heads.compact import with_output
 from engine.heads.formats import read_spec
 from engine.kernels.cpu.heads import pack_head
 from engine.model.layers import fuse_layers
-from tests.helpers.head_fixtures import (
-    EAGLE3,
-    LAYERS,
-    VOCAB,
-    context,
-    eagle3_tensors,
-    formats_target,
-    hidden_rows,
-    made,
-    save,
-)
+from tests.helpers.head_files import save
+from tests.helpers.head_fixtures import VOCAB, context, formats_target, hidden_rows, made
+from tests.helpers.random_heads import EAGLE3, LAYERS, eagle3_tensors
 
 K = 4
 PROMPT = list(range(7, 60))
@@ -49,13 +41,15 @@ FORMS: dict[str, Any] = {
     "a head of keys for each of queries": {"layers": {"num_key_value_heads": 4}},
     "one head of keys": {"layers": {"num_key_value_heads": 1, "head_dim": 64}},
     "another theta": {"layers": {"rope_theta": 500.0}},
-    "yarn, whose angles are scaled": {"layers": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}},
+    "yarn, whose angles are scaled": {
+        "layers": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}
+    },
     "sliding layers": {"layers": SLIDING, "qk_norm": True},
     "its own embedding": {"own": VOCAB},
     "another width, six heads over two": {"layers": {"hidden_size": 48, "num_attention_heads": 6}, "own": VOCAB},
     "words that fill no block": {"config": {"draft_vocab_size": 77}},
     "the target's output layer": {"config": {"draft_vocab_size": VOCAB}, "without": ["lm_head.weight"]},
-}  # fmt: skip
+}
 
 
 def head_of(folder: Any, form: str, rounded: bool) -> Any:

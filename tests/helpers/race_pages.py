@@ -54,8 +54,9 @@ HOSTILE = [
 ]
 
 ARTEFACTS = ROOT / "artefacts"
-TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step => [step.dataset.lane, +step.dataset.step,
-    [...step.querySelectorAll('[data-token-id]')].map(token => [token.dataset.kind, +token.dataset.tokenId, token.textContent])])"""
+TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step => [
+    step.dataset.lane, +step.dataset.step, [...step.querySelectorAll('[data-token-id]')].map(token => [
+        token.dataset.kind, +token.dataset.tokenId, token.textContent])])"""
 STATE = "() => JSON.parse(JSON.stringify(window.photofinish.state))"
 SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -200,10 +201,14 @@ def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
 def page_html(template: str, style: str, script: str, dark: bool = False) -> str:
     """A page that runs the component as gr.HTML does, without gradio: element, trigger, props, server, upload and watch
     are arguments of its program."""
-    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>race view</title>
+    return f"""<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>race view</title>
 <style>body{{margin:0;padding:16px;background:{"#0b0e12" if dark else "#fbfaf7"}}}</style><style>{style}</style>
-<body class="{"dark" if dark else ""}"><div id="host">{template}</div><script type="application/json" id="program">{json.dumps(script).replace("<", chr(92) + "u003c")}</script>
-<script>const props = {{value: null}}; new Function("element", "trigger", "props", "server", "upload", "watch", JSON.parse(document.getElementById("program").textContent))(document.getElementById("host"), () => 0, props, {{}}, null, () => 0);</script>"""
+<body class="{"dark" if dark else ""}"><div id="host">{template}</div>
+<script type="application/json" id="program">{json.dumps(script).replace("<", chr(92) + "u003c")}</script>
+<script>const props = {{value: null}}, program = JSON.parse(document.getElementById("program").textContent);
+new Function("element", "trigger", "props", "server", "upload", "watch", program)(
+  document.getElementById("host"), () => 0, props, {{}}, null, () => 0);</script>"""
 
 
 def feed(page: Any, recorded: dict[str, Any], **options: Any) -> list[dict[str, Any]]:

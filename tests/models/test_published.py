@@ -85,7 +85,7 @@ def test_the_engine_gives_that_reason(name):
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_quantised_weights_are_refused_from_a_folder_too(name, tmp_path):
-    """The engine would pack the codes of weights as if they were weights, or ask for a package that nobody has tried."""
+    """The engine would pack the codes of weights as if they were weights, or ask for a package that nobody tried."""
     why = quantised(PUBLISHED[name])
     assert QUANTISED.get(name, "") in why and bool(why) == (name in QUANTISED)
     (tmp_path / "config.json").write_text(json.dumps(tiny(PUBLISHED[name])))

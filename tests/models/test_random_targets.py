@@ -232,5 +232,9 @@ def test_names_need_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, engine.models.sources, engine.measure.roofline; engine.models.sources.find('random:Qwen/Qwen3-8B'); assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    code = (
+        "import sys, engine.models.sources, engine.measure.roofline; "
+        "engine.models.sources.find('random:Qwen/Qwen3-8B'); "
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stderr == ""

@@ -99,7 +99,11 @@ def test_the_session_ends_in_its_time(tmp_path):
 def test_what_was_found_is_there_when_the_session_itself_is_ended(how, tmp_path):
     """A call that is cut off would come back empty. After SIGTERM nothing runs on; after SIGKILL nobody could see to
     that."""
-    code = "import sys; sys.path[:0] = ['tools']; import signal, gpu_session as g; signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143)); g.main(None, {'hangs': g.Part('tests.helpers.gpu_session_faults:hangs', 60, 0)})"
+    code = (
+        "import sys; sys.path[:0] = ['tools']; import signal, gpu_session as g; "
+        "signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143)); "
+        "g.main(None, {'hangs': g.Part('tests.helpers.gpu_session_faults:hangs', 60, 0)})"
+    )
     process = subprocess.Popen([sys.executable, "-c", code, "--out", str(tmp_path), "--parts", "hangs"], cwd=ROOT)
     file, rows = tmp_path / "gpu_session_1.json", []
     until = time.monotonic() + 30

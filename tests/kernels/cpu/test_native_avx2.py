@@ -13,9 +13,11 @@ from engine.kernels.cpu.build import has, library
 from engine.kernels.cpu.decoder import NativeDecoder
 from engine.kernels.cpu.linear import NativeLinear
 from engine.spec import SamplingParams
-from tests.helpers.head_fixtures import DFLASH, LAYERS, context, dflash_tensors, formats_target, made, save
+from tests.helpers.head_files import save
+from tests.helpers.head_fixtures import context, formats_target, made
 from tests.helpers.native_heads import PROMPT, drafter, head_of, rows_of
 from tests.helpers.native_kernels import needs_kernels, on, prepared, random
+from tests.helpers.random_heads import DFLASH, LAYERS, dflash_tensors
 from tests.helpers.tiny import PACKED
 
 pytestmark = needs_kernels

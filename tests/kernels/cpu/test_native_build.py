@@ -184,7 +184,8 @@ target = StaticTarget(prepared, 256, (1, 4))
 target.extend([1, 2, 3], 0)
 logits, _ = target.extend([4, 5], 2)
 known = bool(prepared.kernels.describe(prepared.model))
-print(json.dumps([type(prepared.model.get_decoder()).__name__, bool(logits.isfinite().all()), build.description(), known, choose(torch.device("cpu")).best_dtype()]))
+found = [type(prepared.model.get_decoder()).__name__, bool(logits.isfinite().all()), build.description(), known]
+print(json.dumps([*found, choose(torch.device("cpu")).best_dtype()]))
 """
 
 

@@ -18,23 +18,9 @@ from engine.drafters.none import NoDrafter
 from engine.errors import RaceError
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.dflash import reason_against_block
-from tests.helpers.head_fixtures import (
-    DFLASH,
-    DFLASH_FORMS,
-    HEADS,
-    LAYERS,
-    VOCAB,
-    ZLAB_CONFIG,
-    config_of,
-    context,
-    dflash_tensors,
-    formats_target,
-    made,
-    raced,
-    save,
-    trained_target,
-    written,
-)
+from tests.helpers.head_files import config_of, save
+from tests.helpers.head_fixtures import HEADS, VOCAB, context, formats_target, made, raced, trained_target, written
+from tests.helpers.random_heads import DFLASH, DFLASH_FORMS, LAYERS, ZLAB_CONFIG, dflash_tensors
 from tests.helpers.tiny import threads
 
 pytestmark = pytest.mark.skipif(not has("photofinish_block"), reason="there is no compiled kernel for it here")

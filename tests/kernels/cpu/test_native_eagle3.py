@@ -21,19 +21,10 @@ from engine.kernels.cpu.eagle3 import reason_against_head
 from engine.kernels.cpu.heads import GatedMLP
 from engine.kernels.cpu.linear import NativeLinear
 from engine.spec import SamplingParams
-from tests.helpers.head_fixtures import (
-    EAGLE3,
-    HEADS,
-    LAYERS,
-    VOCAB,
-    context,
-    eagle3_tensors,
-    formats_target,
-    made,
-    save,
-    trained_target,
-)
+from tests.helpers.head_files import save
+from tests.helpers.head_fixtures import HEADS, VOCAB, context, formats_target, made, trained_target
 from tests.helpers.native_heads import FORMS, PROMPT, K, drafter, head_of, rows_of, states
+from tests.helpers.random_heads import EAGLE3, LAYERS, eagle3_tensors
 from tests.helpers.tiny import PACKED, threads
 
 pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there is no compiled kernel for it here")

@@ -152,8 +152,8 @@ def test_one_binary_serves_any_number_of_rows(found: dict[str, Any]) -> None:
     binaries = {name: len(its) for name, its in found["kernels"].items()}
     assert (
         binaries["linear_rows"] == 14
-        # of Qwen the first qkv, the others, o, gate and up, down, head; of Gemma there is one qkv; of the hybrid what is
-        # not Qwen's
+        # of Qwen the first qkv, the others, o, gate and up, down, head; of Gemma there is one qkv; of the hybrid what
+        # is not Qwen's
     )
     assert binaries["_best_of_blocks"] == 2 and binaries["_best_of_rows"] == 1  # greedy, and with noise
     assert {binaries[name] for name in ("_attend", "_combine", "_place")} == {3}  # of each model's sizes one

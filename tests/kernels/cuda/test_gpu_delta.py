@@ -53,7 +53,8 @@ def layer_of(dtype: torch.dtype = torch.bfloat16, name: str = "qwen3_5", **more:
 def rows_of(layer: DeltaLayer, num: int, seed: int = 0) -> Rows:
     s, generator = layer.shape, torch.Generator().manual_seed(seed)
     sizes = (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads)
-    return tuple(torch.randn(num, size, generator=generator).to(layer.dt_bias.dtype) for size in sizes)  # type: ignore[return-value]
+    rows = (torch.randn(num, size, generator=generator).to(layer.dt_bias.dtype) for size in sizes)
+    return tuple(rows)  # type: ignore[return-value]
 
 
 def rings_of(layer: DeltaLayer, num_states: int = NUM_STATES) -> tuple[Tensor, Tensor]:
@@ -119,7 +120,8 @@ def test_a_token_is_not_touched_by_what_comes_after_it():
     """Padding, or a draft that is rejected: NaN in it must stay behind the pointer."""
     layer = layer_of()
     rows, kept = rows_of(layer, 9), 5
-    spoilt: Rows = tuple(torch.cat([x[:kept], torch.full_like(x[kept:], torch.nan)]) for x in rows)  # type: ignore[assignment]
+    parts = (torch.cat([x[:kept], torch.full_like(x[kept:], torch.nan)]) for x in rows)
+    spoilt: Rows = tuple(parts)  # type: ignore[assignment]
     ours, theirs = rings_of(layer), rings_of(layer)
     assert same_bits(run(mix_step, layer, spoilt, [9], ours)[:kept], run(mix_step, layer, rows, [9], theirs)[:kept])
     assert same_bits(ours[0][: kept + 1], theirs[0][: kept + 1]) and same_bits(ours[1][:kept], theirs[1][:kept])

@@ -1,0 +1,113 @@
+"""Visitors of the page for tools/page_bars.py: a server with a stopwatch (tools/timed_page.py), a Chromium, and pages
+that note when what was painted."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine.cache import cache_dir
+from tests.helpers.page_browser import CHROMIUM, FLAGS
+from tests.helpers.pageserver import Server, served
+
+WAIT_MS = 240_000
+NOTES = """
+window.notes = { painted: [], clicks: [] };
+document.addEventListener("photofinish:painted", ({ detail }) => {
+  const { left, right } = window.photofinish.state.counts;
+  const seen = { race: detail.race, seq: detail.seq, baseline: left, speculative: right };
+  requestAnimationFrame((now) => window.notes.painted.push({ ...seen, at: now / 1000 }));
+});
+document.addEventListener("click", (event) => {
+  window.notes.clicks.push({ on: event.target.closest("button")?.id, at: performance.now() / 1000 });
+}, true);
+"""
+
+
+class Session:
+    """A server with its log, a browser, and ways to hold races in it."""
+
+    def __init__(self, server: Server, log: Path, browser: Any) -> None:
+        self.server, self.log, self.browser = server, log, browser
+
+    def page(self, **settings: int) -> Any:
+        """A visitor of their own, with the model ready and these settings."""
+        tab = self.browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+        tab.add_init_script(NOTES)
+        self.visit(tab, **settings)
+        return tab
+
+    def visit(self, tab: Any, **settings: int) -> None:
+        tab.goto(self.server.url)
+        tab.wait_for_selector('.page-model[data-state="ready"]', timeout=WAIT_MS)
+        tab.click("#page-settings-button")
+        tab.wait_for_selector(".sidebar.open")
+        for label, value in settings.items():
+            field = tab.get_by_label(f"number input for {label}", exact=True)
+            field.fill(str(value))
+            field.press("Tab")
+        tab.keyboard.press("Escape")
+
+    def race(self, tab: Any, state: str = "finished") -> None:
+        tab.click("#page-race-button")
+        self.until(tab, "running")
+        self.until(tab, state)
+
+    def until(self, tab: Any, *states: str) -> None:
+        tab.wait_for_function(
+            "states => states.includes(window.photofinish.state.state) && window.photofinish.state.race?.length === 16",
+            arg=list(states),
+            timeout=WAIT_MS,
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def record_after(self, count: int) -> dict[str, Any]:
+        """The first race that was logged after `count` others, waited for."""
+        ends = time.monotonic() + WAIT_MS / 1000
+        while len(found := self.records()) <= count:
+            assert time.monotonic() < ends, "the race was never logged"
+            time.sleep(0.05)
+        return found[count]
+
+    def unwatched(self) -> dict[str, Any]:
+        """The last race again, with nobody watching."""
+        count = len(self.records())
+        self.server.process.stdin.write("again\n")
+        self.server.process.stdin.flush()
+        return self.record_after(count)
+
+
+@contextmanager
+def session(arguments: list[str]) -> Iterator[Session]:
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "races.jsonl")
+        with (
+            served(
+                cache_dir(), *arguments, script=("tools/timed_page.py", str(log)), log=Path(folder, "output")
+            ) as server,
+            sync_playwright() as driver,
+        ):
+            browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            yield Session(server, log, browser)
+            browser.close()
+
+
+def offset(tab: Any) -> float:
+    """What to add to the page's performance.now() to get CLOCK_MONOTONIC, from the quickest of many pings; right to
+    half that ping."""
+    pings = []
+    for _ in range(60):
+        before = time.monotonic()
+        there = tab.evaluate("performance.now() / 1000")
+        after = time.monotonic()
+        pings.append((after - before, (before + after) / 2 - there))
+    return min(pings)[1]
