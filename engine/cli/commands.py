@@ -268,6 +268,7 @@ RACE = Command(
         JSON,
     ),
     _race,
+    'Example: python -m engine race --prompt "def fib(n):" --drafter hybrid:ngram+eagle3 --k auto. '
     "Exit status: 0 finished; 1 it ran and failed, a lane failed, or a verdict is 'different' (a fault); 2 the "
     "arguments cannot be used; 130 interrupted.",
 )
