@@ -87,6 +87,7 @@ def printed(capsys, *arguments: str, status: int = 0) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_five_lanes_are_one_race(capsys, tmp_path):
     """The bar: every lane's tokens and rows are the baseline's; saved, replayed and verified lane by lane."""
     five = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def written(race: TorchRace, name: str) -> list[tuple[int, int]]:
     return [pair for step in race.lanes[name].steps for pair in zip(step.token_ids, step.checksums, strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(asked, st.sampled_from([0.0, 0.8]))
 def test_every_lane_writes_the_baseline_s_tokens_and_rows(drafting, temperature):
@@ -77,6 +79,7 @@ def test_every_lane_writes_the_baseline_s_tokens_and_rows(drafting, temperature)
         assert (verdict["kind"], verdict["rows_compared"], verdict["rows_different"]) == ("identical_bits", NUM_NEW, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     st.lists(st.none() | st.just("fails") | st.integers(0, NUM_NEW - 1), min_size=2, max_size=5),
