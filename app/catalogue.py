@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,8 @@ MAX_SHOWN = 60
 
 @dataclass(frozen=True)
 class Preset:
-    """A prompt with the settings that suit it. `expect`: what to look for, in a sentence."""
+    """A prompt with the settings that suit it. `expect`: what to look for, in a sentence. `prompt`: a text to go on
+    with; `message`: the same task for a model that was tuned to chat."""
 
     id: str
     name: str
@@ -41,11 +43,13 @@ class Preset:
     drafter: str
     max_new_tokens: int
     prompt: str
+    message: str
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and its drafter as the field runs them."""
+    """A target and its drafter as the field runs them. `chat`: whether the target has a chat template; None: nobody
+    knows before it is loaded."""
 
     id: str
     title: str
@@ -53,6 +57,7 @@ class Pair:
     drafter: str
     k: int | str
     note: str
+    chat: bool | None
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,10 @@ class Catalogue:
         raise UsageError(
             f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}"
         )
+
+    def preset_of(self, prompt: object) -> Preset | None:
+        """The preset whose text this is."""
+        return next((preset for preset in self.presets if prompt in (preset.prompt, preset.message)), None)
 
     def like(self, pair: Pair, drafter: object) -> Pair | None:
         """The pair on offer of the same target and that drafter; None where there is none."""
@@ -130,7 +139,7 @@ def load(
     offers = [Offer(pair, _reason(pair, machine, dtype)) for pair in shipped]
     default = next((offer.pair for offer in offers if _on_hub(offer.pair) and not offer.reason), bundled)
     if target is not None or drafter is not None:
-        default = _from_command_line(bundled, target, drafter)
+        default = _from_command_line(shipped, bundled, target, drafter)
         offers.insert(0, Offer(default, ""))
     allowed = {default.id, *_allowed(pairs, shipped, default)}
     offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
@@ -194,18 +203,21 @@ def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
     return not cost or _is_offered(cost, offered)
 
 
-def _from_command_line(bundled: Pair, target: str | None, drafter: str | None) -> Pair:
+def _from_command_line(shipped: Sequence[Pair], bundled: Pair, target: str | None, drafter: str | None) -> Pair:
     target, drafter = target or bundled.target, drafter or bundled.drafter
     check_drafter(drafter)
     note = "Chosen on the command line."
-    return Pair(
-        "command-line",
-        f"{target} + {drafter}",
-        target,
-        drafter,
-        bundled.k,
-        note,
-    )
+    chat = next((pair.chat for pair in shipped if pair.target == target), has_template(Path(target)))
+    return Pair("command-line", f"{target} + {drafter}", target, drafter, bundled.k, note, chat)
+
+
+def has_template(folder: Path) -> bool | None:
+    """Whether the tokenizer in this folder has a chat template; None where there is no such folder."""
+    if not folder.is_dir():
+        return None
+    config = folder / "tokenizer_config.json"
+    inside = config.is_file() and "chat_template" in json.loads(config.read_text(encoding="utf-8"))
+    return inside or (folder / "chat_template.jinja").is_file()
 
 
 def _short(value: object) -> str:

@@ -15,6 +15,7 @@ from .texts import drafter_choices
 
 LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
+CHAT = "Send the prompt as one message, for models that were tuned to chat."
 STUDY = "synthetic:0.8 drafts right 80 times in 100, to study the hardware."
 
 
@@ -37,7 +38,8 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
     """What a preset sets, by the names of controls, where this pair is chosen."""
     drafter, k = catalogue.drafting(preset, pair)
     return {
-        "prompt": preset.prompt,
+        "prompt": text_for(preset, pair),
+        "chat": bool(pair.chat),
         "drafter": drafter,
         "k": str(k),
         "temperature": preset.temperature,
@@ -45,6 +47,16 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
         "seed": preset.seed,
         "max_new_tokens": preset.max_new_tokens,
     }
+
+
+def text_for(preset: Preset, pair: Pair) -> str:
+    """A preset's text for this pair's target."""
+    return preset.message if pair.chat else preset.prompt
+
+
+def chat_help(pair: Pair) -> str:
+    """What the box of the chat template says: why it cannot be ticked, where it cannot."""
+    return f"{pair.target} is a base model: it has no chat template." if pair.chat is False else CHAT
 
 
 def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
@@ -151,9 +163,10 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
         Control(
             "chat",
             "Checkbox",
-            False,
+            first["chat"],
             label="Chat template",
-            help="Send the prompt as one message, for models that were tuned to chat.",
+            help=chat_help(pair),
+            look={"interactive": pair.chat is not False},
             advanced=True,
         ),
     )

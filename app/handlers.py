@@ -18,7 +18,7 @@ from .backend import TorchBackend
 from .catalogue import Catalogue, Pair
 from .charts import charts
 from .checks import Check
-from .controls import pair_choices, preset_values
+from .controls import chat_help, pair_choices, preset_values, text_for
 from .recorded import recorded_view
 from .request import read_request
 from .stream import Stage, first_frame
@@ -109,11 +109,17 @@ class Handlers:
         except PhotofinishError as error:
             raise _refusal(error) from error
 
-    def pair(self, pair_id: object, request: gr.Request) -> dict[str, Any]:
-        """The drafters on offer and k, by name."""
+    def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
+        """The drafters on offer, k, whether there is a chat template, and the text of a preset in the form that suits
+        the target, by name."""
         pair = self._pair(pair_id)
-        drafter = gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter)
-        return {"drafter": drafter, "k": str(pair.k)}
+        preset = self.catalogue.preset_of(prompt)
+        return {
+            "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter),
+            "k": str(pair.k),
+            "chat": gr.update(value=bool(pair.chat), interactive=pair.chat is not False, info=chat_help(pair)),
+            "prompt": text_for(preset, pair) if preset else gr.skip(),
+        }
 
     def drafter_line(self, pair_id: object, drafter: object) -> str:
         """What is special about the chosen target and drafter."""

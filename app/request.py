@@ -46,8 +46,11 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     lanes = standard_lanes(drafter, _decimal(values["k"]), _decimal(values["width"]))  # type: ignore[arg-type]
     spec = RaceSpec(lanes, params, audit=_flag("audit", values["audit"]))
     prompt = str(values["prompt"])
-    name = next((preset.name for preset in catalogue.presets if preset.prompt == prompt), YOURS)
-    return RaceRequest(name, prompt, _flag("chat", values["chat"]), pair, spec)
+    chat = _flag("chat", values["chat"])
+    if chat and pair.chat is False:
+        raise UsageError(f"{pair.target} is a base model without a chat template; untick it, or choose another model")
+    preset = catalogue.preset_of(prompt)
+    return RaceRequest(preset.name if preset else YOURS, prompt, chat, pair, spec)
 
 
 def _check_prompt(prompt: object) -> None:

@@ -27,8 +27,11 @@ from .theme import HEAD, PAGE_CSS, theme
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
-SET_BY_PRESET = ("race", "expectation", "prompt", "drafter", "k", "temperature", "top_p", "seed", "max_new_tokens")
-SET_BY_PAIR = ("drafter", "k")
+SET_BY_PRESET = (
+    *("race", "expectation", "prompt", "chat", "drafter", "k"),
+    *("temperature", "top_p", "seed", "max_new_tokens"),
+)
+SET_BY_PAIR = ("drafter", "k", "chat", "prompt")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed")
 """What a preset's sentence is about: it goes when the visitor changes one of them."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
@@ -45,6 +48,8 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         with gr.Row(elem_id="page-top"):
             gr.HTML(texts.HEADER)
             model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
+            if os.environ.get("SPACE_ID"):
+                gr.DuplicateButton(size="sm", elem_id="page-duplicate")
         with gr.Row(elem_id="page-go"):
             prompt = _component(prompt_control)
             start = gr.Button("Race", variant="primary", elem_id="page-race-button")
@@ -79,7 +84,8 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
             button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)
-        pair.change(_by_name(handlers.pair, components), pair, _named(SET_BY_PAIR, components), queue=False, **PRIVATE)
+        by_pair = [pair, prompt], _named(SET_BY_PAIR, components)
+        pair.change(_by_name(handlers.pair, components), *by_pair, queue=False, **PRIVATE)
         chosen = _named(("pair", "drafter"), components)
         components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], queue=False, **PRIVATE)
         for name in SETTLES:
@@ -161,7 +167,7 @@ def _named(names: Sequence[str], components: Mapping[str, Any]) -> list[Any]:
 def _by_name(handler: Callable[..., dict[str, Any]], components: Mapping[str, Any]) -> Callable[..., dict[Any, Any]]:
     """A handler's values by name, as Gradio takes them: by component."""
 
-    def named(value: Any, request: gr.Request) -> dict[Any, Any]:
-        return {components[name]: given for name, given in handler(value, request).items()}
+    def named(request: gr.Request, *values: Any) -> dict[Any, Any]:
+        return {components[name]: given for name, given in handler(*values, request).items()}
 
     return named

@@ -19,10 +19,12 @@ MAX_SECONDS = 1e7
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text and as the token ids that the target sees (special tokens included)."""
+    """A prompt as text and as the token ids that the target sees (special tokens included). `chat`: the text is one
+    user message, and the ids are those of the model's chat template around it."""
 
     text: str
     token_ids: tuple[int, ...]
+    chat: bool = False
 
 
 @dataclass(frozen=True, slots=True)

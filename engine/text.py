@@ -53,12 +53,14 @@ def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
         token_ids = tokenizer(text, verbose=False)["input_ids"]
     if not token_ids:
         raise UsageError(f"the prompt {text[:40]!r} gives no token in this model's vocabulary")
-    return Prompt(text, tuple(token_ids))
+    return Prompt(text, tuple(token_ids), chat)
 
 
 def _in_template(tokenizer: Any, text: str) -> str:
     if not getattr(tokenizer, "chat_template", None):
-        raise UsageError("this model has no chat template; leave --chat out, or choose an instruction-tuned model")
+        raise UsageError(
+            "this model has no chat template; send the prompt without one, or choose a model tuned to chat"
+        )
     try:
         return tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True

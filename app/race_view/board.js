@@ -78,15 +78,17 @@ class Board {
 
   alert(words) {
     this.refs.alert.hidden = !words;
-    write(this.refs.alert, words);
+    write(this.refs.alertText, words);
   }
 
   title(name, header) {
     const { prompt, spec } = header ?? {}, params = spec?.params;
-    const facts = [prompt?.token_ids && plural(prompt.token_ids.length, "token"), params && (params.temperature > 0 ?
+    const facts = [prompt?.token_ids && plural(prompt.token_ids.length, "token"), prompt?.chat && "as a chat message",
+      params && (params.temperature > 0 ?
       `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy")].filter(Boolean).join(", ");
     write(this.refs.titleName, oneLine(name).slice(0, 60));
     write(this.refs.titleFacts, facts);
+    this.refs.titleFacts.title = facts && `a prompt of ${facts}`;
   }
 
   // first: the name of the first lane of each role

@@ -88,7 +88,7 @@ const recordingOf = (lane, more) => fields({
   widths: fields({ width: maybe(width), widths_class: list(width), plain_width: maybe(width), exact: flag,
     cache_length: count, note: shortText }),
   spec: fields({ lanes: list(fields(lane)), params: fields(PARAMS), audit: flag, solo: flag }),
-  prompt: fields({ text, token_ids: list(token) }),
+  prompt: fields({ text, token_ids: list(token), chat: ifThere(flag) }),
   events: list(fields({})),
   synthetic: ifThere(list(shortText)), stopped: ifThere(flag), runs: ifThere(fields({ sentence: shortText })),
   ...more,

@@ -1,14 +1,13 @@
 // Everything the visitor does with a race: replay by mouse and keyboard, saving and opening race files. Then the
 // component begins to listen.
 
-function save() {
-  if (!S.raw) return;
-  const url = URL.createObjectURL(new Blob([S.raw], { type: "application/json" }));
+function download(blob, suffix) {
+  const url = URL.createObjectURL(blob);
   const link = make("a");
   const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").slice(-60);
   link.href = url;
   link.download = ["photofinish", part(S.header?.model?.name), part(S.header?.created), S.header?.synthetic?.length ?
-    "SYNTHETIC" : ""].filter(Boolean).join("_") + ".json";
+    "SYNTHETIC" : ""].filter(Boolean).join("_") + `.${suffix}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
@@ -68,7 +67,9 @@ refs.next.addEventListener("click", () => { mine(); replay.step(1); });
 refs.scrub.addEventListener("input", () => { mine(); replay.pause(); replay.seek(Number(refs.scrub.value) / 1000); });
 root.querySelectorAll("[data-speed]").forEach((node) =>
   node.addEventListener("click", () => replay.setSpeed(Number(node.dataset.speed))));
-refs.save.addEventListener("click", save);
+refs.save.addEventListener("click", () => {
+  if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json");
+});
 refs.open.addEventListener("click", () => refs.file.click());
 refs.file.addEventListener("change", async () => {
   const [file] = refs.file.files;

@@ -19,6 +19,7 @@ document.addEventListener("keydown", (event) => {
     pageButton("race")?.click();
   }
   if (event.key === "Escape") refs.share.open = false;
+  if (event.key === "Escape") board.alert("");
   if (event.key === "Escape" && panel()?.classList.contains("open")) settings();
 });
 
@@ -48,5 +49,6 @@ document.addEventListener("input", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.closest?.("#page-presets button:not(#page-settings-button)")) keepPrompt(null);
 });
+refs.alertClose.addEventListener("click", () => board.alert(""));
 refs.liveHere.addEventListener("click", () => pageButton("race")?.click());
 for (const ms of [0, 300, 1000, 3000]) setTimeout(offer, ms);      // the page's buttons may come later than the race

@@ -5,7 +5,8 @@ const DEFAULT_TARGET = "gemma-3-270m";
 // What the right lane raced, by the names of the page's controls; null before there is a race.
 function racedSettings() {
   const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
-  return !lane || !prompt ? null : { target: model.name, prompt: prompt.text, drafter: lane.drafter, k: lane.k,
+  return !lane || !prompt ? null : { target: model.name, prompt: prompt.text, chat: Boolean(prompt.chat),
+    drafter: lane.drafter, k: lane.k,
     temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,
     max_new_tokens: spec.params.max_new_tokens };
 }
@@ -17,7 +18,7 @@ function commandOf(raced) {
     "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
     "max-new-tokens": raced.max_new_tokens };
   return `python -m engine race ${Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
-    `--${name} ${quoted(String(value))}`).join(" ")} --audit`;
+    `--${name} ${quoted(String(value))}`).join(" ")}${raced.chat ? " --chat" : ""} --audit`;
 }
 
 function pythonOf(raced) {
@@ -25,7 +26,7 @@ function pythonOf(raced) {
   return `from engine import RaceSpec, SamplingParams, TorchRace, encode_prompt, load, race_speedup, standard_lanes
 
 loaded = load(${target})
-prompt = encode_prompt(loaded.tokenizer, ${value(raced.prompt)}, chat=False)
+prompt = encode_prompt(loaded.tokenizer, ${value(raced.prompt)}, chat=${raced.chat ? "True" : "False"})
 params = SamplingParams(temperature=${raced.temperature}, top_p=${raced.top_p}, seed=${raced.seed}, `
     + `max_new_tokens=${raced.max_new_tokens})
 lanes = standard_lanes(${value(raced.drafter)}, k=${value(raced.k)})
@@ -41,12 +42,12 @@ function linkOf({ target, ...settings }) {
 
 for (const button of root.querySelectorAll("[data-copy]"))
   button.addEventListener("click", async () => {
-    const raced = racedSettings(), make = { command: commandOf, python: pythonOf, link: linkOf }[button.dataset.copy];
-    if (!raced) return;
+    const raced = racedSettings(), make = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw }[button.dataset.copy];
+    if (!raced || !S.raw) return undefined;
     try { await navigator.clipboard.writeText(make(raced)); board.announce("Copied."); } catch {
       return board.alert("This browser does not let a page copy; save the race instead."); }
     const words = button.textContent;
-    button.textContent = "copied";
+    button.textContent = "Copied";
     setTimeout(() => { button.textContent = words; }, 1200);
     return undefined;
   });

@@ -144,7 +144,8 @@ def _listed(names: Mapping[str, Any]) -> str:
 
 def _verify(options: Namespace) -> int:
     recorded = recordings.read(options.file)
-    prompt = Prompt(recorded["prompt"]["text"], tuple(recorded["prompt"]["token_ids"]))
+    asked = recorded["prompt"]
+    prompt = Prompt(asked["text"], tuple(asked["token_ids"]), asked.get("chat", False))
     check_prompt_text(prompt.text)
     on_cpu = recorded["device"]["type"] == "cpu"
     if on_cpu and recorded["device"]["threads"]:

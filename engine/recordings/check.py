@@ -146,7 +146,7 @@ _RECORDING = {
         "cache_length": COUNT,
         "note": NAME,
     },
-    "prompt": {"text": TEXT, "token_ids": TOKENS},
+    "prompt": {"text": TEXT, "token_ids": TOKENS, "chat": IfThere(FLAG)},
     "events": [OBJECT],
     "synthetic": IfThere([NAME]),
     "stopped": IfThere(FLAG),

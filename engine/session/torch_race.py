@@ -122,7 +122,7 @@ class TorchRace:
             "roofline": self.roofline,
             "synthetic": [name for name, lane in self.lanes.items() if lane.drafter.synthetic],
             "spec": json.loads(json.dumps(asdict(self.spec))),
-            "prompt": {"text": self.prompt.text, "token_ids": list(self.prompt.token_ids)},
+            "prompt": {**asdict(self.prompt), "token_ids": list(self.prompt.token_ids)},
         }
 
     def result(self) -> dict[str, Any]:

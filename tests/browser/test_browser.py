@@ -15,7 +15,7 @@ from app.recorded import RACES
 from engine.cli.commands import RACE
 from engine.cli.main import _parser
 from engine.metrics import lane_metrics
-from engine.recordings.recording import events_of, read
+from engine.recordings.recording import events_of, loads, read
 from tests.helpers import ROOT
 from tests.helpers.page_browser import RACE_MS, open_tab, run_race, set_number
 from tests.helpers.race_pages import TOKENS
@@ -223,16 +223,17 @@ def test_a_race_is_copied_and_held_again(browser, server, tmp_path) -> None:
     set_number(tab, "Temperature", "0.8")
     run_race(tab)
     copied = {}
-    for name in ("command", "python", "link"):
+    for name in ("command", "python", "link", "json"):
         tab.click(".pf-share summary")
         tab.click(f"[data-copy={name}]")
         tab.wait_for_timeout(200)
         copied[name] = tab.evaluate("navigator.clipboard.readText()")
         tab.keyboard.press("Escape")
+    assert loads(copied["json"].encode())["prompt"]["text"] == prompt
     words = shlex.split(copied["command"])
     assert words[:4] == ["python", "-m", "engine", "race"] and words[words.index("--prompt") + 1] == prompt
     asked = _parser("race", RACE).parse_args(words[4:])
-    assert (asked.prompt, asked.temperature, asked.max_new_tokens, asked.seed) == ([prompt], 0.8, 16, 0)
+    assert (asked.prompt, asked.temperature, asked.max_new_tokens, asked.chat) == ([prompt], 0.8, 16, True)
     tree = ast.parse(copied["python"])
     assert prompt in [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     other = context.new_page()

@@ -133,3 +133,29 @@ def test_high_contrast_tells_tokens_apart(open_page: Any, dark: bool) -> None:
     assert looks["rejected"]["strike"] == "line-through"
     for kind, look in looks.items():
         assert look["ink"] != look["paper"] and (kind == "rejected" or look["border"] == look["ink"]), (kind, look)
+
+
+@pytest.mark.browser
+def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
+    """A picture of a race that shows other figures than the race, at a size that sites cut."""
+    page.evaluate(
+        """() => { window.said = []; const draw = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (words, ...rest) {
+          window.said.push(words); draw.call(this, words, ...rest); }; }"""
+    )
+    feed(page, fixed_race())
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("Home")
+    page.click(".pf-share summary")
+    with page.expect_download() as download:
+        page.click("[data-ref=card]")
+    saved = tmp_path / download.value.suggested_filename
+    download.value.save_as(saved)
+    data = saved.read_bytes()
+    assert saved.suffix == ".png" and data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 10_000
+    assert [int.from_bytes(data[at : at + 4]) for at in (16, 20)] == [1200, 630]
+    said = page.evaluate("window.said")
+    for name in ("ratio", "ratioWords", "verdictWord", "verdictRows"):
+        assert page.inner_text(f"[data-ref={name}]").strip() in said, name
+    for side in ("left", "right"):
+        assert f"{page.inner_text(f'[data-ref={side}Figure]')} tok/s" in said

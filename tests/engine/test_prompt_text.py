@@ -36,7 +36,7 @@ def test_chat_is_the_template_and_nothing_else():
     wanted = tokenizer.apply_chat_template(
         [{"role": "user", "content": " hi\n"}], add_generation_prompt=True, return_dict=True
     )["input_ids"]
-    assert encode_prompt(tokenizer, " hi\n", chat=True) == Prompt(" hi\n", tuple(wanted))
+    assert encode_prompt(tokenizer, " hi\n", chat=True) == Prompt(" hi\n", tuple(wanted), chat=True)
     assert len(wanted) > len(encode_prompt(tokenizer, " hi\n").token_ids)
     with_bos = sentencepiece(strip=False)
     with_bos.chat_template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
