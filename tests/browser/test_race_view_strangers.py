@@ -221,7 +221,7 @@ def test_a_broken_file_gives_one_sentence_and_changes_nothing(page: Any, schema:
         with pytest.raises(UsageError):
             loads(json.dumps(broken).encode())
         assert page.evaluate("text => window.photofinish.open(text, 'bad.json')", json.dumps(broken)) is False, broken
-        sentence = words(page, "alert")
+        sentence = words(page, "alertText")
         assert sentence.startswith("bad.json cannot be opened: ") and sentence.endswith(".") and len(sentence) < 500
     for text in (
         "",
