@@ -57,6 +57,7 @@ def theme() -> gr.themes.Base:
         block_label_background_fill="transparent",
         block_label_background_fill_dark="transparent",
         block_title_text_weight="700",
+        block_info_text_size="14px",
         block_title_text_color="*neutral_900",
         block_title_text_color_dark="*neutral_100",
         block_info_text_color="*neutral_600",

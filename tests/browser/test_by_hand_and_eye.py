@@ -1,0 +1,128 @@
+"""The page by keyboard alone, on a projector, and with its panel open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.helpers.page_browser import open_tab, run_race
+
+pytestmark = pytest.mark.browser
+
+FOCUSED = """() => { const node = document.activeElement, style = getComputedStyle(node);
+    const { width, height, left, right } = node.getBoundingClientRect();
+    return { name: node.id || node.dataset.ref || node.dataset.tab || node.getAttribute('aria-label')
+        || node.textContent.trim().slice(0, 30), tag: node.tagName,
+      marked: (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2) || node.type === 'range',
+      there: width > 0 && height > 0 && right > 0 && left < innerWidth, panel: Boolean(node.closest('#page-panel')) }; }"""
+UNREADABLE = """() => {
+    const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return { rgb: [r, g, b], a }; };
+    const light = ({ rgb }) => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+      .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = node => { for (; node; node = node.parentElement) {
+      const style = getComputedStyle(node), colour = number(style.backgroundColor);
+      if (style.backgroundImage !== 'none') return null;
+      if (colour.a > 0.99) return colour; } return number('rgb(255, 255, 255)'); };
+    const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode, parent = node.parentElement, style = getComputedStyle(parent);
+      const range = document.createRange(); range.selectNodeContents(node);
+      const { width, height } = range.getBoundingClientRect();
+      if (!node.textContent.trim() || width < 2 || height < 2 || style.visibility === 'hidden'
+          || parent.closest('button:disabled, .pf-sr, script, style, [hidden], .pf-unseen, .pf-newline')) continue;
+      const size = parseFloat(style.fontSize), back = behind(parent), ink = number(style.color);
+      const [high, low] = back ? [light(ink), light(back)].sort((a, b) => b - a) : [1, 0];
+      const contrast = (high + 0.05) / (low + 0.05), large = size >= 24 || (size >= 18.5 && style.fontWeight >= 700);
+      if (size < 14 || contrast < (large ? 3 : 4.5))
+        found.push([node.textContent.trim().slice(0, 40), size, +contrast.toFixed(2), parent.className]);
+    }
+    return found; }"""
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any, server: Any) -> Iterator[Any]:
+    tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    open_tab(tab, server)
+    run_race(tab)
+    yield tab
+    tab.close()
+
+
+def test_the_keyboard_reaches_all_and_says_where_it_is(tab: Any) -> None:
+    """Focus that cannot be seen, tab stops in a panel that is closed, a place that one cannot leave."""
+    seen: list[dict[str, Any]] = []
+    tab.evaluate("document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex')")
+    for _ in range(80):
+        tab.keyboard.press("Tab")
+        now = tab.evaluate(FOCUSED)
+        if now["tag"] == "BODY" or (len(seen) > 5 and now == seen[0]):
+            break
+        seen.append(now)
+    names = [each["name"] for each in seen]
+    assert now["tag"] == "BODY" or now == seen[0], f"a trap: {names[-5:]}"
+    assert [each for each in seen if not (each["marked"] and each["there"]) or each["panel"]] == []
+    for wanted in ("page-race-button", "page-settings-button", "open", "save", "pf-tab-text", "play", "scrub", "marks"):
+        assert wanted in names, wanted
+    assert "Prompt" in names or any(each["tag"] == "TEXTAREA" for each in seen)
+
+
+def test_settings_take_the_focus_and_give_it_back(tab: Any) -> None:
+    """A panel that opens without the keyboard in it, or that only a mouse can close."""
+    tab.focus("#page-settings-button")
+    for leave in ("Escape", "click"):
+        tab.keyboard.press("Enter")
+        tab.wait_for_function("document.activeElement.closest('#page-panel')", timeout=5_000)
+        assert tab.evaluate(FOCUSED)["marked"]
+        tab.keyboard.press("Escape") if leave == "Escape" else tab.click("#page-settings-button")
+        tab.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
+        tab.wait_for_function("document.activeElement.id === 'page-settings-button'", timeout=5_000)
+
+
+def test_nothing_wraps_or_sticks_out_beside_the_open_panel(tab: Any) -> None:
+    """At 1280 pixels the panel takes a third: a unit in two lines, a mark beyond its board."""
+    tab.click("#page-settings-button")
+    tab.wait_for_timeout(700)
+    out = tab.evaluate(
+        """() => [...document.querySelectorAll('.pf-lane-board')].flatMap(board => {
+        const { left, right, bottom } = board.getBoundingClientRect();
+        return [...board.querySelectorAll('dd, .pf-unit, .pf-num')].filter(node => {
+          const range = document.createRange(); range.selectNodeContents(node);
+          const box = range.getBoundingClientRect();
+          return box.width && (box.left < left - 1 || box.right > right + 1 || box.bottom > bottom + 1
+            || (node.matches('.pf-unit') && range.getClientRects().length > 1));
+        }).map(node => node.textContent); })"""
+    )
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
+    assert out == []
+
+
+def test_an_empty_number_is_answered_in_words(tab: Any) -> None:
+    """A seed that was wiped out gives "not None"."""
+    tab.click("#page-settings-button")
+    seed = tab.get_by_label("Seed", exact=True)
+    seed.fill("")
+    seed.press("Tab")
+    tab.wait_for_timeout(300)
+    tab.keyboard.press("Escape")
+    tab.click("#page-race-button")
+    tab.wait_for_selector("text=seed is empty; give it a number", timeout=10_000)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_letter_can_be_read(browser: Any, server: Any, scheme: str) -> None:
+    """Letters below 14 pixels on a projector, or with less than 4.5:1 (3:1 for large ones) against what is behind."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme, reduced_motion="reduce")
+    tab.goto(f"{server.url}?__theme={scheme}")
+    tab.wait_for_selector('.pf[data-state="finished"]', timeout=20_000)
+    tab.wait_for_timeout(500)
+    for name in ("text", "steps", "charts", "timing"):
+        tab.click(f"[role=tab][data-tab={name}]")
+        tab.wait_for_timeout(1500 if name == "charts" else 200)
+        assert tab.evaluate(UNREADABLE) == [], name
+    tab.click("#page-settings-button")
+    tab.wait_for_timeout(700)
+    assert tab.evaluate(UNREADABLE) == [], "settings"
+    tab.close()
