@@ -16,9 +16,11 @@ FOCUSED = """() => { const node = document.activeElement, style = getComputedSty
     return { name: node.id || node.dataset.ref || node.dataset.tab || node.getAttribute('aria-label')
         || node.textContent.trim().slice(0, 30), tag: node.tagName,
       marked: (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2) || node.type === 'range',
-      there: width > 0 && height > 0 && right > 0 && left < innerWidth, panel: Boolean(node.closest('#page-panel')) }; }"""
+      there: width > 0 && height > 0 && right > 0 && left < innerWidth,
+      panel: Boolean(node.closest('#page-panel')) }; }"""
 UNREADABLE = """() => {
-    const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return { rgb: [r, g, b], a }; };
+    const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
+      return { rgb: [r, g, b], a }; };
     const light = ({ rgb }) => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
       .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
     const behind = node => { for (; node; node = node.parentElement) {

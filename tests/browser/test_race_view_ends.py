@@ -159,3 +159,14 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
         assert page.inner_text(f"[data-ref={name}]").strip() in said, name
     for side in ("left", "right"):
         assert f"{page.inner_text(f'[data-ref={side}Figure]')} tok/s" in said
+
+
+@pytest.mark.browser
+def test_one_row_a_step_begins_with_the_first_in_both_lanes(page: Any) -> None:
+    """One text at its end beside the other at its start; steps that count from 0 beside tokens that count from 1."""
+    feed(page, race_over(words_of(TEXT, 3), hit=0.82))
+    page.click("[role=tab][data-tab=steps]")
+    page.wait_for_timeout(200)
+    assert page.evaluate("[...document.querySelectorAll('.pf-text')].map(box => box.scrollTop)") == [0, 0]
+    first = "[...document.querySelectorAll('.pf-text')].map(box => box.querySelector('.pf-step').dataset.number)"
+    assert [words.strip().split()[-1] for words in page.evaluate(first)] == ["1", "1"]
