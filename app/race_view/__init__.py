@@ -33,7 +33,7 @@ SCRIPTS = (
     "tabs.js",
     "page.js",
     "share.js",
-    "card.js",
+    "picture.js",
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""

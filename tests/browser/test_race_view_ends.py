@@ -148,7 +148,7 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     page.keyboard.press("Home")
     page.click(".pf-share summary")
     with page.expect_download() as download:
-        page.click("[data-ref=card]")
+        page.click("[data-ref=picture]")
     saved = tmp_path / download.value.suggested_filename
     download.value.save_as(saved)
     data = saved.read_bytes()

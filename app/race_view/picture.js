@@ -1,15 +1,15 @@
 // A picture of a race, 1200 by 630 as sites show links: the board's own words at the finish, and both lanes where they
 // were when the lane on the right was done.
 
-const CARD = { width: 1200, height: 630, pad: 64 };
+const PICTURE = { width: 1200, height: 630, pad: 64 };
 
-function drawCard() {
+function drawPicture() {
   mine();
   replay.pause();
   replay.seek(replay.duration);
   paint();                                             // the board now says what it says at the end
-  const canvas = Object.assign(make("canvas"), { width: CARD.width, height: CARD.height });
-  const pen = canvas.getContext("2d"), style = getComputedStyle(root), right = CARD.width - CARD.pad;
+  const canvas = Object.assign(make("canvas"), { width: PICTURE.width, height: PICTURE.height });
+  const pen = canvas.getContext("2d"), style = getComputedStyle(root), right = PICTURE.width - PICTURE.pad;
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
   const box = (x, y, width, height, name) => { pen.fillStyle = colour(name); pen.fillRect(x, y, width, height); };
   const say = (words, x, y, size, name, { weight = 400, align = "left", room = right - x } = {}) => {
@@ -24,32 +24,32 @@ function drawCard() {
   const [left, other] = S.sides.map((name) => S.race.lane(name));
   const total = Math.max(...[left, other].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
 
-  box(0, 0, CARD.width, CARD.height, "board");
-  say("Photofinish", CARD.pad, 84, 34, "board-ink", { weight: 700 });
+  box(0, 0, PICTURE.width, PICTURE.height, "board");
+  say("Photofinish", PICTURE.pad, 84, 34, "board-ink", { weight: 700 });
   if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 84, 24, "ribbon",
     { weight: 700, align: "right", room: 500 });
-  say(`${words("titleName")}: a prompt of ${words("titleFacts")}`, CARD.pad, 126, 26, "board-soft");
+  say(`${words("titleName")}: a prompt of ${words("titleFacts")}`, PICTURE.pad, 126, 26, "board-soft");
   const ink = root.dataset.sense === "slower" ? "caution" : "board-ink";
-  const wide = say(words("ratio"), CARD.pad - 8, 288, 176, ink, { weight: 700 });
-  say(words("ratioWords"), CARD.pad + wide + 24, 288, 32, "board-ink");
+  const wide = say(words("ratio"), PICTURE.pad - 8, 288, 176, ink, { weight: 700 });
+  say(words("ratioWords"), PICTURE.pad + wide + 24, 288, 32, "board-ink");
   [[left, "left", "baseline-run"], [other, "right", "speculative"]].forEach(([lane, side, name], i) => {
-    const y = 346 + 58 * i, from = CARD.pad + 180, room = right - from - 190;
+    const y = 346 + 58 * i, from = PICTURE.pad + 180, room = right - from - 190;
     const written = lane?.tokens[lane.countAt(other?.clock ?? 0)] ?? 0;
-    say(words(`${side}Name`), CARD.pad, y + 25, 26, "board-ink", { room: 170 });
+    say(words(`${side}Name`), PICTURE.pad, y + 25, 26, "board-ink", { room: 170 });
     box(from, y, room, 32, "rail");
     box(from, y, room * Math.min(1, written / total), 32, name);
     say(`${words(`${side}Figure`)} tok/s`, right, y + 25, 26, "board-ink", { align: "right", weight: 700, room: 180 });
   });
-  box(CARD.pad, 478, CARD.width - 2 * CARD.pad, 1, "board-line");
-  const verdict = say(words("verdictWord"), CARD.pad, 522, 30, "board-ink", { weight: 700 });
-  say(words("verdictRows"), CARD.pad + verdict + 20, 522, 24, "board-soft");
-  say(words("caution"), CARD.pad, 558, 24, "caution", { weight: 700 });
+  box(PICTURE.pad, 478, PICTURE.width - 2 * PICTURE.pad, 1, "board-line");
+  const verdict = say(words("verdictWord"), PICTURE.pad, 522, 30, "board-ink", { weight: 700 });
+  say(words("verdictRows"), PICTURE.pad + verdict + 20, 522, 24, "board-soft");
+  say(words("caution"), PICTURE.pad, 558, 24, "caution", { weight: 700 });
   const { model, device, created } = S.header ?? {};
   say(oneLine([model && `${model.name} in ${model.dtype}`, device?.name, words("rightKind"),
-    String(created ?? "").slice(0, 10)].filter(Boolean).join("; ")), CARD.pad, 594, 22, "board-soft");
+    String(created ?? "").slice(0, 10)].filter(Boolean).join("; ")), PICTURE.pad, 594, 22, "board-soft");
   return canvas;
 }
 
-refs.card.addEventListener("click", () => {
-  if (S.raw) drawCard().toBlob((blob) => download(blob, "png"), "image/png");
+refs.picture.addEventListener("click", () => {
+  if (S.raw) drawPicture().toBlob((blob) => download(blob, "png"), "image/png");
 });
