@@ -68,9 +68,12 @@ class Handlers:
         """End the visitor's races. Runs in the event loop, as the stage asks for."""
         self.stage.stop(_visitor(request))
 
-    async def leave(self, request: gr.Request) -> None:
-        """The visitor closed the page."""
-        self.stage.leave(_visitor(request))
+    async def resume(self, race: object, request: gr.Request) -> AsyncGenerator[str, None]:
+        """The frames of the race that this browser watched before its page was loaded again, by the race's id; none
+        where there is no such race."""
+        async with aclosing(self.stage.resume(_visitor(request), str(race))) as frames:
+            async for frame in frames:
+                yield frame
 
     async def model(self) -> AsyncGenerator[str, None]:
         """The status line of the default model, until it is ready."""

@@ -3,6 +3,7 @@ may have in the queue. Standard library only."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -61,8 +62,8 @@ class RaceQueue:
                 return 0.0
             lasted = self._clock() - self._since
             longer = [duration for duration in self._durations if duration > lasted]
-            if not longer:  # longer than any before it: nobody can know
-                return None
+            if not longer:
+                return math.inf
             usual = sum(self._durations) / len(self._durations)
             return sum(longer) / len(longer) - lasted + (place - 1) * usual
 
@@ -92,7 +93,7 @@ class Ticket:
     @property
     def expected_s(self) -> float | None:
         """Seconds until this one should have the device, from how long the last races took; None before the first has
-        ended, and where the running one takes longer than any of them."""
+        ended, infinite where the running one takes longer than any of them."""
         return self._queue._expected_s(self)
 
     def leave(self) -> None:

@@ -1,5 +1,5 @@
 """From a race to a browser: frames at a fixed rate, in the order of a queue, until the race is over, stopped, or nobody
-watches any more."""
+has watched for a while."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
 from typing import Protocol
 
 from engine.progress import Progress
 
 from .race_queue import RaceQueue, Ticket
 from .request import RaceRequest
-from .view import Ended, RaceView, Waiting, fold, fold_all, frame, frame_json
+from .view import Ended, News, RaceView, Waiting, fold_all, frame, frame_json
 from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
@@ -25,6 +24,9 @@ POLL_S = 0.01
 """How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when
 they are over, not at a tick."""
 METRICS_FRAMES = 5
+GRACE_S = 5.0
+"""How long a race goes on that nobody watches: a page that is loaded again asks for its race a second or two later, and
+later where the race keeps the browser's cores busy."""
 
 
 class Backend(Protocol):
@@ -32,82 +34,105 @@ class Backend(Protocol):
 
 
 class _Run:
-    """One race of one visitor, from the queue to its end."""
+    """One race, from the queue to its end. `view`: what was last known of it; `watchers`: the visitors who watch it;
+    `leaving`: what will end it where there are none."""
 
-    def __init__(self, ticket: Ticket, prepare: Callable[[Progress], Race]) -> None:
+    def __init__(self, name: str, ticket: Ticket, prepare: Callable[[Progress], Race]) -> None:
+        self.view = RaceView(secrets.token_hex(8), name)
         self.ticket, self.worker = ticket, Worker(prepare, ticket.leave)
-        self.started = False
+        self.watchers: list[str] = []
+        self._started = False
+        self.leaving: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        self.started = True
-        self.worker.start()
+    def look(self) -> RaceView:
+        """The view, with what has happened since."""
+        place = self.ticket.place
+        if place == 0 and not self._started:
+            self._started = True
+            self.worker.start()
+        news: list[News]
+        if self._started:
+            news = self.worker.take()
+        elif place is None:
+            news = [Ended("stopped", STOPPED_TEXT)]
+        else:
+            news = [Waiting(place, self.ticket.expected_s)]
+        self.view = fold_all(self.view, news)
+        return self.view
 
     def stop(self, unwatched: bool = False) -> None:
         """End within one step, or leave the queue."""
         self.worker.stop(unwatched)
-        if not self.started:
+        if not self._started:
             self.ticket.leave()
+
+    def watched_by(self, visitor: str) -> None:
+        """One more watches, and the race is his now."""
+        self.watchers.append(visitor)
+        self.ticket.visitor = visitor
+        if self.leaving is not None:
+            self.leaving.cancel()
 
 
 class Stage:
-    """All races of all visitors on one device. To be used from one event loop, the one that serves the page."""
+    """All races of all visitors on one device. To be used from one event loop, the one that serves the page. grace_s:
+    how long a race goes on that nobody watches."""
 
-    def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
-        self._backend, self._clock = backend, clock
+    def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic, grace_s: float = GRACE_S) -> None:
+        self._backend, self._clock, self._grace_s = backend, clock, grace_s
         self._queue = RaceQueue(clock)
-        self._runs: dict[str, list[_Run]] = {}
+        self._runs: dict[str, _Run] = {}
 
-    async def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
-        """Hold a race and yield its frames as JSON text. Closing this generator ends the race within one step. Raises
-        UsageError where the visitor, or the address that the request came from, has too many races already."""
-        run = _Run(self._queue.enter(visitor, address), lambda progress: self._backend.prepare(request, progress))
-        self._runs.setdefault(visitor, []).append(run)
+    def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
+        """Hold a race; its frames as JSON text. Where this generator is closed, and nobody resumes the race within the
+        grace time, it ends within one step after it. Raises UsageError where the visitor, or the address that the
+        request came from, has too many races already."""
+        ticket = self._queue.enter(visitor, address)
+        run = _Run(request.name, ticket, lambda progress: self._backend.prepare(request, progress))
+        self._runs[run.view.race] = run
+        self._leave_alone(run)
+        return self.resume(visitor, run.view.race)
+
+    async def resume(self, visitor: str, race: str) -> AsyncGenerator[str, None]:
+        """The frames of a race from its beginning, for whoever knows its id: it is this visitor's from now on. Of a
+        race that is not there, nothing."""
+        run = self._runs.get(race)
+        if run is None:
+            return
+        run.watched_by(visitor)
         try:
             sent, shown, sent_at = None, 0, self._clock()
-            view = RaceView(secrets.token_hex(8), request.name)
-            while not view.ended:
-                view = self._look(run, view)
-                now = self._clock()
+            while sent is None or not sent.ended:
+                view, now = run.look(), self._clock()
                 if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
                     yield await _text(sent, view, shown)
                     sent, shown, sent_at = view, shown + 1, now
                 if not view.ended:
                     await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - self._clock()))
         finally:
-            run.stop(unwatched=True)
-            with suppress(ValueError, KeyError):
-                self._runs[visitor].remove(run)
-            if not self._runs.get(visitor):
-                self._runs.pop(visitor, None)
+            run.watchers.remove(visitor)
+            if not run.watchers:
+                self._leave_alone(run)
 
     def stop(self, visitor: str) -> int:
         """End all races of a visitor, the running one within one step. Returns how many there were."""
-        runs = list(self._runs.get(visitor, ()))
+        his = [run for run in self._runs.values() if visitor in (run.ticket.visitor, *run.watchers)]
+        runs = [run for run in his if not run.view.ended]
         for run in reversed(runs):
             run.stop()
         return len(runs)
 
-    def leave(self, visitor: str) -> None:
-        """The visitor is gone: end everything."""
-        for run in reversed(list(self._runs.get(visitor, ()))):
-            run.stop(unwatched=True)
-
     def racing(self, visitor: str) -> bool:
-        """Whether a race of this visitor runs or waits."""
-        return visitor in self._runs
+        """Whether this visitor watches a race that runs or waits."""
+        return any(visitor in run.watchers for run in self._runs.values())
 
-    def _look(self, run: _Run, view: RaceView) -> RaceView:
-        """The view, with what has happened since."""
-        if run.started:
-            return fold_all(view, run.worker.take())
-        place = run.ticket.place
-        if place is None:
-            return fold(view, Ended("stopped", STOPPED_TEXT))
-        if place == 0:
-            run.start()
-            return fold_all(view, run.worker.take())
-        expected_s = run.ticket.expected_s
-        return fold(view, Waiting(place, expected_s))
+    def _leave_alone(self, run: _Run) -> None:
+        """Nobody watches: after the grace time the race ends, and is forgotten."""
+        run.leaving = asyncio.get_running_loop().call_later(self._grace_s, self._forget, run)
+
+    def _forget(self, run: _Run) -> None:
+        run.stop(unwatched=True)
+        del self._runs[run.view.race]
 
 
 async def _text(sent: RaceView | None, view: RaceView, seq: int) -> str:

@@ -36,6 +36,8 @@ SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed")
 """What a preset's sentence is about: it goes when the visitor changes one of them."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
+RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
+"""The id of the race that this tab showed when its page was left; see `keepRace` in race_view/page.js."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -95,7 +97,7 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         page.load(handlers.model, None, model, **PRIVATE)
         if check is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
-        page.unload(handlers.leave)
+        page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
     guard(page)
     page.get_api_info = partial(_api_info, page.get_api_info)
     return page

@@ -4,6 +4,7 @@ Pure: no Gradio, no clock."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
@@ -23,7 +24,7 @@ RUNNING_TEXT = "Racing: the lanes take turns on one device; the clock is each la
 @dataclass(frozen=True)
 class Waiting:
     """Other races have the device first: `place` of them, the running one included. `expected_s` is None where nobody
-    can know."""
+    can know, infinite where the running one takes longer than usual."""
 
     place: int
     expected_s: float | None
@@ -31,10 +32,12 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Preparing:
-    """What happens before the first step, in a sentence, and how much of it is done."""
+    """What happens before the first step, in a sentence, how much of it is done, and for how many seconds it should go
+    on; None: nobody knows."""
 
     text: str
     share: float | None
+    left_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ News = Union[Waiting, Preparing, Prepared, LaneEvent, Ended]
 
 @dataclass(frozen=True)
 class RaceView:
-    """All that is known of one race. `name`: what its prompt is called; `events`: its lanes' events in order;
-    `recording` is there once it is over."""
+    """All that is known of one race. `name`: what its prompt is called; `share`: how much of its preparation is done;
+    `events`: its lanes' events in order; `recording` is there once it is over; `left_s`: about how many seconds it
+    still waits, or is prepared, where that can be known."""
 
     race: str
     name: str = ""
@@ -70,6 +74,7 @@ class RaceView:
     header: Mapping[str, Any] | None = None
     events: tuple[LaneEvent, ...] = ()
     recording: Mapping[str, Any] | None = None
+    left_s: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -83,13 +88,15 @@ def fold(view: RaceView, news: News) -> RaceView:
     if isinstance(news, LaneEvent):
         return replace(view, events=(*view.events, news))
     if isinstance(news, Waiting):
-        return replace(view, state="waiting", text=waiting_text(news), share=None)
+        return replace(view, state="waiting", text=waiting_text(news), left_s=_whole(news.expected_s))
     if isinstance(news, Preparing):
-        return replace(view, state="preparing", text=sentence(news.text), share=news.share)
+        text, left_s = sentence(news.text), _whole(news.left_s)
+        return replace(view, state="preparing", text=text, share=news.share, left_s=left_s)
     if isinstance(news, Prepared):
         ribbon = SYNTHETIC if news.header.get("synthetic") else view.ribbon
-        return replace(view, state="running", text=RUNNING_TEXT, share=None, ribbon=ribbon, header=news.header)
-    return replace(view, state=news.state, text=news.text, share=None, recording=news.recording)
+        now_running = replace(view, state="running", text=RUNNING_TEXT, share=None, left_s=None)
+        return replace(now_running, ribbon=ribbon, header=news.header)
+    return replace(view, state=news.state, text=news.text, share=None, left_s=None, recording=news.recording)
 
 
 def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
@@ -116,7 +123,7 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "name": now.name,
         "seq": seq,
         "state": now.state,
-        "status": {"text": now.text, "share": now.share},
+        "status": {"text": now.text, "share": now.share, "left_s": now.left_s},
         "ribbon": now.ribbon,
         "header": now.header if new_header else None,
         "events": [to_json(event) for event in now.events[known:]],
@@ -149,10 +156,11 @@ def metrics(events: Iterable[LaneEvent]) -> dict[str, dict[str, Any]]:
 
 
 def waiting_text(waiting: Waiting) -> str:
-    """The queue as a visitor should read it."""
-    ahead = "1 race is" if waiting.place == 1 else f"{waiting.place} races are"
-    expected = "" if waiting.expected_s is None else f" Yours should start in about {_duration(waiting.expected_s)}."
-    return f"Waiting for the device: {ahead} before yours.{expected}"
+    """The queue as a visitor should read it, beside the seconds where they are known."""
+    ahead, first = ("1 race", "It") if waiting.place == 1 else (f"{waiting.place} races", "The first")
+    if waiting.expected_s is None:
+        return f"{ahead} before yours. Nobody can say yet for how long."
+    return f"{ahead} before yours." + (f" {first} takes longer than usual." if waiting.expected_s == math.inf else "")
 
 
 def finished_text(events: Iterable[LaneEvent]) -> str:
@@ -167,5 +175,5 @@ def sentence(text: str) -> str:
     return text if not text else text[0].upper() + text[1:] + ("" if text[-1] in ".!?…" else ".")
 
 
-def _duration(seconds: float) -> str:
-    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None or seconds == math.inf else max(1, round(seconds))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -54,6 +55,7 @@ class Worker:
         self._news: deque[News] = deque()
         self._stop = threading.Event()
         self._unwatched = self._is_running = False
+        self._stage, self._since, self._share = "", 0.0, 0.0
         self._thread = threading.Thread(target=self._run, name="race", daemon=True)
 
     def start(self) -> None:
@@ -120,4 +122,12 @@ class Worker:
             return
         if self._stop.is_set():
             raise _Halt
-        self._news.append(Preparing(text, share))
+        self._news.append(Preparing(text, share, self._left_s(text, share)))
+
+    def _left_s(self, text: str, share: float | None) -> float | None:
+        """How long a stage should go on, from how long its share has taken so far."""
+        now = time.monotonic()
+        if text != self._stage:
+            self._stage, self._since, self._share = text, now, share or 0.0
+        done = (share or 0.0) - self._share
+        return (now - self._since) * (1 - self._share - done) / done if done > 0 else None

@@ -106,7 +106,7 @@ def stop(session: Session, repeats: int) -> list[dict[str, Any]]:
             first.click("#page-race-button")
             session.until(first, "running")
             second.click("#page-race-button")
-            session.until(second, "waiting")
+            second.wait_for_selector("[data-ref=card]:has-text('before yours')")
             first.wait_for_timeout(1200)
             if how == "Stop":
                 first.click("#page-stop-button")

@@ -30,6 +30,7 @@ SCRIPTS = (
     "replay.js",
     "board.js",
     "race_view.js",
+    "card.js",
     "tabs.js",
     "page.js",
     "share.js",

@@ -67,11 +67,9 @@ class Board {
     node.title = words.map((word) => RIBBONS[word] ?? "").join("; ");
   }
 
-  status(state, words, share) {
+  status(state, words) {
     this.root.dataset.state = state;
     write(this.refs.statusText, oneLine(words));
-    this.refs.progress.hidden = typeof share !== "number";
-    if (typeof share === "number") this.refs.progress.value = Math.max(0, Math.min(1, share));
   }
 
   announce(words) { write(this.refs.announce, words); }
@@ -249,7 +247,7 @@ function sentence(words) {
 
 // A lane's name on the page. Two lanes decode plainly; the one that is shown is called so.
 function laneTitle(name, first) {
-  return name === first.baseline || name === first.plain ? "Plain" :
+  return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" :
     oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
 }
 

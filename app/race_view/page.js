@@ -1,11 +1,12 @@
 // What the page around the race does by itself: which buttons can do something now, and the keys of the whole page.
 
-const RACING = ["waiting", "preparing", "running"];
+const RACING = ["preparing", "running"];
 const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
 // A button that would do nothing looks like it.
 function offer() {
-  const racing = !S.fromFile && RACING.includes(S.state);
+  const racing = waiting !== null || (!S.fromFile && RACING.includes(S.state));
+  refs.liveHere.disabled = racing;
   for (const [name, useless] of [["race", racing], ["stop", !racing]]) {
     const button = pageButton(name);
     if (button && button.disabled !== useless) button.disabled = useless;
@@ -34,6 +35,14 @@ function settings() {
 
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-settings-button")) settings(); });
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
+
+// A tab that is loaded again asks for its race by this id; see app/ui.py.
+function keepRace({ race, state }) {
+  try {
+    if (["waiting", ...RACING].includes(state)) sessionStorage.setItem("photofinish.race", race);
+    else if (sessionStorage.getItem("photofinish.race") === race) sessionStorage.removeItem("photofinish.race");
+  } catch { /* a browser may forbid it */ }
+}
 
 // The prompt typed here is there again next time, until an example takes its place.
 function keepPrompt(text) {

@@ -10,7 +10,7 @@ const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 const AFTER_RACE_MS = 1500;
 const NUMBERS_EVERY_MS = 100;
 const OVER = ["finished", "stopped", "failed"];
-const WORDS = { idle: "Ready.", waiting: "Waiting for the device.", preparing: "Preparing.", running: "The race is on.",
+const WORDS = { idle: "Ready.", preparing: "Preparing.", running: "The race is on.",
   finished: "The race is over.", stopped: "The race was stopped.", failed: "The race failed." };
 
 let S;                      // all state of the race on screen
@@ -20,7 +20,7 @@ const replay = new Replay(() => schedule(), () => { controls(); schedule(); });
 const popover = new Popover(root, refs.pop, (node) =>
   S.race.lane(node.dataset.lane)?.steps.find((step) => step.index === Number(node.dataset.step)));
 
-function clear(id) {
+function clear(id, seq = -1) {
   clearTimeout(later);
   replay.pause();
   popover.close();
@@ -30,7 +30,7 @@ function clear(id) {
     // where it comes from: the server's id of the race, or a file
     id, fromFile: false, name: "",
     // the last frame: its number, how many were lost before it, and what it said of the race
-    seq: -1, holes: 0, state: "idle", status: null, ribbon: "",
+    seq, holes: 0, state: "idle", status: null, ribbon: "",
     // what happened: the race's header, and its events by lane
     header: null, race: new Race(),
     // the server's numbers, also those shown now
@@ -58,8 +58,11 @@ function onFrame(source) {
   if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
     return board.alert("The page received something it cannot read; reload it.");
   if (frame.race === served && S.fromFile) return undefined;
+  keepRace(frame);
+  const seq = waiting?.race === frame.race ? waiting.seq : -1;
+  if (waits(frame)) return undefined;
   served = frame.race;
-  if (frame.race !== S.id) clear(frame.race);
+  if (frame.race !== S.id) clear(frame.race, seq);
   if (frame.seq <= S.seq) return undefined;
   if (frame.seq !== S.seq + 1) S.holes += 1;
   const before = S.state, first = S.race.numEvents === 0;
@@ -238,9 +241,10 @@ function showStatus() {
   const speed = replay.speed === 1 ? "at real speed" : `at ${replay.speed} of real speed`;
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "The race just run";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
-  const text = replay.playing ? `${source}, replayed ${speed}.` : S.status?.text || WORDS[S.state] || "";
-  board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text,
-    replay.playing ? null : S.status?.share);
+  const said = S.state === "preparing" ? "" : S.status?.text;
+  const text = replay.playing ? `${source}, replayed ${speed}.` : said || WORDS[S.state] || "";
+  board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text);
+  showCard();
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],
     [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"]];
   board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean),
@@ -261,7 +265,7 @@ function controls() {
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
   refs.save.disabled = !S.raw;
   refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED")) || S.fromFile;
-  refs.open.disabled = S.state === "running" || S.state === "preparing" || S.state === "waiting";
+  refs.open.disabled = waiting !== null || RACING.includes(S.state);
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");
 

@@ -19,6 +19,7 @@ from ..model.attention import additive_masks, attend_rows
 from ..model.delta_places import Places
 from ..model.delta_rule import DeltaLayer
 from ..model.linear import StepLinear
+from ..progress import Progress, silent
 from .widths import WidthClasses
 
 if TYPE_CHECKING:
@@ -31,13 +32,17 @@ DELTA_ROWS = 32
 
 
 @torch.inference_mode()
-def operator_classes(prepared: Prepared, widths: Sequence[int]) -> WidthClasses:
+def operator_classes(prepared: Prepared, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:
     """The classes of widths at which every distinct operator whose work does not depend on the cache's length gives the
     same bits for the same rows. Unstable: widths at which a linear gives a row other bits at another place among the
     same rows."""
     generator = torch.Generator().manual_seed(SEED)
     groups, unstable = [tuple(widths)], set()
-    for rows, linear in _linears(prepared, generator):
+    linears = _linears(prepared)
+    for done, linear in enumerate(linears):
+        progress("first race of this model here: checking, once, that both lanes round alike", done / len(linears))
+        num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
+        rows = torch.randn(num_rows, linear.in_features, generator=generator).to(prepared.device, prepared.dtype)
         unstable |= {
             w
             for w in widths
@@ -101,18 +106,15 @@ def _filled(rows: Tensor, start: int, width: int) -> Tensor:
     return torch.cat([block, rows[:1].expand(width - len(block), *rows.shape[1:])])
 
 
-def _linears(prepared: Prepared, generator: torch.Generator) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
-    """Random rows [n, in] for one linear of each kind and shape, and the linear."""
+def _linears(prepared: Prepared) -> list[nn.Linear | StepLinear]:
+    """One linear of each kind and shape."""
     distinct: dict[tuple, nn.Linear | StepLinear] = {}
     for module in prepared.model.modules():
         if isinstance(module, (nn.Linear, StepLinear)):
             distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = (
                 module
             )
-
-    for linear in distinct.values():
-        num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
-        yield torch.randn(num_rows, linear.in_features, generator=generator).to(prepared.device, prepared.dtype), linear
+    return list(distinct.values())
 
 
 def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:

@@ -91,14 +91,10 @@ def probe(
 
     reference: dict[int, Tensor] = {}
     for done, width in enumerate(widths):
-        progress(
-            f"first race of this length here: checking, once, that all lanes round alike: width {width}",
-            done / len(widths),
-        )
+        progress("first race of this length here: checking, once, that both lanes round alike", done / len(widths))
         reference[width] = run(width)
 
-    progress("checking, once, that all lanes round alike: the model's operations", None)
-    found = operators() if operators is not None else operator_classes(prepared, widths)
+    found = operators() if operators is not None else operator_classes(prepared, widths, progress)
     groups = split(split_by_attention(prepared, length, found.classes), reference.__getitem__)
     apart = {w for group in groups if 1 not in group or len(group) == 1 for w in group}
     unstable = {w for w in sorted(apart) if not torch.equal(reference[w], run(w, exchanged=True))}
@@ -131,18 +127,18 @@ def probe_cached(target: StaticTarget, digest: str, progress: Progress = silent)
     key = fingerprint(prepared, digest, target.cache_length, widths)
     found = _recalled(key)
     if found is None or _judged(found) != list(widths):
-        found = probe(target, progress, partial(_operators, prepared, digest, widths))
+        found = probe(target, progress, partial(_operators, prepared, digest, widths, progress))
         _remember(key, found)
     return found
 
 
-def _operators(prepared: Prepared, digest: str, widths: Sequence[int]) -> WidthClasses:
+def _operators(prepared: Prepared, digest: str, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:
     """`operator_classes` of these widths. One width of each class that is known stands for it: only widths that nobody
     asked for before are compared with them."""
     key = fingerprint(prepared, digest, None, ())
     known = _recalled(key) or WidthClasses((), ())
     if unknown := set(widths) - set(_judged(known)):
-        found = operator_classes(prepared, sorted({*unknown, *(members[0] for members in known.classes)}))
+        found = operator_classes(prepared, sorted({*unknown, *(members[0] for members in known.classes)}), progress)
         known = _joined(known, found)
         _remember(key, known)
     classes = (tuple(w for w in members if w in widths) for members in known.classes)

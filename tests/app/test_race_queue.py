@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any
 
 import fastapi
@@ -110,7 +111,7 @@ def test_an_address_is_not_made_up(peer, forwarded, address) -> None:
 
 
 def test_a_race_that_takes_longer_than_usual_is_not_about_to_end() -> None:
-    """It would say "about 1 s" for as long as it takes: then nobody knows, and nothing is said."""
+    """It would say "about 1 s" for as long as it takes: then nobody knows, and that is said."""
     now = [0.0]
     queue = RaceQueue(lambda: now[0])
     for seconds in (2.0, 8.0):
@@ -119,6 +120,6 @@ def test_a_race_that_takes_longer_than_usual_is_not_about_to_end() -> None:
         ticket.leave()
     queue.enter("a", "at a")
     second = queue.enter("b", "at b")
-    for lasted, expected in ((0.0, 5.0), (3.0, 5.0), (7.0, 1.0), (9.0, None)):
+    for lasted, expected in ((0.0, 5.0), (3.0, 5.0), (7.0, 1.0), (9.0, math.inf)):
         now[0] = 10.0 + lasted
         assert second.expected_s == expected

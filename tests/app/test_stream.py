@@ -8,12 +8,17 @@ import json
 import time
 from contextlib import aclosing
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from app import worker as worker_module
 from app.race_queue import PER_VISITOR
 from app.stream import FRAME_S, HEARTBEAT_FRAMES, Stage
+from app.view import Preparing
+from app.worker import Worker
 from engine.errors import RaceError, UsageError
 from engine.events import Started, from_json
 from engine.recordings.recording import events_of
@@ -133,7 +138,7 @@ def test_who_leaves_frees_the_device(prepare_s) -> None:
 
     async def run() -> StagedBackend:
         backend = StagedBackend(RACE, step_s=0.05, prepare_s=prepare_s)
-        stage = Stage(backend)
+        stage = Stage(backend, grace_s=0.2)
         frames = stage.frames("a", "at a", ORDER)
         async for _ in frames:
             if backend.orders and (prepare_s or backend.running):
@@ -206,6 +211,29 @@ def test_a_visitor_races_until_the_race_is_over() -> None:
         assert not stage.racing("a")
 
     asyncio.run(run())
+
+
+@given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=9), st.integers(0, 5))
+def test_what_is_left_of_a_preparation_follows_its_pace(paces, known) -> None:
+    """A preparation would say what it does and not for how long, or go on from another stage's pace."""
+    now, told = [0.0], []
+
+    def prepare(progress):
+        progress("another stage", 0.0)
+        for number, pace in enumerate(paces, 1):
+            progress("one stage", (known + number - 1) / (known + len(paces)))
+            now[0] += pace
+        raise UsageError("enough")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        worker = Worker(prepare, lambda: None)
+        worker.start()
+        assert worker.join(5)
+        told = [news for news in worker.take() if isinstance(news, Preparing) and news.text == "one stage"]
+    assert told[0].left_s is None
+    for number, news in enumerate(told[1:], 1):
+        assert news.left_s == pytest.approx(sum(paces[:number]) / number * (len(paces) - number))
 
 
 class ReadingBackend(StagedBackend):

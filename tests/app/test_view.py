@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import Any
 
@@ -20,7 +21,7 @@ from app.view import (
     fold,
     fold_all,
     frame,
-    waiting_text,
+    frame_json,
 )
 from engine.events import LaneEvent, from_json
 from engine.metrics import lane_metrics, race_speedup
@@ -117,14 +118,19 @@ def test_a_synthetic_race_wears_its_ribbon() -> None:
     assert fold(RaceView("r"), Prepared(header_of(fixed_race()))).ribbon == ""
 
 
-def test_the_queue_in_words() -> None:
-    """A waiting visitor reads place and time, and no time where nobody knows it."""
-    assert waiting_text(Waiting(1, None)) == "Waiting for the device: 1 race is before yours."
-    assert (
-        waiting_text(Waiting(3, 61.7))
-        == "Waiting for the device: 3 races are before yours. Yours should start in about 62 s."
-    )
-    assert "4 min" in waiting_text(Waiting(3, 240.0))
+@given(st.integers(1, 50), st.none() | st.just(math.inf) | st.floats(0.0, 1e4))
+def test_a_wait_is_told_as_it_is(place, expected_s) -> None:
+    """A waiting visitor reads how many are before him and for how long; no seconds where nobody knows them, and why
+    not."""
+    view = fold(RaceView("r"), Waiting(place, expected_s))
+    status = json.loads(frame_json(frame(None, view, 0)))["status"]
+    assert status["text"].startswith("1 race before yours." if place == 1 else f"{place} races before yours.")
+    known = expected_s is not None and expected_s < math.inf
+    assert status["left_s"] == (max(1, round(expected_s)) if known else None)
+    assert ("Nobody can say" in status["text"]) == (expected_s is None)
+    assert ("longer than usual" in status["text"]) == (expected_s == math.inf)
+    for news in (Prepared({}), Ended("stopped", "Stopped.")):
+        assert fold(view, news).left_s is None
 
 
 def test_the_view_imports_nothing_heavy() -> None:

@@ -111,7 +111,7 @@ def test_widths_asked_for_one_after_the_other_are_judged_as_together(monkeypatch
     """A race with another k would probe all operators again; or a width would join a class that it was never compared
     with. kernels: which of three kernels an operator runs at a width, the last of them an unstable one."""
 
-    def classes_of(prepared, widths) -> WidthClasses:
+    def classes_of(prepared, widths, *_) -> WidthClasses:
         by_kernel = [tuple(w for w in widths if kernels.get(w, 0) == kernel) for kernel in range(3)]
         return WidthClasses(tuple(sorted(filter(None, by_kernel[:2]))), by_kernel[2])
 

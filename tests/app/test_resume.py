@@ -1,0 +1,166 @@
+"""A race whose page is loaded again: it goes on for a while, whoever knows its id sees all of it, and nothing of it is
+left behind where nobody comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.backend import TorchBackend
+from app.catalogue import load
+from app.handlers import Handlers
+from app.machine import Machine
+from app.race_queue import PER_ADDRESS, PER_VISITOR
+from app.stream import GRACE_S, Stage
+from engine.errors import UsageError
+from engine.events import from_json
+from engine.recordings.recording import events_of
+from tests.helpers.races import fixed_race, recordings
+from tests.helpers.staged import ORDER, StagedBackend, watch
+
+RACE = fixed_race()
+STEP_S, SLACK_S = 0.05, 0.4
+
+
+async def seen(source: Any, num: int | None = None) -> list[dict[str, Any]]:
+    """The first `num` frames, None: all; then the tab is closed."""
+    frames = []
+    async with aclosing(source):
+        async for text in source:
+            frames.append(json.loads(text))
+            if len(frames) == num:
+                break
+    return frames
+
+
+@settings(max_examples=20)
+@given(recordings(failing=True), st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([0.0, 0.01]))
+def test_whoever_comes_back_sees_the_whole_race(recording, leaves, step_s) -> None:
+    """A page that was loaded again would lack what happened before or meanwhile, or be given another race."""
+
+    async def run() -> list[list[dict[str, Any]]]:
+        stage = Stage(StagedBackend(recording, step_s=step_s))
+        source, visits = stage.frames("visitor", "here", ORDER), []
+        for number, num in enumerate([*leaves, None]):
+            visits.append(await seen(source, num))
+            source = stage.resume(f"visit {number}", visits[0][0]["race"])
+        return visits
+
+    visits = asyncio.run(run())
+    assert len({frame["race"] for frames in visits for frame in frames}) == 1
+    for frames in visits:
+        assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+        events = [from_json(event) for frame in frames for event in frame["events"]]
+        assert events == events_of(recording)[: len(events)]
+    assert len(events) == len(events_of(recording))
+    assert visits[-1][-1]["state"] == "finished" and visits[-1][-1]["recording"] == recording
+
+
+@pytest.mark.parametrize("left", ["racing", "preparing", "waiting", "not even begun"])
+def test_where_nobody_comes_back_nothing_is_left(left) -> None:
+    """A closed tab would hold the device or a place in the line, and each one a little memory."""
+
+    async def run() -> None:
+        backend = StagedBackend(RACE, step_s=STEP_S, prepare_s=30.0 if left == "preparing" else 0.0)
+        stage = Stage(backend, grace_s=0.3)
+        before = asyncio.create_task(watch(stage, "a")) if left == "waiting" else None
+        await asyncio.sleep(0.01)
+        frames = stage.frames("b", "at b", ORDER)
+        if left != "not even begun":
+            await seen(frames, 4)
+        await frames.aclose()
+        closed = time.monotonic()
+        await asyncio.sleep(0.15)
+        assert len(stage._runs) == (2 if before else 1)
+        if left == "racing":
+            assert backend.running == 1
+        if before:
+            stage.stop("a")
+            assert (await before)[-1]["state"] == "stopped"
+        while stage._runs or stage._queue._tickets or backend.running:
+            assert time.monotonic() - closed < 0.3 + STEP_S + SLACK_S
+            await asyncio.sleep(0.01)
+        assert len(asyncio.all_tasks()) == 1 and not stage.racing("b") and stage.stop("b") == 0
+        backend.prepare_s = 0.0
+        assert (await watch(stage, "c"))[-1]["state"] == "finished" and backend.most == 1
+
+    asyncio.run(run())
+
+
+def test_a_device_is_not_held_for_long() -> None:
+    """The others would wait for each closed tab; and a page that is loaded again on a busy machine takes seconds."""
+    assert 3.0 <= Stage(StagedBackend(RACE))._grace_s == GRACE_S <= 10.0
+
+
+def test_the_race_is_whose_it_is_now() -> None:
+    """Stop would do nothing on the page that was loaded again, or the page that was left end its race."""
+
+    async def run() -> None:
+        backend = StagedBackend(RACE, step_s=STEP_S)
+        stage = Stage(backend, grace_s=0.1)
+        first = stage.frames("old", "here", ORDER)
+        race = json.loads(await anext(first))["race"]
+        task = asyncio.create_task(seen(stage.resume("new", race)))
+        await asyncio.sleep(0.1)
+        await first.aclose()  # later than the other one came
+        await asyncio.sleep(0.3)
+        assert stage.racing("new") and not stage.racing("old") and backend.running == 1
+        assert stage.stop("old") == 0
+        asked = time.monotonic()
+        assert stage.stop("new") == 1
+        frames = await task
+        assert frames[-1]["state"] == "stopped" and time.monotonic() - asked < STEP_S + SLACK_S
+        recording = frames[-1]["recording"]
+        assert recording["stopped"] and recording["events"] == [event for frame in frames for event in frame["events"]]
+
+    asyncio.run(run())
+
+
+def test_a_race_that_is_resumed_counts_once() -> None:
+    """Whoever loads the page again would be refused a race, or an address have as many as it likes."""
+
+    async def run() -> None:
+        stage = Stage(StagedBackend(RACE, step_s=0.006))
+        tasks = [asyncio.create_task(watch(stage, f"name {i}", "here")) for i in range(PER_ADDRESS - PER_VISITOR)]
+        mine = [stage.frames("old", "here", ORDER) for _ in range(PER_VISITOR)]
+        races = [json.loads(await anext(frames))["race"] for frames in mine]
+        with pytest.raises(UsageError, match="already have"):
+            stage.frames("old", "here", ORDER)
+        for frames, race in zip(mine, races, strict=True):
+            await frames.aclose()
+            tasks.append(asyncio.create_task(seen(stage.resume("new", race))))
+        await asyncio.sleep(0.05)
+        with pytest.raises(UsageError, match="already have"):
+            stage.frames("new", "elsewhere", ORDER)
+        with pytest.raises(UsageError, match="from your address"):
+            stage.frames("old", "here", ORDER)
+        assert (await watch(stage, "old", "elsewhere"))[-1]["state"] == "finished"
+        assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"finished"}
+
+    asyncio.run(run())
+
+
+def test_a_guess_finds_nothing() -> None:
+    """Anybody can send anything as a race's id: it must neither show somebody's race nor be an error."""
+    guesses: list[Any] = ["", "none", "0" * 16, None, 7, [], {"race": 1}, ["x"] * 1000, True, "\ud800"]
+
+    async def run() -> None:
+        handlers = Handlers(load(Machine()), TorchBackend())
+        handlers.stage = Stage(StagedBackend(RACE, step_s=0.01))
+        task = asyncio.create_task(watch(handlers.stage, "a"))
+        await asyncio.sleep(0.1)
+        request: Any = SimpleNamespace(session_hash="b", client=None)
+        for guess in guesses:
+            assert [frame async for frame in handlers.resume(guess, request)] == []
+        assert handlers.stage.racing("a") and not handlers.stage.racing("b")
+        assert (await task)[-1]["state"] == "finished"
+
+    asyncio.run(run())
