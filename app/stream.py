@@ -123,8 +123,8 @@ class Stage:
         return len(runs)
 
     def racing(self, visitor: str) -> bool:
-        """Whether this visitor watches a race that runs or waits."""
-        return any(visitor in run.watchers for run in self._runs.values())
+        """Whether this visitor watches a race that has the device."""
+        return any(visitor in run.watchers and run.ticket.place == 0 for run in self._runs.values())
 
     def _leave_alone(self, run: _Run) -> None:
         """Nobody watches: after the grace time the race ends, and is forgotten."""

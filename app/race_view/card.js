@@ -10,6 +10,7 @@ let told = {};              // the last estimate, and when it came: it is counte
 function waits(frame) {
   const goesOn = waiting?.race === frame.race;
   if (goesOn && frame.seq <= waiting.seq) return true;
+  if (waiting && frame.ribbon?.includes("RECORDED")) return false;       // an example, looked at meanwhile
   waiting = frame.state === "waiting" ? frame : null;
   if (waiting) longest = Math.max(goesOn ? longest : 0, frame.status?.left_s ?? 0);
   else if (!goesOn || frame.state !== "stopped") return false;

@@ -56,7 +56,10 @@ document.addEventListener("input", (event) => {
   if (event.target.closest?.("#page-prompt")) keepPrompt(event.target.value);
 });
 document.addEventListener("click", (event) => {
-  if (event.target.closest?.("#page-presets button:not(#page-settings-button)")) keepPrompt(null);
+  const example = event.target.closest?.("#page-presets button:not(#page-settings-button)");
+  if (!example) return;
+  keepPrompt(null);
+  if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) playByItself(true);  // it is there already
 });
 refs.alertClose.addEventListener("click", () => board.alert(""));
 refs.liveHere.addEventListener("click", () => pageButton("race")?.click());

@@ -129,9 +129,9 @@ function over(playIt, wait) {
   if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
 }
 
-function playByItself() {
-  if (document.hidden) return document.addEventListener("visibilitychange", playByItself, { once: true });
-  if (S.live || S.byItself || replay.playing) return undefined;
+function playByItself(again = false) {
+  if (document.hidden) return document.addEventListener("visibilitychange", () => playByItself(), { once: true });
+  if (S.live || (again !== true && (S.byItself || replay.playing)) || still.matches) return undefined;
   S.byItself = true;
   replay.setSpeed(1);
   replay.seek(0);
