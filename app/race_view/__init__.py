@@ -33,10 +33,11 @@ SCRIPTS = (
     "tabs.js",
     "page.js",
     "share.js",
+    "opening.js",
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css")
+SHEETS = ("frame.css", "texts.css", "panels.css", "opening.css")
 
 
 def _read(name: str) -> str:

@@ -21,6 +21,7 @@ const popover = new Popover(root, refs.pop, (node) =>
   S.race.lane(node.dataset.lane)?.steps.find((step) => step.index === Number(node.dataset.step)));
 
 function clear(id) {
+  skipOpening();
   clearTimeout(later);
   replay.pause();
   popover.close();
@@ -123,7 +124,9 @@ function verdictOn(name) {
 function over(playIt, wait) {
   S.live = false;
   replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
+  if (opens()) return playOpening();
   if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
+  return undefined;
 }
 
 function playByItself() {
@@ -235,7 +238,7 @@ function places(lanes, counts) {
 }
 
 function showStatus() {
-  const speed = replay.speed === 1 ? "at real speed" : `at ${replay.speed} of real speed`;
+  const speed = replay.speed === 1 ? "at real speed" : `at 1/${1 / replay.speed} of real speed`;
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "The race just run";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const text = replay.playing ? `${source}, replayed ${speed}.` : S.status?.text || WORDS[S.state] || "";
