@@ -1,6 +1,6 @@
 // The opening: once in a browser the recorded race that the page begins with plays slowly, so that one sees without a
-// word what is raced. Both texts are written, guesses stand or fall, one lane is done first, and the texts are laid upon
-// each other. It is this view and the replay's clock; any key or press ends it, and does what it was for.
+// word what is raced. Both texts are written, guesses stand or fall, one lane is done first, and the texts are laid
+// upon each other. It is this view and the replay's clock; any key or press ends it, and does what it was for.
 
 const OPENING_KEY = "photofinish.opening";
 // The wall time that the two parts of the race may take: their speeds follow from its clocks.
@@ -113,7 +113,8 @@ root.addEventListener("photofinish:painted", () => {
   guessNow(lane);
   if (opening.act === "write" && replay.t >= lane.clock) {
     enter("behind");
-    opening.cue = setTimeout(() => replay.setSpeed(speedFor(replay.duration - replay.t, REST_S)), BEHIND_MS);
+    opening.cue = setTimeout(() =>
+      replay.setSpeed(Math.max(replay.speed, speedFor(replay.duration - replay.t, REST_S))), BEHIND_MS);
   }
   if (opening.act === "behind" && replay.t >= replay.duration) enter("whole");
 });

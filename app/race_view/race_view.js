@@ -238,7 +238,8 @@ function places(lanes, counts) {
 }
 
 function showStatus() {
-  const speed = replay.speed === 1 ? "at real speed" : `at 1/${1 / replay.speed} of real speed`;
+  const { speed: times } = replay, speed = times === 1 ? "at real speed" :
+    times < 1 ? `at 1/${1 / times} of real speed` : `at ${times} times real speed`;
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "The race just run";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const text = replay.playing ? `${source}, replayed ${speed}.` : S.status?.text || WORDS[S.state] || "";
