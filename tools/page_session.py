@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cache import cache_dir
-from tests.helpers.page_browser import CHROMIUM, FLAGS
+from tests.helpers.page_browser import CHROMIUM, FLAGS, SEEN
 from tests.helpers.pageserver import Server, served
 
 WAIT_MS = 240_000
@@ -38,7 +38,7 @@ class Session:
     def page(self, **settings: int) -> Any:
         """A visitor of their own, with the model ready and these settings."""
         tab = self.browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
-        tab.add_init_script(NOTES)
+        tab.add_init_script(SEEN + NOTES)
         self.visit(tab, **settings)
         return tab
 

@@ -35,10 +35,11 @@ SCRIPTS = (
     "page.js",
     "share.js",
     "picture.js",
+    "opening.js",
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css")
+SHEETS = ("frame.css", "texts.css", "panels.css", "opening.css")
 
 
 def _read(name: str) -> str:

@@ -21,6 +21,7 @@ const popover = new Popover(root, refs.pop, (node) =>
   S.race.lane(node.dataset.lane)?.steps.find((step) => step.index === Number(node.dataset.step)));
 
 function clear(id, seq = -1) {
+  skipOpening();
   clearTimeout(later);
   replay.pause();
   popover.close();
@@ -126,7 +127,9 @@ function verdictOn(name) {
 function over(playIt, wait) {
   S.live = false;
   replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
+  if (opens()) return playOpening();
   if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
+  return undefined;
 }
 
 function playByItself(again = false) {
@@ -238,7 +241,8 @@ function places(lanes, counts) {
 }
 
 function showStatus() {
-  const speed = replay.speed === 1 ? "at real speed" : `at ${replay.speed} of real speed`;
+  const { speed: times } = replay, speed = times === 1 ? "at real speed" :
+    times < 1 ? `at 1/${1 / times} of real speed` : `at ${times} times real speed`;
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "The race just run";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const said = S.state === "preparing" ? "" : S.status?.text;

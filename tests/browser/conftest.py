@@ -26,9 +26,9 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(page_cache: Path) -> Iterator[Server]:
-    """The page on the trained fixture."""
+    """The page on the trained fixture, one for all files: starting it takes longer than most visits."""
     with served(page_cache) as running:
         yield running
 
