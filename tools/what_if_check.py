@@ -4,8 +4,8 @@ races    how many real races are told exactly: drafts, accepted counts and token
          (each k its own table) on the default model, these and a draft model on the trained fixture; temperatures 0 and
          0.8, k 1 to 15. Counts do not depend on time, so a busy machine will do. A group is one prompt at one
          temperature: 14 races on the default model, 14 on the fixture
-times    computed against measured tokens/s of the same k, in one race on the fair clock: costs come from plain, baseline
-         and a survey lane of each drafter alone, never from the lane that is predicted. Needs a quiet machine
+times    computed against measured tokens/s of the same k, in one race on the fair clock: costs come from plain,
+         baseline and a survey lane of each drafter alone, never from the lane that is predicted. Needs a quiet machine
 tables   seconds that the tables of n-gram and EAGLE-3 take for a race of 400 tokens, after it
 
 Each part replaces its own entry of the JSON file, with what it was measured on and the machine's load.

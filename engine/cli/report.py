@@ -66,8 +66,8 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         words = clean(verdict["sentence"])
         console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICT_STYLES[verdict["kind"]]))
     console.print(Text(widths_line(recording["widths"])))
-    console.print(Text(_circumstances(recording), "dim"))
-    for ribbon in _ribbons(recording, recorded):
+    console.print(Text(circumstances(recording), "dim"))
+    for ribbon in ribbons(recording, recorded):
         console.print(Text(ribbon, "bold reverse"))
 
 
@@ -166,7 +166,8 @@ def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
-def _circumstances(recording: Mapping[str, Any]) -> str:
+def circumstances(recording: Mapping[str, Any]) -> str:
+    """The model, the machine and the settings, in a line."""
     model, params = recording["model"], recording["spec"]["params"]
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
@@ -178,7 +179,8 @@ def _circumstances(recording: Mapping[str, Any]) -> str:
     return clean("; ".join(part for part in parts if part))
 
 
-def _ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
+def ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
+    """What no reader may miss."""
     ribbons = [f" RECORDED {clean(recording['created'])} " if recorded else ""]
     if recording.get("synthetic"):
         ribbons.append(" SYNTHETIC drafts: they study the hardware, not a drafter ")

@@ -9,5 +9,5 @@ committed token tells its race at every k, step for step.
     survey.py   a lane whose steps draft every number of tokens, to know what they cost
     judged.py   all of this for one race, as its recording holds it
 
-Counts are exact, times are computed. May import: every room below; the command line and `bench` import it. All but
-ask.py is standard library only."""
+Counts are exact, times are computed. Standard library only. May import: every room below; the command line and `bench`
+import it."""

@@ -1,5 +1,5 @@
 """The tables of a race that was held: its drafters are asked once after every committed token, while the target reads
-the text once for all of them."""
+the text once for all of them. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..drafters.ngram import NgramDrafter
 from ..errors import UsageError
 from ..interfaces import Drafter, MarginDrafter
 from ..progress import Progress, silent
-from ..session import TorchRace
 from ..spec import AUTO, BASELINE, SPECULATIVE, LaneSpec, RaceSpec
 from .costs import Costs, draft_costs, verify_costs
 from .judged import WhatIf, table_name
@@ -21,6 +20,8 @@ from .tables import Draft, Table, Text
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..session import TorchRace
 
 STAGE = "asking the drafters at every position"
 Asked = tuple[str, int | str]
@@ -64,6 +65,14 @@ def what_if(race: TorchRace, asked: Iterable[Asked] | None = None, progress: Pro
     _ask(race, text, list(questions.values()), progress)
     tables = {name: question.table(name) for name, question in questions.items()}
     return WhatIf(text, tables, _costs(race, tables))
+
+
+def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
+    """What the recording of a finished race holds of all this: tables, costs, and of each speculative lane the oracle;
+    see `what_if`."""
+    found = what_if(race, progress=progress)
+    lanes = [(lane.spec, lane.steps) for lane in race.lanes.values() if lane.spec.role == SPECULATIVE]
+    return {**found.to_json(), "oracles": found.shares(lanes)}
 
 
 def _add(questions: dict[str, _Question], race: TorchRace, part: str, k: int | str | None) -> None:

@@ -29,21 +29,29 @@ class WhatIf:
         for name in (drafter, table_name(drafter, k)):
             if name in self.tables:
                 return steps_at(self.tables[name], self.text, k, self.costs)
-        raise UsageError(f"there is no table of {drafter!r} at k={k}; there are: {', '.join(self.tables) or 'none'}")
+        raise self._missing(f"{drafter!r} at k={k}")
 
     def oracle(self, drafter: str) -> Oracle:
         """Of this drafter, or a hybrid's parts: see `oracle`. Where `auto` k may draft more than the drafter alone
-        would, that counts."""
+        would, that counts; of a drafter that was asked at several k, each is open to every step."""
         parts = list(with_tables(drafter))
         tables = [table for part in parts for table in self._widest(part)]
-        if not tables:
-            raise UsageError(f"there is no table of {drafter!r}; there are: {', '.join(self.tables) or 'none'}")
-        copies = self.tables.get(table_name(parts[0], AUTO)) if len(parts) > 1 else None
-        return oracle(tables, self.text, self.costs, copies)
+        return oracle(tables, self.text, self.costs, self._widest(parts[0])[0] if len(parts) > 1 else None)
+
+    def longest(self, part: str) -> Table:
+        """What `auto` k drafts from. Raises UsageError, as `oracle` and `steps` do, where there is no table."""
+        return self._widest(part)[-1]
 
     def _widest(self, part: str) -> list[Table]:
-        whole = self.tables.get(table_name(part, AUTO))
-        return [table for table in self.tables.values() if table.drafter == part and whole in (None, table)]
+        """In the order of the k that they serve."""
+        copies = self.tables.get(table_name(part, AUTO))
+        tables = [table for table in self.tables.values() if table.drafter == part and copies in (None, table)]
+        if not tables:
+            raise self._missing(repr(part))
+        return sorted(tables, key=lambda table: max(map(len, table.drafts), default=0))
+
+    def _missing(self, what: str) -> UsageError:
+        return UsageError(f"there is no table of {what}; there are: {', '.join(self.tables) or 'none'}")
 
     def shares(self, lanes: Iterable[tuple[LaneSpec, Sequence[Step]]]) -> dict[str, dict[str, float]]:
         """Of each of these lanes, by name: `seconds` of the oracle of its drafter, and `share`, those over the seconds
