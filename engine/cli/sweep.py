@@ -79,7 +79,7 @@ def lanes_for(asked: Asked, measured: bool) -> tuple[LaneSpec, ...]:
     each drafter that is asked, or for each k of one that depends on it."""
     if measured:
         return lanes_of((f"{drafter}@{k}", drafter, k) for drafter, k in asked)
-    most = max(MAX_AUTO_K, *(int(k) for _, k in asked if k != AUTO))
+    most = max([MAX_AUTO_K, *(int(k) for _, k in asked if k != AUTO)])
     costs = {
         (part, most if serves_every_k else k)
         for drafter, k in asked
@@ -196,9 +196,9 @@ def _table(rows: Sequence[Row], best: Row) -> Table:
 
     from .terminal import clean
 
-    table = Table(title=Text("what each drafter does at each k"), title_justify="left")
-    table.add_column(Text("drafter"), overflow="fold")
-    for column in ("k", "tokens/s", "x plain", "accepted", "tokens a step", "steps", "identical"):
+    table = Table(title=Text("what each drafter does at each k"), title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column(Text("drafter"), overflow="fold", min_width=18)
+    for column in ("k", "tokens/s", "x plain", "kept", "tokens a step", "steps", "identical"):
         table.add_column(Text(column), justify="right")
     for row in rows:
         cells = (

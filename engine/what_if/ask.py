@@ -75,6 +75,16 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
     return {**found.to_json(), "oracles": found.shares(lanes)}
 
 
+def auto_shares(race: TorchRace) -> dict[str, float]:
+    """Of each lane at k auto that finished, by name: the part of the oracle's speed that it reached (see
+    `WhatIf.shares`)."""
+    lanes = [lane for lane in race.lanes.values() if lane.spec.k == AUTO and lane.finished]
+    if not lanes:
+        return {}
+    found = what_if(race, [(lane.spec.drafter, AUTO) for lane in lanes])
+    return {name: of["share"] for name, of in found.shares([(lane.spec, lane.steps) for lane in lanes]).items()}
+
+
 def _add(questions: dict[str, _Question], race: TorchRace, part: str, k: int | str | None) -> None:
     most = max(race.widths.plan.step_widths) - 1
     drafter = race.build_drafter(LaneSpec(f"the table of {part}", part, most if k is None else k))
@@ -197,5 +207,5 @@ def _seen_by_auto(race: TorchRace, part: str, longest: int) -> dict[int, list[fl
         if isinstance(lane.drafter, AutoDrafter):
             seen = dict(zip(with_tables(lane.spec.drafter), lane.drafter.draft_s, strict=True))
             if part in seen and seen[part].is_known:
-                return {num: [seen[part](num)] for num in range(longest + 1)}
+                return {num: [seen[part](num) if num else 0.0] for num in range(longest + 1)}
     return {}
