@@ -3,7 +3,8 @@
 
 Every race has the lanes plain, baseline and one for each DRAFTER@K, interleaved step by step in one process. Reported
 per kind of prompt: tokens a step, acceptance, and seconds per token of the plain lane over this lane's, medians of the
-repeats (each another seed); of a lane at k auto, what part of its oracle's speed it reached. Prints a table and writes JSON.
+repeats (each another seed); of a lane at k auto, what part of its oracle's speed it reached. Prints a table and writes
+JSON.
 """
 
 from __future__ import annotations

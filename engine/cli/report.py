@@ -60,9 +60,7 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
             if shares:
                 console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
     for name, oracle in recording.get("oracles", {}).items():
-        console.print(
-            Text(f"{clean(name)}: {100 * oracle['share']:.0f} % of the oracle's speed, the fastest choice of k")
-        )
+        console.print(Text(f"{clean(name)}: {100 * oracle['share']:.0f} % of the oracle's speed, the best choice of k"))
     plain = next(iter(spec.named(PLAIN)), "")
     if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))
