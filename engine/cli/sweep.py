@@ -198,7 +198,8 @@ def _table(rows: Sequence[Row], best: Row) -> Table:
 
     table = Table(title=Text("what each drafter does at each k"), title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column(Text("drafter"), overflow="fold", min_width=18)
-    for column in ("k", "tokens/s", "x plain", "kept", "tokens a step", "steps", "identical"):
+    columns = ("k", "tokens/s", "x plain", "kept", "tokens a step", "steps", "identical")
+    for column in columns if best["measured"] else columns[:-1]:
         table.add_column(Text(column), justify="right")
     for row in rows:
         cells = (
@@ -211,7 +212,8 @@ def _table(rows: Sequence[Row], best: Row) -> Table:
             _shown(row["num_steps"], 0),
             {True: "yes", False: "NO", None: "-"}[row["identical"]],
         )
-        table.add_row(*(Text(clean(cell), "bold" if row is best else "") for cell in cells))
+        its = cells if best["measured"] else cells[:-1]
+        table.add_row(*(Text(clean(cell), "bold" if row is best else "") for cell in its))
     return table
 
 

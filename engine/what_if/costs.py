@@ -42,7 +42,10 @@ def verify_costs(steps: Iterable[Step], step_s: Mapping[int, float]) -> tuple[fl
 
 def draft_costs(times: Times, longest: int, in_proportion: bool) -> tuple[float, ...]:
     """Seconds of a draft of 0 .. `longest` tokens. in_proportion: a length that was never timed costs in proportion to
-    its tokens; else, as of a block that is drafted at once, whatever its length."""
+    its tokens; else, as of a block that is drafted at once, whatever its length. A draft of which nothing is known is
+    taken to cost nothing: the oracle stays a bound."""
+    if not times:
+        return (0.0,) * (longest + 1)
     return tuple(filled(times, {n: n if in_proportion else min(n, 1) for n in range(longest + 1)}).values())
 
 
