@@ -8,7 +8,7 @@ times    computed against measured tokens/s of the same k, in one race on the fa
          baseline and a survey lane of each drafter alone, never from the lane that is predicted. Needs a quiet machine
 tables   seconds that the tables of n-gram and EAGLE-3 take for a race of 400 tokens, after it
 
-Each part replaces its own entry of the JSON file, with what it was measured on and the machine's load.
+Each part replaces its own entry of the JSON file after every group, with what it was measured on and the machine's load.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def counts(steps: list[Any]) -> list[Any]:
     return [(step.position, step.drafted, step.num_accepted, step.token_ids) for step in steps]
 
 
-def races(groups: int) -> dict[str, Any]:
+def races(groups: int) -> Iterator[dict[str, Any]]:
     from engine.models.loading import load
 
     shipped, tiny = load(), {dtype: load(str(FIXTURES / "target"), dtype=dtype) for dtype in ("float32", "bfloat16")}
@@ -102,11 +102,11 @@ def races(groups: int) -> dict[str, Any]:
                 if not same:
                     differ.append(f"{item['id']}, {lane.spec.name}, {kind}")
         print(index, item["id"], num, differ[-3:], flush=True)
-    total = [sum(each[i] for each in num.values()) for i in range(2)]
-    return {"num_equal": total[0], "num_races": total[1], "by_kind": num, "different": differ, "ks": KS}
+        total = [sum(each[i] for each in num.values()) for i in range(2)]
+        yield {"num_equal": total[0], "num_races": total[1], "by_kind": num, "different": differ, "ks": KS}
 
 
-def times(groups: int) -> dict[str, Any]:
+def times(groups: int) -> Iterator[dict[str, Any]]:
     from engine.models.loading import load
     from engine.what_if.ask import what_if
     from engine.what_if.tables import seconds_of
@@ -122,18 +122,17 @@ def times(groups: int) -> dict[str, Any]:
             told = seconds_of(found.steps(lane.spec.drafter, lane.spec.k))
             errors.setdefault(lane.spec.name, []).append(seconds_of(lane.steps) / told - 1)
         print(index, item["id"], {name: round(100 * of[-1], 1) for name, of in errors.items()}, flush=True)
-    together = [value for of in errors.values() for value in of]
-    by_lane = {name: quartiles(of) for name, of in errors.items()}
-    return {
-        "what": "computed tokens/s over measured, less 1",
-        "median_of_absolute": statistics.median(map(abs, together)),
-        "quartiles": quartiles(together),
-        "by_lane": by_lane,
-        "num_races": len(together),
-    }
+        together = [value for of in errors.values() for value in of]
+        yield {
+            "what": "computed tokens/s over measured, less 1",
+            "median_of_absolute": statistics.median(map(abs, together)),
+            "quartiles": quartiles(together),
+            "by_lane": {name: quartiles(of) for name, of in errors.items()},
+            "num_races": len(together),
+        }
 
 
-def tables(groups: int) -> dict[str, Any]:
+def tables(groups: int) -> Iterator[dict[str, Any]]:
     from engine.models.loading import load
     from engine.what_if.ask import what_if
 
@@ -144,8 +143,7 @@ def tables(groups: int) -> dict[str, Any]:
         num = len(what_if(race).text.token_ids)
         if num == LONG:
             seconds.append(time.perf_counter() - began)
-        print(num, seconds[-1:], flush=True)
-    return {"num_tokens": LONG, "longest_draft": 15, "seconds": seconds, "median_s": statistics.median(seconds)}
+            yield {"num_tokens": LONG, "longest_draft": 15, "seconds": seconds, "median_s": statistics.median(seconds)}
 
 
 def quartiles(values: list[float]) -> list[float]:
@@ -168,7 +166,6 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     before = os.getloadavg()
-    found = {"races": races, "times": times, "tables": tables}[options.part](options.groups)
     kernels = choose(torch.device("cpu"))
     about = {
         "device": kernels.about_device(),
@@ -176,12 +173,13 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "versions": environment.versions(kernels.describe()),
         "commit": environment.commit(),
-        "load_average": {"before": before, "after": os.getloadavg()},
     }
+    for found in {"races": races, "times": times, "tables": tables}[options.part](options.groups):
+        found = {**about, "load_average": {"before": before, "after": os.getloadavg()}, **found}
+        if options.json:
+            known = json.loads(options.json.read_text()) if options.json.exists() else {}
+            options.json.write_text(json.dumps({**known, options.part: found}, indent=1) + "\n")
     print(json.dumps(found, indent=1))
-    if options.json:
-        known = json.loads(options.json.read_text()) if options.json.exists() else {}
-        options.json.write_text(json.dumps({**known, options.part: {**about, **found}}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -155,14 +155,16 @@ def _hidden(
     race: TorchRace, text: Text, layers: Sequence[int], on_prefill: Callable[[float], None]
 ) -> Iterator[Tensor | None]:
     """What a drafter is given at its prefill, then at every position if each step commits one token. The target goes
-    through the text in steps of the exact lanes' widest width: their rows have the bits that every lane's had."""
+    through the text in steps of the exact lanes' widest width: their rows have the bits that every lane's had. Without
+    logits, unless linear layers would then compute otherwise (`Buffers.forward`): the head is a good part of a step."""
     target = race.reader(layers, on_prefill)
     yield target.extend(text.prompt_ids[:-1], 0)[1]
     yield None
     read, width = (text.prompt_ids[-1], *text.token_ids), target.widths[-1]
+    num_logits = 0 if race.prepared.shape.linear is None else width
     for start in range(0, len(text.token_ids), width):
         block = read[start : start + width]
-        rows = target.extend(block, len(block))[1]
+        rows = target.extend((*block, *[0] * (width - len(block))), num_logits)[1]
         assert rows is not None
         yield from rows.split(1)
 
