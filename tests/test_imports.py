@@ -25,6 +25,7 @@ FLOORS = (
     "heads",
     "drafters",
     "session",
+    "what_if",
     "cli",
     "bench",
     "training",

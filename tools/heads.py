@@ -3,7 +3,8 @@
 
 Every race has the lanes plain, baseline and one for each DRAFTER@K, interleaved step by step in one process. Reported
 per kind of prompt: tokens a step, acceptance, and seconds per token of the plain lane over this lane's, medians of the
-repeats (each another seed). Prints a table and writes JSON.
+repeats (each another seed); of a lane at k auto, what part of its oracle's speed it reached. Prints a table and writes
+JSON.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def main() -> None:
     from engine.session import TorchRace
     from engine.spec import LaneSpec, RaceSpec, SamplingParams
     from engine.text import encode_prompt
+    from engine.what_if.ask import auto_shares
 
     loaded = load(options.target or DEFAULT_TARGET)
     lanes = [LaneSpec("plain", width="fastest"), LaneSpec("baseline")]
@@ -75,6 +77,7 @@ def main() -> None:
                     steps[event.lane].append(event.event)
                 elif isinstance(event.event, Finished):
                     seconds[event.lane] = event.event.decode_s / event.event.num_tokens
+            shares = auto_shares(race)
             written = {name: [t for s in lane for t in s.token_ids] for name, lane in steps.items()}
             for name, lane in steps.items():
                 if name not in UNDRAFTED:
@@ -89,6 +92,7 @@ def main() -> None:
                         / seconds[name],
                         "draft_ms": 1e3 * statistics.median(s.draft_s for s in lane),
                         "verify_ms": 1e3 * statistics.median(s.verify_s for s in lane),
+                        **({"oracle_share": shares[name]} if name in shares else {}),
                     }
                 )
             print(
@@ -119,13 +123,14 @@ def main() -> None:
     print(f"\n{num_tokens} tokens of drafting lanes, {num_different} differ from the baseline's\n")
     print(
         f"{'kind':11}{'lane':34}{'races':>6}{'tokens/step':>12}{'mean':>7}"
-        f"{'accepted':>10}{'speed-up':>10}{'draft ms':>10}{'verify ms':>10}"
+        f"{'accepted':>10}{'speed-up':>10}{'draft ms':>10}{'verify ms':>10}{'of oracle':>11}"
     )
     for row in table:
         print(
             f"{row['kind']:11}{row['lane']:34}{row['num_races']:6}"
             f"{row['tokens_a_step']:12.2f}{row['mean_tokens_a_step']:7.2f}"
             f"{row['acceptance']:10.2f}{row['speedup']:10.2f}{row['draft_ms']:10.1f}{row['verify_ms']:10.1f}"
+            + (f"{100 * row['oracle_share']:9.0f} %" if "oracle_share" in row else "")
         )
     if options.out:
         about = {

@@ -24,6 +24,7 @@ SCRIPTS = (
     "text.js",
     "model.js",
     "caveats.js",
+    "shapes.js",
     "check.js",
     "lanes.js",
     "chart.js",

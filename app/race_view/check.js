@@ -3,61 +3,23 @@
 
 const Check = (() => {
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
-const MAX_TOKEN_ID = 2 ** 31 - 1;
-const MAX_SECONDS = 1e7;
-const MAX_LANES = 16, MAX_K = 63, MAX_AUTO_K = 15, MAX_WIDTH = 64, MAX_CANDIDATES = 16;
-const MAX_STOP_STRINGS = 16, MAX_STOP_LENGTH = 200, MAX_NEW_TOKENS = 100000, MAX_NAME = 10000;
+const MAX_LANES = 16, MAX_K = 63, MAX_AUTO_K = 15, MAX_CANDIDATES = 16;
+const MAX_STOP_STRINGS = 16, MAX_STOP_LENGTH = 200, MAX_NEW_TOKENS = 100000;
 const RULES = ["coupled", "rejection"];
 const ROLES = ["plain", "baseline", "speculative"];
 const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"];
 
-class Unusable extends Error {}
-
-function shown(value) {
-  if (value === undefined) return "missing";
-  if (Array.isArray(value)) return "a list";
-  if (value !== null && typeof value === "object") return "an object";
-  return oneLine(JSON.stringify(typeof value === "string" ? value.slice(0, 60) : value));
-}
-
-const shape = (wanted, holds) => (value, where) => {
-  if (!holds(value)) throw new Unusable(`${where} must be ${wanted}, not ${shown(value)}`);
-};
-const isCount = (value) => Number.isInteger(value) && value >= 0;
-const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-const text = shape("a string", (value) => typeof value === "string");
-const shortText = shape(`a string of at most ${MAX_NAME} characters`, (value) => typeof value === "string" &&
-  value.length <= MAX_NAME);
-const count = shape("a non-negative integer", isCount);
-const number = shape("a finite number", (value) => typeof value === "number" && Math.abs(value) < 2 ** 63);
-const time = shape(`a time from 0 to ${MAX_SECONDS} seconds`, (value) => typeof value === "number" && value >= 0 &&
-  value <= MAX_SECONDS);
-const flag = shape("true or false", (value) => typeof value === "boolean");
-const width = shape(`an integer from 1 to ${MAX_WIDTH}`, (value) => isCount(value) && value >= 1 && value <= MAX_WIDTH);
-const anyWidth = shape(`auto, fastest or an integer from 1 to ${MAX_WIDTH}`, (value) => value === "auto" ||
-  value === "fastest" || (isCount(value) && value >= 1 && value <= MAX_WIDTH));
-const token = shape(`a token id from 0 to ${MAX_TOKEN_ID}`, (value) => isCount(value) && value <= MAX_TOKEN_ID);
-const maybe = (inner) => (value, where) => { if (value !== null) inner(value, where); };
-const ifThere = (inner) => Object.assign((value, where) => inner(value, where), { ifThere: true });
-const list = (inner, size) => (value, where) => {
-  if (!Array.isArray(value) || (size !== undefined && value.length !== size))
-    throw new Unusable(`${where} must be a list${size === undefined ? "" : ` of ${size}`}, not ${shown(value)}`);
-  value.forEach((item) => inner(item, `${where}[]`));
-};
-const fields = (known) => (value, where) => {
-  if (!isObject(value)) throw new Unusable(`${where} must be an object, not ${shown(value)}`);
-  for (const [name, inner] of Object.entries(known)) {
-    if (Object.hasOwn(value, name)) inner(value[name], where === "it" ? name : `${where}.${name}`);
-    else if (!inner.ifThere) throw new Unusable(`${where} lacks ${name}`);
-  }
-};
-
+const { MAX_SECONDS, MAX_TOKEN_ID, MAX_WIDTH, MAX_NAME, Unusable, shown, shape, isCount, isObject, text, shortText, count,
+  number, time, flag, width, anyWidth, token, maybe, ifThere, list, fields } = Shapes;
 const word = shape(`a string of 1 to ${MAX_NAME} characters`, (value) => typeof value === "string" && value !== "" &&
   value.length <= MAX_NAME);
 const namesOf = (value, where) =>
   { fields({})(value, where); Object.values(value).forEach((item) => shortText(item, `${where}[]`)); };
 const draft = shape(`a list of at most ${MAX_K} token ids`, (value) => Array.isArray(value) && value.length <= MAX_K &&
   value.every((id) => isCount(id) && id <= MAX_TOKEN_ID));
+const costs = shape(`a list of 1 to ${MAX_WIDTH} times in seconds that never fall`, (value) => Array.isArray(value) &&
+  value.length >= 1 && value.length <= MAX_WIDTH && value.every((seconds, i) => typeof seconds === "number" &&
+  seconds >= (i ? value[i - 1] : 0) && seconds <= MAX_SECONDS));
 const oneOf = (words) => shape(`one of ${words.join(", ")}`, (value) => words.includes(value));
 
 const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2),
@@ -96,7 +58,8 @@ const recordingOf = (lane, more) => fields({
 const CANDIDATES = fields({ lane: shortText, position: count, ids: list(token), logits: list(number),
   noise: list(number) });
 const SCHEMAS = new Map([[1, recordingOf(OLD_LANE, { verdict: maybe(VERDICT), plain_verdict: maybe(VERDICT) })],
-  [2, recordingOf(LANE, { verdicts: fields({}), tables: ifThere(fields({})), candidates: ifThere(list(CANDIDATES)),
+  [2, recordingOf(LANE, { verdicts: fields({}), tables: ifThere(fields({})), oracles: ifThere(fields({})),
+    costs: ifThere(fields({ verify_s: costs, draft_s: fields({}) })), candidates: ifThere(list(CANDIDATES)),
     promises: ifThere(namesOf) })]]);
 const COMMON = { lane: shortText, clock_s: time, type: text, wall_s: ifThere(time) };
 const checksum = shape("a checksum", (value) => isCount(value) && value <= 2 ** 64);
@@ -116,8 +79,8 @@ const EVENTS = new Map(Object.entries({
 
 // A recording of schema 1 in the form of schema 2: roles follow from the names; `verdict` was on the last speculative
 // lane, `plain_verdict` on the plain one. What schema 1 does not know does not come along:
-// tables, candidates and promises are left out.
-function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, candidates, promises, ...old }) {
+// tables, costs, oracles, candidates and promises are left out.
+function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, costs, oracles, candidates, promises, ...old }) {
   const role = (name) => (name === "plain" || name === "baseline" ? name : "speculative");
   const lanes = old.spec.lanes.map((lane) => ({ ...lane, role: role(lane.name) }));
   const last = Object.fromEntries(lanes.map((lane) => [lane.role, lane.name]));
@@ -164,14 +127,33 @@ function checkRecording(recording) {
   return recording;
 }
 
-// Tables, candidates and promises speak of tokens and lanes that are there.
-function checkBeside({ tables = {}, candidates = [], promises = {} }, lanes) {
+const isClose = (a, b) => Math.abs(a - b) <= 1e-6 * Math.max(1, b);
+
+// Tables, candidates and promises speak of tokens and lanes that are there; costs are of the tables, oracles of lanes
+// and of the seconds that these took. Twin of engine/recordings/beside.py.
+function checkBeside({ tables = {}, costs: { verify_s: verifyS, draft_s: draftS } = {}, oracles = {}, candidates = [],
+  promises = {} }, lanes) {
   const longest = Math.max(...[...lanes.values()].map((lane) => lane.ids.length));
   for (const [name, drafts] of Object.entries(tables)) {
     list(draft)(drafts, `the table of ${shown(name)}`);
     if (drafts.length > longest)
       throw new Unusable(`the table of ${shown(name)} has ${drafts.length} drafts, but no lane committed more than `
         + `${longest} tokens`);
+  }
+  for (const name of verifyS === undefined ? [] : new Set([...Object.keys(draftS), ...Object.keys(tables)])) {
+    if (!Object.hasOwn(draftS, name) || !Object.hasOwn(tables, name))
+      throw new Unusable(`costs and tables must be of the same drafters; only one of them has ${shown(name)}`);
+    costs(draftS[name], `the costs of ${shown(name)}`);
+    const longest = Math.max(0, ...tables[name].map((drafts) => drafts.length));
+    if (draftS[name].length !== verifyS.length || longest >= verifyS.length)
+      throw new Unusable(`the costs of ${shown(name)} do not fit its longest draft and those of steps`);
+  }
+  for (const [name, oracle] of Object.entries(oracles)) {
+    const which = `the oracle of lane ${shown(name)}`;
+    if (!lanes.has(name)) throw new Unusable(`${which} is of none that the race has`);
+    fields({ seconds: time, share: number })(oracle, which);
+    if (!isClose(oracle.seconds, oracle.share * lanes.get(name).clock))
+      throw new Unusable(`${which} took ${oracle.seconds} seconds, which is not its share of the lane's own`);
   }
   for (const { lane, position, ids, logits, noise } of candidates) {
     const which = `the candidates of lane ${shown(lane)} at position ${position}`;
@@ -219,7 +201,7 @@ function checkEvent(event, lanes, recording) {
   if (event.type === "finished" && event.num_tokens !== lane.ids.length)
     throw new Unusable(`${who} finished with ${event.num_tokens} tokens, but its steps committed ${lane.ids.length}`);
   for (const value of event.type === "finished" ? [event.clock_s, event.decode_s] : [event.clock_s]) {
-    if (Math.abs(value - lane.clock) > 1e-6 * Math.max(1, value))
+    if (!isClose(lane.clock, value))
       throw new Unusable(`${who} stands at ${value} s where its steps took ${lane.clock} s`);
   }
   if (event.wall_s < lane.wall) throw new Unusable(`${who} has wall_s ${event.wall_s} after ${lane.wall}`);

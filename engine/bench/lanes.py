@@ -15,6 +15,7 @@ from ..metrics import disturbance, lane_metrics, race_speedups, ratio, speedup
 from ..session import TorchRace
 from ..spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
 from ..target.target import StaticTarget
+from ..what_if.ask import auto_shares
 
 if TYPE_CHECKING:
     from ..models.loading import LoadedModel
@@ -45,6 +46,8 @@ class Sample:
     speedup_vs_plain: float | None
     identical: bool | None = None
     synthetic: bool = False
+    oracle_share: float | None = None
+    """Of a lane at k auto: the part of its oracle's speed that it reached (see `WhatIf.shares`)."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def hold(
     differences: list[str] = []
     samples = []
     numbers = {lane.name: lane_metrics(events, lane.name) for lane in lanes}
+    shares = auto_shares(race)
     gains, verdicts = race_speedups(events, lanes), race.result()["verdicts"]
     for lane, done in numbers.items():
         gain = gains[lane] if lane in gains else speedup(steps(events, PLAIN), steps(events, lane))
@@ -102,7 +106,8 @@ def hold(
             identical = False
             (faults if race.widths.plan.exact else differences).append(f"{name}: {verdicts[lane]['sentence']}")
         synthetic = race.lanes[lane].drafter.synthetic
-        samples.append(Sample(lane, *about, done.num_tokens, done.tokens_per_s, gain, identical, synthetic))
+        rate = done.tokens_per_s
+        samples.append(Sample(lane, *about, done.num_tokens, rate, gain, identical, synthetic, shares.get(lane)))
     return Raced(
         samples=tuple(samples),
         num_tokens=numbers[BASELINE].num_tokens,

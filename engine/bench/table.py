@@ -32,6 +32,7 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
                 continue
             gains = [s.speedup_vs_plain for s in group if s.speedup_vs_plain is not None]
             judged = [s.identical for s in group if s.identical is not None]
+            shares = [s.oracle_share for s in group if s.oracle_share is not None]
             found.append(
                 {
                     "name": name,
@@ -42,6 +43,7 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
                     "synthetic": any(s.synthetic for s in group),
                     "num_runs": len(rates),
                     "num_tokens": sum(s.num_tokens for s in group),
+                    "oracle_share": percentile(shares, 0.5),
                 }
             )
     return found
@@ -129,6 +131,11 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         )
         best = ", the best peer without drafts" if lane == "plain" else ""
         lines.append(f"{lane} / {peer}{best}: {told}")
+    lines += [
+        f"{row['name']} at k auto, {row['kind']}: {100 * row['oracle_share']:.0f} % of the oracle's speed (median)"
+        for row in report["rows"]
+        if row["oracle_share"] is not None
+    ]
     first = report["widths"].get("1")
     curve = ", ".join(
         f"{width}: {1000 * seconds:.1f} ms" + (f" ({seconds / first:.2f}x)" if first else "")

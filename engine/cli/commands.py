@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, nullcontext, redirect_stdout
-from itertools import chain
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RaceError, UsageError
-from ..events import LaneEvent, Prompt, Step
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
-from ..spec import MAX_NEW_TOKENS, MAX_WIDTH, RULES, SMALLEST, RaceSpec, SamplingParams
+from ..spec import MAX_WIDTH, RULES, SMALLEST, RaceSpec, SamplingParams
 from ..text import check_prompt_text, encode_prompt
+from ..what_if.ask import asked_of
 from .arguments import Command, integer, integer_or_auto, not_empty, number, one_of, option, shown, words
+from .hold import hold_race
 from .lanes import LANES, lanes_asked
-from .options import DEVICE, DTYPE, FILE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
+from .options import DEVICE, DTYPE, FILE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 
 if TYPE_CHECKING:
@@ -59,62 +58,14 @@ def _read_file(path: str) -> str:
         ) from error
 
 
-def hold_race(
-    target: str | None,
-    dtype: str,
-    device: str,
-    spec: RaceSpec,
-    prompt_of: Callable[[Any], Prompt],
-    screen: Callable[[Mapping[str, Any]], Any] | None = None,
-    settle_threads: bool = False,
-) -> dict[str, Any]:
-    """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a
-    context manager whose value is called with every event. While it runs, what libraries print goes to stderr. Raises
-    UsageError or RaceError."""
-    with ExitStack() as stack:
-        if screen is None:
-            stack.enter_context(redirect_stdout(sys.stderr))
-        with progress_line() as progress:
-            progress("starting torch", None)
-            from ..models.loading import DEFAULT_TARGET, load
-
-            loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
-            from ..session import TorchRace
-
-            if settle_threads:
-                from ..session.threads import settle
-
-                settle(loaded.make_ready(progress), progress)
-            race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
-            stream = stack.enter_context(closing(race.events()))  # type: ignore[type-var]
-            begun = _until_a_step(stream)
-        header = race.header()
-        events: list[LaneEvent] = []
-        drawn = screen(header) if screen is not None else nullcontext()
-        with drawn as show:
-            for event in chain(begun, stream):
-                events.append(event)
-                if show is not None:
-                    show(event)
-        return recordings.build(header, events, race.result())
-
-
-def _until_a_step(stream: Iterator[LaneEvent]) -> list[LaneEvent]:
-    """The events up to the first step: while the lanes read their prompts."""
-    events: list[LaneEvent] = []
-    for event in stream:
-        events.append(event)
-        if isinstance(event.event, Step):
-            break
-    return events
-
-
 def _race(options: Namespace) -> int:
     params = SamplingParams(
         options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop)
     )
     spec = RaceSpec(lanes_asked(options), params, options.audit, options.solo)
     text = read_prompt(options)
+    if options.tables:
+        asked_of(spec)
     if options.save is not None:
         recordings.check_writable(options.save)
     set_threads(options.threads)
@@ -128,6 +79,7 @@ def _race(options: Namespace) -> int:
         lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
         None if out is None else _screen_on(out),
         settle_threads=options.threads is None,
+        tables=options.tables,
     )
     try:
         if options.save is not None:
@@ -203,15 +155,7 @@ def _speed(text: str) -> float:
 
 RACE = Command(
     (
-        option("--prompt", metavar="TEXT", action="append", default=[], help="the prompt, used byte for byte"),
-        option(
-            "--prompt-file",
-            metavar="F",
-            action="append",
-            default=[],
-            help="a UTF-8 file with the prompt, used byte for byte; - is stdin",
-        ),
-        option("--chat", action="store_true", help="apply the model's chat template"),
+        *PROMPT,
         TARGET,
         *LANES,
         option(
@@ -244,13 +188,7 @@ RACE = Command(
             help="sample within this mass; 1 is off (default 1)",
         ),
         SEED,
-        option(
-            "--max-new-tokens",
-            metavar="N",
-            type=integer(1, MAX_NEW_TOKENS),
-            default=128,
-            help="where every lane ends at the latest (default 128)",
-        ),
+        LENGTH,
         option(
             "--stop",
             metavar="S",
@@ -264,6 +202,11 @@ RACE = Command(
         THREADS,
         option("--solo", action="store_true", help="run the lanes one after the other"),
         option("--audit", action="store_true", help="compare all bits of all rows of logits, not the tokens alone"),
+        option(
+            "--tables",
+            action="store_true",
+            help="after the race, ask every drafter at every position: what each k would have been, and the oracle",
+        ),
         option("--save", metavar="FILE", type=not_empty, help="write the recording here"),
         JSON,
     ),

@@ -26,6 +26,10 @@ COMMANDS = {
         "engine.cli.commands:RACE",
         "race one prompt through a plain and a speculative decoder and prove that the tokens are equal",
     ),
+    "sweep": (
+        "engine.cli.sweep:SWEEP",
+        "compute what drafters would do at several k, from one race and one pass over its text, and the oracle",
+    ),
     "bench": (
         "engine.bench.command:BENCH",
         "measure our lanes and transformers' generate on the same prompts, in one run",

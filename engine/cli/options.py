@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
+from ..spec import MAX_NEW_TOKENS
 from .arguments import integer, not_empty, number, one_of, option, shown, words
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
@@ -19,6 +20,18 @@ def _device(text: str) -> str:
 
 FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
 JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
+PROMPT = (
+    option("--prompt", metavar="TEXT", action="append", default=[], help="the prompt, used byte for byte"),
+    option(
+        "--prompt-file",
+        metavar="F",
+        action="append",
+        default=[],
+        help="a UTF-8 file with the prompt, used byte for byte; - is stdin",
+    ),
+    option("--chat", action="store_true", help="apply the model's chat template"),
+)
+"""What `commands.read_prompt` reads."""
 TARGET = option(
     "--target",
     metavar="T",
@@ -38,6 +51,13 @@ DEVICE = option(
 )
 TEMPERATURE = option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)")
 SEED = option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)")
+LENGTH = option(
+    "--max-new-tokens",
+    metavar="N",
+    type=integer(1, MAX_NEW_TOKENS),
+    default=128,
+    help="where every lane ends at the latest (default 128)",
+)
 THREADS = option(
     "--threads",
     metavar="N",

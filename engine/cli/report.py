@@ -59,6 +59,8 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         ):
             if shares:
                 console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
+    for name, oracle in recording.get("oracles", {}).items():
+        console.print(Text(f"{clean(name)}: {100 * oracle['share']:.0f} % of the oracle's speed, the best choice of k"))
     plain = next(iter(spec.named(PLAIN)), "")
     if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))
@@ -66,8 +68,8 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         words = clean(verdict["sentence"])
         console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICT_STYLES[verdict["kind"]]))
     console.print(Text(widths_line(recording["widths"])))
-    console.print(Text(_circumstances(recording), "dim"))
-    for ribbon in _ribbons(recording, recorded):
+    console.print(Text(circumstances(recording), "dim"))
+    for ribbon in ribbons(recording, recorded):
         console.print(Text(ribbon, "bold reverse"))
 
 
@@ -166,7 +168,8 @@ def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
-def _circumstances(recording: Mapping[str, Any]) -> str:
+def circumstances(recording: Mapping[str, Any]) -> str:
+    """The model, the machine and the settings, in a line."""
     model, params = recording["model"], recording["spec"]["params"]
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
@@ -178,7 +181,8 @@ def _circumstances(recording: Mapping[str, Any]) -> str:
     return clean("; ".join(part for part in parts if part))
 
 
-def _ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
+def ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
+    """What no reader may miss."""
     ribbons = [f" RECORDED {clean(recording['created'])} " if recorded else ""]
     if recording.get("synthetic"):
         ribbons.append(" SYNTHETIC drafts: they study the hardware, not a drafter ")

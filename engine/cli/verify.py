@@ -14,7 +14,7 @@ from ..recordings import recording as recordings
 from ..spec import AUTO, LaneSpec
 from ..text import check_prompt_text
 from .arguments import Command, option
-from .commands import hold_race
+from .hold import hold_race
 from .options import DEVICE, FILE, JSON, TARGET, set_threads
 from .output import console, print_json
 

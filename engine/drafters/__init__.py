@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError, choices
 from ..interfaces import Drafter
@@ -65,13 +65,17 @@ class Kind:
     parse: reads the text after the colon ("": none was given) into what `make` takes; raises UsageError where it is
     unusable and imports nothing heavy either. label: what the drafter does, in a few words; `{}` stands for the drafter
     inside it. weightless: it needs no weights, whatever its argument, so it suits every target and anyone may ask for
-    it.
+    it. table: whether its draft is a function of the committed text and the noise at each position, so that a table of
+    drafts by position tells its race (`engine/what_if`). "any k": it is, and a shorter draft is the beginning of a
+    longer one; "one k": it is, but the draft may depend on the lane's k; "parts": `parse` gives drafters that have
+    tables; "": it is not.
     """
 
     parse: Callable[[str], Any]
     make: Callable[[Any, DrafterContext], Drafter]
     label: str
     weightless: bool = False
+    table: Literal["any k", "one k", "parts", ""] = ""
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -95,6 +99,21 @@ def make(text: str, context: DrafterContext) -> Drafter:
     name, argument = parse(text)
     kind = _kind(name)
     return kind.make(kind.parse(argument), context)
+
+
+def with_tables(text: str) -> dict[str, bool]:
+    """The drafters whose tables tell what this one can draft, itself or a hybrid's parts: of each whether one table
+    serves every k. Raises UsageError, with the choices, where there is no table."""
+    name, argument = parse(text)
+    kind = _kind(name)
+    if kind.table == "parts":
+        return {part: whole for each in kind.parse(argument) for part, whole in with_tables(each).items()}
+    if not kind.table:
+        raise UsageError(
+            f"drafter {text!r} has no table of drafts by position; choose one of: "
+            + ", ".join(each for each in DRAFTERS if _kind(each).table)
+        )
+    return {text: kind.table == "any k"}
 
 
 def label(text: str) -> str:

@@ -57,13 +57,14 @@ class AutoDrafter(Drafter):
         self.drafters = drafter.parts or (drafter,)
         self.hidden_layers, self.synthetic = drafter.hidden_layers, drafter.synthetic
         self._step_s, self._clock, self.by_margin = tuple(step_s), clock, by_margin
-        self._draft_s = tuple(DraftTime() for _ in self.drafters)
+        self.draft_s = tuple(DraftTime() for _ in self.drafters)
+        """What drafts of each of them cost, as it was seen last."""
         self._start(0)
 
     def calibrate(self, prompt_ids: Sequence[int], hidden: Any) -> None:
         """Time a short and a long draft of each part, before the race; arguments as those of `prefill`. Raises whatever
         a drafter raises."""
-        for drafter, draft_s in zip(self.drafters, self._draft_s, strict=True):
+        for drafter, draft_s in zip(self.drafters, self.draft_s, strict=True):
             for num in (len(self._step_s) - 1, 1) * CALIBRATIONS:
                 drafter.prefill(prompt_ids, _rows(drafter, hidden))
                 started = self._clock()
@@ -78,7 +79,7 @@ class AutoDrafter(Drafter):
 
     def _start(self, num_tokens: int) -> None:
         self._parts = self._blended() or [
-            _Part(*known, self._step_s, self._clock) for known in zip(self.drafters, self._draft_s, strict=True)
+            _Part(*known, self._step_s, self._clock) for known in zip(self.drafters, self.draft_s, strict=True)
         ]
         self._num_tokens, self._num_steps = num_tokens, 0
         self._written, self._time_s = float(RATE_PRIOR), RATE_PRIOR * self._step_s[0]
@@ -89,7 +90,7 @@ class AutoDrafter(Drafter):
     def _blended(self) -> list[_Part | Blend]:
         """The parts as one, where they can draft together: at most one of each kind, copies too cheap to be worth a
         thought."""
-        known = list(zip(self.drafters, self._draft_s, strict=True))
+        known = list(zip(self.drafters, self.draft_s, strict=True))
         copies = [(drafter, draft_s) for drafter, draft_s in known if isinstance(drafter, NgramDrafter)]
         heads = [(drafter, draft_s) for drafter, draft_s in known if isinstance(drafter, MarginDrafter)]
         if not self.by_margin or len(copies) > 1 or len(heads) > 1 or len(copies) + len(heads) < len(known):

@@ -19,7 +19,5 @@ def _make(kind: str, name: HeadName, context: DrafterContext) -> Drafter:
     return drafter_of(load_head(kind, name, context.loaded, context.progress), context)
 
 
-EAGLE3, DFLASH = (
-    Kind(partial(parse_name, kind), partial(_make, kind), label)
-    for kind, label in (("eagle3", "a head, token by token"), ("dflash", "a head, a block at once"))
-)
+EAGLE3 = Kind(partial(parse_name, "eagle3"), partial(_make, "eagle3"), "a head, token by token", table="any k")
+DFLASH = Kind(partial(parse_name, "dflash"), partial(_make, "dflash"), "a head, a block at once", table="one k")

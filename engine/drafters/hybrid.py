@@ -65,4 +65,4 @@ def _make(parts: tuple[str, str], context: DrafterContext) -> HybridDrafter:
     return HybridDrafter(make(first, context), make(second, context))
 
 
-KIND = Kind(parts_of, _make, label="copy, else {}")
+KIND = Kind(parts_of, _make, label="copy, else {}", table="parts")

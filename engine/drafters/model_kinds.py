@@ -69,4 +69,4 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     )
 
 
-KIND = Kind(name_of, _make, label="a smaller model of the same tokenizer")
+KIND = Kind(name_of, _make, label="a smaller model of the same tokenizer", table="any k")

@@ -168,4 +168,5 @@ KIND = Kind(
     make=lambda min_match, context: NgramDrafter(min_match),
     label="copy what followed before",
     weightless=True,
+    table="any k",
 )

@@ -85,4 +85,4 @@ def _make(parts: tuple[float, str], context: DrafterContext) -> SyntheticDrafter
     return SyntheticDrafter(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
 
 
-KIND = Kind(parts_of, _make, label="the answer itself, spoiled at a chosen rate")
+KIND = Kind(parts_of, _make, label="the answer itself, spoiled at a chosen rate", table="any k")

@@ -17,7 +17,6 @@ from ..events import Finished, LaneEvent, Started, Step, from_json
 from ..spec import (
     AUTO,
     BASELINE,
-    MAX_K,
     MAX_WIDTH,
     PLAIN,
     ROLES,
@@ -28,14 +27,11 @@ from ..spec import (
     role_named,
 )
 from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, IfThere, Maybe, Shape, fits, kind, short
+from .beside import BESIDE, CLOCK_TOLERANCE, MAX_TOKEN_ID, TOKENS, are_tokens, check_beside
 
 SCHEMA = 2
 """What is written; schema 1 is read as well."""
 FORMAT = "photofinish-race"
-MAX_TOKEN_ID = 2**31 - 1
-MAX_CANDIDATES = 16
-"""Tokens that are kept of one position."""
-CLOCK_TOLERANCE = 1e-6
 IDENTICAL = ("identical_bits", "identical_tokens")
 VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution")
 
@@ -70,7 +66,7 @@ def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
     last = {lane["role"]: lane["name"] for lane in lanes}
     found = {last.get(SPECULATIVE): old["verdict"], last.get(PLAIN): old["plain_verdict"]} if BASELINE in last else {}
     return {
-        **{key: value for key, value in old.items() if key not in ("verdict", "plain_verdict", *_BESIDE)},
+        **{key: value for key, value in old.items() if key not in ("verdict", "plain_verdict", *BESIDE)},
         "schema": SCHEMA,
         "spec": {**old["spec"], "lanes": lanes},
         "verdicts": {lane: verdict for lane, verdict in found.items() if lane is not None and verdict is not None},
@@ -83,10 +79,6 @@ def read_spec(value: Mapping[str, Any]) -> RaceSpec:
     lanes = tuple(LaneSpec(**_exactly(LaneSpec, lane, "a lane of the spec")) for lane in value["lanes"])
     params = _exactly(SamplingParams, value["params"], "params")
     return RaceSpec(lanes, SamplingParams(**{**params, "stop": tuple(params["stop"])}), value["audit"], value["solo"])
-
-
-def _are_tokens(value: Any) -> bool:
-    return isinstance(value, list) and all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
 
 
 def _two(what: str, holds: Callable[[Any], bool]) -> Shape:
@@ -108,14 +100,9 @@ WIDTH_OR_WORD = Shape(
 K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO or COUNT.holds(value))
 ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
-TOKENS = Shape(f"a list of token ids from 0 to {MAX_TOKEN_ID}", _are_tokens)
-TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", lambda value: _are_tokens([value]))
+TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", lambda value: are_tokens([value]))
 TWO_TEXTS = _two("strings", TEXT.holds)
 TWO_WIDTHS = _two("widths, null where unknown", lambda value: value is None or WIDTH.holds(value))
-DRAFT = Shape(
-    f"a list of at most {MAX_K} token ids from 0 to {MAX_TOKEN_ID}",
-    lambda value: _are_tokens(value) and len(value) <= MAX_K,
-)
 _DIFFERENCE = {
     "position": COUNT,
     "tokens": TWO_TOKENS,
@@ -152,8 +139,6 @@ _RECORDING = {
     "stopped": IfThere(FLAG),
     "runs": IfThere({"sentence": NAME}),
 }
-_CANDIDATES = {"lane": NAME, "position": COUNT, "ids": TOKENS, "logits": [NUMBER], "noise": [NUMBER]}
-_BESIDE = {"tables": IfThere(OBJECT), "candidates": IfThere([_CANDIDATES]), "promises": IfThere(NAMES)}
 SHAPES: dict[int, dict[str, Any]] = {
     1: {
         **_RECORDING,
@@ -161,7 +146,7 @@ SHAPES: dict[int, dict[str, Any]] = {
         "verdict": Maybe(_VERDICT),
         "plain_verdict": Maybe(_VERDICT),
     },
-    SCHEMA: {**_RECORDING, "spec": SPEC, "verdicts": OBJECT, **_BESIDE},
+    SCHEMA: {**_RECORDING, "spec": SPEC, "verdicts": OBJECT, **BESIDE},
 }
 """What each schema has to hold."""
 
@@ -224,7 +209,7 @@ class _Lane:
                 f"{which} commits {len(step.token_ids)} tokens to {num_before}; a step commits at least 1, a lane at "
                 f"most {limit}"
             )
-        if not _are_tokens([*step.token_ids, *step.drafted]):
+        if not are_tokens([*step.token_ids, *step.drafted]):
             raise UsageError(f"{which} has a token id beyond {MAX_TOKEN_ID}")
         if num_drafted > self.spec.max_drafts:
             raise UsageError(
@@ -262,7 +247,7 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec) -> None:
         if name not in lanes or name in baselines or not baselines:
             raise UsageError(f"it has a verdict on {short(name)}, which is no lane that is compared with a baseline")
         _check_verdict(f"the verdict on lane {short(name)}", verdict, lanes[baselines[0]], lanes[name])
-    _check_beside(recording, {name: len(lane.token_ids) for name, lane in lanes.items()})
+    check_beside(recording, {name: (len(lane.token_ids), lane.clock_s) for name, lane in lanes.items()})
 
 
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
@@ -273,24 +258,3 @@ def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
     if (verdict["kind"] in IDENTICAL and not same_tokens) or (verdict["kind"] == "identical_bits" and not same_bits):
         raise UsageError(f"{which} says {verdict['kind']}, but its events differ")
-
-
-def _check_beside(recording: Mapping[str, Any], num_tokens: Mapping[str, int]) -> None:
-    """Tables, candidates and promises speak of tokens and lanes that are there. `num_tokens`: committed, by lane."""
-    longest = max(num_tokens.values())
-    for name, drafts in recording.get("tables", {}).items():
-        which = f"the table of {short(name)}"
-        fits(drafts, [DRAFT], which)
-        if len(drafts) > longest:
-            raise UsageError(f"{which} has {len(drafts)} drafts, but no lane committed more than {longest} tokens")
-    for each in recording.get("candidates", []):
-        lane, position = each["lane"], each["position"]
-        which = f"the candidates of lane {short(lane)} at position {position}"
-        if position >= num_tokens.get(lane, 0):
-            raise UsageError(f"{which} are of no token that was committed")
-        sizes = [len(each[key]) for key in ("ids", "logits", "noise")]
-        if not 1 <= min(sizes) == max(sizes) <= MAX_CANDIDATES:
-            raise UsageError(f"{which} have {sizes} ids, logits and noise; all must be as many, 1 to {MAX_CANDIDATES}")
-    for name in recording.get("promises", {}):
-        if name not in num_tokens:
-            raise UsageError(f"it has a promise of lane {short(name)}, which the spec does not have")

@@ -134,15 +134,16 @@ def read_roofline(order: Order) -> dict[str, Any] | None:
     return roofline_figures(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)
 
 
-def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable[[], Sequence[int]]) -> Lane:
-    """reference: gives the target's own completion, from an untimed run, for drafters that ask for it."""
-    its = (widths.plan.plain_width,) if lane.width == "fastest" else widths.plan.step_widths
-    accept = rule_of(order, lane)
-    k = min(lane.max_drafts, max(its) - 1) if lane.k == AUTO else lane.max_drafts
+def build_drafter(
+    order: Order, widths: Widths, lane: LaneSpec, accept: AcceptRule, reference: Callable[[], Sequence[int]]
+) -> Drafter:
+    """A lane's drafter, which `auto` k may ask. reference: gives the target's own completion, from an untimed run, for
+    drafters that ask for it."""
+    most = max(_widths_of(lane, widths)) - 1
     context = DrafterContext(
         loaded=order.loaded,
         params=order.spec.params,
-        k=k,
+        k=min(lane.max_drafts, most) if lane.k == AUTO else lane.max_drafts,
         length=widths.length,
         sample=drafters_sampler(accept, order.sampler),
         prompt=order.prompt,
@@ -152,15 +153,25 @@ def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable
         auto_k=lane.k == AUTO,
         pool=order.pool,
     )
-    drafter = make(lane.drafter, context)
+    return make(lane.drafter, context)
+
+
+def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable[[], Sequence[int]]) -> Lane:
+    """A lane, not warmed up yet. reference: see `build_drafter`."""
+    accept, its = rule_of(order, lane), _widths_of(lane, widths)
+    drafter = build_drafter(order, widths, lane, accept, reference)
     on_prefill = partial(order.progress, f"reading the prompt: lane {lane.name}")
     target = StaticTarget(
         order.prepared, widths.length, its, drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
     )
     if lane.k == AUTO:
-        step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
+        step_s = [widths.seconds[target.width_for(num + 1)] for num in range(min(lane.max_drafts + 1, max(its)))]
         drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
     return Lane(lane, target, drafter, accept, [])
+
+
+def _widths_of(lane: LaneSpec, widths: Widths) -> tuple[int, ...]:
+    return (widths.plan.plain_width,) if lane.width == "fastest" else widths.plan.step_widths
 
 
 def rule_of(order: Order, lane: LaneSpec) -> AcceptRule:

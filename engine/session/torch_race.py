@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,14 @@ from ..decode import decode
 from ..events import Event, Finished, LaneEvent, Prompt, Step
 from ..exactness.probe import explain
 from ..exactness.verdict import Difference, Verdict, compare, part, width_at
+from ..interfaces import Drafter
 from ..measure import environment
 from ..progress import Progress, silent
 from ..race import race
 from ..spec import BASELINE, LaneSpec, RaceSpec
+from ..target.target import StaticTarget
 from ..text import Pieces, StopAt, end_token_ids
-from .set_up import Lane, Order, build_lane, check_fits, choose_widths, read_roofline, warm_up
+from .set_up import Lane, Order, build_drafter, build_lane, check_fits, choose_widths, read_roofline, rule_of, warm_up
 
 if TYPE_CHECKING:
     from ..models.loading import LoadedModel
@@ -51,6 +53,16 @@ class TorchRace:
     def build(self, lane: LaneSpec) -> Lane:
         """A lane of this race, not warmed up yet."""
         return build_lane(self._order, self.widths, lane, self._reference)
+
+    def build_drafter(self, lane: LaneSpec) -> Drafter:
+        """The drafter that such a lane of this race has; with k "auto" the one that is asked."""
+        return build_drafter(self._order, self.widths, lane, rule_of(self._order, lane), self._reference)
+
+    def reader(self, hidden_layers: Sequence[int], on_prefill: Callable[[float], None]) -> StaticTarget:
+        """A sequence of its own, whose steps have the exact lanes' widest width; arguments as of StaticTarget."""
+        widths = (max(self.widths.plan.step_widths),)
+        pool = self._order.pool
+        return StaticTarget(self.prepared, self.widths.length, widths, hidden_layers, pool=pool, on_prefill=on_prefill)
 
     def _reference(self) -> Sequence[int]:
         """The target's own completion, from an untimed run of the exact lanes' loop without a drafter: what `synthetic`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.cli import commands
+from engine.cli import hold
 from engine.events import LaneEvent, Started
 from engine.recordings.recording import events_of
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
@@ -29,9 +29,9 @@ def test_a_long_prompt_shows_how_much_of_it_is_read(monkeypatch):
     def screen(header: object) -> Iterator[object]:
         yield happened.append
 
-    monkeypatch.setattr(commands, "progress_line", line)
+    monkeypatch.setattr(hold, "progress_line", line)
     lanes = standard_lanes("ngram", 3)
-    recording = commands.hold_race(
+    recording = hold.hold_race(
         str(TRAINED),
         "float32",
         "cpu",

@@ -122,13 +122,13 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     return some.flatmap(lambda names: recordings(failing, names))
 
 
-OF_EVENTS, BESIDE = ("num_drafted", "wall_s"), ("tables", "candidates", "promises")
+OF_EVENTS, BESIDE = ("num_drafted", "wall_s"), ("tables", "costs", "oracles", "candidates", "promises")
 """Fields that an event, and a recording of schema 2, may have."""
 
 
 def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """The same race as servers tell it, and as one keeps it that was taken apart: of some steps only the number of
-    drafts or no width, wall times; tables, candidates, promises."""
+    drafts or no width, wall times; tables, costs, oracles, candidates, promises."""
     out = copy.deepcopy(recorded)
     out["widths"]["width"] = None
     token_ids: dict[str, list[int]] = {lane["name"]: [] for lane in out["spec"]["lanes"]}
@@ -146,6 +146,10 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     num_drafts = rng.randint(0, max(map(len, token_ids.values())))
     drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in range(num_drafts)]
     out["tables"] = {"ngram": drafts, "__proto__": []}
+    costs_s = sorted(rng.random() for _ in range(4))
+    out["costs"] = {"verify_s": costs_s, "draft_s": {name: [0, *costs_s[1:]] for name in out["tables"]}}
+    clocks = {event["lane"]: event["clock_s"] for event in out["events"]}
+    out["oracles"] = {lane: {"seconds": 0.8 * clock_s, "share": 0.8} for lane, clock_s in clocks.items()}
     out["candidates"] = [
         {"lane": lane, "position": position, "ids": [1, 2], "logits": [-0.5, 3], "noise": [0.0, 1.5]}
         for lane, position in rng.sample(places, min(3, len(places)))

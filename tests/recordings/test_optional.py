@@ -100,7 +100,39 @@ def candidates(**change: Any) -> Callable[[dict[str, Any]], object]:
     return lambda r: r.update(candidates=[{**CANDIDATES, **change}])
 
 
+COSTS = {"verify_s": [0.5] * 64, "draft_s": {"ngram": [*range(64)], "speculative": [0] * 64}}
+ORACLES = {"speculative": {"seconds": 0, "share": 0.0}, "plain": {"seconds": 0, "share": 0}}
+
+
+def costs(**change: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda r: r["costs"].update(change)
+
+
+def of_ngram(*seconds: Any) -> Callable[[dict[str, Any]], object]:
+    return costs(draft_s={**COSTS["draft_s"], "ngram": list(seconds)})
+
+
 WRONG = {
+    "costs must be an object, not a list": lambda r: r.update(costs=[]),
+    "costs lacks 'draft_s'": lambda r: r.update(costs={"verify_s": [1]}),
+    "costs.verify_s must be a list of 1 to 64 times in seconds that never fall, not a list": costs(verify_s=[2, 1]),
+    "costs.verify_s must be a list of 1 to 64 .*, not a list": costs(verify_s=[]),
+    "costs.verify_s must be a list of 1 to 64 times .* never fall, not a list": costs(verify_s=[0.5] * 65),
+    "costs of 'ngram' must be a list of 1 to 64 times": of_ngram(-1, *[1] * 63),
+    "costs of 'ngram' must be a list of 1 .* times": of_ngram(*[1] * 63, 1e8),
+    "the costs of 'ngram' must be a list": of_ngram(*[1] * 63, None),
+    "the costs of 'ngram' must be a .* never fall, not a list": of_ngram(*[1] * 63, "2"),
+    "costs of 'ngram' are 63, those of steps 64; .* more than its longest draft has tokens, 63": of_ngram(*[1] * 63),
+    "costs of 'ngram' are 64, those of steps 63": costs(verify_s=[1] * 63),
+    "only one of them has 'ngram'": costs(draft_s={"speculative": [0] * 64}),
+    "only one of them has 'other'": costs(draft_s={**COSTS["draft_s"], "other": [0] * 64}),
+    "of the same drafters; only one of them has 'ngram'": lambda r: r.pop("tables"),
+    "oracles must be an object, not a list": lambda r: r.update(oracles=[]),
+    "the oracle of lane 'nobody' is of none": lambda r: r.update(oracles={"nobody": ORACLES["plain"]}),
+    "the oracle of lane 'plain' lacks 'share'": lambda r: r.update(oracles={"plain": {"seconds": 1}}),
+    "the oracle of lane 'plain'.share must be a finite number": lambda r: r["oracles"]["plain"].update(share="1"),
+    "the oracle of lane 'plain'.seconds must be a time": lambda r: r["oracles"]["plain"].update(seconds=-1),
+    "took 1 seconds, which is not its share of the lane's own": lambda r: r["oracles"]["plain"].update(seconds=1),
     "tables must be an object, not a list": lambda r: r.update(tables=[]),
     "tables must be an object, not None": lambda r: r.update(tables=None),
     "the table of 'ngram' must be a list, not an object": lambda r: r.update(tables={"ngram": {}}),
@@ -133,8 +165,8 @@ WRONG = {
 def test_what_contradicts_the_race_is_refused(words):
     """A table of another race, or scores of a token that nobody wrote, would be shown beside this one."""
     recording = races.fixed_race()
-    good = {"tables": {"ngram": DRAFTS, "speculative": []}, "candidates": [CANDIDATES], "promises": {"plain": ""}}
-    recording.update(good)
+    good = {"tables": {"ngram": DRAFTS, "speculative": []}, "costs": COSTS, "oracles": ORACLES}
+    recording.update(copy.deepcopy({**good, "candidates": [CANDIDATES], "promises": {"plain": ""}}))
     assert recordings.loads(json.dumps(recording).encode()) == recording
     WRONG[words](recording)
     with pytest.raises(UsageError, match=words):

@@ -21,7 +21,7 @@ from tests.helpers import races
 
 SUMMARY_KEYS = [
     "schema", "device", "dtype", "runs", "width", "widths_class", "seed", "temperature", "audit", "verdict",
-    "plain_verdict", "lanes", "speedup", "verdicts", "speedups",
+    "plain_verdict", "lanes", "speedup", "verdicts", "speedups", "oracles",
 ]  # fmt: skip
 LANE_KEYS = [
     "token_ids", "text", "num_tokens", "prefill_s", "decode_s", "tokens_per_s", "ttft_s", "tpot_s", "itl_p50_s",

@@ -1,0 +1,88 @@
+"""Holds a race for a command: from a model's name to a recording. What is heavy is imported on use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, nullcontext, redirect_stdout
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from ..events import LaneEvent, Prompt, Step
+from ..progress import Progress
+from ..recordings import recording as recordings
+from ..spec import RaceSpec
+from .output import progress_line
+
+if TYPE_CHECKING:
+    from ..session import TorchRace
+
+
+def hold_race(
+    target: str | None,
+    dtype: str,
+    device: str,
+    spec: RaceSpec,
+    prompt_of: Callable[[Any], Prompt],
+    screen: Callable[[Mapping[str, Any]], Any] | None = None,
+    settle_threads: bool = False,
+    tables: bool = False,
+) -> dict[str, Any]:
+    """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a
+    context manager whose value is called with every event. tables: the recording gets tables of drafts, asked for when
+    the race is over. While it runs, what libraries print goes to stderr. Raises UsageError or RaceError."""
+    with ExitStack() as stack:
+        if screen is None:
+            stack.enter_context(redirect_stdout(sys.stderr))
+        with progress_line() as progress:
+            race = set_up(target, dtype, device, spec, prompt_of, progress, settle_threads)
+            stream = stack.enter_context(closing(race.events()))  # type: ignore[type-var]
+            begun = _until_a_step(stream)
+        header = race.header()
+        events: list[LaneEvent] = []
+        drawn = screen(header) if screen is not None else nullcontext()
+        with drawn as show:
+            for event in chain(begun, stream):
+                events.append(event)
+                if show is not None:
+                    show(event)
+        result = race.result()
+        if tables and all(lane.finished for lane in race.lanes.values()):
+            from ..what_if.ask import members
+
+            with progress_line() as progress:
+                result |= members(race, progress)
+        return recordings.build(header, events, result)
+
+
+def set_up(
+    target: str | None,
+    dtype: str,
+    device: str,
+    spec: RaceSpec,
+    prompt_of: Callable[[Any], Prompt],
+    progress: Progress,
+    settle_threads: bool,
+) -> TorchRace:
+    """A race that is ready to run; arguments as of `hold_race`."""
+    progress("starting torch", None)
+    from ..models.loading import DEFAULT_TARGET, load
+
+    loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
+    from ..session import TorchRace
+
+    if settle_threads:
+        from ..session.threads import settle
+
+        settle(loaded.make_ready(progress), progress)
+    return TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+
+
+def _until_a_step(stream: Iterator[LaneEvent]) -> list[LaneEvent]:
+    """The events up to the first step: while the lanes read their prompts."""
+    events: list[LaneEvent] = []
+    for event in stream:
+        events.append(event)
+        if isinstance(event.event, Step):
+            break
+    return events

@@ -1,0 +1,262 @@
+"""The command sweep: one prompt, drafters at several k, and the oracle. Arguments are checked before anything heavy is
+imported."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import closing, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from ..caveats import loop_sentence
+from ..drafters import check as check_drafter
+from ..drafters import with_tables
+from ..errors import UsageError
+from ..events import LaneEvent
+from ..metrics import disturbance, lane_metrics, ratio, speedup
+from ..recordings import recording as recordings
+from ..recordings.check import IDENTICAL
+from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, MAX_LANES, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
+from ..text import encode_prompt
+from ..what_if.ask import what_if
+from ..what_if.auto import auto_steps
+from ..what_if.judged import WhatIf
+from ..what_if.survey import SurveyDrafter
+from .arguments import Command, integer_or_auto, option, shown, words
+from .commands import check_outcome, read_prompt
+from .hold import set_up
+from .options import DEVICE, DTYPE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, set_threads
+from .output import console, print_json, progress_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..session import TorchRace
+
+COMPUTED = (
+    "Steps and what is accepted are exact: those of the real race at that k. Times are computed, from what steps and "
+    "drafts cost in one race. auto is a simulation: --measure races it."
+)
+MEASURED = (
+    "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
+)
+MOST_ROWS = MAX_LANES - 2
+Row = dict[str, Any]
+Asked = list[tuple[str, int | str]]
+"""A drafter and a k for each row."""
+
+
+def _list_of(text: str) -> list[str]:
+    given = words(text).split(",")
+    if len(set(given)) != len(given) or not all(given):
+        raise ArgumentTypeError(f"must be a list with commas, each thing in it once, not {shown(text)}")
+    return given
+
+
+def _ks(text: str) -> list[int | str]:
+    return [integer_or_auto(1, MAX_K)(k) for k in _list_of(text)]
+
+
+def check_asked(drafters: Sequence[str], ks: Sequence[int | str], measured: bool) -> Asked:
+    """The rows that are asked for. Raises UsageError for what cannot be one: without --measure a hybrid at a number."""
+    asked: Asked = [(drafter, k) for drafter in drafters for k in ks]
+    for drafter, k in asked:
+        check_drafter(drafter)
+        with_tables(drafter)
+        if not measured and k != AUTO and drafter not in with_tables(drafter):
+            raise UsageError(
+                f"drafter {drafter!r} at k={k} has no table of drafts by position: who drafts depends on more than the "
+                f"text; race it with --measure, ask for k auto, or for one of: {', '.join(with_tables(drafter))}"
+            )
+    if measured and len(asked) > MOST_ROWS:
+        raise UsageError(f"--measure races every row beside plain and baseline: at most {MOST_ROWS}, not {len(asked)}")
+    return asked
+
+
+def lanes_for(asked: Asked, measured: bool) -> tuple[LaneSpec, ...]:
+    """The lanes of a sweep's race: measured, one for each row; else those that tell what steps and drafts cost, one for
+    each drafter that is asked, or for each k of one that depends on it."""
+    if measured:
+        return lanes_of((f"{drafter}@{k}", drafter, k) for drafter, k in asked)
+    most = max([MAX_AUTO_K, *(int(k) for _, k in asked if k != AUTO)])
+    costs = {
+        (part, most if serves_every_k else k)
+        for drafter, k in asked
+        for part, serves_every_k in with_tables(drafter).items()
+    }
+    return lanes_of((f"the costs of {part} at {k}", part, k) for part, k in sorted(costs, key=str))
+
+
+def rows_of(race: TorchRace, events: Sequence[LaneEvent], found: WhatIf, asked: Asked, measured: bool) -> list[Row]:
+    """A row for each drafter and k, in the words of --json."""
+    undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE)]
+    verdicts = race.result()["verdicts"]
+    rows = []
+    for drafter, k in asked:
+        name = f"{drafter}@{k}"
+        if measured:
+            steps = race.lanes[name].steps
+        else:
+            steps = auto_steps(found, drafter) if k == AUTO else found.steps(drafter, int(k))
+        numbers = lane_metrics([LaneEvent(name, 0.0, step) for step in steps], name)
+        gains = [gain for each in undrafted if (gain := speedup(each, steps)) is not None]
+        rows.append(
+            {
+                "drafter": drafter,
+                "k": k,
+                "tokens_per_s": numbers.tokens_per_s,
+                "speedup": min(gains, default=None),
+                "acceptance_rate": numbers.acceptance_rate,
+                "mean_acceptance_length": numbers.mean_acceptance_length,
+                "num_steps": numbers.num_steps if measured or k != AUTO else None,
+                "identical": verdicts[name]["kind"] in IDENTICAL if measured else None,
+                "measured": measured,
+            }
+        )
+    return rows
+
+
+def _sweep(options: Namespace) -> int:
+    asked = check_asked(options.drafter, options.k, options.measure)
+    params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=options.max_new_tokens)
+    spec = RaceSpec(lanes_for(asked, options.measure), params)
+    text = read_prompt(options)
+    set_threads(options.threads)
+    with redirect_stdout(sys.stderr), progress_line() as progress:
+        race = set_up(
+            options.target,
+            options.dtype,
+            options.device,
+            spec,
+            lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
+            progress,
+            options.threads is None,
+        )
+        if not options.measure:
+            for lane in race.lanes.values():
+                if lane.spec.name not in (PLAIN, BASELINE) and lane.spec.k != AUTO:
+                    lane.drafter = SurveyDrafter(lane.drafter)
+        events: list[LaneEvent] = []
+        with closing(race.events()) as stream:  # type: ignore[type-var]
+            for event in stream:
+                events.append(event)
+                progress("racing", None)
+        recording = recordings.build(race.header(), events, race.result())
+        check_outcome(recording)
+        found = what_if(race, asked, progress)
+    rows = rows_of(race, events, found, asked, options.measure)
+    best = max(rows, key=lambda row: row["tokens_per_s"] or 0.0)
+    best_s = min(found.oracle(drafter).seconds for drafter in options.drafter)
+    report = {
+        "schema": recordings.OUTPUT_SCHEMA,
+        "rows": rows,
+        "best": {"drafter": best["drafter"], "k": best["k"]},
+        "oracle": {"tokens_per_s": ratio(len(found.text.token_ids), best_s)},
+    }
+    if options.json:
+        print_json(report)
+    else:
+        _print(report, best, recording)
+    return 0
+
+
+def _print(report: Mapping[str, Any], best: Row, recording: Mapping[str, Any]) -> None:
+    """First what is best, and what one must know before one quotes it; then every row, and what it was made from."""
+    from rich.text import Text
+
+    from .report import CAUTION, circumstances, ribbons
+    from .terminal import clean
+
+    out, events = console(), recordings.events_of(recording)
+    how = "measured" if best["measured"] else "computed"
+    gain, reached = (ratio(best[key], best["tokens_per_s"]) for key in ("speedup", "tokens_per_s"))
+    limit = report["oracle"]["tokens_per_s"]
+    headline = f"best: {best['drafter']} at k = {best['k']}"
+    if gain is not None and reached is not None and limit is not None:
+        headline += f", {_times(best['speedup'])} as fast as plain ({how}); the oracle {_times(gain * limit)}"
+    out.print(Text(clean(headline), "bold"))
+    if (loop := loop_sentence(recordings.token_ids(events, BASELINE))) is not None:
+        out.print(Text(loop, CAUTION))
+    if (disturbed := disturbance(events)) is not None:
+        out.print(Text(clean(disturbed.sentence), CAUTION))
+    out.print(_table(report["rows"], best))
+    for name in (PLAIN, BASELINE):
+        out.print(Text(f"{name}: {_shown(lane_metrics(events, name).tokens_per_s, 1)} tokens/s, measured"))
+    out.print(Text(f"oracle: {_shown(limit, 1)} tokens/s: no choice of k is faster with these drafters at these costs"))
+    out.print(Text(MEASURED if best["measured"] else COMPUTED))
+    out.print(Text(circumstances(recording), "dim"))
+    for ribbon in ribbons(recording, False):
+        out.print(Text(ribbon, "bold reverse"))
+
+
+def _table(rows: Sequence[Row], best: Row) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from .terminal import clean
+
+    table = Table(title=Text("what each drafter does at each k"), title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column(Text("drafter"), overflow="fold", min_width=18)
+    columns = ("k", "tokens/s", "x plain", "kept", "tokens a step", "steps", "identical")
+    for column in columns if best["measured"] else columns[:-1]:
+        table.add_column(Text(column), justify="right")
+    for row in rows:
+        cells = (
+            row["drafter"],
+            str(row["k"]),
+            _shown(row["tokens_per_s"], 1),
+            _times(row["speedup"]),
+            "-" if row["acceptance_rate"] is None else f"{100 * row['acceptance_rate']:.0f} %",
+            _shown(row["mean_acceptance_length"], 2),
+            _shown(row["num_steps"], 0),
+            {True: "yes", False: "NO", None: "-"}[row["identical"]],
+        )
+        its = cells if best["measured"] else cells[:-1]
+        table.add_row(*(Text(clean(cell), "bold" if row is best else "") for cell in its))
+    return table
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+SWEEP = Command(
+    (
+        *PROMPT,
+        TARGET,
+        option(
+            "--drafter",
+            metavar="D[,D]",
+            type=_list_of,
+            default=["ngram"],
+            help="drafters, name or name:argument, with commas between them (default ngram)",
+        ),
+        option(
+            "--k",
+            metavar="K[,K]",
+            type=_ks,
+            default=[1, 3, 5, 7, AUTO],
+            help="draft tokens a step, integers or auto, with commas between them (default 1,3,5,7,auto)",
+        ),
+        option("--measure", action="store_true", help="race every row, instead of computing it from one pass"),
+        TEMPERATURE,
+        SEED,
+        LENGTH,
+        DTYPE,
+        DEVICE,
+        THREADS,
+        JSON,
+    ),
+    _sweep,
+    "Example: python -m engine sweep --prompt-file assets/prompts/csv_to_json.txt --drafter ngram,eagle3 --k "
+    "1,3,5,7,auto. One race tells what plain steps, wider steps and drafts cost; one pass over its text, what each "
+    "drafter proposes at every position; so every row's steps are those of its real race, and its time is computed. "
+    "k auto is simulated at these costs. With --measure every row is a lane of one race on the fair clock. "
+    "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot be "
+    "used; 130 interrupted.",
+)

@@ -1,0 +1,85 @@
+"""What steps and drafts of a race cost, by size, from the race's own steps. Standard library only.
+
+Of each size that the race had, the mean of its times counts, each cut at CUT times their median: a sum over steps is
+what is to be told, and one hiccup must not tell it. Means that fall with growing size are pooled (isotonic regression),
+so a larger size never costs less. A size that the race did not have is put between its neighbours, or held in
+proportion to the nearest, along a `shape`: of widths their untimed seconds before the race, of drafts their length.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from ..events import Step
+
+CUT = 3.0
+Times = Mapping[int, Sequence[float]]
+"""Seconds by size."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds; both never fall with the index. verify_s: of all of a step but its draft, by how many drafts it
+    verifies; its length is one more than the longest draft. draft_s: by table, of a draft, by its length."""
+
+    verify_s: tuple[float, ...]
+    draft_s: Mapping[str, tuple[float, ...]]
+
+
+def verify_costs(steps: Iterable[Step], step_s: Mapping[int, float]) -> tuple[float, ...]:
+    """`Costs.verify_s` of a race whose exact lanes may run at the widths of `step_s`, untimed seconds of a step at
+    each. Steps of other widths are left out."""
+    times: dict[int, list[float]] = {}
+    for step in steps:
+        if step.width is not None and step.width in step_s:
+            times.setdefault(step.width, []).append(step.verify_s)
+    by_width = filled(times, step_s)
+    return tuple(by_width[min(width for width in step_s if width > num)] for num in range(max(step_s)))
+
+
+def draft_costs(times: Times, longest: int, in_proportion: bool) -> tuple[float, ...]:
+    """Seconds of a draft of 0 .. `longest` tokens. in_proportion: a length that was never timed costs in proportion to
+    its tokens; else, as of a block that is drafted at once, whatever its length. A draft of which nothing is known is
+    taken to cost nothing: the oracle stays a bound."""
+    if not times:
+        return (0.0,) * (longest + 1)
+    return tuple(filled(times, {n: n if in_proportion else min(n, 1) for n in range(longest + 1)}).values())
+
+
+def filled(times: Times, shape: Mapping[int, float]) -> dict[int, float]:
+    """Seconds of every size of `shape`, rising, as this file's head says; the shape's own where nothing was timed."""
+    sizes = sorted(shape)
+    rising = dict(zip(sizes, accumulate((shape[size] for size in sizes), max), strict=True))
+    known = _rising({size: times[size] for size in sizes if times.get(size)})
+    return {size: _at(size, known, rising) for size in sizes} if known else rising
+
+
+def _rising(times: Times) -> dict[int, float]:
+    """Means by size; where they fall, of all sizes that it takes together."""
+    pools: list[tuple[float, list[int]]] = []
+    num: dict[int, int] = {size: len(values) for size, values in times.items()}
+    for size, values in times.items():
+        mean, together = _mean(values), [size]
+        while pools and pools[-1][0] > mean:
+            before, sizes = pools.pop()
+            weights = sum(num[s] for s in sizes), sum(num[s] for s in together)
+            mean, together = statistics.fmean((before, mean), weights), sizes + together
+        pools.append((mean, together))
+    return {size: mean for mean, together in pools for size in together}
+
+
+def _mean(values: Sequence[float]) -> float:
+    most = CUT * statistics.median(values)
+    return statistics.fmean(min(value, most) for value in values)
+
+
+def _at(size: int, known: Mapping[int, float], shape: Mapping[int, float]) -> float:
+    for low, high in pairwise(known):
+        if low <= size <= high:
+            room = shape[high] - shape[low]
+            return known[low] + (known[high] - known[low]) * ((shape[size] - shape[low]) / room if room else 0.0)
+    nearest = min(known, key=lambda each: abs(each - size))
+    return known[nearest] * (shape[size] / shape[nearest] if shape[nearest] else 1.0)

@@ -1,0 +1,239 @@
+"""Tables of drafters against real races of them, on the trained fixture and on the model that ships."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from engine.errors import UsageError
+from engine.interfaces import Draft, Drafter
+from engine.models.loading import load
+from engine.recordings import recording as recordings
+from engine.session import TorchRace
+from engine.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
+from engine.target.target import StaticTarget
+from engine.text import encode_prompt
+from engine.what_if.ask import asked_of, auto_shares, members, what_if
+from engine.what_if.auto import auto_steps
+from engine.what_if.survey import SurveyDrafter
+from engine.what_if.tables import seconds_of
+from tests.helpers import ROOT
+from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import PROMPTS, text_of, trained
+
+FIELDS = ("index", "position", "drafted", "num_accepted", "token_ids")
+KS = (1, 2, 3, 5, 7, 11, 15)
+
+
+def held(
+    lanes: list[tuple[str, int | str]],
+    text: str = PROMPTS[0],
+    loaded=None,
+    temperature: float = 0.0,
+    num: int = 28,
+    stop: tuple[str, ...] = (),
+    rule: str = "coupled",
+    before: Callable[[TorchRace], object] = lambda race: None,
+) -> TorchRace:
+    """A finished race."""
+    loaded = loaded or trained()
+    params = SamplingParams(temperature, top_p=0.95, seed=5, max_new_tokens=num, stop=stop)
+    spec = RaceSpec(lanes_of(((f"{d}@{k}", d, k) for d, k in lanes), rule=rule), params)
+    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, text))
+    before(race)
+    for _ in race.events():
+        pass
+    return race
+
+
+def counts(steps):
+    return [[getattr(step, field) for field in FIELDS] for step in steps]
+
+
+def drafting(race: TorchRace):
+    return [lane for lane in race.lanes.values() if lane.spec.role == "speculative"]
+
+
+def assert_told(race: TorchRace) -> None:
+    found = what_if(race)
+    for lane in drafting(race):
+        assert lane.finished, lane.spec
+        told = found.steps(lane.spec.drafter, lane.spec.k)
+        assert counts(told) == counts(lane.steps), (lane.spec, race.spec.params)
+        assert found.oracle(lane.spec.drafter).seconds <= seconds_of(told) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", ["ngram", "draft_model", "eagle3", "dflash", "synthetic"])
+def test_a_table_tells_every_real_race(name, temperature):
+    """The page would show a race at another k that never would have been: a draft after another text, of another block,
+    with noise of another position, or from hidden states that no lane had."""
+    ks = [1, 4] if name == "dflash" else [1, 9]
+    assert_told(held([(text_of(name), k) for k in ks], PROMPTS[temperature > 0], temperature=temperature))
+
+
+def test_a_text_that_stops_within_a_draft():
+    """Drafts would go beyond the token that ended the text, or the last step be another."""
+    race = held([(text_of("eagle3"), 3), (text_of("dflash"), 4), (text_of("ngram"), 6)], stop=("_get_name\n",), num=60)
+    assert 20 < sum(len(step.token_ids) for step in drafting(race)[0].steps) < 50
+    assert_told(race)
+
+
+class Reads(Drafter):
+    """Drafts nothing, and keeps the hidden states that it is given."""
+
+    def __init__(self, *layers: int) -> None:
+        self.hidden_layers, self.rows = layers, []
+
+    def prefill(self, prompt_ids, hidden) -> None:
+        self.rows = [hidden.clone()]
+
+    def propose(self, token_ids, hidden, k) -> Draft:
+        self.rows += [] if hidden is None else [hidden.clone()]
+        return Draft()
+
+
+def test_one_pass_gives_each_drafter_the_rows_of_a_real_lane(monkeypatch):
+    """A head would be given another layer's states, another token's, or a rounding that no lane had."""
+    race = held([("ngram", 5)], num=30)
+    asked = {f"draft_model:{i}": Reads(*layers) for i, layers in enumerate([(3, 1), (4,), (1, 3, 4)])}
+    monkeypatch.setattr(race, "build_drafter", lambda lane: asked[lane.drafter])
+    what_if(race, [(name, 5) for name in asked])
+    for drafter in asked.values():
+        own = Reads(*drafter.hidden_layers)
+        lane = race.build(LaneSpec("own"))
+        lane.drafter = own
+        lane.target = StaticTarget(race.prepared, race.widths.length, lane.target.widths[:1], own.hidden_layers)
+        for _ in race.decode(lane):
+            pass
+        assert [len(rows) for rows in drafter.rows] == [len(race.prompt.token_ids) - 1, *[1] * 29]
+        assert torch.equal(torch.cat(drafter.rows), torch.cat(own.rows))
+
+
+def test_a_hybrid_is_judged_by_its_parts_and_simulated():
+    """`auto` would be held against a part alone; or what it is computed to do be no race at all."""
+    hybrid = text_of("hybrid").replace("ngram:2", "ngram")
+    race = held([(hybrid, "auto"), (text_of("eagle3"), "auto"), ("ngram", "auto")], temperature=0.8)
+    found = what_if(race)
+    best = {lane.spec.drafter: found.oracle(lane.spec.drafter).seconds for lane in drafting(race)}
+    draft_model = hybrid.partition("+")[2]
+    assert best[hybrid] <= min(found.oracle(draft_model).seconds, best["ngram"])
+    shares = auto_shares(race)
+    assert set(shares) == {lane.spec.name for lane in drafting(race)} and min(shares.values()) > 0
+    for drafter, limit in best.items():
+        steps = auto_steps(found, drafter)
+        assert [token for step in steps for token in step.token_ids] == list(found.text.token_ids)
+        assert seconds_of(steps) >= limit * (1 - 1e-9)
+
+
+def test_auto_is_simulated_without_knowing_the_future():
+    """A rule that saw what comes would look better than any that can be run."""
+    race = held([(text_of("draft_model"), "auto")])
+    found = what_if(race)
+    (drafter,) = found.tables
+    table, text, middle = found.tables[drafter], found.text, 14
+    other = type(text)(text.prompt_ids, (*text.token_ids[:middle], *[9] * 14), text.limit)
+    tables = {drafter: type(table)(drafter, drafter, (*table.drafts[:middle], *[()] * 14), table.margins)}
+    then, now = auto_steps(found, drafter), auto_steps(type(found)(other, tables, found.costs), drafter)
+    for a, b in zip(then, now, strict=False):
+        if a.position >= middle:
+            break
+        assert (a.position, a.drafted) == (b.position, b.drafted)
+    assert a.position >= middle and counts(then) != counts(now)
+
+
+def test_a_survey_writes_the_same_tokens_and_times_every_length():
+    """Costs would be those of one length, and the sweep computed from a guess."""
+
+    def wrap(race: TorchRace) -> None:
+        race.lanes["ngram@6"].drafter = SurveyDrafter(race.lanes["ngram@6"].drafter)
+
+    race = held([("ngram", 6), (text_of("draft_model"), 3)], PROMPTS[0] * 2, before=wrap)
+    assert race.result()["verdicts"]["ngram@6"]["kind"] == "identical_tokens"
+    drafter = SurveyDrafter(race.build_drafter(LaneSpec("x", text_of("draft_model"), 3)))
+    drafter.prefill(race.prompt.token_ids, None)
+    lengths = [len(drafter.propose(race.prompt.token_ids, None, k)) for k in (3, 3, 3, 3, 0, 3, 1)]
+    assert lengths == [1, 2, 3, 1, 0, 2, 1]
+
+
+def test_a_recording_carries_it_all():
+    """A race that was saved with its tables could not be opened, or would say something else than the race did."""
+    race = held([("ngram", "auto"), (text_of("draft_model"), 3)])
+    clocks = {lane.spec.name: seconds_of(lane.steps) for lane in drafting(race)}
+    events = list(held([("ngram", 2)]).lanes)  # another race in between changes nothing
+    found = members(race)
+    assert events and set(found["oracles"]) == set(clocks)
+    for name, oracle in found["oracles"].items():
+        assert oracle["seconds"] == pytest.approx(oracle["share"] * clocks[name])
+    assert {len(drafts) for drafts in found["tables"].values()} == {28}
+    assert set(found["tables"]) == {"ngram", "ngram@auto", text_of("draft_model")}
+    for short, long in zip(found["tables"]["ngram"], found["tables"]["ngram@auto"], strict=True):
+        assert long[: len(short)] == short
+
+
+def test_giving_up_leaves_the_race_as_it_was():
+    """A visitor who leaves would leave a lane's clock or tokens changed, or no table could be asked for again."""
+    race = held([(text_of("eagle3"), 3)])
+    before = [list(lane.steps) for lane in race.lanes.values()]
+
+    class Left(Exception):
+        pass
+
+    def leave(stage: str, share: float | None) -> None:
+        if share is not None and share > 0.5:
+            raise Left
+
+    with pytest.raises(Left):
+        what_if(race, progress=leave)
+    assert [list(lane.steps) for lane in race.lanes.values()] == before
+    assert_told(race)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "rule", "words"),
+    [
+        ([("none", 0)], "coupled", "drafter 'none' has no table .* choose one of: ngram, draft_model, eagle3, dflash"),
+        ([("ngram", 3)], "rejection", "rule 'rejection' of lane 'ngram@3' has no table .* choose rule coupled"),
+        ([], "coupled", "a lane that drafts"),
+    ],
+)
+def test_what_has_no_table_is_refused(lanes, rule, words):
+    """A figure would stand for something that cannot be known."""
+    with pytest.raises(UsageError, match=words):
+        asked_of(RaceSpec(lanes_of(((f"{d}@{k}", d, k) for d, k in lanes), rule=rule)))
+
+
+def test_a_table_that_is_not_there_is_named():
+    """A KeyError would reach the visitor."""
+    found = what_if(held([(text_of("dflash"), 2)], num=4))
+    for ask in (lambda: found.steps("ngram", 3), lambda: found.oracle("ngram"), lambda: auto_steps(found, "eagle3")):
+        with pytest.raises(UsageError, match=r"no table of '(ngram|eagle3)'.*; there are: dflash:.*@2"):
+            ask()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_many_races_of_the_fixture(dtype):
+    """What holds for a handful of races would not for all: long drafts, many places, other roundings."""
+    loaded = load(str(TRAINED), dtype, "cpu")
+    for i, text in enumerate(PROMPTS):
+        for temperature in (0.0, 0.8):
+            names = ("draft_model", "eagle3") if i else ("ngram", "eagle3")
+            lanes = [(text_of(name), k) for name in names for k in KS]
+            assert_told(held(lanes, text, loaded, temperature, 60))
+
+
+@pytest.mark.slow
+def test_races_of_the_model_that_ships():
+    """The compiled kernels would round a head's rows by how many are computed together."""
+    item = next(i for i in json.loads((ROOT / "assets/prompts/held_out.json").read_text()) if i["kind"] == "prose")
+    lanes = [("eagle3", k) for k in (1, 3, 7)] + [("ngram", k) for k in (2, 7)] + [("dflash", 5)]
+    race = held([*lanes, ("hybrid:ngram+eagle3", "auto")], item["prompt"], load(), 0.8, 48)
+    found = what_if(race)
+    for drafter, k in lanes:
+        assert counts(found.steps(drafter, k)) == counts(race.lanes[f"{drafter}@{k}"].steps)
+    recording = recordings.build(race.header(), [], {"verdicts": {}, **members(race)})
+    assert set(recording["costs"]["draft_s"]) == set(recording["tables"])
