@@ -58,7 +58,8 @@ const recordingOf = (lane, more) => fields({
 const CANDIDATES = fields({ lane: shortText, position: count, ids: list(token), logits: list(number),
   noise: list(number) });
 const SCHEMAS = new Map([[1, recordingOf(OLD_LANE, { verdict: maybe(VERDICT), plain_verdict: maybe(VERDICT) })],
-  [2, recordingOf(LANE, { verdicts: fields({}), tables: ifThere(fields({})), oracles: ifThere(fields({})),
+  [2, recordingOf(LANE, { verdicts: fields({}), tables: ifThere(fields({})), table_pieces: ifThere(namesOf),
+    oracles: ifThere(fields({})),
     costs: ifThere(fields({ verify_s: costs, draft_s: fields({}) })), candidates: ifThere(list(CANDIDATES)),
     promises: ifThere(namesOf) })]]);
 const COMMON = { lane: shortText, clock_s: time, type: text, wall_s: ifThere(time) };
@@ -79,8 +80,9 @@ const EVENTS = new Map(Object.entries({
 
 // A recording of schema 1 in the form of schema 2: roles follow from the names; `verdict` was on the last speculative
 // lane, `plain_verdict` on the plain one. What schema 1 does not know does not come along:
-// tables, costs, oracles, candidates and promises are left out.
-function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, costs, oracles, candidates, promises, ...old }) {
+// tables with their pieces, costs, oracles, candidates and promises are left out.
+function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, table_pieces: pieces, costs, oracles, candidates,
+  promises, ...old }) {
   const role = (name) => (name === "plain" || name === "baseline" ? name : "speculative");
   const lanes = old.spec.lanes.map((lane) => ({ ...lane, role: role(lane.name) }));
   const last = Object.fromEntries(lanes.map((lane) => [lane.role, lane.name]));

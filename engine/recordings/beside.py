@@ -50,6 +50,7 @@ COSTS = Shape(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", _a
 _CANDIDATES = {"lane": NAME, "position": COUNT, "ids": TOKENS, "logits": [NUMBER], "noise": [NUMBER]}
 BESIDE = {
     "tables": IfThere(OBJECT),
+    "table_pieces": IfThere(NAMES),
     "costs": IfThere({"verify_s": COSTS, "draft_s": OBJECT}),
     "oracles": IfThere(OBJECT),
     "candidates": IfThere([_CANDIDATES]),

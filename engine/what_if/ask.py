@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..interfaces import Drafter, MarginDrafter
 from ..progress import Progress, silent
 from ..spec import AUTO, BASELINE, SPECULATIVE, LaneSpec, RaceSpec
+from ..text import Pieces
 from .costs import Costs, draft_costs, verify_costs
 from .judged import WhatIf, table_name
 from .tables import Draft, Table, Text
@@ -68,11 +69,17 @@ def what_if(race: TorchRace, asked: Iterable[Asked] | None = None, progress: Pro
 
 
 def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
-    """What the recording of a finished race holds of all this: tables, costs, and of each speculative lane the oracle;
-    see `what_if`."""
+    """What the recording of a finished race holds of all this: tables with the texts of their tokens, costs, and of
+    each speculative lane the oracle; see `what_if`."""
     found = what_if(race, progress=progress)
+    drafted = {token for table in found.tables.values() for draft in table.drafts for token in draft}
+    pieces = Pieces(race.loaded.tokenizer, (), race.end_ids)
     lanes = [(lane.spec, lane.steps) for lane in race.lanes.values() if lane.spec.role == SPECULATIVE]
-    return {**found.to_json(), "oracles": found.shares(lanes)}
+    return {
+        **found.to_json(),
+        "table_pieces": {str(token): pieces.peek((token,))[0] for token in sorted(drafted)},
+        "oracles": found.shares(lanes),
+    }
 
 
 def auto_shares(race: TorchRace) -> dict[str, float]:

@@ -122,7 +122,7 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     return some.flatmap(lambda names: recordings(failing, names))
 
 
-OF_EVENTS, BESIDE = ("num_drafted", "wall_s"), ("tables", "costs", "oracles", "candidates", "promises")
+OF_EVENTS, BESIDE = ("num_drafted", "wall_s"), ("tables", "table_pieces", "costs", "oracles", "candidates", "promises")
 """Fields that an event, and a recording of schema 2, may have."""
 
 
@@ -146,6 +146,7 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     num_drafts = rng.randint(0, max(map(len, token_ids.values())))
     drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in range(num_drafts)]
     out["tables"] = {"ngram": drafts, "__proto__": []}
+    out["table_pieces"] = {str(token): f" {token}" for draft in drafts for token in draft}
     costs_s = sorted(rng.random() for _ in range(4))
     out["costs"] = {"verify_s": costs_s, "draft_s": {name: [0, *costs_s[1:]] for name in out["tables"]}}
     clocks = {event["lane"]: event["clock_s"] for event in out["events"]}
