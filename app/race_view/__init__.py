@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent
 SCRIPTS = (
     "text.js",
     "model.js",
+    "whatif.js",
     "caveats.js",
     "shapes.js",
     "check.js",
@@ -32,6 +33,7 @@ SCRIPTS = (
     "board.js",
     "race_view.js",
     "card.js",
+    "whatif_tab.js",
     "tabs.js",
     "page.js",
     "share.js",

@@ -12,6 +12,7 @@ const VERDICTS = {
 const RIBBONS = {
   __proto__: null,
   RECORDED: "an earlier race, played from its file",
+  COMPUTED: "the same race at another length of guesses: steps counted exactly, times from the race's own costs",
   SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own",
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
 };
@@ -213,6 +214,13 @@ class Board {
         { const item = make("div"); item.append(make("dt", "", oneLine(term)), make("dd", "", words)); return item; }));
       refs.difference.hidden = false;
     }
+  }
+
+  // Of a race told at another length: nothing was compared, since nothing needs to be.
+  sameAtEveryLength() {
+    write(this.refs.verdictWord, "The same text at every length");
+    write(this.refs.verdictRows, "each token is the model's own choice, whatever was guessed");
+    write(this.refs.verdictMeans, "");
   }
 
   acceptance(metrics, drafts, over) {

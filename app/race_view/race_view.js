@@ -38,6 +38,8 @@ function clear(id, seq = -1) {
     metrics: null, speedup: null, shown: null,
     // the whole race once it is over: as an object, and as the text to save; whether the machine was disturbed
     recording: null, raw: null, disturbed: "",
+    // the race at another length: what tells it (undefined: not asked yet), the race as it was, whether it is shown
+    whatIf: undefined, raced: null, told: false,
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
     // itself, sides whose end is marked
     sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
@@ -48,6 +50,7 @@ function clear(id, seq = -1) {
   board.names(null, S.sides, S.first);
   board.verdict(null, null, S.sides);
   board.facts(null);
+  if (root.dataset.tab === "whatif") openWhatIf();
   controls();
   schedule();
 }
@@ -110,6 +113,7 @@ function setRecording(recording, raw) {
   Object.assign(S, { recording, raw, holes: 0, disturbed: disturbance(S.race) });
   setHeader(recording);
   if (root.dataset.tab === "charts") askForCharts();
+  if (root.dataset.tab === "whatif") openWhatIf();
   board.verdict(verdictOn(S.sides[1]), verdictOn(S.first.plain), S.sides);
 }
 
@@ -201,7 +205,7 @@ function numbers(lanes, counts, tokens, t) {
   }
   const done = (lane) => (lane ? lane.steps.slice(0, lane.countAt(live ? Infinity : t)) : []);
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
-  const noise = ratioNoise(done(divisor), done(lanes.right)), [leftTitle, rightTitle] = titles();
+  const noise = S.told ? null : ratioNoise(done(divisor), done(lanes.right)), [leftTitle, rightTitle] = titles();
   const judged = !live || counts.right % 8 === 0;        // a race that runs shares its cores with this page
   const loop = judged ? loopSentence(done(lanes.right).flatMap((step) => step.token_ids)) : S.shown?.loop ?? "";
   S.shown = { metrics, speedup, noise, loop };
@@ -250,7 +254,7 @@ function showStatus() {
   board.status(S.state, S.holes && S.live ? `${text} Some updates were lost on the way; the end brings them.` : text);
   showCard();
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],
-    [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"]];
+    [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"], [S.told, "COMPUTED"]];
   board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean),
     ...about.flatMap(([holds, word]) => (holds ? [word] : []))])]);
 }

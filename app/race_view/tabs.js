@@ -4,6 +4,7 @@ const tabs = [...root.querySelectorAll("[role=tab]")];
 
 function choose(name) {
   popover.close();
+  if (root.dataset.tab === "whatif" && name !== "whatif") endWhatIf();
   root.dataset.tab = name;
   document.getElementById("page-charts")?.classList.toggle("page-open", name === "charts");
   for (const tab of tabs) {
@@ -14,6 +15,7 @@ function choose(name) {
   showTexts();
   if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
   if (name === "charts") askForCharts();
+  if (name === "whatif" && !S.live) openWhatIf();
 }
 
 // The page's figures are drawn by the server, of the race that is on the screen when somebody looks at them.

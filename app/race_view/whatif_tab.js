@@ -1,0 +1,92 @@
+// The tab "What if": the race on the screen at another length of guesses, replayed as it would have gone. The texts stay;
+// marks, figures, tracks and the clock are those of the race that the tables tell. Leaving the tab brings the race back.
+
+const NO_TABLES = "This race has no tables of guesses, so it cannot be told at another length. Race it live here: they are "
+  + "made after a race whose guesses follow from its text.";
+
+// What S.recording tells of other lengths: a WhatIf, or a sentence why there is none. Made when it is first asked for.
+function whatIfOf() {
+  if (S.whatIf !== undefined) return S.whatIf;
+  if (!S.recording) return "This can be asked when the race is over.";
+  if (!S.recording.tables || !S.recording.costs) return NO_TABLES;
+  if (!verdictOn(S.sides[1])?.kind.startsWith("identical"))
+    return "Only a race whose texts are identical can be told at another length.";
+  S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };
+  try { S.whatIf = new WhatIf(S.recording, S.race, S.first, S.sides[1]); } catch (error) {
+    if (!(error instanceof Shapes.Unusable)) throw error;
+    S.whatIf = oneLine(error.message);
+  }
+  return S.whatIf;
+}
+
+// The sentence beside the slider: the best of all choices against plain, and how near the raced lane came to the oracle.
+function bestWords(whatIf) {
+  const { race, metrics } = S.raced, tokens = whatIf.tokens.length, numbers = metrics ??
+    Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.steps.length)]));
+  const plain = Math.max(...[S.first.plain, S.first.baseline].map((name) => numbers[name]?.tokens_per_s ?? 0));
+  const best = whatIf.all().reduce((one, other) => (other.seconds < one.seconds ? other : one));
+  const ratio = plain > 0 ? `, ${(tokens / best.seconds / plain).toFixed(2)}\u00d7 plain` : "";
+  const share = S.recording.oracles?.[S.sides[1]]?.share, lane = S.recording.spec.lanes.find(({ name }) =>
+    name === S.sides[1]);
+  const reached = typeof share === "number" ? `; ${lane.k === "auto" ? "automatic" : `length ${lane.k}`} reached `
+    + `${percent(share)} of the oracle` : "";
+  return `Best here: ${best.drafter} at ${best.k}${ratio}${reached}.`;
+}
+
+function openWhatIf() {
+  const whatIf = whatIfOf(), usable = whatIf instanceof WhatIf;
+  for (const name of ["whatIfDrafter", "whatIfK", "whatIfRaced"]) refs[name].disabled = !usable;
+  write(refs.whatIfWords, usable ? bestWords(whatIf) : whatIf);
+  if (!usable) return refs.whatIfDrafter.replaceChildren();
+  refs.whatIfDrafter.replaceChildren(...[...whatIf.offered.keys()].map((drafter) => {
+    const [name] = drafter.split(":"), option = make("option", "", oneLine(`${DRAFTER_WORDS[name] ?? ""} (${drafter})`));
+    option.value = drafter;
+    return option;
+  }));
+  const { drafter, k } = S.recording.spec.lanes.find((lane) => lane.name === S.sides[1]);
+  refs.whatIfDrafter.value = whatIf.offered.has(drafter) ? drafter : [...whatIf.offered.keys()].at(-1);
+  offerLengths(k);
+  return undefined;
+}
+
+// The slider's places are the lengths that the drafter's tables serve.
+function offerLengths(k) {
+  const ks = S.whatIf.offered.get(refs.whatIfDrafter.value), place = ks.indexOf(Number(k));
+  refs.whatIfK.max = String(ks.length - 1);
+  refs.whatIfK.value = String(place >= 0 ? place : ks.length - 1);
+  write(refs.whatIfShown, "as raced");
+}
+
+function tellWhatIf() {
+  const drafter = refs.whatIfDrafter.value, k = S.whatIf.offered.get(drafter)[Number(refs.whatIfK.value)];
+  const lanes = S.recording.spec.lanes.map((lane) => (lane.name === S.sides[1] ? { ...lane, drafter, k } : lane));
+  write(refs.whatIfShown, String(k));
+  refs.whatIfK.setAttribute("aria-valuetext", `${k} tokens`);
+  show({ race: S.whatIf.at(drafter, k), header: { ...S.recording, spec: { ...S.recording.spec, lanes } },
+    metrics: null, speedup: null, told: true });
+}
+
+// Back to what was raced.
+function endWhatIf() {
+  if (S.told) show({ ...S.raced, header: S.recording, told: false });
+  if (S.whatIf instanceof WhatIf) offerLengths(null);
+}
+
+function show(now) {
+  mine();
+  replay.pause();
+  popover.close();
+  views.right.clear();
+  S.marked.delete("right");
+  chart.clear();
+  Object.assign(S, now);
+  board.names(S.header, S.sides, S.first);
+  replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
+  if (S.told) board.sameAtEveryLength(); else board.verdict(verdictOn(S.sides[1]), verdictOn(S.first.plain), S.sides);
+  controls();
+  schedule();
+}
+
+refs.whatIfDrafter.addEventListener("change", () => { offerLengths(null); tellWhatIf(); });
+refs.whatIfK.addEventListener("input", tellWhatIf);
+refs.whatIfRaced.addEventListener("click", endWhatIf);
