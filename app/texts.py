@@ -20,6 +20,10 @@ HEADER = """
   time.</p>
 </header>
 """
+PANEL_HEAD = """
+<div class="page-panel-head"><h2 class="page-panel-title">Settings</h2>
+<button type="button" id="page-panel-close">Close</button></div>
+"""
 SMALL_MODEL = "A small model: fast, not clever."
 RANDOM_WEIGHTS = (
     "RANDOM WEIGHTS: step times are those of this shape; the text, and how much of a draft is accepted, mean nothing."

@@ -141,7 +141,7 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, An
     own program opens and closes it."""
     components: dict[str, Any] = {}
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel"):
-        gr.HTML('<h2 class="page-panel-title">Settings</h2>')
+        gr.HTML(texts.PANEL_HEAD)
         for control in (each for each in settings if not each.advanced):
             components[control.name] = _component(control)
             if control.name == "drafter":

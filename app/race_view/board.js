@@ -17,13 +17,15 @@ const RIBBONS = {
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
 };
 const RANDOM_WEIGHTS = /^random:/;
-const FASTEST = "Plain, fastest width";
+const ALONE = "Plain, as if alone";
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
 // What a lane did: in plain words, in the field's, and how it is written.
 const TIMING = [
   ["tokens", "tokens written, the end token included", (lane) => String(lane.num_tokens)],
   ["tokens a second", "tokens/s: tokens over the time of all steps, reading the prompt apart", (lane) =>
     rate(lane.tokens_per_s)],
+  ["prompt and all steps", "prefill and decoding together", (lane) =>
+    duration(lane.prefill_s === null ? null : lane.prefill_s + lane.decode_s)],
   ["reading the prompt", "prefill, the drafter's share included", (lane) => duration(lane.prefill_s)],
   ["first token", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
   ["per token", "TPOT, time per output token", (lane) => duration(lane.tpot_s)],
@@ -82,12 +84,12 @@ class Board {
 
   title(name, header) {
     const { prompt, spec } = header ?? {}, params = spec?.params;
-    const facts = [prompt?.token_ids && plural(prompt.token_ids.length, "token"), prompt?.chat && "as a chat message",
+    const facts = [prompt?.token_ids && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
       params && (params.temperature > 0 ?
       `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy")].filter(Boolean).join(", ");
     write(this.refs.titleName, oneLine(name).slice(0, 60));
     write(this.refs.titleFacts, facts);
-    this.refs.titleFacts.title = facts && `a prompt of ${facts}`;
+    this.refs.titleFacts.title = facts;
   }
 
   // first: the name of the first lane of each role
@@ -118,7 +120,7 @@ class Board {
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
     write(refs.ratioWords, even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
       `as fast as plain${sense === "slower" ? ": slower" : ""}`
-      + `${value !== null && other ? `, whose fastest width made ${rate(other.tokens_per_s)} tok/s` : ""}`);
+      + `${value !== null && other ? `, which alone makes ${rate(other.tokens_per_s)} tok/s` : ""}`);
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];
@@ -129,8 +131,11 @@ class Board {
       });
     }
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
-    write(refs.ttftNote, cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
-      `The first token came ${duration(cost)} later with guesses.` : "");
+    const [whole, wholeRight] = [left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
+    write(refs.ttftNote, [cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
+      `The first token came ${duration(cost)} later with guesses.` : "", speedup !== null && whole && wholeRight ?
+      `The clocks begin when the prompt has been read; with the reading, the lane with guesses was `
+        + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain.` : ""].filter(Boolean).join(" "));
     this.timing(metrics, sideNames, first, other);
     this.costs(left?.tokens_per_s, right?.tokens_per_s, Math.max(left?.tokens_per_s ?? 0, plain?.tokens_per_s ?? 0));
   }
@@ -141,7 +146,7 @@ class Board {
     const row = (cells, tag) => { const line = make("tr"); line.append(...cells.map((words, i) =>
       make(i ? tag : words ? "th" : "td", "", words))); return line; };
     const titles = names.map((name) =>
-      (name === first.plain && name !== sideNames[0] ? FASTEST : laneTitle(name, first)));
+      (name === first.plain && name !== sideNames[0] ? ALONE : laneTitle(name, first)));
     this.refs.timingHead.replaceChildren(...(names.length ? [row(["", ...titles], "th")] : []));
     this.refs.timing.replaceChildren(...(names.length ? TIMING.map(([words, term, value]) => {
       const line = row([words, ...names.map((name) => value(metrics[name]))], "td");
@@ -149,9 +154,9 @@ class Board {
       return line;
     }) : []));
     write(this.refs.fastest, !names.includes(first.plain) || sideNames[0] === first.plain ? "" :
-      "The plain lane on the left runs at the same widths as the lane with guesses, which makes both exact; the other "
-        + "one at the width that is fastest here. The ratio is against the faster of the two"
-        + (fastest ? ", which is the one that is not on the left." : "."));
+      `Plain runs as the lane with guesses does (same widths), which makes both exact. \u201c${ALONE}\u201d runs as one `
+        + "would without guesses, in the width that was fastest before the race. The ratio is against the faster of the "
+        + `two: here ${fastest ? ALONE : "Plain"}.`);
   }
 
   costs(left, right, plain) {
@@ -174,7 +179,7 @@ class Board {
   }
 
   // counts: tokens of each side; total: where the track ends; places: {left, right} -> words once a lane is over.
-  track(counts, total, places) {
+  track(counts, total, places, atLimit = {}) {
     for (const [side, row] of Object.entries(this.rows)) {
       const n = counts[side];
       row.row.hidden = n === null;
@@ -183,7 +188,7 @@ class Board {
       write(row.count, String(n));
     }
     for (const side of ["left", "right"]) {
-      write(this.refs[`${side}Count`], plural(counts[side] ?? 0, "token"));
+      write(this.refs[`${side}Count`], plural(counts[side] ?? 0, "token") + (atLimit[side] ? ", the limit" : ""));
       write(this.refs[`${side}Place`], places[side]);
     }
     this.refs.track.setAttribute("aria-label", "Tokens written by each lane");

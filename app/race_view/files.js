@@ -88,7 +88,7 @@ const api = {
     const texts = S.sides.map((name) => S.race.lane(name));
     return {
       race: S.id, seq: S.seq, state: S.state, live: S.live, holes: S.holes,
-        t: S.live ? S.race.duration(shownLanes()) : replay.t, duration: replay.duration,
+        t: S.live ? S.race.duration(S.sides) : replay.t, duration: replay.duration,
         playing: replay.playing, speed: replay.speed,
       lasted: replay.lasted ?? null, counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
         totals: texts.map((lane) => lane?.steps.length ?? 0),

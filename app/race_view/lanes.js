@@ -50,6 +50,7 @@ class LaneView {
     if (n === this.shown) return false;
     if (n < this.shown) {
       if (n === 0) this.box.replaceChildren();
+      if (n === 0) this.follows = true;
       else for (let i = n; i < this.shown; i++) this.nodes[i].remove();
     } else {
       const added = document.createDocumentFragment();

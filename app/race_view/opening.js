@@ -5,13 +5,14 @@
 const OPENING_KEY = "photofinish.opening";
 // The wall time that the two parts of the race may take: their speeds follow from its clocks.
 const WRITE_S = 4.5, REST_S = 2;
-const LEAD_MS = 500, BEHIND_MS = 600;
+const LEAD_MS = 500, BEHIND_MS = 600, MET_MS = 1200;
 // The acts that a timer ends, and what follows them. "write" and "behind", of which the first lane is done, end where
 // the replay's clock says so.
 const ACTS = { whole: ["meet", 400], meet: ["part", 2000], part: ["done", 300] };
 const SKIPS = ["pointerdown", "click", "keydown"];
-// act: "" while it does not play; guess: the step whose draft is being checked, and its node.
-const opening = { first: true, act: "", cue: 0, guess: null };
+// act: "" while it does not play; met: whether the texts lie upon each other; guess: the step whose draft is being
+// checked, and its node.
+const opening = { first: true, act: "", cue: 0, met: false, guess: null };
 
 // Whether the race that has just come is one to open with: the first of the page, with texts that are the same, and no
 // settings in the page's address (parameters that begin with __ are Gradio's).
@@ -49,12 +50,20 @@ function enter(act) {
   const [next, ms] = ACTS[act] ?? [];
   clearTimeout(opening.cue);
   root.dataset.opening = opening.act = act;
-  if (act === "meet") refs.leftText.scrollTop = refs.rightText.scrollTop;
+  if (act === "meet") meet();
   if (next) opening.cue = setTimeout(() => enter(next), ms);
   if (act !== "done") return;
   Object.values(views).forEach((view) => view.clear());     // laid out anew: words moved within a text shift the layout
   S.marked.clear();
   endOpening();
+}
+
+// The right text goes to where the left one stands.
+function meet() {
+  const [left, right] = [refs.leftText, refs.rightText].map((text) => text.getBoundingClientRect().left);
+  root.style.setProperty("--meet", root.dataset.size === "narrow" ? "0px" : `${left - right}px`);
+  setTimeout(() => { opening.met = true; showVerdict(); }, MET_MS);
+  refs.leftText.scrollTop = refs.rightText.scrollTop;
 }
 
 function skipOpening() {
@@ -74,6 +83,7 @@ function endOpening() {
   replay.setSpeed(1);
   replay.seek(replay.duration);
   showTexts();
+  Object.values(views).forEach((view) => view.toTop());
   board.announce(announcement());
 }
 

@@ -30,10 +30,12 @@ const panel = () => document.getElementById("page-panel");
 function settings() {
   const opens = !panel().classList.contains("open"), button = pageButton("settings");
   panel().querySelector(".toggle-button").click();
-  setTimeout(() => (opens ? panel().querySelector("input, button:not(.toggle-button)") : button)?.focus(), 60);
+  setTimeout(() => (opens ? panel().querySelector("input") : button)?.focus(), 60);
 }
 
-document.addEventListener("click", (event) => { if (event.target.closest?.("#page-settings-button")) settings(); });
+document.addEventListener("click", (event) => {
+  if (event.target.closest?.("#page-settings-button, #page-panel-close")) settings();
+});
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
 
 // A tab that is loaded again asks for its race by this id; see app/ui.py.

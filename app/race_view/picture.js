@@ -28,7 +28,7 @@ function drawPicture() {
   say("Photofinish", SHOT.pad, 84, 34, "board-ink", { weight: 700 });
   if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 84, 24, "ribbon",
     { weight: 700, align: "right", room: 500 });
-  say(`${words("titleName")}: a prompt of ${words("titleFacts")}`, SHOT.pad, 126, 26, "board-soft");
+  say(`${words("titleName")}: ${words("titleFacts")}`, SHOT.pad, 126, 26, "board-soft");
   const ink = root.dataset.sense === "slower" ? "caution" : "board-ink";
   const wide = say(words("ratio"), SHOT.pad - 8, 288, 176, ink, { weight: 700 });
   say(words("ratioWords"), SHOT.pad + wide + 24, 288, 32, "board-ink");

@@ -114,12 +114,17 @@ function setRecording(recording, raw) {
   setHeader(recording);
   if (root.dataset.tab === "charts") askForCharts();
   if (root.dataset.tab === "whatif") openWhatIf();
-  board.verdict(verdictOn(S.sides[1]), verdictOn(S.first.plain), S.sides);
+}
+
+// Of a recorded race it is said when both texts are whole on the screen, as in the race itself.
+function showVerdict() {
+  const waits = (opening.act && !opening.met) || (replay.playing && S.ribbon.includes("RECORDED"));
+  const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
+  board.verdict(of, plain, S.sides);
+  if (S.told) board.sameAtEveryLength();
 }
 
 function titles() { return S.sides.map((name) => laneTitle(name, S.first)); }
-
-function shownLanes() { return [...S.sides, S.first.plain]; }
 
 // The verdict on a lane, null where there is none.
 function verdictOn(name) {
@@ -130,7 +135,7 @@ function verdictOn(name) {
 // From now on the lanes stand where the replay's clock stands. A finished race plays once by itself.
 function over(playIt, wait) {
   S.live = false;
-  replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
+  replay.load(S.race.duration(S.sides), S.race.times(S.sides));
   if (opens()) return playOpening();
   if (playIt && S.recording && !still.matches) later = setTimeout(playByItself, wait);
   return undefined;
@@ -164,10 +169,10 @@ function schedule() {
 function paint() {
   const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane(S.first.plain);
   const lanes = { left, right, plain: plain === left ? null : plain };
-  const t = live ? race.duration(shownLanes()) : replay.t;
+  const t = live ? race.duration(S.sides) : replay.t;
   const counts = {};
   for (const [side, lane] of Object.entries(lanes))
-    counts[side] = !lane ? 0 : live ? lane.steps.length : lane.countAt(t);
+    counts[side] = lane ? countNow(lane, t) : 0;
   const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
   for (const [side, view] of Object.entries(views)) {
     if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
@@ -176,9 +181,11 @@ function paint() {
   }
   const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
-  board.track(tokens, trackLength(lanes), places(lanes, counts));
+  const atLimit = Object.fromEntries(["left", "right"].map((side) =>
+    [side, lanes[side]?.finished?.reason === "length" && counts[side] === lanes[side].steps.length]));
+  board.track(tokens, trackLength(lanes), places(lanes, counts), atLimit);
   const [leftTitle, rightTitle] = titles();
-  chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: FASTEST }, t, !live);
+  chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: ALONE }, t, !live);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
@@ -195,17 +202,21 @@ function paint() {
   root.dispatchEvent(new CustomEvent("photofinish:painted", { bubbles: true, detail: { race: S.id, seq: S.seq, t } }));
 }
 
+// How many steps of a lane are shown: of the plain lane that is not on the board too, all once the two are over.
+function countNow(lane, t) { return S.live || t >= replay.duration ? lane.steps.length : lane.countAt(t); }
+
 // While a race runs the server counts; at any other lane time the same formulas are taken here, up to that time.
 function numbers(lanes, counts, tokens, t) {
   const { race, live } = S, whole = !live && t >= replay.duration;
   let metrics = S.metrics, speedup = S.speedup;
   if (!live && !(whole && S.metrics)) {
-    metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.countAt(t))]));
-    speedup = raceSpeedup(race, S.first, lanes.right, (lane) => lane.countAt(t));
+    metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, countNow(lane, t))]));
+    speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   }
-  const done = (lane) => (lane ? lane.steps.slice(0, lane.countAt(live ? Infinity : t)) : []);
+  const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
-  const noise = S.told ? null : ratioNoise(done(divisor), done(lanes.right)), [leftTitle, rightTitle] = titles();
+  const noise = whole && !S.told ? ratioNoise(done(divisor), done(lanes.right)) : null;
+  const [leftTitle, rightTitle] = titles();
   const judged = !live || counts.right % 8 === 0;        // a race that runs shares its cores with this page
   const loop = judged ? loopSentence(done(lanes.right).flatMap((step) => step.token_ids)) : S.shown?.loop ?? "";
   S.shown = { metrics, speedup, noise, loop };
@@ -269,6 +280,7 @@ function announcement() {
 
 function controls() {
   offer();
+  showVerdict();
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
   refs.save.disabled = !S.raw;

@@ -39,7 +39,15 @@ function showTexts() {
   const marks = refs.marks.getAttribute("aria-pressed") === "true";
   root.dataset.view = root.dataset.tab === "steps" ? "rows" : marks ? "reading" : "plain";
   Object.values(views).forEach((view) => view.follow());
+  beside(refs.rightText, refs.leftText);
 }
+
+// Without marks both texts are laid out alike, so they are read side by side: where one is scrolled, so is the other.
+function beside(text, other) {
+  if (root.dataset.view === "plain") other.scrollTop = text.scrollTop;
+}
+refs.leftText.addEventListener("scroll", () => beside(refs.leftText, refs.rightText), { passive: true });
+refs.rightText.addEventListener("scroll", () => beside(refs.rightText, refs.leftText), { passive: true });
 
 // A button that stays pressed.
 function pressable(button, then) {

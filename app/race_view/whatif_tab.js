@@ -81,8 +81,7 @@ function show(now) {
   chart.clear();
   Object.assign(S, now);
   board.names(S.header, S.sides, S.first);
-  replay.load(S.race.duration(shownLanes()), S.race.times(S.sides));
-  if (S.told) board.sameAtEveryLength(); else board.verdict(verdictOn(S.sides[1]), verdictOn(S.first.plain), S.sides);
+  replay.load(S.race.duration(S.sides), S.race.times(S.sides));
   controls();
   schedule();
 }

@@ -130,7 +130,7 @@ def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
 
 def read_roofline(order: Order) -> dict[str, Any] | None:
     """The figures of a plain step halfway through the race."""
-    order.progress("measuring how fast this machine reads its memory", None)
+    order.progress("measuring once how fast this machine reads memory, which bounds every step", None)
     return roofline_figures(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)
 
 

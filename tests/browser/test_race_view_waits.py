@@ -56,8 +56,8 @@ def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:
     assert page.evaluate(TOKENS) == expected(RACE)
     assert page.is_enabled("[data-ref=save]") and page.is_disabled("[data-ref=open]")
     example = frames(RACE, race_id="recorded-example")[-1] | {"seq": 0, "ribbon": "RECORDED"}
-    show(page, [example, *waiting([1], seq=5)])
-    assert page.evaluate(STATE)["race"] == "recorded-example" and words(page, "cardLeft") == "about 1 s"
+    show(page, [example, *waiting([2], seq=5)])
+    assert page.evaluate(STATE)["race"] == "recorded-example" and words(page, "cardLeft") == "about 2 s"
     begun = [{**frame, "seq": frame["seq"] + 6} for frame in frames(NEXT, race_id="next")]
     show(page, begun[:1])
     assert page.is_visible("[data-ref=card]") and words(page, "cardText") == begun[0]["status"]["text"]
