@@ -8,7 +8,8 @@ times    computed against measured tokens/s of the same k, in one race on the fa
          baseline and a survey lane of each drafter alone, never from the lane that is predicted. Needs a quiet machine
 tables   seconds that the tables of n-gram and EAGLE-3 take for a race of 400 tokens, after it
 
-Each part replaces its own entry of the JSON file after every group, with what it was measured on and the machine's load.
+After every group each part replaces its own entry of the JSON file, with what it was measured on and the machine's
+load.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +86,8 @@ def races(groups: int) -> Iterator[dict[str, Any]]:
     shipped, tiny = load(), {dtype: load(str(FIXTURES / "target"), dtype=dtype) for dtype in ("float32", "bfloat16")}
     num: dict[str, list[int]] = {}
     differ: list[str] = []
-    for index, item in zip(range(groups), prompts(), strict=False):
-        temperature, block = (0.0, 0.8)[index // 4 % 2], [("dflash", 1 + index % 5)]
+    for index, item in zip(range(groups), cycle(prompts()), strict=False):
+        temperature, block = (0.0, 0.8)[(index // 4 + index // 24) % 2], [("dflash", 1 + index % 5)]
         ngram, eagle3 = ([(name, k) for k in KS] for name in ("ngram", "eagle3"))
         dtype = ("float32", "bfloat16")[index % 2]
         own = [(name, k) for name, ks in ON_THE_FIXTURE.items() for k in ks]

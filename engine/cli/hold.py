@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, nullcontext, redirect_stdout
+from contextlib import ExitStack, closing, nullcontext, redirect_stdout, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ def hold_race(
 ) -> dict[str, Any]:
     """Load, prepare and run a race; its recording. `prompt_of(tokenizer)` makes the prompt; `screen(header)` is a
     context manager whose value is called with every event. tables: the recording gets tables of drafts, asked for when
-    the race is over. While it runs, what libraries print goes to stderr. Raises UsageError or RaceError."""
+    the race is over; an interrupt then ends the asking alone. While it runs, what libraries print goes to stderr.
+    Raises UsageError or RaceError."""
     with ExitStack() as stack:
         if screen is None:
             stack.enter_context(redirect_stdout(sys.stderr))
@@ -50,7 +51,7 @@ def hold_race(
         if tables and all(lane.finished for lane in race.lanes.values()):
             from ..what_if.ask import members
 
-            with progress_line() as progress:
+            with suppress(KeyboardInterrupt), progress_line() as progress:
                 result |= members(race, progress)
         return recordings.build(header, events, result)
 

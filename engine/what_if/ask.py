@@ -93,55 +93,42 @@ def auto_shares(race: TorchRace) -> dict[str, float]:
 
 
 def _add(questions: dict[str, _Question], race: TorchRace, part: str, k: int | str | None) -> None:
-    most = max(race.widths.plan.step_widths) - 1
-    drafter = race.build_drafter(LaneSpec(f"the table of {part}", part, most if k is None else k))
-    name = part if k is None else table_name(part, drafter.max_k)
-    questions[name] = _Question(part, drafter, _longest(drafter))
+    lane = LaneSpec(f"the table of {part}", part, max(race.widths.plan.step_widths) - 1 if k is None else k)
+    drafter = race.build_drafter(lane)
+    questions[part if k is None else table_name(part, drafter.max_k)] = _Question(part, drafter, drafter.propose)
     if isinstance(drafter, NgramDrafter):
-        own = race.build_drafter(LaneSpec(f"the copies of {part}", part, most))
-        questions[table_name(part, AUTO)] = _Question(part, own, _copies)
+        copies = race.build_drafter(lane)
+        assert isinstance(copies, NgramDrafter)
+        look = copies.look
+        questions[table_name(part, AUTO)] = _Question(part, copies, lambda ids, _, k: look(ids, (), k))
 
 
 class _Question:
-    """What is asked of one drafter; how: (its tokens, their margins or None) for tokens, hidden rows and k."""
+    """What one drafter says, position by position; how: what to call for what `Drafter.propose` is given."""
 
-    def __init__(self, name: str, drafter: Drafter, how: Callable[..., tuple[Draft, tuple[float, ...] | None]]) -> None:
-        self.name, self.drafter, self._how = name, drafter, how
-        self._answers: list[tuple[Draft, tuple[float, ...] | None]] = []
+    def __init__(self, part: str, drafter: Drafter, how: Callable[[Sequence[int], Tensor | None, int], Any]) -> None:
+        self.drafter, self._part, self._how = drafter, part, how
+        self._drafts: list[Draft] = []
+        self._margins: list[tuple[float, ...]] = []
 
     def ask(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> None:
-        self._answers.append(self._how(self.drafter, token_ids, hidden, min(k, self.drafter.max_k)))
+        margins: list[float] = []
+
+        def note(token_id: int, margin: float) -> bool:
+            margins.append(margin)
+            return True
+
+        k = min(k, self.drafter.max_k)
+        if k and isinstance(self.drafter, MarginDrafter):
+            draft = self.drafter.propose_while(token_ids, hidden, k, note)
+        else:
+            draft = self._how(token_ids, hidden, k)
+        self._drafts.append(draft.token_ids)
+        self._margins.append(tuple(margins))
 
     def table(self, name: str) -> Table:
-        drafts, margins = zip(*self._answers, strict=True) if self._answers else ((), ())
-        return Table(name, self.name, drafts, None if None in margins else margins)
-
-
-def _longest(drafter: Drafter) -> Callable[..., tuple[Draft, tuple[float, ...] | None]]:
-    return _with_margins if isinstance(drafter, MarginDrafter) else _tokens
-
-
-def _tokens(drafter: Drafter, token_ids: Sequence[int], hidden: Any, k: int) -> tuple[Draft, None]:
-    return drafter.propose(token_ids, hidden, k).token_ids, None
-
-
-def _copies(drafter: NgramDrafter, token_ids: Sequence[int], hidden: Any, k: int) -> tuple[Draft, None]:
-    return drafter.look(token_ids, (), k).token_ids, None
-
-
-def _with_margins(
-    drafter: MarginDrafter, token_ids: Sequence[int], hidden: Any, k: int
-) -> tuple[Draft, tuple[float, ...]]:
-    margins: list[float] = []
-    if not k:
-        return drafter.propose(token_ids, hidden, 0).token_ids, ()
-
-    def note(token_id: int, margin: float) -> bool:
-        margins.append(margin)
-        return True
-
-    draft = drafter.propose_while(token_ids, hidden, k, note)
-    return draft.token_ids, tuple(margins)
+        margins = tuple(self._margins) if isinstance(self.drafter, MarginDrafter) else None
+        return Table(name, self._part, tuple(self._drafts), margins)
 
 
 def _ask(race: TorchRace, text: Text, questions: Sequence[_Question], progress: Progress) -> None:

@@ -196,6 +196,14 @@ OF_SCHEMA = {
         change("tables", None), change("tables", []), change("tables", {"ngram": {}}), change("tables", {"ngram": [1]}),
         change("tables", {"ngram": [[-1]]}), change("tables", {"ngram": [[1] * 64]}),
         change("tables", {"__proto__": [[]] * 61}),
+        change("costs", None), change("costs", []), change("costs", {"verify_s": [1]}),
+        change("costs", {"verify_s": [], "draft_s": {}}), change("costs", {"verify_s": [2, 1], "draft_s": {}}),
+        change("costs", {"verify_s": [-1], "draft_s": {}}), change("costs", {"verify_s": [1] * 65, "draft_s": {}}),
+        change("costs", {"verify_s": ["1"], "draft_s": {}}), change("costs", {"verify_s": [1e8], "draft_s": {}}),
+        change("costs", {"verify_s": [1], "draft_s": {"toString": [1]}}),
+        change("oracles", None), change("oracles", {"toString": {"seconds": 0, "share": 0}}),
+        change("oracles", {"plain": {"seconds": 0}}), change("oracles", {"plain": {"seconds": 9, "share": 0.5}}),
+        change("oracles", {"plain": {"seconds": 0, "share": None}}),
         change("candidates", {}), change("candidates", [{}]),
         change("candidates", [{**CANDIDATES, "lane": "toString"}]),
         change("candidates", [{**CANDIDATES, "position": 60}]), change("candidates", [{**CANDIDATES, "position": 1.5}]),
@@ -243,6 +251,9 @@ def test_every_good_recording_opens(page: Any) -> None:
     """A check that is stricter than the engine's would lock people out of their own races."""
     races = (RACE, SHORT, race_over(HOSTILE, seed=9), race_over(words_of(TEXT)[:9], audit=False))
     in_part = known_in_part(SHORT, random.Random(4))
+    in_part["costs"] = {
+        "verify_s": [1] * 64, "draft_s": {name: [0, *range(63)] for name in (*in_part["tables"], "speculative")}
+    }  # fmt: skip
     in_part["tables"]["speculative"], in_part["candidates"] = [[1] * 63] * 60, [CANDIDATES]
     assert loads(json.dumps(in_part).encode()) == in_part
     for recorded in (*races, in_schema_1(SHORT), in_part, in_schema_1(in_part)):

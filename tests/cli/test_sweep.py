@@ -12,6 +12,7 @@ import pytest
 
 from engine.cli import main as cli
 from engine.recordings import recording as recordings
+from engine.what_if import ask
 from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of
 
 EAGLE3, HYBRID = text_of("eagle3"), f"hybrid:ngram+{text_of('eagle3')}"
@@ -122,6 +123,19 @@ def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
     }
     assert cli.main(["replay", str(path), "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["oracles"]) == {"copy", "small"}
+
+
+def test_giving_up_on_tables_keeps_the_race(tmp_path, monkeypatch, capsys):
+    """Who does not want to wait for tables would lose a race of minutes."""
+
+    def given_up(race, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ask, "members", given_up)
+    path = tmp_path / "race.json"
+    assert cli.main(["race", *ON, "--max-new-tokens", "4", "--tables", "--save", str(path), "--json"]) == 0
+    recorded = recordings.read(path)
+    assert "tables" not in recorded and not recorded.get("stopped") and json.loads(capsys.readouterr().out)["speedup"]
 
 
 def test_tables_of_what_has_none_are_refused_before_the_race(capsys, monkeypatch):
