@@ -152,7 +152,7 @@ def test_what_did_not_run_to_its_end_gets_nothing(how) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("error", [UsageError("no table of it"), RaceError("out of memory"), ZeroDivisionError("secret")])
+@pytest.mark.parametrize("error", [UsageError("no table of it"), RaceError("no memory"), ZeroDivisionError("secret")])
 def test_a_fault_leaves_the_race_as_it_is(error) -> None:
     """A drafter without tables, or a bug in them, would spoil a race that is over, or keep the device."""
 
