@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from engine.drafters import label
@@ -37,12 +38,11 @@ from .view import first_named, sentence
 
 HEIGHT = 260
 MS = 1000.0
-LEGEND_LINE, MAX_NAME = 20, 44
+LEGEND_LINE, MAX_NAME = 20, 36
 NOTHING = "Nothing was drafted in this race, so there is nothing to show here."
 NO_TABLES = (
-    "This race has no tables of what could have been guessed at every place, so its speed at other lengths is not known. "
-    "They are made after a race on this page, unless somebody waits; on the command line, race --tables --save FILE "
-    "makes them."
+    "This race has no tables of guesses at every place, so its speed at other lengths is not known. Race it on this "
+    "page, where they are made after the race unless somebody waits, or with race --tables --save FILE."
 )
 
 
@@ -187,19 +187,20 @@ def _over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any], found: Wh
         _points(figure, at, fast, "raced", "markers", FIGURE_TEXT, "diamond-open", "%{y:.1f} tokens/s, raced")
     for lane in lanes:
         if lane.k == AUTO and rates[lane.name]:
-            _level(figure, ends, rates[lane.name], f"automatic length, raced: {_shown(lane.drafter)}", AUTOMATIC, "dash")
-    _level(figure, ends, max(rates[name] for name in undrafted), "plain, raced", PLAIN_STEP, "solid")
+            _level(figure, ends, rates[lane.name], _shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
+    _level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
     best_possible = ratio(num, found.oracle(first.drafter).seconds) or 0.0
-    _level(figure, ends, best_possible, f"perfect foresight (oracle): {_shown(first.drafter)}", AUTOMATIC, "dot")
+    _level(figure, ends, best_possible, "perfect foresight (the oracle)", AUTOMATIC, "dot")
     figure.update_layout(
         height=HEIGHT + LEGEND_LINE * len(figure.data),
-        legend={"orientation": "v", "y": -0.35 * HEIGHT / (HEIGHT - 56), "yanchor": "top"},
+        legend={"orientation": "v", "y": -0.4, "yanchor": "top", "font": {"size": 14}},
     )
     figure.update_xaxes(dtick=1 if ends[1] <= 16 else None)
 
     words = ""
     if speeds:
-        _, of, k = max((speed, of, k) for of, by_k in speeds.items() for k, speed in by_k.items())
+        choices = [(speed, of, k) for of, by_k in speeds.items() for k, speed in by_k.items()]
+        _, of, k = max(choices, key=itemgetter(0))  # of equal ones the shortest
         gains = [gain for name in undrafted if (gain := speedup(steps(events, name), told[of][k])) is not None]
         against = f", {min(gains):.2f}x plain" if gains else ""
         words = f"Best fixed length here: {k} with {_shown(_in_words(of))}{against}{_reached(found, events, first)}. "

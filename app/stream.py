@@ -111,9 +111,7 @@ class Stage:
         run = next((run for run in reversed(self._runs.values()) if visitor in run.told), None)
         return _nothing() if run is None else self._watch(run, visitor, *run.told[visitor])
 
-    async def _watch(
-        self, run: _Run, visitor: str, sent: RaceView | None, shown: int
-    ) -> AsyncGenerator[str, None]:
+    async def _watch(self, run: _Run, visitor: str, sent: RaceView | None, shown: int) -> AsyncGenerator[str, None]:
         """Frames for one who has `sent` (None: nothing) from `shown` frames: to the race's end, or on from there."""
         is_over = attrgetter("complete" if sent and sent.ended else "ended")
         run.watched_by(visitor)

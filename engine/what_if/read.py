@@ -23,9 +23,9 @@ _NAME = re.compile(r"(.*?)(?:@(?:[1-9][0-9]?|auto))?", re.DOTALL)
 def what_if_of(recording: Mapping[str, Any]) -> WhatIf | None:
     """What a checked recording tells of every k; None where it carries no tables or no costs. Margins are not recorded.
 
-    Raises UsageError where nothing was written, and for a table that is not of this race: it has fewer drafts than the baseline committed tokens, or a
-    lane of that very drafter, at a fixed k and under rule `coupled`, drafted otherwise while it wrote the baseline's
-    text."""
+    Raises UsageError where nothing was written, and for a table that is not of this race: it has fewer drafts than the
+    baseline committed tokens, or a lane of that very drafter, at a fixed k and under rule `coupled`, drafted otherwise
+    while it wrote the baseline's text."""
     tables, costs = recording.get("tables"), recording.get("costs")
     if not tables or not costs:
         return None

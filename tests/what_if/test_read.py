@@ -15,21 +15,7 @@ from engine.errors import UsageError
 from engine.events import steps
 from engine.recordings.recording import events_of, loads, token_ids
 from engine.what_if.read import what_if_of
-from tests.helpers.races import K, fixed_race, recordings, servers_races
-
-MOST = 15
-
-
-def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -> dict[str, Any]:
-    """The race with a table that could be its lanes': what each step drafted is the beginning of a draft there."""
-    out, events = copy.deepcopy(race), events_of(race)
-    drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(K + 1))] for _ in token_ids(events, "baseline")]
-    for step in steps(events, "speculative"):
-        drafts[step.position] = [*step.drafted, *drafts[step.position]][:MOST]
-    costs_s = sorted(rng.random() for _ in range(MOST + 1))
-    out["tables"], out["costs"] = {name: drafts}, {"verify_s": costs_s, "draft_s": {name: costs_s}}
-    return out
-
+from tests.helpers.races import MOST, fixed_race, recordings, servers_races, with_tables
 
 RACES = st.builds(with_tables, recordings(), st.randoms(use_true_random=False))
 
@@ -76,7 +62,9 @@ def test_a_table_that_contradicts_a_step_is_refused(race, rng):
     step = rng.choice(drafted)
     place = rng.randrange(step.num_drafted)
     race["tables"]["ngram"][step.position][place] += 1
-    with pytest.raises(UsageError, match=rf"^the table of 'ngram' is not of this race: step {step.index} of lane 'spec"):
+    with pytest.raises(
+        UsageError, match=rf"^the table of 'ngram' is not of this race: step {step.index} of lane 'spec"
+    ):
         read(race)
     for change in ({"k": "auto"}, {"rule": "rejection"}, {"drafter": "eagle3"}):  # no lane that this table could tell
         other = copy.deepcopy(race)
