@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from engine.progress import Progress
@@ -39,6 +40,13 @@ class TorchBackend:
 
         prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat)
         return TorchRace(loaded, request.spec, prompt, progress)
+
+    def beside(self, race: Any, progress: Progress) -> Mapping[str, Any]:
+        """Members for the recording of a race that is over; `progress` may raise to give up. Raises UsageError where
+        its drafters have no tables."""
+        from engine.what_if.ask import members
+
+        return members(race, progress)
 
     def _load(self, target: str, progress: Progress) -> Any:
         progress("starting torch", None)

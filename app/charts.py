@@ -1,4 +1,4 @@
-"""What appears after a race: three figures and, with each, a sentence that says what to see. Pure; plotly is imported
+"""What appears after a race: four figures and, with each, a sentence that says what to see. Pure; plotly is imported
 when the first is drawn."""
 
 from __future__ import annotations
@@ -6,19 +6,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
+from engine.drafters import label
+from engine.errors import UsageError
 from engine.events import LaneEvent, Step, steps
 from engine.measure.roofline import roofline
-from engine.metrics import lane_metrics, percentile
-from engine.spec import PLAIN, SPECULATIVE
+from engine.metrics import lane_metrics, percentile, ratio, speedup
+from engine.recordings.recording import spec_of
+from engine.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, LaneSpec
+from engine.what_if.ask import asked_of
+from engine.what_if.judged import WhatIf
+from engine.what_if.read import what_if_of
+from engine.what_if.tables import seconds_of
 
-from .colours import CLEAR, COMMITTED, DRAFT, FIGURE_TEXT, GRID, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .view import first_named
+from .colours import (
+    AUTOMATIC,
+    CLEAR,
+    COMMITTED,
+    DRAFT,
+    EACH_DRAFTER,
+    FIGURE_TEXT,
+    GRID,
+    KEPT,
+    PLAIN_STEP,
+    REACHED,
+    VERIFY,
+)
+from .view import first_named, sentence
 
 HEIGHT = 260
 MS = 1000.0
+LEGEND_LINE, MAX_NAME = 20, 36
 NOTHING = "Nothing was drafted in this race, so there is nothing to show here."
+NO_TABLES = (
+    "This race has no tables of guesses at every place, so its speed at other lengths is not known. Race it on this "
+    "page, where they are made after the race unless somebody waits, or with race --tables --save FILE."
+)
 
 
 @dataclass(frozen=True)
@@ -30,15 +55,16 @@ class Chart:
     sentence: str
 
 
-def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart]:
+def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart, Chart]:
     """Step times, acceptance by position, tokens per step: of the speculative lane on the page, the first one of the
-    race that `header` is of. If the memory bandwidth was measured, also how much of it a plain step used."""
+    race that `header` is of. If the memory bandwidth was measured, also how much of it a plain step used. Then speed
+    over k, of all lanes, where `header` is a whole recording with tables."""
     lane, plain = (first_named(header, role) for role in (SPECULATIVE, PLAIN))
     done = steps(events, lane)
     plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     bound = roofline(header or {}, events, plain)
     times = step_times(done, plain_step_s, bound.sentence if bound else "")
-    return times, acceptance(events, lane), tokens_per_step(done)
+    return times, acceptance(events, lane), tokens_per_step(done), speed_over_k(events, header)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
@@ -120,6 +146,109 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
         figure,
         f"{mean:.2f} tokens a step on average; {alone:.0f} % of steps brought just the target's own one, which "
         "plain decoding would have brought too.",
+    )
+
+
+def speed_over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any] | None) -> Chart:
+    """Tokens per second at every k that the recording's tables tell, by drafter, beside what was raced and the oracle
+    of the speculative lane on the page."""
+    title = "Speed at every length of guesses"
+    try:
+        found = what_if_of(recording) if recording else None
+        if recording and found:
+            return Chart(title, *_over_k(events, recording, found))
+        if recording:
+            asked_of(spec_of(recording))  # raises where such a race has no tables
+    except UsageError as error:
+        return Chart(title, None, sentence(str(error)))
+    return Chart(title, None, NO_TABLES)
+
+
+def _over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any], found: WhatIf) -> tuple[Any, str]:
+    """Figure and sentence. Raises UsageError where the tables are of no drafter of the lane, or of none at all."""
+    lanes = spec_of(recording).lanes
+    rates = {lane.name: lane_metrics(events, lane.name).tokens_per_s or 0.0 for lane in lanes}
+    undrafted = [lane.name for lane in lanes if lane.role in (PLAIN, BASELINE)]
+    first = next(lane for lane in lanes if lane.name == first_named(recording, SPECULATIVE))
+    told = {of: {k: found.steps(of, k) for k in ks} for of, ks in found.offered().items()}
+    num = len(found.text.token_ids)
+    speeds = {of: {k: ratio(num, seconds_of(done)) or 0.0 for k, done in by_k.items()} for of, by_k in told.items()}
+    ends = [1, max((k for by_k in told.values() for k in by_k), default=1)]
+
+    figure = _figure("length of a guess, in tokens", "tokens per second")
+    for number, (of, by_k) in enumerate(speeds.items()):
+        how = "lines+markers" if of in found.tables else "markers"  # a block drafter was asked at some lengths only
+        colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
+        hover = "%{y:.1f} tokens/s at a length of %{x}, computed"
+        _points(figure, list(by_k), list(by_k.values()), _shown(label(of)), how, colour, "circle", hover)
+    raced = [lane for lane in lanes if lane.role == SPECULATIVE and lane.k != AUTO and rates[lane.name]]
+    if raced:
+        at, fast = [lane.k for lane in raced], [rates[lane.name] for lane in raced]
+        _points(figure, at, fast, "raced", "markers", FIGURE_TEXT, "diamond-open", "%{y:.1f} tokens/s, raced")
+    for lane in lanes:
+        if lane.k == AUTO and rates[lane.name]:
+            _level(figure, ends, rates[lane.name], _shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
+    _level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
+    best_possible = ratio(num, found.oracle(first.drafter).seconds) or 0.0
+    _level(figure, ends, best_possible, "perfect foresight (the oracle)", AUTOMATIC, "dot")
+    figure.update_layout(
+        height=HEIGHT + LEGEND_LINE * len(figure.data),
+        legend={"orientation": "v", "y": -0.4, "yanchor": "top", "font": {"size": 14}},
+    )
+    figure.update_xaxes(dtick=1 if ends[1] <= 16 else None)
+
+    words = ""
+    if speeds:
+        choices = [(speed, of, k) for of, by_k in speeds.items() for k, speed in by_k.items()]
+        _, of, k = max(choices, key=itemgetter(0))  # of equal ones the shortest
+        gains = [gain for name in undrafted if (gain := speedup(steps(events, name), told[of][k])) is not None]
+        against = f", {min(gains):.2f}x plain" if gains else ""
+        words = f"Best fixed length here: {k} with {_shown(_in_words(of))}{against}{_reached(found, events, first)}. "
+    return figure, f"{words}Steps are counted exactly, times are computed from this race's own costs."
+
+
+def _reached(found: WhatIf, events: Sequence[LaneEvent], lane: LaneSpec) -> str:
+    """How near a lane came to its oracle."""
+    judged = found.shares([(lane, steps(events, lane.name))])
+    if lane.name not in judged:
+        return ""
+    how = "automatic length" if lane.k == AUTO else f"a length of {lane.k}"
+    return f"; {how} reached {_percent(judged[lane.name]['share'])} of what perfect foresight would reach (the oracle)"
+
+
+def _in_words(drafter: str) -> str:
+    name, _, words = label(drafter).partition(": ")
+    return f"{name} ({words})" if words else name
+
+
+def _shown(text: str) -> str:
+    """A name from a file: one line, no markup (plotly knows some), and not too long for a legend."""
+    line = " ".join(text.replace("<", "(").split())
+    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1] + "…"
+
+
+def _points(
+    figure: Any, x: Sequence[Any], y: Sequence[float], name: str, how: str, colour: str, symbol: str, hover: str
+) -> None:
+    figure.add_scatter(
+        x=x,
+        y=y,
+        name=name,
+        mode=how,
+        line={"color": colour, "width": 2},
+        marker={"symbol": symbol, "size": 6 if symbol == "circle" else 11, "color": colour},
+        hovertemplate=f"{hover}<extra></extra>",
+    )
+
+
+def _level(figure: Any, x: Sequence[float], y: float, name: str, colour: str, dash: str) -> None:
+    figure.add_scatter(
+        x=x,
+        y=[y, y],
+        name=name,
+        mode="lines",
+        line={"color": colour, "width": 2, "dash": dash},
+        hovertemplate="%{y:.1f} tokens/s<extra></extra>",
     )
 
 

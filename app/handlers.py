@@ -75,6 +75,12 @@ class Handlers:
             async for frame in frames:
                 yield frame
 
+    async def beside(self, request: gr.Request) -> AsyncGenerator[str, None]:
+        """The frames that come after the end of the race that this browser has just watched."""
+        async with aclosing(self.stage.beside(_visitor(request))) as frames:
+            async for frame in frames:
+                yield frame
+
     async def model(self) -> AsyncGenerator[str, None]:
         """The status line of the default model, until it is ready."""
         loader = self.backend.loader

@@ -75,8 +75,12 @@ class RaceQueue:
             self._tickets.remove(ticket)
             if had_device:
                 now = self._clock()
-                self._durations.append(now - self._since)
+                self._durations.append((ticket.over_at or now) - self._since)
                 self._since = now
+
+    def _is_waited_for(self, ticket: Ticket) -> bool:
+        with self._lock:
+            return self._tickets[:1] == [ticket] and len(self._tickets) > 1
 
 
 class Ticket:
@@ -84,6 +88,7 @@ class Ticket:
 
     def __init__(self, queue: RaceQueue, visitor: str, address: str) -> None:
         self._queue, self.visitor, self.address = queue, visitor, address
+        self.over_at: float | None = None
 
     @property
     def place(self) -> int | None:
@@ -95,6 +100,16 @@ class Ticket:
         """Seconds until this one should have the device, from how long the last races took; None before the first has
         ended, infinite where the running one takes longer than any of them."""
         return self._queue._expected_s(self)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether this one has the device and another waits for it."""
+        return self._queue._is_waited_for(self)
+
+    def race_over(self) -> None:
+        """From now on the device is kept only until somebody waits for it: this time is no part of how long races
+        last."""
+        self.over_at = self._queue._clock()
 
     def leave(self) -> None:
         """Give the place up, or the device free. May be called again."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
 
 from engine.progress import Progress
 
@@ -31,16 +33,20 @@ later where the race keeps the browser's cores busy."""
 
 class Backend(Protocol):
     def prepare(self, request: RaceRequest, progress: Progress) -> Race: ...
+    def beside(self, race: Any, progress: Progress) -> Mapping[str, Any]: ...
 
 
 class _Run:
-    """One race, from the queue to its end. `view`: what was last known of it; `watchers`: the visitors who watch it;
-    `leaving`: what will end it where there are none."""
+    """One race, from the queue until it is complete. `view`: what was last known of it; `watchers`: the visitors who
+    watch it; `told`: by visitor who saw its end, the view that he has and the number of his frames; `leaving`: what
+    will end it where nobody watches."""
 
-    def __init__(self, name: str, ticket: Ticket, prepare: Callable[[Progress], Race]) -> None:
-        self.view = RaceView(secrets.token_hex(8), name)
-        self.ticket, self.worker = ticket, Worker(prepare, ticket.leave)
+    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket) -> None:
+        self.view = RaceView(secrets.token_hex(8), request.name)
+        prepare = partial(backend.prepare, request)
+        self.ticket, self.worker = ticket, Worker(prepare, backend.beside, ticket)
         self.watchers: list[str] = []
+        self.told: dict[str, tuple[RaceView, int]] = {}
         self._started = False
         self.leaving: asyncio.TimerHandle | None = None
 
@@ -61,7 +67,7 @@ class _Run:
         return self.view
 
     def stop(self, unwatched: bool = False) -> None:
-        """End within one step, or leave the queue."""
+        """End within one step, or leave the queue; of a race that is over, give up what is made beside it."""
         self.worker.stop(unwatched)
         if not self._started:
             self.ticket.leave()
@@ -88,27 +94,37 @@ class Stage:
         grace time, it ends within one step after it. Raises UsageError where the visitor, or the address that the
         request came from, has too many races already."""
         ticket = self._queue.enter(visitor, address)
-        run = _Run(request.name, ticket, lambda progress: self._backend.prepare(request, progress))
+        run = _Run(self._backend, request, ticket)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)
 
-    async def resume(self, visitor: str, race: str) -> AsyncGenerator[str, None]:
-        """The frames of a race from its beginning, for whoever knows its id: it is this visitor's from now on. Of a
-        race that is not there, nothing."""
+    def resume(self, visitor: str, race: str) -> AsyncGenerator[str, None]:
+        """The frames of a race from its beginning to its end, for whoever knows its id: it is this visitor's from now
+        on. Of a race that is not there, nothing."""
         run = self._runs.get(race)
-        if run is None:
-            return
+        return _nothing() if run is None else self._watch(run, visitor, None, 0)
+
+    def beside(self, visitor: str) -> AsyncGenerator[str, None]:
+        """The frames after the end of the last race whose end this visitor saw, until it is complete: the last one
+        brings what was made beside it. A stream of its own, so that the visitor may order the next race meanwhile."""
+        run = next((run for run in reversed(self._runs.values()) if visitor in run.told), None)
+        return _nothing() if run is None else self._watch(run, visitor, *run.told[visitor])
+
+    async def _watch(self, run: _Run, visitor: str, sent: RaceView | None, shown: int) -> AsyncGenerator[str, None]:
+        """Frames for one who has `sent` (None: nothing) from `shown` frames: to the race's end, or on from there."""
+        is_over = attrgetter("complete" if sent and sent.ended else "ended")
         run.watched_by(visitor)
         try:
-            sent, shown, sent_at = None, 0, self._clock()
-            while sent is None or not sent.ended:
+            sent_at = self._clock()
+            while sent is None or not is_over(sent):
                 view, now = run.look(), self._clock()
                 if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
                     yield await _text(sent, view, shown)
                     sent, shown, sent_at = view, shown + 1, now
-                if not view.ended:
+                if not is_over(view):
                     await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - self._clock()))
+            run.told[visitor] = sent, shown
         finally:
             run.watchers.remove(visitor)
             if not run.watchers:
@@ -117,14 +133,15 @@ class Stage:
     def stop(self, visitor: str) -> int:
         """End all races of a visitor, the running one within one step. Returns how many there were."""
         his = [run for run in self._runs.values() if visitor in (run.ticket.visitor, *run.watchers)]
-        runs = [run for run in his if not run.view.ended]
+        runs = [run for run in his if not run.view.complete]
         for run in reversed(runs):
             run.stop()
         return len(runs)
 
     def racing(self, visitor: str) -> bool:
-        """Whether this visitor watches a race that has the device."""
-        return any(visitor in run.watchers and run.ticket.place == 0 for run in self._runs.values())
+        """Whether this visitor watches a race that has the device and is not over."""
+        his = (run for run in self._runs.values() if visitor in run.watchers)
+        return any(run.ticket.place == 0 and not run.view.ended for run in his)
 
     def _leave_alone(self, run: _Run) -> None:
         """Nobody watches: after the grace time the race ends, and is forgotten."""
@@ -135,8 +152,14 @@ class Stage:
         del self._runs[run.view.race]
 
 
+async def _nothing() -> AsyncGenerator[str, None]:
+    """No frames."""
+    return
+    yield
+
+
 async def _text(sent: RaceView | None, view: RaceView, seq: int) -> str:
-    """A frame as JSON. The last one holds the whole race, so it is made beside the event loop."""
+    """A frame as JSON. That of the end holds the whole race, so it is made beside the event loop."""
     if view.ended:
         return await asyncio.to_thread(_dump, sent, view, seq)
     return _dump(sent, view, seq)

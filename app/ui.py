@@ -81,6 +81,7 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
             **FOREVER,
         )
         held.then(handlers.model_now, None, model, **PRIVATE)
+        held.then(handlers.beside, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         race.submit(handlers.charts, None, [whose, *drawn], **PRIVATE)
         for preset_id, button in presets.items():
@@ -97,7 +98,8 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         page.load(handlers.model, None, model, **PRIVATE)
         if check is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
-        page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
+        resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
+        resumed.then(handlers.beside, None, race, **PRIVATE)
     guard(page)
     page.get_api_info = partial(_api_info, page.get_api_info)
     return page

@@ -56,14 +56,23 @@ class Ended:
     recording: Mapping[str, Any] | None = None
 
 
-News = Union[Waiting, Preparing, Prepared, LaneEvent, Ended]
+@dataclass(frozen=True)
+class Beside:
+    """What a finished race's recording gets beside it: see `engine.what_if.ask.members`; empty where there is
+    nothing."""
+
+    members: Mapping[str, Any]
+
+
+News = Union[Waiting, Preparing, Prepared, LaneEvent, Ended, Beside]
 
 
 @dataclass(frozen=True)
 class RaceView:
     """All that is known of one race. `name`: what its prompt is called; `share`: how much of its preparation is done;
     `events`: its lanes' events in order; `recording` is there once it is over; `left_s`: about how many seconds it
-    still waits, or is prepared, where that can be known."""
+    still waits, or is prepared, where that can be known; `beside`: members for the recording that are made when the
+    race is over, None while they are not known."""
 
     race: str
     name: str = ""
@@ -75,15 +84,24 @@ class RaceView:
     events: tuple[LaneEvent, ...] = ()
     recording: Mapping[str, Any] | None = None
     left_s: int | None = None
+    beside: Mapping[str, Any] | None = None
 
     @property
     def ended(self) -> bool:
+        """Whether the race is over."""
         return self.state in ENDED
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing comes any more: only a race that ran to its end gets anything beside it."""
+        return self.ended and (self.state != "finished" or self.beside is not None)
 
 
 def fold(view: RaceView, news: News) -> RaceView:
-    """The view after one more thing has happened. An ended race stays as it is."""
-    if view.ended:
+    """The view after one more thing has happened. An ended race stays as it is, but for what comes beside it."""
+    if isinstance(news, Beside) and view.ended and not view.complete:
+        return replace(view, beside=news.members)
+    if view.ended or isinstance(news, Beside):
         return view
     if isinstance(news, LaneEvent):
         return replace(view, events=(*view.events, news))
@@ -103,9 +121,9 @@ def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
     """`fold` over several, in order; lane events in a row are taken in one move."""
     batch = list(news)
     events = [item for item in batch if isinstance(item, LaneEvent)]
-    if view.ended or not batch:
+    if view.complete or not batch:
         return view
-    if len(events) == len(batch):
+    if len(events) == len(batch) and not view.ended:
         return replace(view, events=(*view.events, *events))
     return reduce(fold, batch, view)
 
@@ -114,10 +132,12 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
     """What a browser that has seen `before` (None: nothing yet) needs to see `now`: one object of the frame protocol,
     ready for JSON.
 
-    Metrics are worked out where asked for and in the last frame, which also carries the whole recording."""
+    Metrics are worked out where asked for and in the first frame after the race, which also carries the whole
+    recording; a later one may bring members for it."""
     known = len(before.events) if before else 0
     new_header = now.header is not None and (before is None or before.header is None)
-    numbers = bool(now.events) and (with_metrics or now.ended)
+    ends = now.ended and not (before and before.ended)
+    numbers = bool(now.events) and (with_metrics or ends)
     return {
         "race": now.race,
         "name": now.name,
@@ -129,7 +149,8 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "events": [to_json(event) for event in now.events[known:]],
         "metrics": metrics(now.events) if numbers else None,
         "speedup": _speedup(now) if numbers else None,
-        "recording": now.recording if now.ended else None,
+        "recording": now.recording if ends else None,
+        "beside": now.beside if before is None or before.beside is None else None,
     }
 
 

@@ -21,7 +21,7 @@ from engine.events import LaneEvent, Started
 from engine.progress import Progress
 from engine.recordings.recording import build
 
-from .view import Ended, News, Prepared, Preparing, finished_text, sentence
+from .view import Beside, Ended, News, Prepared, Preparing, finished_text, sentence
 
 FAULT = "The race failed for a reason that is a fault of this program; its log has the details."
 STOPPED_TEXT = "Stopped."
@@ -42,16 +42,31 @@ SWITCH_S = 5e-4
 Python's own 5 ms are half of one."""
 
 
+class Device(Protocol):
+    """A place on the device: see `app.race_queue.Ticket`."""
+
+    @property
+    def is_waited_for(self) -> bool: ...
+    def race_over(self) -> None: ...
+    def leave(self) -> None: ...
+
+
 class _Halt(BaseException):
     """Raised by the progress callback to end a preparation from inside, whatever catches ordinary exceptions there."""
 
 
 class Worker:
-    """Runs `prepare(progress)` and the race it returns. `stop` ends it within one step; `free` is called when the
-    device is not used any more."""
+    """Runs `prepare(progress)` and the race it returns. `stop` ends it within one step. After a race that ran to its
+    end, `beside(race, progress)` makes what its recording gets beside it, unless it is stopped or another race waits.
+    The place on the device is left when it is not used any more."""
 
-    def __init__(self, prepare: Callable[[Progress], Race], free: Callable[[], None]) -> None:
-        self._prepare, self._free = prepare, free
+    def __init__(
+        self,
+        prepare: Callable[[Progress], Race],
+        beside: Callable[[Any, Progress], Mapping[str, Any]],
+        device: Device,
+    ) -> None:
+        self._prepare, self._beside, self._device = prepare, beside, device
         self._news: deque[News] = deque()
         self._stop = threading.Event()
         self._unwatched = self._is_running = False
@@ -68,7 +83,7 @@ class Worker:
         self._stop.set()
 
     def take(self) -> list[News]:
-        """What happened since the last call, in order. The last of all is an `Ended`."""
+        """What happened since the last call, in order. The last of all is an `Ended`, or its `Beside`."""
         news = []
         while self._news:
             news.append(self._news.popleft())
@@ -80,8 +95,9 @@ class Worker:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        race: Race | None = None
         try:
-            ended = self._race()
+            race, ended = self._race()
         except _Halt:
             ended = Ended("stopped", STOPPED_TEXT)
         except PhotofinishError as error:
@@ -89,11 +105,33 @@ class Worker:
         except Exception:
             log.exception("a race failed")
             ended = Ended("failed", FAULT)
-        finally:
-            self._free()
+        if race is None or ended.state != "finished":
+            self._device.leave()
+            self._news.append(ended)
+            return
+        self._device.race_over()
         self._news.append(ended)
+        members = self._made(race)
+        self._device.leave()
+        self._news.append(Beside(members))
 
-    def _race(self) -> Ended:
+    def _made(self, race: Race) -> Mapping[str, Any]:
+        """What goes beside the race; nothing where there is nothing, or where it was given up."""
+
+        def go_on(text: str, share: float | None) -> None:
+            if self._stop.is_set() or self._device.is_waited_for:
+                raise _Halt
+
+        try:
+            go_on("", None)
+            return self._beside(race, go_on)
+        except (_Halt, PhotofinishError):
+            return {}
+        except Exception:
+            log.exception("nothing could be put beside a race")
+            return {}
+
+    def _race(self) -> tuple[Race, Ended]:
         self._progress("it is your turn: the race is being set up", None)
         race = self._prepare(self._progress)
         self._progress("the race is about to start", None)
@@ -114,8 +152,8 @@ class Worker:
         if self._unwatched:
             raise _Halt
         if self._stop.is_set():
-            return Ended("stopped", STOPPED_TEXT, build(header, events, {**race.result(), "stopped": True}))
-        return Ended("finished", finished_text(events), build(header, events, race.result()))
+            return race, Ended("stopped", STOPPED_TEXT, build(header, events, {**race.result(), "stopped": True}))
+        return race, Ended("finished", finished_text(events), build(header, events, race.result()))
 
     def _progress(self, text: str, share: float | None) -> None:
         if self._is_running:  # a lane of a race of one lane after the other reads its prompt

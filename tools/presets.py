@@ -4,7 +4,7 @@
 The first races every preset's prompt, at its temperature and length, with one lane for each DRAFTER@K beside plain and
 baseline, interleaved in one process, another seed each repeat, and prints the median speed-up against the fastest plain
 decoding. --record races each preset (or those named) with its own drafter, k and seed, audited, as the page does, and
-writes assets/races/ID.json.
+writes assets/races/ID.json with tables of drafts at every position.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ def _record(loaded: Any, preset: dict[str, Any]) -> None:
     from engine.session import TorchRace
     from engine.spec import RaceSpec, SamplingParams, standard_lanes
     from engine.text import encode_prompt
+    from engine.what_if.ask import members
 
     params = SamplingParams(
         temperature=preset["temperature"], seed=preset["seed"], max_new_tokens=preset["max_new_tokens"]
@@ -118,7 +119,8 @@ def _record(loaded: Any, preset: dict[str, Any]) -> None:
         RaceSpec(standard_lanes(preset["drafter"], preset["k"]), params, audit=True),
         encode_prompt(loaded.tokenizer, preset["prompt"], False),
     )
-    recording = check(build(race.header(), list(race.events()), race.result()))
+    events = list(race.events())
+    recording = check(build(race.header(), events, {**race.result(), **members(race)}))
     write(RACES / f"{preset['id'].replace('-', '_')}.json", recording)
     told = summary(recording)
     print(

@@ -39,7 +39,7 @@ function clear(id, seq = -1) {
     // the whole race once it is over: as an object, and as the text to save; whether the machine was disturbed
     recording: null, raw: null, disturbed: "",
     // the race at another length: what tells it (undefined: not asked yet), the race as it was, whether it is shown
-    whatIf: undefined, raced: null, told: false,
+    whatIf: undefined, raced: null, told: false, besideCame: false,
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
     // itself, sides whose end is marked
     sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
@@ -77,6 +77,7 @@ function onFrame(source) {
   if (frame.metrics) S.metrics = frame.metrics;
   if (frame.speedup !== undefined && frame.speedup !== null) S.speedup = frame.speedup;
   if (frame.recording) setRecording(frame.recording, rawMember(source));
+  if (frame.beside && S.recording) addBeside(frame.beside, Check.rawMember(source, "beside"));
   if (OVER.includes(frame.state) && S.live) over(frame.state === "finished", first ? 300 : AFTER_RACE_MS);
   if (before !== frame.state) board.announce(announcement());
   if (before !== frame.state && frame.state === "running") intoView();

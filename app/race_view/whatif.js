@@ -1,21 +1,43 @@
 // The race on the screen at another length of guesses: a recording that carries tables of drafts by position tells it
-// step for step (docs/what_if.md). Pure: no DOM. Twin of engine/what_if/tables.py; compared by
-// test_a_race_at_every_k_is_the_engines.
+// step for step (docs/what_if.md). Pure: no DOM. Twin of engine/what_if/tables.py and read.py; compared by
+// test_a_race_at_every_k_is_the_engines and test_a_table_of_another_race_is_refused_in_the_browser.
 
 class WhatIf {
   // recording: one with tables; race: its lanes; first: the first lane of each role, by name; raced: the lane replaced.
+  // Throws Shapes.Unusable, with one sentence, where a table is not of this race.
   constructor(recording, race, first, raced) {
-    const { tables, costs, table_pieces: pieces } = recording, steps = race.lane(first.baseline).steps;
+    const { tables, costs, table_pieces: pieces } = recording, steps = race.lane(first.baseline)?.steps ?? [];
     Object.assign(this, { tables, costs, race, raced, baseline: first.baseline, words: pieces ?? {},
       limit: recording.spec.params.max_new_tokens, longest: costs.verify_s.length - 1,
       tokens: steps.flatMap((step) => step.token_ids), pieces: steps.flatMap((step) => step.pieces) });
+    this.check(recording.spec.lanes);
     // what can be chosen: a drafter with each k that its tables serve; a block drafter's, only those it was asked at
     this.offered = new Map();
     for (const name of Object.keys(tables)) {
-      const [, drafter, k] = /^(.*?)(?:@(\d+|auto))?$/s.exec(name);
+      const [, drafter, k] = /^(.*?)(?:@([1-9][0-9]?|auto))?$/s.exec(name);
       if (k === "auto") continue;
       const ks = k ? [Number(k)] : Array.from({ length: this.longest }, (_, i) => i + 1);
       this.offered.set(drafter, [...this.offered.get(drafter) ?? [], ...ks].sort((a, b) => a - b));
+    }
+  }
+
+  // A table has a draft for every token, and lanes of that very drafter drafted so while they wrote the same text.
+  check(lanes) {
+    const refuse = (name, why) => {
+      throw new Shapes.Unusable(`the table of ${Shapes.shown(name)} is not of this race: ${why}`);
+    };
+    if (!this.tokens.length)
+      throw new Shapes.Unusable("the race has no baseline that committed a token, so no table can be of it");
+    for (const [name, { length }] of Object.entries(this.tables)) if (length < this.tokens.length)
+      refuse(name, `it has ${length} drafts, and the baseline committed ${this.tokens.length} tokens`);
+    for (const { name, drafter, k, rule } of lanes) for (const table of [drafter, `${drafter}@${k}`]) {
+      if (k === "auto" || rule !== "coupled" || !Object.hasOwn(this.tables, table)) continue;
+      for (const { index, position, drafted, token_ids: ids } of this.race.lane(name)?.steps ?? []) {
+        if (position + ids.length > this.tokens.length) break;
+        if (drafted.some((id, i) => id !== this.tables[table][position][i]))
+          refuse(table, `step ${index} of lane ${Shapes.shown(name)} drafted other tokens`);
+        if (ids.some((id, i) => id !== this.tokens[position + i])) break;
+      }
     }
   }
 

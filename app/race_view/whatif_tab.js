@@ -4,11 +4,26 @@
 const NO_TABLES = "This race has no tables of guesses, so it cannot be told at another length. Race it live here: they are "
   + "made after a race whose guesses follow from its text.";
 
+const BEING_MADE = "The guesses at every position are being asked for now; a moment.";
+
+// What came after the race: members for its recording, tables among them; none where there is nothing.
+function addBeside(members, raw) {
+  const some = Object.keys(members).length > 0;
+  S.besideCame = true;
+  if (some) S.recording = { ...S.recording, ...members };
+  if (some) S.raw = `${S.raw.slice(0, S.raw.lastIndexOf("}"))},${raw.slice(raw.indexOf("{") + 1)}`;
+  if (!S.told) S.whatIf = undefined;
+  if (some) asked = null;
+  if (root.dataset.tab === "charts") askForCharts();
+  if (root.dataset.tab === "whatif") openWhatIf();
+}
+
 // What S.recording tells of other lengths: a WhatIf, or a sentence why there is none. Made when it is first asked for.
 function whatIfOf() {
   if (S.whatIf !== undefined) return S.whatIf;
   if (!S.recording) return "This can be asked when the race is over.";
-  if (!S.recording.tables || !S.recording.costs) return NO_TABLES;
+  if (!S.recording.tables || !S.recording.costs)
+    return S.fromFile || S.besideCame || S.state !== "finished" || S.ribbon.includes("RECORDED") ? NO_TABLES : BEING_MADE;
   if (!verdictOn(S.sides[1])?.kind.startsWith("identical"))
     return "Only a race whose texts are identical can be told at another length.";
   S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };

@@ -48,7 +48,7 @@ def hold_race(
                 if show is not None:
                     show(event)
         result = race.result()
-        if tables and all(lane.finished for lane in race.lanes.values()):
+        if tables:
             from ..what_if.ask import members
 
             with suppress(KeyboardInterrupt), progress_line() as progress:

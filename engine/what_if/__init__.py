@@ -6,6 +6,7 @@ committed token tells its race at every k, step for step.
     oracle.py   the fastest sequence of k, known only afterwards
     auto.py     the rule of `auto` k on a table and a pretended clock
     ask.py      the tables of a race that was held
+    read.py     the tables of a recording, checked against its race
     survey.py   a lane whose steps draft every number of tokens, to know what they cost
     judged.py   all of this for one race, as its recording holds it
 

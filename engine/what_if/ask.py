@@ -70,7 +70,9 @@ def what_if(race: TorchRace, asked: Iterable[Asked] | None = None, progress: Pro
 
 def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
     """What the recording of a finished race holds of all this: tables with the texts of their tokens, costs, and of
-    each speculative lane the oracle; see `what_if`."""
+    each speculative lane the oracle; nothing where a lane did not finish. See `what_if`."""
+    if not all(lane.finished for lane in race.lanes.values()):
+        return {}
     found = what_if(race, progress=progress)
     drafted = {token for table in found.tables.values() for draft in table.drafts for token in draft}
     pieces = Pieces(race.loaded.tokenizer, (), race.end_ids)

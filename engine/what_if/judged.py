@@ -31,6 +31,15 @@ class WhatIf:
                 return steps_at(self.tables[name], self.text, k, self.costs)
         raise self._missing(f"{drafter!r} at k={k}")
 
+    def offered(self) -> dict[str, list[int]]:
+        """Of each drafter every k, ascending, that `steps` knows of it and a step of the race could verify."""
+        found: dict[str, set[int]] = {}
+        for table in self.tables.values():
+            k = table.name.removeprefix(table.drafter)[1:]
+            if k != AUTO:
+                found.setdefault(table.drafter, set()).update([int(k)] if k else range(1, len(self.costs.verify_s)))
+        return {drafter: sorted(ks) for drafter, ks in found.items()}
+
     def oracle(self, drafter: str) -> Oracle:
         """Of this drafter, or a hybrid's parts: see `oracle`. Where `auto` k may draft more than the drafter alone
         would, that counts; of a drafter that was asked at several k, each is open to every step."""

@@ -18,7 +18,7 @@ COLOURS = APP / "colours.py"
 LITERAL = re.compile(r"(?<!&)#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3,4})\b|\b(?:rgb|hsl)a?\((?=[\d.])")
 FILES = sorted(path for suffix in ("py", "css", "js", "html") for path in APP.rglob(f"*.{suffix}") if path != COLOURS)
 REPAINTED = """
-import json, pathlib, sys, types
+import json, pathlib, random, sys, types
 source = pathlib.Path("app/colours.py").read_text(encoding="utf-8")
 assert source.count(sys.argv[1]) == 1
 module = types.ModuleType("app.colours")
@@ -26,8 +26,12 @@ sys.modules["app.colours"] = module
 exec(source.replace(sys.argv[1], "#abcdef"), module.__dict__)
 from app import charts, race_view, theme
 from engine.events import LaneEvent, Step
+from engine.recordings.recording import events_of
+from tests.helpers.races import fixed_race, with_tables
+race = with_tables(fixed_race(), random.Random(1))
 step = Step(0, 0, (7, 8), 1, (7, 9), 0.01, 0.02, 4)
 drawn = charts.charts([LaneEvent("speculative", 0.03, step), LaneEvent("plain", 0.03, step)])
+drawn = [*drawn[:3], charts.speed_over_k(events_of(race), race)]
 figures = [[chart.figure.to_plotly_json()["data"], str(chart.figure.layout.font.color)] for chart in drawn]
 page = {"race": race_view.RACE_VIEW_CSS, "page": theme.PAGE_CSS, "theme": theme.theme()._get_theme_css()}
 print(json.dumps({**page, "plotly": json.dumps(figures, default=str)}))

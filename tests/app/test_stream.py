@@ -227,7 +227,7 @@ def test_what_is_left_of_a_preparation_follows_its_pace(paces, known) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-        worker = Worker(prepare, lambda: None)
+        worker = Worker(prepare, StagedBackend(RACE).beside, SimpleNamespace(leave=lambda: None))
         worker.start()
         assert worker.join(5)
         told = [news for news in worker.take() if isinstance(news, Preparing) and news.text == "one stage"]

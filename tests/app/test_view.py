@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from app.view import (
     RUNNING_TEXT,
+    Beside,
     Ended,
     News,
     Prepared,
@@ -28,7 +29,11 @@ from engine.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import events_of
 from tests.helpers.races import fixed_race, recordings
 
-KEYS = {"race", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording", "name"}
+KEYS = {
+    *("race", "name", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"),
+    "beside",
+}
+MEMBERS = {"tables": {"ngram": [[7], []]}}
 
 
 def header_of(recording: dict[str, Any]) -> dict[str, Any]:
@@ -36,20 +41,20 @@ def header_of(recording: dict[str, Any]) -> dict[str, Any]:
 
 
 def history(recording: dict[str, Any]) -> list[News]:
-    """All that happens in a race that waits, is prepared and runs to its end."""
+    """All that happens in a race that waits, is prepared, runs to its end and gets something beside it."""
     before: list[News] = [
         Waiting(2, None),
         Waiting(1, 12.0),
         Preparing("reading the weights", 0.5),
         Prepared(header_of(recording)),
     ]
-    return [*before, *events_of(recording), Ended("finished", "Finished.", recording)]
+    return [*before, *events_of(recording), Ended("finished", "Finished.", recording), Beside(MEMBERS)]
 
 
 @given(recordings(failing=True), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
 def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None:
     """A frame that drops or repeats an event, or a fold that depends on how many arrive at once, shows a race that did
-    not happen."""
+    not happen; a megabyte that is sent twice, or what comes beside the race never."""
     news = history(recording)
     view, sent, frames = RaceView("r"), None, []
     for count, with_metrics in [*cuts, (len(news), False)]:
@@ -62,8 +67,9 @@ def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None
     assert all(set(each) == KEYS for each in frames)
     headers = [each["header"] for each in frames if each["header"] is not None]
     assert headers == [header_of(recording)]
-    assert frames[-1]["recording"] == recording
-    assert all(each["recording"] is None for each in frames[:-1] if each["state"] != "finished")
+    assert [each["recording"] for each in frames if each["recording"] is not None] == [recording]
+    assert [each["beside"] for each in frames if each["beside"] is not None] == [MEMBERS]
+    assert all(each["state"] == "finished" for each in frames if each["recording"] or each["beside"])
 
 
 @given(recordings())
@@ -93,8 +99,11 @@ def test_numbers_are_those_of_the_engine(recording, count) -> None:
 def test_nothing_changes_a_race_that_is_over(recording, state) -> None:
     """A step that arrives after Stop would write into a verdict that has been given."""
     view = fold(RaceView("r"), Ended(state, "over"))
-    assert fold_all(view, history(recording)) == view
+    news = history(recording)
+    assert fold_all(view, news[:-1]) == view
     assert fold_all(view, events_of(recording)) == view
+    assert fold_all(view, news).beside == (MEMBERS if state == "finished" else None)
+    assert fold_all(view, news).complete and fold(RaceView("r"), news[-1]) == RaceView("r")
 
 
 def test_states_follow_each_other() -> None:
@@ -106,7 +115,7 @@ def test_states_follow_each_other() -> None:
         view = fold(view, item)
         if not seen or seen[-1][0] != view.state or not isinstance(item, LaneEvent):
             seen.append((view.state, view.text, view.share))
-    assert [state for state, _, _ in seen] == ["waiting", "waiting", "preparing", "running", "finished"]
+    assert [state for state, _, _ in seen] == ["waiting", "waiting", "preparing", "running", "finished", "finished"]
     assert seen[2][1:] == ("Reading the weights.", 0.5)
     assert seen[3][1:] == (RUNNING_TEXT, None)
 

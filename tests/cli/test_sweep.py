@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from engine.cli import main as cli
+from engine.events import steps
 from engine.recordings import recording as recordings
+<<<<<<< HEAD
 from engine.what_if import ask
+=======
+from engine.what_if.read import what_if_of
+>>>>>>> h19-beside
 from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of
 
 EAGLE3, HYBRID = text_of("eagle3"), f"hybrid:ngram+{text_of('eagle3')}"
@@ -115,6 +120,9 @@ def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
     assert cli.main(["race", *ON, *lanes, *more]) == 0
     assert "% of the oracle's speed" in capsys.readouterr().out
     recorded = recordings.read(path)
+    told = what_if_of(recorded).steps(f"draft_model:{DRAFT}", 3)
+    raced = steps(recordings.events_of(recorded), "small")
+    assert [(step.drafted, step.token_ids) for step in told] == [(step.drafted, step.token_ids) for step in raced]
     assert set(recorded["tables"]) == {"ngram", "ngram@auto", f"draft_model:{DRAFT}"}
     assert set(recorded["costs"]["draft_s"]) == set(recorded["tables"])
     assert recordings.summary(recorded)["oracles"] == recorded["oracles"] and set(recorded["oracles"]) == {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps
 from engine.exactness.verdict import Difference, compare
 from engine.race import race
-from engine.recordings.recording import build
+from engine.recordings.recording import build, events_of, token_ids
 from engine.spec import BASELINE, SPECULATIVE, RaceSpec, SamplingParams, lanes_of, standard_lanes
 
 PIECES = (
@@ -34,6 +34,8 @@ PIECES = (
 )
 seconds = st.floats(1e-4, 0.5)
 K = 7
+MOST = 15
+"""The longest draft of `with_tables`."""
 
 
 def unexplained(position: int, tokens: tuple[int, int]) -> Difference:
@@ -162,6 +164,17 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
 def servers_races(whole: st.SearchStrategy[dict[str, Any]] | None = None) -> st.SearchStrategy[dict[str, Any]]:
     """Recordings that are known in part."""
     return st.builds(known_in_part, many_lanes() if whole is None else whole, st.randoms(use_true_random=False))
+
+
+def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -> dict[str, Any]:
+    """The race with a table that could be its lanes': what each step drafted is the beginning of a draft there."""
+    out, events = copy.deepcopy(race), events_of(race)
+    drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(K + 1))] for _ in token_ids(events, "baseline")]
+    for step in steps(events, "speculative"):
+        drafts[step.position] = [*step.drafted, *drafts[step.position]][:MOST]
+    costs_s = sorted(rng.random() for _ in range(MOST + 1))
+    out["tables"], out["costs"] = {name: drafts}, {"verify_s": costs_s, "draft_s": {name: costs_s}}
+    return out
 
 
 def in_schema_1(recorded: dict[str, Any]) -> dict[str, Any]:

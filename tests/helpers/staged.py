@@ -56,6 +56,16 @@ class StagedBackend:
         self.running = self.most = self.ended = 0
         self.lock = threading.Lock()
         self.orders: list[Any] = []
+        self.members: dict[str, Any] = {}
+        self.num_positions, self.position_s, self.asked = 0, 0.01, 0
+
+    def beside(self, race: Any, progress: Callable[[str, float | None], None]) -> dict[str, Any]:
+        """`members`, after as many positions; `asked` counts them."""
+        for position in range(self.num_positions):
+            progress("asking the drafters", position / self.num_positions)
+            time.sleep(self.position_s)
+            self.asked += 1
+        return self.members
 
     def prepare(self, order: Any, progress: Callable[[str, float | None], None]) -> StagedRace:
         self.orders.append(order)
@@ -82,4 +92,10 @@ ORDER: Any = SimpleNamespace(name="an order")
 async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str, Any]]:
     """All frames of a race of this visitor."""
     async with aclosing(stage.frames(visitor, address or f"at {visitor}", ORDER)) as frames:
+        return [json.loads(text) async for text in frames]
+
+
+async def after(stage: Stage, visitor: str) -> list[dict[str, Any]]:
+    """All frames that come after the end of the race that this visitor has watched."""
+    async with aclosing(stage.beside(visitor)) as frames:
         return [json.loads(text) async for text in frames]

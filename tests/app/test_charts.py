@@ -1,0 +1,130 @@
+"""The chart of speed over k: every value is the engine's, and what cannot be drawn is said in a sentence."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.charts import NO_TABLES, charts, speed_over_k
+from engine.events import LaneEvent, steps
+from engine.metrics import lane_metrics
+from engine.recordings.recording import build, events_of, loads, spec_of
+from engine.session import TorchRace
+from engine.spec import AUTO, RaceSpec, SamplingParams, lanes_of
+from engine.text import encode_prompt
+from engine.what_if.ask import members
+from engine.what_if.read import what_if_of
+from engine.what_if.tables import seconds_of
+from tests.helpers.races import recordings, servers_races, with_tables
+from tests.helpers.trained import PROMPTS, text_of, trained
+
+EAGLE3, DFLASH = text_of("eagle3"), text_of("dflash")
+LANES = [(f"ngram+{EAGLE3}", AUTO), ("ngram", 4), (EAGLE3, 2), (DFLASH, 3)]
+
+
+@cache
+def raced() -> str:
+    """A real race of the fixture with lanes at fixed k and one at k auto, as text."""
+    loaded = trained()
+    lanes = [(f"lane {i}", f"hybrid:{d}" if "+" in d else d, k) for i, (d, k) in enumerate(LANES)]
+    spec = RaceSpec(lanes_of(lanes), SamplingParams(max_new_tokens=24))
+    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
+    events = list(race.events())
+    return json.dumps(build(race.header(), events, {**race.result(), **members(race)}))
+
+
+def recording() -> dict[str, Any]:
+    return loads(raced().encode())
+
+
+def traces(race: dict[str, Any]) -> dict[str, Any]:
+    return {trace.name: trace for trace in speed_over_k(events_of(race), race).figure.data}
+
+
+def test_every_point_is_the_engines() -> None:
+    """A curve of its own arithmetic would say of this race what no engine says; a raced lane stand at another speed
+    than on the board."""
+    race = recording()
+    events, found, drawn = events_of(race), what_if_of(race), traces(race)
+    rate = {lane.name: lane_metrics(events, lane.name).tokens_per_s for lane in spec_of(race).lanes}
+    assert len(drawn) == 3 + 4
+    for drafter, trace in zip(found.offered(), drawn.values(), strict=False):
+        assert list(trace.x) == found.offered()[drafter]
+        assert ("lines" in trace.mode) == (drafter != DFLASH)
+        for k, y in zip(trace.x, trace.y, strict=True):
+            told = [LaneEvent("x", 0.0, step) for step in found.steps(drafter, k)]
+            assert y == pytest.approx(lane_metrics(told, "x").tokens_per_s)
+    assert list(drawn["raced"].x) == [4, 2, 3]
+    assert list(drawn["raced"].y) == [rate[f"lane {i}"] for i in (1, 2, 3)]
+    assert set(drawn["plain"].y) == {max(rate["plain"], rate["baseline"])}
+    automatic = next(trace for name, trace in drawn.items() if name.startswith("automatic"))
+    assert set(automatic.y) == {rate["lane 0"]}
+    (oracle,) = set(drawn["perfect foresight (the oracle)"].y)
+    assert oracle == pytest.approx(24 / race["oracles"]["lane 0"]["seconds"])
+    parts = [trace for trace in drawn.values() if trace.name.startswith(("ngram", "eagle3"))]
+    assert len(parts) == 2 and oracle >= max(y for trace in parts for y in trace.y) * (1 - 1e-9)
+
+
+def test_the_sentence_names_the_best_and_the_share() -> None:
+    """Readers would be told another length than the highest point's, or another share than the recording's."""
+    race = recording()
+    found, words = what_if_of(race), speed_over_k(events_of(race), race).sentence
+    seconds = {(of, k): seconds_of(found.steps(of, k)) for of, ks in found.offered().items() for k in ks}
+    drafter, k = min(seconds, key=seconds.__getitem__)
+    wanted = r"Best fixed length here: (\d+) with (\w+).*, ([\d.]+)x plain; automatic length reached (\d+) %"
+    said = re.match(wanted, words)
+    assert said and (int(said[1]), said[2]) == (k, drafter.partition(":")[0])
+    assert float(said[4]) == pytest.approx(100 * race["oracles"]["lane 0"]["share"], abs=0.51)
+    plain = min(seconds_of(steps(events_of(race), name)) for name in ("plain", "baseline"))
+    assert float(said[3]) == pytest.approx(plain / seconds[drafter, k], abs=0.006)
+    assert words.endswith("Steps are counted exactly, times are computed from this race's own costs.")
+
+
+def test_what_cannot_be_drawn_is_said() -> None:
+    """An empty figure would leave the visitor guessing, or a contradiction be drawn."""
+    whole = recording()
+    none = {key: value for key, value in whole.items() if key not in ("tables", "costs", "oracles")}
+    short = copy.deepcopy(whole)
+    short["tables"]["ngram"].pop()
+    other = copy.deepcopy(whole)
+    for of in (other["tables"], other["costs"]["draft_s"]):
+        for name in list(of):
+            if name != "ngram":
+                del of[name]
+    other["spec"]["lanes"][2]["drafter"] = "draft_model:x"
+    unknown = json.loads(raced().replace('"ngram"', '"tarot"').replace('"ngram@auto"', '"tarot@auto"'))
+    rejection = copy.deepcopy(none)
+    for lane in rejection["spec"]["lanes"][2:]:
+        lane["rule"] = "rejection"
+    for race, words in (
+        (none, NO_TABLES),
+        (short, "The table of 'ngram' is not of this race: it has 23 drafts, and the baseline committed 24 tokens."),
+        (other, "There is no table of 'draft_model:x'; there are: ngram."),
+        (unknown, "drafter 'tarot'"),
+        (rejection, "Rule 'rejection' of lane 'lane 0' has no table"),
+    ):
+        drawn = speed_over_k(events_of(race), race)
+        assert drawn.figure is None and words.lower() in drawn.sentence.lower()
+    assert charts(())[3].figure is None
+
+
+STRANGERS = st.builds(with_tables, recordings(), st.randoms(use_true_random=False)) | servers_races()
+
+
+@settings(max_examples=25)
+@given(STRANGERS, st.sampled_from(["ngram", "eagle3:<b>x</b>\n" + "y" * 99]))
+def test_a_strangers_tables_are_drawn_or_refused(race, drafter) -> None:
+    """A file would end in a fault of the program instead of a figure or a sentence."""
+    race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
+    drawn = charts(events_of(race), race)[3]
+    assert drawn.sentence and "\n" not in drawn.sentence
+    if drawn.figure is not None:
+        for trace in drawn.figure.data:
+            assert "<" not in trace.name and len(trace.name) <= 36 and all(y >= 0 for y in trace.y)
