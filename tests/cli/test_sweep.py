@@ -13,11 +13,8 @@ import pytest
 from engine.cli import main as cli
 from engine.events import steps
 from engine.recordings import recording as recordings
-<<<<<<< HEAD
 from engine.what_if import ask
-=======
 from engine.what_if.read import what_if_of
->>>>>>> h19-beside
 from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of
 
 EAGLE3, HYBRID = text_of("eagle3"), f"hybrid:ngram+{text_of('eagle3')}"
