@@ -2,8 +2,8 @@
 
 const VERDICTS = {
   __proto__: null,
-  identical_bits: ["\u2261", "Identical, bit for bit", "Guessing changed the speed and nothing else."],
-  identical_tokens: ["=", "Identical tokens", "Guessing changed the speed and not one token of the text."],
+  identical_bits: ["\u2261", "Identical, bit for bit", "Guessing changed nothing in the text."],
+  identical_tokens: ["=", "Identical tokens", "Guessing changed not one token of the text."],
   near_tie: ["\u2248", "Near-tie flip", "Two candidates were so close that rounding decided; neither text is wrong."],
   different: ["\u2715", "Different: a fault", "This must not happen. Please report it, with the race file."],
   same_distribution: ["\u223c", "Same odds, not the same text",
@@ -106,7 +106,8 @@ class Board {
   }
 
   // speedup: the engine's, of a race that is over; noise: of the ratio, as ratioNoise tells it; null: nobody knows.
-  figures(metrics, speedup, sideNames, first, noise = null) {
+  // final: the times of every lane stay as they are.
+  figures(metrics, speedup, sideNames, first, noise = null, final = false) {
     const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {
       write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
@@ -118,9 +119,12 @@ class Board {
     const sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
     this.root.dataset.sense = sense;
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
+    const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
+    const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
     write(refs.ratioWords, even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
       `as fast as plain${sense === "slower" ? ": slower" : ""}`
-      + `${value !== null && other ? `, which alone makes ${rate(other.tokens_per_s)} tok/s` : ""}`);
+      + `${value !== null && other ? `, which alone makes ${rate(other.tokens_per_s)} tok/s` : ""}${part}`);
+    refs.ratioWords.title = "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];
@@ -132,11 +136,12 @@ class Board {
     }
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
     const [whole, wholeRight] = [left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
-    write(refs.ttftNote, [cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
-      `The first token came ${duration(cost)} later with guesses.` : "", speedup !== null && whole && wholeRight ?
+    if (!final) write(refs.ttftNote, [cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
+      `The first token came ${duration(cost)} later with guesses.` : "", speedup !== null && whole && wholeRight
+      && left.num_tokens === right.num_tokens ?
       `The clocks begin when the prompt has been read; with the reading, the lane with guesses was `
         + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain.` : ""].filter(Boolean).join(" "));
-    this.timing(metrics, sideNames, first, other);
+    if (!final) this.timing(metrics, sideNames, first, other);
     this.costs(left?.tokens_per_s, right?.tokens_per_s, Math.max(left?.tokens_per_s ?? 0, plain?.tokens_per_s ?? 0));
   }
 
@@ -174,8 +179,9 @@ class Board {
   cautions(disturbed, loop) {
     this.refs.disturbed.hidden = !disturbed;
     write(this.refs.disturbed, oneLine(disturbed));
-    write(this.refs.caution, disturbed ? "The machine was disturbed: do not quote this ratio." : loop);
-    this.refs.caution.title = oneLine(disturbed || loop);
+    write(this.refs.caution, [disturbed && "The machine was disturbed: do not quote this ratio.", loop].filter(Boolean)
+      .join(" "));
+    this.refs.caution.title = oneLine([disturbed, loop].filter(Boolean).join(" "));
   }
 
   // counts: tokens of each side; total: where the track ends; places: {left, right} -> words once a lane is over.

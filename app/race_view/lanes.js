@@ -3,7 +3,7 @@
 
 const TAGS = { accepted: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
 const KIND_WORDS = { accepted: "kept", rejected: "dropped", correction: "the model's own instead",
-  bonus: "the model's own, extra", plain: "the model's own, no guess" };
+  bonus: "one more by the model itself", plain: "the model's own, no guess" };
 
 function tokenNode(piece) {
   const node = make(TAGS[piece.kind], `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`);

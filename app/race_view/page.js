@@ -1,6 +1,7 @@
 // What the page around the race does by itself: which buttons can do something now, and the keys of the whole page.
 
 const RACING = ["preparing", "running"];
+const SETTLED_MS = 700;     // until an example's prompt and settings are in their places
 const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
 // A button that would do nothing looks like it.
@@ -9,7 +10,10 @@ function offer() {
   refs.liveHere.disabled = racing;
   for (const [name, useless] of [["race", racing], ["stop", !racing]]) {
     const button = pageButton(name);
-    if (button && button.disabled !== useless) button.disabled = useless;
+    if (!button || button.disabled === useless) continue;
+    const focused = document.activeElement === button;
+    button.disabled = useless;
+    if (focused) setTimeout(() => pageButton(name === "race" ? "stop" : "race")?.focus(), 0);
   }
 }
 
@@ -21,7 +25,8 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.key === "Escape") refs.share.open = false;
   if (event.key === "Escape") board.alert("");
-  if (event.key === "Escape" && panel()?.classList.contains("open")) settings();
+  const listed = event.target.closest?.("[aria-expanded=true]");        // Escape closes a list of choices first
+  if (event.key === "Escape" && !listed && panel()?.classList.contains("open")) settings();
 });
 
 const panel = () => document.getElementById("page-panel");
@@ -46,6 +51,15 @@ function keepRace({ race, state }) {
   } catch { /* a browser may forbid it */ }
 }
 
+// The settings of the race that was ordered here are there again when the tab is loaded again; see start.js.
+function keepSettings(raced) {
+  const { target, prompt, ...settings } = raced ?? {};
+  try { sessionStorage.setItem("photofinish.settings", new URLSearchParams(settings).toString()); } catch { /* also */ }
+}
+
+// Who comes by a link sees no other prompt's race above the one that the link brings.
+function isLinked() { return new URLSearchParams(location.search).has("prompt"); }
+
 // The prompt typed here is there again next time, until an example takes its place.
 function keepPrompt(text) {
   try {
@@ -61,8 +75,15 @@ document.addEventListener("click", (event) => {
   const example = event.target.closest?.("#page-presets button:not(#page-settings-button)");
   if (!example) return;
   keepPrompt(null);
+  keepSettings(null);
   if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) playByItself(true);  // it is there already
 });
 refs.alertClose.addEventListener("click", () => board.alert(""));
-refs.liveHere.addEventListener("click", () => pageButton("race")?.click());
+// The example that the recorded race is of, with its settings; then the race.
+refs.liveHere.addEventListener("click", () => {
+  const prompt = document.querySelector("#page-prompt textarea"), race = () => pageButton("race")?.click();
+  if (!prompt || prompt.value === S.header?.prompt.text) return race();
+  [...document.querySelectorAll("#page-presets button")].find((each) => each.textContent.trim() === S.name)?.click();
+  return setTimeout(race, SETTLED_MS);
+});
 for (const ms of [0, 300, 1000, 3000]) setTimeout(offer, ms);      // the page's buttons may come later than the race

@@ -39,7 +39,7 @@ function clear(id, seq = -1) {
     // the whole race once it is over: as an object, and as the text to save; whether the machine was disturbed
     recording: null, raw: null, disturbed: "",
     // the race at another length: what tells it (undefined: not asked yet), the race as it was, whether it is shown
-    whatIf: undefined, raced: null, told: false, besideCame: false,
+    whatIf: undefined, raced: null, told: false, besideCame: false, timed: false,
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
     // itself, sides whose end is marked
     sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
@@ -62,6 +62,10 @@ function onFrame(source) {
   if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
     return board.alert("The page received something it cannot read; reload it.");
   if (frame.race === served && S.fromFile) return undefined;
+  if (served === null && frame.ribbon?.includes("RECORDED") && isLinked()) {
+    served = frame.race;
+    return board.title("From a link, not raced yet", null);
+  }
   keepRace(frame);
   const seq = waiting?.race === frame.race ? waiting.seq : -1;
   if (waits(frame)) return undefined;
@@ -73,6 +77,7 @@ function onFrame(source) {
   Object.assign(S, { seq: frame.seq, state: frame.state, status: frame.status ?? null, ribbon: frame.ribbon ?? "" });
   if (frame.name) S.name = frame.name;
   if (frame.header) setHeader(frame.header);
+  if (frame.header && !S.ribbon.includes("RECORDED")) keepSettings(racedSettings());
   if (!frame.recording) (frame.events ?? []).forEach((event) => S.race.add(event));
   if (frame.metrics) S.metrics = frame.metrics;
   if (frame.speedup !== undefined && frame.speedup !== null) S.speedup = frame.speedup;
@@ -219,9 +224,11 @@ function numbers(lanes, counts, tokens, t) {
   const noise = whole && !S.told ? ratioNoise(done(divisor), done(lanes.right)) : null;
   const [leftTitle, rightTitle] = titles();
   const judged = !live || counts.right % 8 === 0;        // a race that runs shares its cores with this page
-  const loop = judged ? loopSentence(done(lanes.right).flatMap((step) => step.token_ids)) : S.shown?.loop ?? "";
+  const written = live ? done(lanes.right) : lanes.right?.steps ?? [];
+  const loop = judged ? loopSentence(written.flatMap((step) => step.token_ids)) : S.shown?.loop ?? "";
   S.shown = { metrics, speedup, noise, loop };
-  board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise);
+  board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise, !whole && S.timed);
+  S.timed ||= whole;
   board.cautions(S.disturbed, loop);
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
@@ -275,7 +282,7 @@ function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
-  const ratio = typeof S.speedup === "number" ? `${S.speedup.toFixed(2)} times as fast as plain.` : "";
+  const ratio = typeof S.speedup === "number" ? `${refs.ratio.textContent} ${refs.ratioWords.textContent}.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""}`;
 }
 
