@@ -259,11 +259,6 @@ class Board {
   }
 }
 
-function sentence(words) {
-  const whole = words.charAt(0).toUpperCase() + words.slice(1);
-  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
-}
-
 // A lane's name on the page. Two lanes decode plainly; the one that is shown is called so.
 function laneTitle(name, first) {
   return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" :
@@ -289,11 +284,6 @@ function place(sideNames, name) { return sideNames.includes(name) ? sideNames.in
 function shownRatio(speedup, plain, right) {
   const divided = plain > 0 && right > 0 ? Number(rate(right)) / Number(rate(plain)) : null;
   return typeof speedup !== "number" || Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
-}
-
-function money(dollars) {
-  if (dollars === null) return "–";
-  return `$${dollars === 0 || dollars >= 0.1 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;
 }
 
 function comparedWords(verdict) {

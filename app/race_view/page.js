@@ -69,13 +69,16 @@ function keepPrompt(text) {
 }
 
 document.addEventListener("input", (event) => {
-  if (event.target.closest?.("#page-prompt")) keepPrompt(event.target.value);
+  if (!event.target.closest?.("#page-prompt")) return;
+  keepPrompt(event.target.value);
+  document.getElementById("page-presets")?.classList.add("page-own");     // an example's sentence is not of this prompt
 });
 document.addEventListener("click", (event) => {
   const example = event.target.closest?.("#page-presets button:not(#page-settings-button)");
   if (!example) return;
   keepPrompt(null);
   keepSettings(null);
+  document.getElementById("page-presets").classList.remove("page-own");
   if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) playByItself(true);  // it is there already
 });
 refs.alertClose.addEventListener("click", () => board.alert(""));

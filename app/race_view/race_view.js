@@ -102,12 +102,6 @@ function setHeader(header) {
   board.facts(header);
 }
 
-// How a race is called whose prompt has no name: by its first words.
-function startOf(text) {
-  const words = String(text ?? "").trim().split(/\s+/).slice(0, 6).join(" ");
-  return words ? `\u201c${words.slice(0, 40)}\u2026\u201d` : "";
-}
-
 // The whole race: what was missed on the way is in it.
 function setRecording(recording, raw) {
   const missed = S.holes > 0 || recording.events.length < S.race.numEvents;

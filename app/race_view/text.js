@@ -77,3 +77,19 @@ function percent(share) {
 function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
+
+function money(dollars) {
+  if (dollars === null) return "–";
+  return `$${dollars === 0 || dollars >= 0.1 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;
+}
+
+function sentence(words) {
+  const whole = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
+}
+
+// How a race is called whose prompt has no name: by its first words.
+function startOf(text) {
+  const words = String(text ?? "").trim().split(/\s+/).slice(0, 6).join(" ");
+  return words ? `\u201c${words.slice(0, 40)}\u2026\u201d` : "";
+}
