@@ -111,6 +111,9 @@ class Worker:
         except Exception:
             log.exception("a race failed")
             ended = Ended("failed", FAULT)
+        except BaseException:
+            self._device.leave()
+            raise
         if race is None or ended.state != "finished":
             self._device.leave()
             self._news.append(ended)
