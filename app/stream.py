@@ -125,6 +125,7 @@ class Stage:
                 if not is_over(view):
                     await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - self._clock()))
             run.told[visitor] = sent, shown
+            run.worker.shown()
         finally:
             run.watchers.remove(visitor)
             if not run.watchers:

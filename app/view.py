@@ -132,12 +132,12 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
     """What a browser that has seen `before` (None: nothing yet) needs to see `now`: one object of the frame protocol,
     ready for JSON.
 
-    Metrics are worked out where asked for and in the first frame after the race, which also carries the whole
-    recording; a later one may bring members for it."""
+    Metrics are worked out where asked for while the race runs, and in the first frame after it, which also carries the
+    whole recording; a later one may bring members for it."""
     known = len(before.events) if before else 0
     new_header = now.header is not None and (before is None or before.header is None)
     ends = now.ended and not (before and before.ended)
-    numbers = bool(now.events) and (with_metrics or ends)
+    numbers = bool(now.events) and (ends or (with_metrics and not now.ended))
     return {
         "race": now.race,
         "name": now.name,

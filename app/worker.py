@@ -37,6 +37,8 @@ class Race(Protocol):
     def result(self) -> Mapping[str, Any]: ...
 
 
+POLL_S = 0.01
+"""How soon it is noticed that a browser has the end of a race."""
 SWITCH_S = 5e-4
 """How long another thread's Python may keep the interpreter from the race's, which asks for it several times a step:
 Python's own 5 ms are half of one."""
@@ -68,7 +70,7 @@ class Worker:
     ) -> None:
         self._prepare, self._beside, self._device = prepare, beside, device
         self._news: deque[News] = deque()
-        self._stop = threading.Event()
+        self._stop, self._shown = threading.Event(), threading.Event()
         self._unwatched = self._is_running = False
         self._stage, self._since, self._share = "", 0.0, 0.0
         self._thread = threading.Thread(target=self._run, name="race", daemon=True)
@@ -81,6 +83,10 @@ class Worker:
         """End within one step. With `unwatched` nobody waits for the result, so it is not worked out either."""
         self._unwatched = self._unwatched or unwatched
         self._stop.set()
+
+    def shown(self) -> None:
+        """A browser has the end of the race: what comes beside it may be made now, and does not hold the end up."""
+        self._shown.set()
 
     def take(self) -> list[News]:
         """What happened since the last call, in order. The last of all is an `Ended`, or its `Beside`."""
@@ -105,6 +111,9 @@ class Worker:
         except Exception:
             log.exception("a race failed")
             ended = Ended("failed", FAULT)
+        except BaseException:
+            self._device.leave()
+            raise
         if race is None or ended.state != "finished":
             self._device.leave()
             self._news.append(ended)
@@ -124,6 +133,8 @@ class Worker:
 
         try:
             go_on("", None)
+            while not self._shown.wait(POLL_S):
+                go_on("", None)
             return self._beside(race, go_on)
         except (_Halt, PhotofinishError):
             return {}

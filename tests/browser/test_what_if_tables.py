@@ -13,7 +13,9 @@ import pytest
 
 from app.race_view import FOLDER
 from engine.errors import UsageError
+from engine.recordings.recording import check
 from engine.what_if.read import what_if_of
+from tests.helpers.page_browser import RACE_MS, open_tab, run_race
 from tests.helpers.race_pages import race_over, words_of
 from tests.helpers.races import with_tables
 
@@ -76,3 +78,33 @@ def test_a_table_of_another_race_is_refused_in_the_browser(browser) -> None:
     page.close()
     assert sum(isinstance(answer, str) for answer in answers) >= 4
     assert sum(isinstance(answer, list) for answer in answers) >= 6
+
+
+FRAMES = """() => {
+    const parse = JSON.parse;
+    window.frames_ = [];
+    JSON.parse = (...given) => {
+        const value = parse(...given);
+        if (value && typeof value === "object" && "seq" in value && "beside" in value) window.frames_.push(value);
+        return value;
+    };
+}"""
+
+
+def test_a_live_race_brings_its_tables_and_lets_the_next_one_in(browser, server) -> None:
+    """The page would never get them, or the button do nothing until they are made."""
+    tab = browser.new_page()
+    open_tab(tab, server)
+    tab.evaluate(FRAMES)
+    for _ in range(2):
+        run_race(tab)
+    tab.wait_for_function("() => window.frames_.at(-1).beside", timeout=RACE_MS)
+    frames = tab.evaluate("window.frames_")
+    tab.close()
+    ended = [frame for frame in frames if frame["state"] == "finished"]
+    whole = [frame for frame in ended if frame["recording"]]
+    assert len({frame["race"] for frame in ended}) == len(whole) == 2
+    last = [frame for frame in ended if frame["race"] == whole[-1]["race"]]
+    assert [frame["beside"] is not None for frame in last] == [*[False] * (len(last) - 1), True]
+    found = what_if_of(check({**whole[-1]["recording"], **last[-1]["beside"]}))
+    assert found is not None and found.offered()
