@@ -256,13 +256,13 @@ def _figure(x: str, y: str) -> Any:
     from plotly import graph_objects
 
     figure = graph_objects.Figure()
-    axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickfont": {"size": 12}, "fixedrange": True}
+    axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickfont": {"size": 14}, "fixedrange": True}
     figure.update_layout(
         height=HEIGHT,
         margin={"l": 48, "r": 12, "t": 12, "b": 44},
         paper_bgcolor=CLEAR,
         plot_bgcolor=CLEAR,
-        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 13, "color": FIGURE_TEXT},
+        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 14, "color": FIGURE_TEXT},
         legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": CLEAR},
         xaxis={**axis, "title": x},
         yaxis={**axis, "title": y, "rangemode": "tozero"},

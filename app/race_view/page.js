@@ -44,9 +44,10 @@ document.addEventListener("click", (event) => {
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
 
 // A tab that is loaded again asks for its race by this id; see app/ui.py.
-function keepRace({ race, state }) {
+function keepRace({ race, state, beside, ribbon }) {
   try {
-    if (["waiting", ...RACING].includes(state)) sessionStorage.setItem("photofinish.race", race);
+    const goesOn = state === "finished" && !beside && !ribbon?.includes("RECORDED");
+    if (goesOn || ["waiting", ...RACING].includes(state)) sessionStorage.setItem("photofinish.race", race);
     else if (sessionStorage.getItem("photofinish.race") === race) sessionStorage.removeItem("photofinish.race");
   } catch { /* a browser may forbid it */ }
 }

@@ -62,6 +62,7 @@ function onFrame(source) {
   if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
     return board.alert("The page received something it cannot read; reload it.");
   if (frame.race === served && S.fromFile) return undefined;
+  if (frame.state === "finished" && !frame.recording && frame.race !== S.id) return undefined;   // what came after it
   if (served === null && frame.ribbon?.includes("RECORDED") && isLinked()) {
     served = frame.race;
     return board.title("From a link, not raced yet", null);
