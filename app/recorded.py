@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.recordings.beside import BESIDE
 from engine.recordings.recording import events_of, read
 
 from .catalogue import ASSETS
@@ -19,7 +20,8 @@ def recorded_view(preset_id: str, name: str = "", folder: Path = RACES) -> RaceV
     if not path.is_file():
         return None
     recording = read(path)
-    header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events", "verdicts")}
+    elsewhere = ("schema", "format", "events", "verdicts", *BESIDE)
+    header = {key: value for key, value in recording.items() if key not in elsewhere}
     return RaceView(
         f"{RECORDED.lower()}-{preset_id}",
         name,

@@ -1,0 +1,96 @@
+"""The tab "What if": the shipped races, told at other lengths of guesses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.recorded import RACES
+from engine.metrics import lane_metrics
+from engine.recordings.recording import events_of, read
+from engine.what_if.read import what_if_of
+from tests.helpers.race_pages import SETTLED, STATE, TOKENS, words
+
+pytestmark = pytest.mark.browser
+CSV = RACES / "csv_to_json.json"
+SLIDE = "value => { const k = document.querySelector('[data-ref=whatIfK]'); k.value = value; \
+k.dispatchEvent(new Event('input')); }"
+
+
+def opened(page: Any, recording: dict[str, Any]) -> None:
+    assert page.evaluate("text => window.photofinish.open(text, 'race.json')", json.dumps(recording))
+    page.evaluate(SETTLED)
+
+
+def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
+    """Marks, figures and the clock of one length beside another length's number; or a computed race that does not say
+    so, or that stays when its tab is left."""
+    recording = read(CSV)
+    found = what_if_of(recording)
+    assert found is not None
+    opened(page, recording)
+    raced, figures = page.evaluate(TOKENS), [words(page, name) for name in ("ratio", "rightFigure", "rightPlace")]
+    page.click("[data-tab=whatif]")
+    assert page.evaluate(TOKENS) == raced and words(page, "whatIfShown") == "as raced"
+    for drafter in ("ngram", "eagle3"):
+        page.select_option("[data-ref=whatIfDrafter]", drafter)
+        for k in (1, 4, 7):
+            page.evaluate(SLIDE, str(k - 1))
+            page.evaluate(SETTLED)
+            steps = found.steps(drafter, k)
+            seconds = sum(step.seconds for step in steps)
+            shown = page.evaluate(STATE)["metrics"]["speculative"]
+            assert shown["per_step_accepted"] == [step.num_accepted for step in steps]
+            assert shown["per_step_drafted"] == [len(step.drafted) for step in steps]
+            assert shown["decode_s"] == pytest.approx(seconds) and words(page, "whatIfShown") == str(k)
+            marks = [step[-1] for step in page.evaluate(TOKENS) if step[0] == "speculative"]
+            assert len(marks) == len(steps)
+            assert "COMPUTED" in page.get_attribute("[data-ref=ribbon]", "data-words")
+            assert words(page, "verdictWord") == "The same text at every length"
+    page.click("[data-ref=whatIfRaced]")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == raced
+    page.evaluate(SLIDE, "0")
+    page.click("[data-tab=text]")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == raced and "COMPUTED" not in page.get_attribute("[data-ref=ribbon]", "data-words")
+    assert [words(page, name) for name in ("ratio", "rightFigure", "rightPlace")] == figures
+    assert words(page, "verdictWord") == "Identical, bit for bit"
+
+
+def test_the_sentence_is_the_best_of_all_lengths(page: Any) -> None:
+    """A best that is none, or a share of the oracle that the recording does not hold."""
+    recording = read(CSV)
+    found = what_if_of(recording)
+    assert found is not None
+    events = events_of(recording)
+    plain = max(lane_metrics(events, name).tokens_per_s or 0.0 for name in ("plain", "baseline"))
+    speeds = {
+        (drafter, k): len(found.text.token_ids) / sum(step.seconds for step in found.steps(drafter, k))
+        for drafter in ("ngram", "eagle3")
+        for k in range(1, len(found.costs.verify_s))
+    }
+    (drafter, k), speed = max(speeds.items(), key=lambda item: item[1])
+    opened(page, recording)
+    page.click("[data-tab=whatif]")
+    said = words(page, "whatIfWords")
+    assert said.startswith(f"Best here: {drafter} at {k}, {speed / plain:.2f}× plain; automatic reached ")
+    assert f"{100 * recording['oracles']['speculative']['share']:.0f} % of the oracle" in said
+
+
+def test_a_race_without_tables_or_with_foreign_ones_says_so(page: Any) -> None:
+    """A slider that does nothing, or that tells a race which never was."""
+    recording = read(CSV)
+    bare = {key: value for key, value in recording.items() if key not in ("tables", "table_pieces", "costs", "oracles")}
+    foreign = {**recording, "tables": {name: drafts[1:] for name, drafts in recording["tables"].items()}}
+    for broken, said in ((bare, "no tables of guesses"), (foreign, "is not of this race")):
+        opened(page, broken)
+        page.click("[data-tab=whatif]")
+        assert said in words(page, "whatIfWords")
+        assert page.is_disabled("[data-ref=whatIfK]") and page.is_disabled("[data-ref=whatIfDrafter]")
+        page.click("[data-tab=text]")
+    opened(page, recording)
+    page.click("[data-tab=whatif]")
+    assert page.is_enabled("[data-ref=whatIfK]")
