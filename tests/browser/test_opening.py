@@ -56,7 +56,7 @@ def visit(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
     """Opens the page as somebody does who was never here and does not look yet; no script may fail."""
     contexts, errors = [], []
 
-    def make(address: str = "", clock: bool = False) -> Any:
+    def make(address: str = "", clock: bool = False, loaded: str = f"{STATE}.duration > 0") -> Any:
         contexts.append(browser.new_context(viewport={"width": 1280, "height": 800}))
         tab = contexts[-1].new_page()
         tab.on("pageerror", lambda error: errors.append(str(error)))
@@ -65,7 +65,7 @@ def visit(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
             tab.clock.install()
         tab.goto(server.url + address)
         tab.wait_for_selector("#page-race-button")
-        tab.wait_for_function(f"window.photofinish && {STATE}.duration > 0")
+        tab.wait_for_function(f"window.photofinish && {loaded}")
         return tab
 
     yield make
@@ -186,9 +186,12 @@ def test_what_ends_it_does_what_it_was_for(visit, does: str) -> None:
 
 
 def test_a_link_with_settings_has_no_opening(visit) -> None:
-    """Who follows a link to a race came for that race."""
-    tab = visit("/?prompt=Once%20upon")
+    """Who follows a link to a race came for that race: no opening, and no other prompt's race over the one that the
+    link brought."""
+    tab = visit("/?prompt=Once%20upon", loaded="document.querySelector('#page-prompt textarea').value === 'Once upon'")
+    tab.wait_for_timeout(500)
     assert act(tab) is None and tab.evaluate("localStorage.getItem('photofinish.opening')") is None
+    assert tab.evaluate(STATE)["race"] is None and words(tab, "titleName").startswith("From a link")
 
 
 # ---- the race view alone, with races of its own; its page has no address and so no storage
