@@ -44,8 +44,8 @@ function bestWords(whatIf) {
   const share = S.recording.oracles?.[S.sides[1]]?.share, lane = S.recording.spec.lanes.find(({ name }) =>
     name === S.sides[1]);
   const reached = typeof share === "number" ? `; ${lane.k === "auto" ? "automatic" : `length ${lane.k}`} reached `
-    + `${percent(share)} of the oracle` : "";
-  return `Best here: ${best.drafter} at ${best.k}${ratio}${reached}.`;
+    + `${percent(share)} of what perfect foresight would reach (the oracle)` : "";
+  return `Best fixed length: ${best.drafter} at ${best.k}${ratio}${reached}.`;
 }
 
 function openWhatIf() {
