@@ -77,7 +77,10 @@ def test_the_sentence_is_the_best_of_all_lengths(page: Any) -> None:
     page.click("[data-tab=whatif]")
     said = words(page, "whatIfWords")
     assert said.startswith(f"Best fixed length: {drafter} at {k}, {speed / plain:.2f}× plain; automatic reached ")
-    assert f"{100 * recording['oracles']['speculative']['share']:.0f} % of what perfect foresight would reach (the oracle)" in said
+    assert (
+        f"{100 * recording['oracles']['speculative']['share']:.0f} % of what perfect foresight would reach (the oracle)"
+        in said
+    )
 
 
 def test_a_race_without_tables_or_with_foreign_ones_says_so(page: Any) -> None:
