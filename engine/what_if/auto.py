@@ -53,6 +53,7 @@ class MarginTableDrafter(TableDrafter, MarginDrafter):
         assert self._table.margins is not None
         place = len(token_ids) - self._num_prompt_tokens
         draft, margins = self._table.drafts[place][:k], self._table.margins[place]
+        self._clock.now += self._draft_s[0]
         for num, (token_id, margin) in enumerate(zip(draft, margins, strict=False), 1):
             self._clock.now += self._draft_s[num] - self._draft_s[num - 1]
             if not go_on(token_id, margin):
