@@ -55,7 +55,7 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         with gr.Row(elem_id="page-go"):
             prompt = _component(prompt_control)
             start = gr.Button("Race", variant="primary", elem_id="page-race-button")
-            stop = gr.Button("Stop", elem_id="page-stop-button")
+            stop = gr.Button("Stop", interactive=False, elem_id="page-stop-button")
         with gr.Row(elem_id="page-presets"):
             gr.HTML("<p>Examples</p>", elem_classes="page-scale")
             presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}

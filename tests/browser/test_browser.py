@@ -106,14 +106,18 @@ def test_charts_are_of_the_race_on_the_screen(page) -> None:
 
 def test_stop_is_stop_and_buttons_look_as_they_are(page) -> None:
     """Race while racing and Stop while idle do nothing, so they must look it. Stop ends the race; the next one runs."""
-    race, stop = page.locator("#page-race-button"), page.locator("#page-stop-button")
-    assert race.is_enabled() and stop.is_disabled()
+    def only(can: str, cannot: str) -> None:
+        for state, name in (("enabled", can), ("disabled", cannot)):
+            page.wait_for_selector(f"#page-{name}-button:{state}", timeout=5_000)
+
+    assert page.locator("#page-stop-button").is_disabled(), "from its first moment"
+    only("race", "stop")
     set_number(page, "Length", "900")
     run_race(page, "running")
-    assert race.is_disabled() and stop.is_enabled()
-    stop.click()
+    only("stop", "race")
+    page.click("#page-stop-button")
     page.wait_for_selector('.pf[data-state="stopped"]', timeout=3_000)
-    assert race.is_enabled() and stop.is_disabled()
+    only("race", "stop")
     set_number(page, "Length", "32")
     page.keyboard.press("Escape")
     page.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)

@@ -126,8 +126,8 @@ def test_a_hybrid_is_judged_by_its_parts_and_simulated():
     for drafter, limit in best.items():
         steps = auto_steps(found, drafter)
         assert [token for step in steps for token in step.token_ids] == list(found.text.token_ids)
-        # nearly a bound: of a hybrid see docs/what_if.md; and a rule that does not ask pays nothing for no draft
-        assert seconds_of(steps) >= limit * 0.95, drafter
+        slack = 0.05 if drafter == hybrid else 1e-9  # of a hybrid it is nearly a bound: see docs/what_if.md
+        assert seconds_of(steps) >= limit * (1 - slack), drafter
 
 
 def test_auto_is_simulated_without_knowing_the_future():
