@@ -16,6 +16,7 @@ from .texts import drafter_choices
 LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
 CHAT = "Send the prompt as one message, for models that were tuned to chat."
+RULES = [("same tokens (coupled)", "coupled"), ("same odds (rejection)", "rejection")]
 STUDY = "synthetic:0.8 drafts right 80 times in 100, to study the hardware."
 
 
@@ -46,6 +47,7 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
         "top_p": 1,
         "seed": preset.seed,
         "max_new_tokens": preset.max_new_tokens,
+        "rule": "coupled",
     }
 
 
@@ -167,6 +169,16 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             label="Chat template",
             help=chat_help(pair),
             look={"interactive": pair.chat is not False},
+            advanced=True,
+        ),
+        Control(
+            "rule",
+            "Radio",
+            "coupled",
+            label="A guess is kept for",
+            help="Same tokens: if it is the token that the model picks itself. Same odds: by a draw that keeps each "
+            "token as likely as without guesses; the texts part. At temperature 0 nothing is drawn: both are the same.",
+            limits={"choices": RULES},
             advanced=True,
         ),
     )

@@ -43,7 +43,12 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
         seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
         max_new_tokens=length,  # type: ignore[arg-type]
     )
-    lanes = standard_lanes(drafter, _decimal(values["k"]), _decimal(values["width"]))  # type: ignore[arg-type]
+    lanes = standard_lanes(
+        drafter,
+        _decimal(values["k"]),  # type: ignore[arg-type]
+        _decimal(values["width"]),  # type: ignore[arg-type]
+        values["rule"],  # type: ignore[arg-type]
+    )
     spec = RaceSpec(lanes, params, audit=_flag("audit", values["audit"]))
     prompt = str(values["prompt"])
     chat = _flag("chat", values["chat"])

@@ -29,10 +29,10 @@ SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
-    *("temperature", "top_p", "seed", "max_new_tokens"),
+    *("temperature", "top_p", "seed", "max_new_tokens", "rule"),
 )
 SET_BY_PAIR = ("drafter", "k", "chat", "prompt")
-SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed")
+SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
 """What a preset's sentence is about: it goes when the visitor changes one of them."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")

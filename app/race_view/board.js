@@ -7,7 +7,7 @@ const VERDICTS = {
   near_tie: ["\u2248", "Near-tie flip", "Two candidates were so close that rounding decided; neither text is wrong."],
   different: ["\u2715", "Different: a fault", "This must not happen. Please report it, with the race file."],
   same_distribution: ["\u223c", "Same odds, not the same text",
-    "These lanes promise the same odds for every token; a difference is no fault."],
+    "Each token is as likely as without guesses, but drawn anew: the texts part, and that is no fault."],
 };
 const RIBBONS = {
   __proto__: null,
@@ -86,7 +86,8 @@ class Board {
     const { prompt, spec } = header ?? {}, params = spec?.params;
     const facts = [prompt?.token_ids && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
       params && (params.temperature > 0 ?
-      `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy")].filter(Boolean).join(", ");
+      `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
+      params?.temperature > 0 && ruleOf(header) === "rejection" && "same odds (rejection)"].filter(Boolean).join(", ");
     write(this.refs.titleName, oneLine(name).slice(0, 60));
     write(this.refs.titleFacts, facts);
     this.refs.titleFacts.title = facts;
@@ -101,7 +102,8 @@ class Board {
       write(this.rows[side].name, words);
       const drafts = lane ? lane.drafter !== "none" : i === 1;
       write(this.refs[`${side}Kind`], !drafts ? "no guesses" : lane ? guessWords(lane) : "guesses, then checks");
-      this.refs[`${side}Kind`].title = lane ? oneLine(`drafter ${lane.drafter}, k = ${lane.k}`).slice(0, 200) : "";
+      this.refs[`${side}Kind`].title = lane ?
+        oneLine(`drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`).slice(0, 200) : "";
     });
   }
 
@@ -251,13 +253,16 @@ class Board {
     const { model, device, widths, spec, created, commit } = header, params = spec?.params;
     const sampling = params ?
       [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",
-      `at most ${params.max_new_tokens} tokens`] : [];
+      `rule ${ruleOf(header)}`, `at most ${params.max_new_tokens} tokens`] : [];
     const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling,
       widths?.note,
       created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
     write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
   }
 }
+
+// The rule by which the lane on the right keeps guesses.
+function ruleOf(header) { return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled"; }
 
 // A lane's name on the page. Two lanes decode plainly; the one that is shown is called so.
 function laneTitle(name, first) {
@@ -288,6 +293,7 @@ function shownRatio(speedup, plain, right) {
 
 function comparedWords(verdict) {
   const rows = verdict.rows_compared, different = verdict.rows_different;
+  if (rows === 0) return "";
   if (typeof different !== "number") return `${plural(rows, "token")} compared`;
   return different === 0 ? `${rows} of ${plural(rows, "token")} equal, and the scores behind them` :
     `the scores behind ${different} of ${plural(rows, "token")} differ`;

@@ -6,7 +6,7 @@ const DEFAULT_TARGET = "gemma-3-270m";
 function racedSettings() {
   const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
   return !lane || !prompt ? null : { target: model.name, prompt: prompt.text, chat: Boolean(prompt.chat),
-    drafter: lane.drafter, k: lane.k,
+    drafter: lane.drafter, k: lane.k, rule: lane.rule,
     temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,
     max_new_tokens: spec.params.max_new_tokens };
 }
@@ -14,7 +14,8 @@ function racedSettings() {
 function commandOf(raced) {
   const quoted = (value) => (/^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`);
   const options = { target: raced.target === DEFAULT_TARGET ? null : raced.target, prompt: raced.prompt,
-    drafter: raced.drafter, k: raced.k, temperature: raced.temperature || null,
+    drafter: raced.drafter, k: raced.k, rule: raced.rule === "coupled" ? null : raced.rule,
+    temperature: raced.temperature || null,
     "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
     "max-new-tokens": raced.max_new_tokens };
   return `python -m engine race ${Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
@@ -22,14 +23,15 @@ function commandOf(raced) {
 }
 
 function pythonOf(raced) {
-  const value = JSON.stringify, target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
+  const value = JSON.stringify, rule = raced.rule === "coupled" ? "" : `, rule=${value(raced.rule)}`;
+  const target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
   return `from engine import RaceSpec, SamplingParams, TorchRace, encode_prompt, load, race_speedup, standard_lanes
 
 loaded = load(${target})
 prompt = encode_prompt(loaded.tokenizer, ${value(raced.prompt)}, chat=${raced.chat ? "True" : "False"})
 params = SamplingParams(temperature=${raced.temperature}, top_p=${raced.top_p}, seed=${raced.seed}, `
     + `max_new_tokens=${raced.max_new_tokens})
-lanes = standard_lanes(${value(raced.drafter)}, k=${value(raced.k)})
+lanes = standard_lanes(${value(raced.drafter)}, k=${value(raced.k)}${rule})
 race = TorchRace(loaded, RaceSpec(lanes, params, audit=True), prompt)
 events = list(race.events())
 print(f"{race_speedup(events):.2f}x; {race.result()['verdicts']['speculative']['sentence']}")

@@ -4,6 +4,9 @@
 const NO_TABLES = "This race has no tables of guesses, so it cannot be told at another length. Race it live here: they are "
   + "made after a race whose guesses follow from its text.";
 
+const NO_TABLES_BY_ODDS = "No tables of guesses are made under the rule \u201csame odds (rejection)\u201d: there the "
+  + "text depends on the guesses. Race under \u201csame tokens (coupled)\u201d to see it at other lengths.";
+
 const BEING_MADE = "The guesses at every position are being asked for now; a moment.";
 
 // What came after the race: members for its recording, tables among them; none where there is nothing.
@@ -22,6 +25,7 @@ function addBeside(members, raw) {
 function whatIfOf() {
   if (S.whatIf !== undefined) return S.whatIf;
   if (!S.recording) return "This can be asked when the race is over.";
+  if (ruleOf(S.recording) === "rejection") return NO_TABLES_BY_ODDS;
   if (!S.recording.tables || !S.recording.costs)
     return S.fromFile || S.besideCame || S.state !== "finished" || S.ribbon.includes("RECORDED") ? NO_TABLES : BEING_MADE;
   if (!verdictOn(S.sides[1])?.kind.startsWith("identical"))

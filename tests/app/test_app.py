@@ -145,6 +145,9 @@ def test_a_closed_tab_frees_the_device(server) -> None:
         ({"width": {}}, "width"),
         ({"audit": "yes"}, "audit"),
         ({"chat": 1}, "chat"),
+        ({"rule": "greedy"}, "coupled, rejection"),
+        ({"rule": None}, "unknown rule"),
+        ({"rule": ["coupled"]}, "unknown rule"),
     ],
     ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
 )

@@ -36,6 +36,7 @@ ORDER: dict[str, Any] = {
     "width": "auto",
     "audit": True,
     "chat": False,
+    "rule": "coupled",
 }
 LONG = {"max_new_tokens": 900, "temperature": 0.9}
 
