@@ -16,6 +16,7 @@ HEADER = """
 <header class="page-header">
   <div class="page-mark" aria-hidden="true"></div>
   <h1>Photofinish</h1>
+  <button type="button" id="page-story-button">How it works</button>
   <p>The same model writes your text twice: piece by piece, and with guesses it checks in bulk. Same text, less
   time.</p>
 </header>

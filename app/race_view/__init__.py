@@ -39,10 +39,12 @@ SCRIPTS = (
     "share.js",
     "picture.js",
     "opening.js",
+    "story_cards.js",
+    "story.js",
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css", "opening.css")
+SHEETS = ("frame.css", "texts.css", "panels.css", "opening.css", "story.css")
 
 
 def _read(name: str) -> str:

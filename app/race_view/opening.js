@@ -17,11 +17,12 @@ const opening = { first: true, act: "", cue: 0, met: false, guess: null };
 // Whether the race that has just come is one to open with: the first of the page, with texts that are the same, and no
 // settings in the page's address (parameters that begin with __ are Gradio's).
 function opens() {
-  const begins = opening.first && S.id?.startsWith("recorded-") && !still.matches
-    && verdictOn(S.sides[1])?.kind.startsWith("identical");
+  const begins = opening.first && S.id?.startsWith("recorded-") && verdictOn(S.sides[1])?.kind.startsWith("identical");
   opening.first = false;
   if (!begins || [...new URLSearchParams(location.search).keys()].some((name) => !name.startsWith("__"))) return false;
-  try { return localStorage.getItem(OPENING_KEY) === null; } catch { return true; }
+  try { if (localStorage.getItem(OPENING_KEY) !== null) return false; } catch { /* a browser may forbid it */ }
+  if (still.matches) offerStory();
+  return !still.matches;
 }
 
 function playOpening() {
@@ -85,6 +86,7 @@ function endOpening() {
   showTexts();
   Object.values(views).forEach((view) => view.toTop());
   board.announce(announcement());
+  offerStory();
 }
 
 // The draft that the target checks now stands at the end of the text; what is dropped of it falls off.

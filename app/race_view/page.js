@@ -8,7 +8,8 @@ const pageButton = (name) => document.getElementById(`page-${name}-button`);
 function offer() {
   const racing = waiting !== null || (!S.fromFile && RACING.includes(S.state));
   refs.liveHere.disabled = racing;
-  for (const [name, useless] of [["race", racing], ["stop", !racing]]) {
+  if (racing) endStory();
+  for (const [name, useless] of [["race", racing], ["stop", !racing], ["story", racing]]) {
     const button = pageButton(name);
     if (!button || button.disabled === useless) continue;
     const focused = document.activeElement === button;

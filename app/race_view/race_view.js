@@ -22,6 +22,8 @@ const popover = new Popover(root, refs.pop, (node) =>
 
 function clear(id, seq = -1) {
   skipOpening();
+  endStory();
+  refs.offer.hidden = true;
   clearTimeout(later);
   replay.pause();
   popover.close();
@@ -61,6 +63,7 @@ function onFrame(source) {
   try { frame = JSON.parse(source); } catch { frame = null; }
   if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
     return board.alert("The page received something it cannot read; reload it.");
+  if (frame.ribbon?.includes("RECORDED")) story.source ??= source;
   if (frame.race === served && S.fromFile) return undefined;
   if (frame.state === "finished" && !frame.recording && frame.race !== S.id) return undefined;   // what came after it
   if (served === null && frame.ribbon?.includes("RECORDED") && isLinked()) {

@@ -38,13 +38,18 @@ function whatIfOf() {
   return S.whatIf;
 }
 
-// The sentence beside the slider: the best of all choices against plain, and how near the raced lane came to the oracle.
-function bestWords(whatIf) {
-  const { race, metrics } = S.raced, tokens = whatIf.tokens.length, numbers = metrics ??
+// How many times as fast as plain a race of so many seconds is; "" where nobody knows.
+function timesPlain(whatIf, seconds) {
+  const { race, metrics } = S.raced, numbers = metrics ??
     Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.steps.length)]));
   const plain = Math.max(...[S.first.plain, S.first.baseline].map((name) => numbers[name]?.tokens_per_s ?? 0));
+  return plain > 0 ? `${(whatIf.tokens.length / seconds / plain).toFixed(2)}\u00d7` : "";
+}
+
+// The sentence beside the slider: the best of all choices against plain, and how near the raced lane came to the oracle.
+function bestWords(whatIf) {
   const best = whatIf.all().reduce((one, other) => (other.seconds < one.seconds ? other : one));
-  const ratio = plain > 0 ? `, ${(tokens / best.seconds / plain).toFixed(2)}\u00d7 plain` : "";
+  const times = timesPlain(whatIf, best.seconds), ratio = times ? `, ${times} plain` : "";
   const share = S.recording.oracles?.[S.sides[1]]?.share, lane = S.recording.spec.lanes.find(({ name }) =>
     name === S.sides[1]);
   const reached = typeof share === "number" ? `; ${lane.k === "auto" ? "automatic" : `length ${lane.k}`} reached `
@@ -74,6 +79,12 @@ function offerLengths(k) {
   refs.whatIfK.max = String(ks.length - 1);
   refs.whatIfK.value = String(place >= 0 ? place : ks.length - 1);
   write(refs.whatIfShown, "as raced");
+}
+
+// The slider at this length, and the race told so.
+function tellLength(k) {
+  refs.whatIfK.value = String(S.whatIf.offered.get(refs.whatIfDrafter.value).indexOf(k));
+  tellWhatIf();
 }
 
 function tellWhatIf() {
