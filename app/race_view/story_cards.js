@@ -33,12 +33,12 @@ function taleOf() {
 function quoted(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }
 
 // The lengths to name at the slider: shortest, best, longest, each with its speed against plain.
-function lengthsOf(whatIf) {
+function lengthWords(whatIf) {
   const drafter = refs.whatIfDrafter.value, all = whatIf.all().filter((each) => each.drafter === drafter);
   const best = all.reduce((one, other) => (other.seconds < one.seconds ? other : one));
   const named = [...new Set([all[0], best, all.at(-1)])];
-  return { best, words: named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${i ? "" : "k = "}${each.k}`
-    + (each === best ? " (best)" : "")).join(", ") };
+  return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${i ? "" : "k = "}${each.k}`
+    + (each === best ? " (best)" : "")).join(", ");
 }
 
 // {title, stage, target, words}: `stage` sets the page up, `target` is what is lit then: the first one that is there.
@@ -95,14 +95,11 @@ const CARDS = [
   },
   {
     title: "k: how many tokens to guess",
-    stage: () => {
-      STAGES.lengths();
-      if (S.whatIf instanceof WhatIf) tellLength(lengthsOf(S.whatIf).best.k);
-    },
+    stage: () => { STAGES.lengths(); replay.seek(replay.duration); },
     target: () => [S.whatIf instanceof WhatIf ? refs.whatIfK.closest(".pf-whatif") : root.querySelector("[data-board=right]")],
     words: ({ right, lane }) => "k is how many tokens are guessed at once. A short draft wins little. A long one costs "
       + `more, and its end is more often wrong. ${S.whatIf instanceof WhatIf ?
-        `Here: ${lengthsOf(S.whatIf).words}. Try the slider.` :
+        `Here: ${lengthWords(S.whatIf)}. Try the slider.` :
         `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
           .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
   },

@@ -81,12 +81,6 @@ function offerLengths(k) {
   write(refs.whatIfShown, "as raced");
 }
 
-// The slider at this length, and the race told so.
-function tellLength(k) {
-  refs.whatIfK.value = String(S.whatIf.offered.get(refs.whatIfDrafter.value).indexOf(k));
-  tellWhatIf();
-}
-
 function tellWhatIf() {
   const drafter = refs.whatIfDrafter.value, k = S.whatIf.offered.get(drafter)[Number(refs.whatIfK.value)];
   const lanes = S.recording.spec.lanes.map((lane) => (lane.name === S.sides[1] ? { ...lane, drafter, k } : lane));
