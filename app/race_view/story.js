@@ -2,12 +2,14 @@
 // once, after the opening; "How it works" in the page's head begins it, where it was left. A race ends it.
 
 const STORY_KEY = "photofinish.story";
-const GAP = 12;
+const STORY_GAP = 12;
 // on: whether it is told; at: the card; tale: what its race tells; source: the first recorded race's frame, for when
 // the race on the screen has no such story; kept: that race, and what the page showed; t: where the card put the clock.
 const story = { on: false, at: 0, tale: null, source: null, kept: null, t: 0 };
 
-function rememberStory(at) { try { localStorage.setItem(STORY_KEY, String(at)); } catch { /* a browser may forbid it */ } }
+function rememberStory(at) {
+  try { localStorage.setItem(STORY_KEY, String(at)); } catch { /* a browser may forbid it */ }
+}
 function rememberedStory() { try { return localStorage.getItem(STORY_KEY); } catch { return null; } }
 
 // A first visit may see it; nothing begins by itself.
@@ -34,12 +36,12 @@ function beginStory() {
   Object.assign(story, { on: true, tale: taleOf() });
   refs.marks.setAttribute("aria-pressed", "true");
   refs.story.hidden = refs.spot.hidden = false;
-  tell(Math.min(Number(rememberedStory()) || 0, CARDS.length - 1));
+  tellCard(Math.min(Number(rememberedStory()) || 0, CARDS.length - 1));
   refs.storyNext.focus({ preventScroll: true });
   return undefined;
 }
 
-function tell(at) {
+function tellCard(at) {
   const card = CARDS[at], last = at === CARDS.length - 1;
   story.at = at;
   rememberStory(at);
@@ -52,12 +54,13 @@ function tell(at) {
   write(refs.storyWords, card.words(story.tale));
   refs.storyBack.disabled = at === 0;
   write(refs.storyNext, last ? "Done" : "Next");
-  if (document.activeElement === document.body) refs.storyNext.focus({ preventScroll: true });
+  const focused = document.activeElement;
+  if (!refs.story.contains(focused) || focused.disabled) refs.storyNext.focus({ preventScroll: true });
   placeStory(true);
 }
 
 function storyTarget() {
-  return CARDS[story.at].target(story.tale).find((node) => node?.checkVisibility()) ?? null;
+  return CARDS[story.at].target(story.tale).find((node) => node && node.checkVisibility()) ?? null;
 }
 
 // The card stands where there is room beside what it lights: right, left, below, above. Where there is none, as on a
@@ -66,18 +69,20 @@ function placeStory(comes = false) {
   const target = storyTarget(), box = target?.closest(".pf-text");
   refs.spot.hidden = !target;
   if (!target) return;
-  if (comes && box) box.scrollTop += target.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
+  if (comes && box)
+    box.scrollTop += target.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
   const frame = root.getBoundingClientRect(), zoom = frame.width / root.offsetWidth;
-  const { width, height } = refs.story.getBoundingClientRect(), [right, bottom] = [innerWidth - width, innerHeight - height];
+  const { width, height } = refs.story.getBoundingClientRect(), right = innerWidth - width, bottom = innerHeight - height;
   const within = (value, most) => Math.max(8, Math.min(value, most - 8));
   const places = () => {
-    const at = lit(target, box);
-    return [[at.right + GAP, within(at.top, bottom)], [at.left - GAP - width, within(at.top, bottom)],
-      [within(at.left, right), at.bottom + GAP], [within(at.left, right), at.top - GAP - height]]
+    const at = litBox(target, box);
+    return [[at.right + STORY_GAP, within(at.top, bottom)], [at.left - STORY_GAP - width, within(at.top, bottom)],
+      [within(at.left, right), at.bottom + STORY_GAP], [within(at.left, right), at.top - STORY_GAP - height]]
       .find(([x, y]) => x >= 8 && y >= 8 && x <= right - 8 && y <= bottom - 8);
   };
-  if (comes && !places()) window.scrollBy({ top: lit(target, box).top - GAP, behavior: "instant" });
-  const at = lit(target, box), [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + GAP, bottom - 8)];
+  if (comes && !places()) window.scrollBy({ top: litBox(target, box).top - STORY_GAP, behavior: "instant" });
+  const at = litBox(target, box);
+  const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
   const origin = root.getBoundingClientRect();
   const put = (node, left, top) => {
     node.style.transform = `translate(${(left - origin.left) / zoom}px, ${(top - origin.top) / zoom}px)`;
@@ -88,7 +93,7 @@ function placeStory(comes = false) {
 }
 
 // What is to be seen of a node, in the window.
-function lit(node, box) {
+function litBox(node, box) {
   const inner = node.getBoundingClientRect(), outer = (box ?? root).getBoundingClientRect();
   const top = Math.max(inner.top, outer.top), bottom = Math.max(top, Math.min(inner.bottom, outer.bottom, innerHeight));
   return new DOMRect(inner.left, top, inner.width, bottom - top);
@@ -122,8 +127,9 @@ function bringBack(before, from) {
 }
 
 refs.storySkip.addEventListener("click", () => endStory());
-refs.storyBack.addEventListener("click", () => tell(story.at - 1));
-refs.storyNext.addEventListener("click", () => (story.at === CARDS.length - 1 ? endStory(true) : tell(story.at + 1)));
+refs.storyBack.addEventListener("click", () => tellCard(story.at - 1));
+refs.storyNext.addEventListener("click", () =>
+  (story.at === CARDS.length - 1 ? endStory(true) : tellCard(story.at + 1)));
 refs.offerYes.addEventListener("click", beginStory);
 refs.offerNo.addEventListener("click", closeOffer);
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-story-button")) beginStory(); });

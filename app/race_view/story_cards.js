@@ -1,18 +1,20 @@
-// What the story says, a card at a time, and what each card sets up and lights. Its numbers are those of the race on the
-// screen. At most 45 words a card.
+// What the story says, a card at a time, and what each card sets up and lights. Its numbers are those of the race on
+// the screen. At most 45 words a card.
 
 // How the cards get at the tabs. `step` opens one step of the lane with guesses.
 const STAGES = {
   text: () => choose("text"),
+  rows: () => choose("steps"),
   step: (index) => (typeof openStep === "function" ? openStep(index) : choose("steps")),
   lengths: () => choose("whatif"),
 };
-const RIGHT_STEP = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
+const shownStep = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
 
 // What guesses, by the names in a drafter's own.
 const GUESSERS = { ngram: "a copy of earlier text", eagle3: "a small extra network",
   dflash: "a small extra network", draft_model: "a smaller model", synthetic: "the answer itself, spoiled on purpose" };
-const guesser = (drafter) => [...new Set(drafter.split(/[:+]/).map((part) => GUESSERS[part]).filter(Boolean))].join(", or ");
+const guesser = (drafter) => [...new Set(drafter.split(/[:+]/).map((part) => GUESSERS[part]).filter(Boolean))]
+  .join(", or ") || oneLine(drafter).slice(0, 30);
 
 // What a race tells the story by: a usual step of plain decoding, a step with guesses right and wrong, and one that
 // kept as few as any. null where the lanes do not promise the same text, or no step shows both.
@@ -20,7 +22,8 @@ function taleOf() {
   const [left, right] = S.sides.map((name) => S.race.lane(name));
   if (S.live || S.state !== "finished" || S.told || !left?.finished || !right?.finished
     || !verdictOn(S.sides[1])?.kind.startsWith("identical")) return null;
-  const partly = right.steps.filter((step) => step.num_accepted && step.drafted.length > step.num_accepted);
+  const partly = right.steps.filter(({ num_accepted: kept, drafted_pieces: pieces, token_ids: ids }) =>
+    kept && pieces.length > kept && ids.length > kept);
   // the clearest: a few guesses on either side, and words where the draft breaks
   const clear = partly.find(({ drafted, drafted_pieces: pieces, num_accepted: kept, pieces: own }) => kept > 1
     && drafted.length > kept + 1 && drafted.length < 9 && [pieces[kept], own.at(-1)].every((piece) => piece?.trim()));
@@ -30,7 +33,7 @@ function taleOf() {
     params: S.header.spec.params, lane: S.header.spec.lanes.find(({ name }) => name === S.sides[1]) } : null;
 }
 
-function quoted(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }
+function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }
 
 // The lengths to name at the slider: shortest, best, longest, each with its speed against plain.
 function lengthWords(whatIf) {
@@ -47,56 +50,58 @@ const CARDS = [
     title: "Alone, one token at a time",
     stage: ({ left }) => { STAGES.text(); replay.seek(left.steps[Math.min(40, left.steps.length) - 1].clock_s); },
     target: () => [refs.leftText.closest(".pf-lane"), root.querySelector("[data-board=left]")],
-    words: ({ left, plain_s }) => `A language model writes tokens: words or parts of words. For each one the whole model `
-      + `has to run. The lane Plain works like that: ${left.steps.length} runs for ${left.tokens.at(-1)} tokens, about `
+    words: ({ left, plain_s }) => "A language model writes tokens: words or parts of words. For each one the whole "
+      + `model has to run. The lane Plain works like that: ${left.steps.length} runs for ${left.tokens.at(-1)} tokens, about `
       + `${duration(plain_s)} each.`,
   },
   {
     title: "A draft is a guess",
     stage: ({ right, step }) => { STAGES.text(); replay.seek(step.clock_s - step.verify_s); paint(); guessNow(right); },
     target: () => [opening.guess?.node],
-    words: ({ step, lane }) => `The other lane first guesses what comes next. Something fast, the drafter, does it: here `
-      + `${guesser(lane.drafter)}. ${numDrafted(step) === 1 ? "This pale token is" : `These ${numDrafted(step)} pale tokens `
-      + "are"} such a guess: a draft. It took ${duration(step.draft_s)}; nothing is decided yet.`,
+    words: ({ step, lane }) => "The other lane first guesses what comes next. Something fast, the drafter, does it: "
+      + `here ${guesser(lane.drafter)}. The ${plural(numDrafted(step), "pale token")} at the end: such a guess, a draft. `
+      + `It took ${duration(step.draft_s)}; nothing is decided yet.`,
   },
   {
     title: "One run checks them all",
     stage: ({ step }) => { STAGES.text(); replay.seek(step.clock_s); },
-    target: ({ step }) => [RIGHT_STEP(step.index)],
-    words: ({ step, plain_s }) => `Now the model runs once and checks all ${numDrafted(step)} places. It reads its weights `
-      + `once for all of them, so this took ${duration(step.verify_s)}, not ${numDrafted(step)} times `
+    target: ({ step }) => [shownStep(step.index)],
+    words: ({ step, plain_s }) => `Now the model runs once and checks all ${numDrafted(step)} places. It reads its `
+      + `weights once for all of them, so this took ${duration(step.verify_s)}, not ${numDrafted(step)} times `
       + `${duration(plain_s)}. Guesses kept: ${step.num_accepted}. New tokens from one run: ${step.token_ids.length}.`,
   },
   {
     title: "Why the text stays the same",
     stage: () => { STAGES.text(); replay.seek(replay.duration); },
     target: () => [refs.verdict],
-    words: ({ left, params }) => `A guess is kept only if it is the very token that the model picks itself at that place. `
-      + `So both lanes wrote the same ${left.tokens.at(-1)} tokens. ${params.temperature > 0 ?
+    words: ({ left, params }) => "A guess is kept only if it is the very token that the model picks itself at that "
+      + `place. So both lanes wrote the same ${left.tokens.at(-1)} tokens. ${params.temperature > 0 ?
         `Chance was in play: both threw the same dice (seed ${params.seed}) at each place.` :
         "Where chance picks, both lanes throw the same dice."}`,
   },
   {
     title: "Why a guess is struck out",
     stage: ({ step }) => { STAGES.step(step.index); replay.seek(step.clock_s); },
-    target: ({ step }) => [root.querySelector(".pf-panel-onestep"), RIGHT_STEP(step.index)],
-    words: ({ step }) => `The draft said ${quoted(step.drafted_pieces[step.num_accepted])}; the model picks `
-      + `${quoted(step.pieces.at(-1))}. So that guess is struck out. Guesses after it go too: they continue a text that is `
-      + "not written. The model's own token stands instead, from the same run.",
+    target: ({ step }) => [root.querySelector('.pf-one-place[data-verdict="no"]'), root.querySelector(".pf-one-row"),
+      shownStep(step.index)],
+    words: ({ step }) => `The draft said ${storyPiece(step.drafted_pieces[step.num_accepted])}; the model picks `
+      + `${storyPiece(step.pieces.at(-1))}. So that guess is struck out. Guesses after it go too: they continue a text that `
+      + "is not written. The model's own token stands instead, from the same run.",
   },
   {
     title: "When guessing loses",
-    stage: ({ poor }) => { STAGES.step(poor.index); replay.seek(replay.duration); },
-    target: ({ poor }) => [root.querySelector(".pf-panel-onestep"), RIGHT_STEP(poor.index)],
+    stage: () => { STAGES.rows(); replay.seek(replay.duration); },
+    target: ({ poor }) => [shownStep(poor.index)],
     words: ({ poor, plain_s }) => `This step kept ${poor.num_accepted} of ${numDrafted(poor)}: `
       + `${plural(poor.token_ids.length, "token")} in ${duration(stepSeconds(poor))}. Plain takes `
-      + `${duration(plain_s * poor.token_ids.length)}. With many such steps guessing is slower: text that is hard to guess. `
-      + `This whole race was ${refs.ratio.textContent} as fast as plain.`,
+      + `${duration(plain_s * poor.token_ids.length)}. With many such steps guessing is slower: text that is hard to `
+      + `guess. This whole race was ${refs.ratio.textContent} as fast as plain.`,
   },
   {
     title: "k: how many tokens to guess",
     stage: () => { STAGES.lengths(); replay.seek(replay.duration); },
-    target: () => [S.whatIf instanceof WhatIf ? refs.whatIfK.closest(".pf-whatif") : root.querySelector("[data-board=right]")],
+    target: () => [S.whatIf instanceof WhatIf && refs.whatIfK.closest(".pf-whatif"),
+      root.querySelector("[data-board=right]")],
     words: ({ right, lane }) => "k is how many tokens are guessed at once. A short draft wins little. A long one costs "
       + `more, and its end is more often wrong. ${S.whatIf instanceof WhatIf ?
         `Here: ${lengthWords(S.whatIf)}. Try the slider.` :
