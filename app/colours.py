@@ -54,7 +54,7 @@ COLOURS = {
     "focus": Colour(BLUE, "#8fd0f7"),
     "progress": _both(BLUE),
     "shadow": _both("rgb(0 0 0 / 0.28)"),
-    "shade": Colour("rgb(0 0 0 / 0.28)", "rgb(0 0 0 / 0.5)"),
+    "shade": _both("rgb(0 0 0 / 0.36)"),
     "model-loading": _both(ORANGE),
     "model-ready": _both(GREEN),
     "model-failed": _both("#d55e00"),

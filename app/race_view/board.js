@@ -90,7 +90,9 @@ class Board {
       params?.temperature > 0 && ruleOf(header) === "rejection" && "same odds (rejection)"].filter(Boolean).join(", ");
     write(this.refs.titleName, oneLine(name).slice(0, 60));
     write(this.refs.titleFacts, facts);
-    this.refs.titleFacts.title = facts;
+    const term = params?.temperature > 0 ? "Temperature: how freely tokens are drawn; the seed decides every draw." :
+      "Greedy: always the likeliest token.";
+    this.refs.titleFacts.title = params ? `${facts}. ${term}` : "";
   }
 
   // first: the name of the first lane of each role
@@ -260,9 +262,6 @@ class Board {
     write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
   }
 }
-
-// The rule by which the lane on the right keeps guesses.
-function ruleOf(header) { return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled"; }
 
 // A lane's name on the page. Two lanes decode plainly; the one that is shown is called so.
 function laneTitle(name, first) {

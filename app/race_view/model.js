@@ -74,6 +74,9 @@ function sides(lanes) {
   return [left, drafting[0] ?? "speculative"];
 }
 
+// The rule by which the lane on the right keeps guesses.
+function ruleOf(header) { return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled"; }
+
 // How many tokens a step drafted, known or not.
 const numDrafted = (step) => step.num_drafted ?? step.drafted.length;
 const widthWords = (width) => (width === null ? "unknown width" : `width ${width}`);

@@ -72,7 +72,8 @@ function placeStory(comes = false) {
   if (comes && box)
     box.scrollTop += target.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
   const frame = root.getBoundingClientRect(), zoom = frame.width / root.offsetWidth;
-  const { width, height } = refs.story.getBoundingClientRect(), right = innerWidth - width, bottom = innerHeight - height;
+  const { width, height } = refs.story.getBoundingClientRect();
+  const right = innerWidth - width, bottom = innerHeight - height;
   const within = (value, most) => Math.max(8, Math.min(value, most - 8));
   const places = () => {
     const at = litBox(target, box);

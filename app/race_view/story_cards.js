@@ -51,16 +51,16 @@ const CARDS = [
     stage: ({ left }) => { STAGES.text(); replay.seek(left.steps[Math.min(40, left.steps.length) - 1].clock_s); },
     target: () => [refs.leftText.closest(".pf-lane"), root.querySelector("[data-board=left]")],
     words: ({ left, plain_s }) => "A language model writes tokens: words or parts of words. For each one the whole "
-      + `model has to run. The lane Plain works like that: ${left.steps.length} runs for ${left.tokens.at(-1)} tokens, about `
-      + `${duration(plain_s)} each.`,
+      + `model has to run. The lane Plain works like that: ${left.steps.length} runs for ${left.tokens.at(-1)} tokens, `
+      + `about ${duration(plain_s)} each.`,
   },
   {
     title: "A draft is a guess",
     stage: ({ right, step }) => { STAGES.text(); replay.seek(step.clock_s - step.verify_s); paint(); guessNow(right); },
     target: () => [opening.guess?.node],
     words: ({ step, lane }) => "The other lane first guesses what comes next. Something fast, the drafter, does it: "
-      + `here ${guesser(lane.drafter)}. The ${plural(numDrafted(step), "pale token")} at the end: such a guess, a draft. `
-      + `It took ${duration(step.draft_s)}; nothing is decided yet.`,
+      + `here ${guesser(lane.drafter)}. The ${plural(numDrafted(step), "pale token")} at the end: such a guess, a `
+      + `draft. It took ${duration(step.draft_s)}; nothing is decided yet.`,
   },
   {
     title: "One run checks them all",
@@ -85,8 +85,8 @@ const CARDS = [
     target: ({ step }) => [root.querySelector('.pf-one-place[data-verdict="no"]'), root.querySelector(".pf-one-row"),
       shownStep(step.index)],
     words: ({ step }) => `The draft said ${storyPiece(step.drafted_pieces[step.num_accepted])}; the model picks `
-      + `${storyPiece(step.pieces.at(-1))}. So that guess is struck out. Guesses after it go too: they continue a text that `
-      + "is not written. The model's own token stands instead, from the same run.",
+      + `${storyPiece(step.pieces.at(-1))}. So that guess is struck out. Guesses after it go too: they continue a text `
+      + "that is not written. The model's own token stands instead, from the same run.",
   },
   {
     title: "When guessing loses",

@@ -82,8 +82,8 @@ def milliseconds(seconds: float) -> str:
 
 @pytest.mark.parametrize("size", [(1280, 800), (360, 740), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_all_cards_by_keyboard_beside_what_they_light(visit, size) -> None:
-    """A card that covers what it speaks of, or speaks of what is out of sight; that nobody has the time to read, or that
-    no key reaches; a page that jumps under it, and is another one afterwards."""
+    """A card that covers what it speaks of, or speaks of what is out of sight; that nobody has the time to read, or
+    that no key reaches; a page that jumps under it, and is another one afterwards."""
     tab = visit(width=size[0], height=size[1])
     tab.wait_for_timeout(500)
     before = tab.evaluate(LOOK)["above"]
