@@ -66,6 +66,8 @@ def theme() -> gr.themes.Base:
         input_background_fill_dark=PAPER.dark,
         input_border_color="*neutral_300",
         input_border_color_dark="*neutral_700",
+        checkbox_border_color="*neutral_500",
+        checkbox_border_color_dark="*neutral_400",
         input_border_color_focus="*primary_500",
         input_border_color_focus_dark="*primary_400",
         button_primary_background_fill="*primary_500",
