@@ -9,6 +9,7 @@ function offer() {
   const racing = waiting !== null || (!S.fromFile && RACING.includes(S.state));
   refs.liveHere.disabled = racing;
   if (racing) endStory();
+  if (racing) refs.offer.hidden = true;
   for (const [name, useless] of [["race", racing], ["stop", !racing], ["story", racing]]) {
     const button = pageButton(name);
     if (!button || button.disabled === useless) continue;

@@ -23,7 +23,6 @@ const popover = new Popover(root, refs.pop, (node) =>
 function clear(id, seq = -1) {
   skipOpening();
   endStory();
-  refs.offer.hidden = true;
   clearTimeout(later);
   replay.pause();
   popover.close();

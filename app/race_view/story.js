@@ -22,6 +22,7 @@ function closeOffer() {
 
 function beginStory() {
   if (story.on) return endStory();
+  if (!taleOf() && !story.source) return board.alert("There is no recorded race here to tell the story on.");
   closeOffer();
   skipOpening();
   mine();
