@@ -54,7 +54,7 @@ COLOURS = {
     "focus": Colour(BLUE, "#8fd0f7"),
     "progress": _both(BLUE),
     "shadow": _both("rgb(0 0 0 / 0.28)"),
-    "shade": _both("rgb(0 0 0 / 0.36)"),
+    "shade": _both("#0000005c"),
     "model-loading": _both(ORANGE),
     "model-ready": _both(GREEN),
     "model-failed": _both("#d55e00"),

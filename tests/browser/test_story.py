@@ -255,6 +255,7 @@ def test_a_race_ends_it_and_a_race_without_it_comes_back(browser, server) -> Non
     begin(tab)
     assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and len(list(cards(tab))) == 7
     tab.keyboard.press("Escape")
+    tab.evaluate(SETTLED)
     state = tab.evaluate(STATE)
     assert (state["race"], words(tab, "titleName"), state["state"]) == (race, title, "stopped")
     assert state["counts"]["right"] == state["totals"][1] > 0
