@@ -51,6 +51,7 @@ function clear(id, seq = -1) {
   board.verdict(null, null, S.sides);
   board.facts(null);
   if (root.dataset.tab === "whatif") openWhatIf();
+  offerCheats({});
   controls();
   schedule();
 }
@@ -113,7 +114,7 @@ function setRecording(recording, raw) {
   recording.events.forEach((event) => S.race.add(event));
   Object.assign(S, { recording, raw, holes: 0, disturbed: disturbance(S.race) });
   setHeader(recording);
-  if (root.dataset.tab === "charts") askForCharts();
+  askForFigures();
   if (root.dataset.tab === "whatif") openWhatIf();
 }
 
