@@ -7,7 +7,6 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
@@ -160,7 +159,7 @@ def _asked(event: gr.EventData) -> tuple[str, dict[str, Any], list[LaneEvent]]:
         raise _refusal(error) from error
 
 
-def _drawn(race: str, drawn: Sequence[Chart], beside: Mapping[str, Any] = MappingProxyType({})) -> tuple[Any, ...]:
+def _drawn(race: str, drawn: Sequence[Chart], beside: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
     figures = [
         (
             gr.update(value=each.figure, visible=each.figure is not None),
@@ -168,7 +167,7 @@ def _drawn(race: str, drawn: Sequence[Chart], beside: Mapping[str, Any] = Mappin
         )
         for each in drawn
     ]
-    return charts_of(race, beside), *(part for figure in figures for part in figure)
+    return charts_of(race, beside or {}), *(part for figure in figures for part in figure)
 
 
 def _text(asked: object, name: str) -> str:

@@ -19,25 +19,26 @@ function choose(name) {
   if (name === "whatif" && !S.live) openWhatIf();
 }
 
-// The page's figures are drawn by the server, of the race that is on the screen when somebody looks at them: of each tab
-// that has some, the event that asks for them, and the race that they were last asked for.
+// The page's figures are drawn by the server, of the race that is on the screen when somebody looks at them. Of each tab
+// that has some, the event that asks for them.
 const DRAWN = { charts: "submit", why: "expand" };
-let asked = {};
+let numAsked = 0;       // two races may have one id: files of the same name
 
 function askForFigures() {
   const { tab } = root.dataset, figures = document.getElementById(`page-${tab}`);
-  if (!DRAWN[tab] || !figures || !S.raw || asked[tab] === S.id) return;
-  asked[tab] = S.id;
+  if (!DRAWN[tab] || !figures || !S.raw || S.asked[tab]) return;
+  const asked = S.asked[tab] = `${numAsked += 1} ${S.id}`;
   figures.classList.add("page-stale");
   const done = new MutationObserver(() => {
     const whose = figures.querySelector("[data-charts-of]");
-    if (whose?.dataset.chartsOf !== asked[tab]) return;
+    if (S.asked[tab] !== asked) done.disconnect();
+    if (S.asked[tab] !== asked || whose?.dataset.chartsOf !== asked) return;
     figures.classList.remove("page-stale");
     done.disconnect();
     if (tab === "why") offerCheats(JSON.parse(whose.dataset.beside));
   });
   done.observe(figures, { childList: true, subtree: true, attributes: true });
-  trigger(DRAWN[tab], { race: asked[tab], recording: S.raw });
+  trigger(DRAWN[tab], { race: asked, recording: S.raw });
 }
 
 function showTexts() {
