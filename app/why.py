@@ -18,7 +18,7 @@ from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
 from engine.why import Compared, compared, origins
 
-from .colours import AUTOMATIC, DRAFT, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
+from .colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .figures import HEIGHT, Chart, axes, bars, percent, points, shown
 from .sources import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
 from .view import first_named, sentence
@@ -136,7 +136,7 @@ def losses(race: Compared | None) -> Chart:
         ("ideal", costs.ideal_s, PLAIN_STEP, ""),
         ("drafting", costs.drafting_s, DRAFT, "/"),
         ("wider steps", costs.wider_s, VERIFY, ""),
-        ("host and noise", costs.rest_s, FIGURE_TEXT, "x"),
+        ("host and noise", costs.rest_s, REACHED, "x"),
     )
     figure = _stack("seconds")
     for name, seconds, colour, pattern in parts:
