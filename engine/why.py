@@ -21,6 +21,8 @@ from .events import LaneEvent, Step, steps
 from .metrics import fastest_plain, lane_metrics, percentile, speedup
 from .spec import BASELINE, PLAIN, SPECULATIVE
 
+MAX_SPEEDUP = 1e6
+
 
 class Origins(NamedTuple):
     """Tokens of a lane: accepted ones that were copied from the prompt, from the completion (or the draft itself), or
@@ -146,11 +148,12 @@ class Compared:
 def compared(
     events: Sequence[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
 ) -> Compared | None:
-    """A lane and the plain decoding that its `race_speedup` is against. None where there is no such ratio."""
+    """A lane and the plain decoding that its `race_speedup` is against. None where there is no such ratio, or one that
+    no race could have."""
     plain = fastest_plain(events, lane, plain, baseline)
     alone, done = steps(events, plain), steps(events, lane)
     gain, num = speedup(alone, done), min(_num_tokens(alone), _num_tokens(done))
-    if not gain:
+    if gain is None or not 1 / MAX_SPEEDUP < gain < MAX_SPEEDUP:
         return None
     before = lane_metrics(events, plain).prefill_s, lane_metrics(events, lane).prefill_s
     return Compared(_until(alone, num), _until(done, num), gain, before)

@@ -63,7 +63,9 @@ def test_a_race_without_copies_or_lanes_says_so() -> None:
     assert all(each.figure is None for each in why((), {}))
 
 
-STRANGERS = st.builds(with_tables, recordings(), st.randoms(use_true_random=False)) | servers_races()
+STRANGERS = (
+    st.builds(with_tables, recordings(), st.randoms(use_true_random=False)) | servers_races() | recordings(failing=True)
+)
 
 
 @settings(max_examples=25)
@@ -75,6 +77,15 @@ def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
         assert each.sentence and "\n" not in each.sentence and "<" not in each.sentence
         assert len({len(row) for row in each.table}) <= 1
         assert "\n" not in "".join(map("".join, each.table))
+    json.dumps(cheats(compared_of(events_of(race), race)), allow_nan=False)
+
+
+@pytest.mark.parametrize("step_s", [0.0, 5e-324, 1e-300, 1.0, 4e5])
+@pytest.mark.parametrize("plain_s", [0.0, 5e-324, 1e-300, 1.0, 4e5])
+def test_times_that_no_race_has_are_no_fault(plain_s: float, step_s: float) -> None:
+    """A file with the smallest or the largest time would end in an overflow."""
+    race = a_race([(3, 2)] * 8, plain_s, step_s, step_s / 2)
+    assert all(each.sentence for each in said(race))
     json.dumps(cheats(compared_of(events_of(race), race)), allow_nan=False)
 
 
