@@ -53,7 +53,7 @@ function clear(id, seq = -1) {
   board.verdict(null, null, S.sides);
   board.facts(null);
   if (root.dataset.tab === "whatif") openWhatIf();
-  offerCheats({});
+  forgetFigures();
   controls();
   schedule();
 }

@@ -41,6 +41,12 @@ function askForFigures() {
   trigger(DRAWN[tab], { race: asked, recording: S.raw });
 }
 
+// Nothing of one race is to be seen under another one.
+function forgetFigures() {
+  document.querySelectorAll(".page-figures").forEach((each) => each.classList.add("page-stale"));
+  offerCheats({});
+}
+
 function showTexts() {
   const marks = refs.marks.getAttribute("aria-pressed") === "true";
   root.dataset.view = root.dataset.tab === "steps" ? "rows" : marks ? "reading" : "plain";

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from app.cheats import cheats
+from app.race_view import frame_json
 from app.recorded import RACES
 from app.why import compared_of, why
 from engine.recordings.recording import events_of, read
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import open_tab
-from tests.helpers.race_pages import words
+from tests.helpers.race_pages import frames, words
 
 pytestmark = pytest.mark.browser
 SHOWN = """() => { const figures = document.querySelector('#page-why');
@@ -102,6 +103,10 @@ def test_switches_belong_to_one_race(tab: Any) -> None:
     race = opened(tab, RACES / "story.json")
     assert not tab.is_checked("[data-cheat=loop]") and tab.is_hidden("[data-ref=cheatRibbon]")
     assert words(tab, "cheatRatio") == f"{cheats(compared_of(events_of(race), race))['ratios'][0]:.2f}×"
+    tab.check("[data-cheat=loop]")
+    tab.evaluate("frame => window.photofinish.frame(frame)", frame_json(frames(a_race([(3, 2)] * 4), "begins")[0]))
+    assert tab.is_disabled("[data-cheat=loop]") and words(tab, "cheatRatio") == "–"
+    assert tab.is_hidden("#page-why .page-chart-sentence >> nth=0")
 
 
 def test_a_race_with_copies_and_one_of_a_stranger(tab: Any, tmp_path: Path) -> None:
