@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -21,38 +20,17 @@ from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
 
-from .colours import (
-    AUTOMATIC,
-    CLEAR,
-    COMMITTED,
-    DRAFT,
-    EACH_DRAFTER,
-    FIGURE_TEXT,
-    GRID,
-    KEPT,
-    PLAIN_STEP,
-    REACHED,
-    VERIFY,
-)
+from .colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
+from .figures import HEIGHT, Chart, axes, bars, level, percent, points, shown
 from .view import first_named, sentence
 
-HEIGHT = 260
 MS = 1000.0
-LEGEND_LINE, MAX_NAME = 20, 36
+LEGEND_LINE = 20
 NOTHING = "Nothing was drafted in this race, so there is nothing to show here."
 NO_TABLES = (
     "This race has no tables of guesses at every place, so its speed at other lengths is not known. Race it on this "
     "page, where they are made after the race unless somebody waits, or with race --tables --save FILE."
 )
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A plotly figure (None: there is nothing to draw), its title, and what to see in it."""
-
-    title: str
-    figure: Any
-    sentence: str
 
 
 def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart, Chart]:
@@ -74,9 +52,9 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
     if not done:
         return Chart(title, None, f"The speculative lane took no step. {bound}".strip())
     index = [step.index for step in done]
-    figure = _figure("step", "ms")
-    _bars(figure, index, [step.verify_s * MS for step in done], "verify", VERIFY, "", "step %{x}: verify %{y:.1f} ms")
-    _bars(figure, index, [step.draft_s * MS for step in done], "draft", DRAFT, "/", "step %{x}: draft %{y:.1f} ms")
+    figure = axes("step", "ms")
+    bars(figure, index, [step.verify_s * MS for step in done], "verify", VERIFY, "", "step %{x}: verify %{y:.1f} ms")
+    bars(figure, index, [step.draft_s * MS for step in done], "draft", DRAFT, "/", "step %{x}: draft %{y:.1f} ms")
     figure.update_layout(barmode="stack", bargap=0.15)
     if plain_step_s is not None:
         ends = [index[0] - 0.5, index[-1] + 0.5]
@@ -90,7 +68,7 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
         )
     share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
     ratio = _ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
-    sentence = f"Drafting took {_percent(share)} of the lane's time."
+    sentence = f"Drafting took {percent(share)} of the lane's time."
     if ratio is not None:
         sentence += (
             f" The median step costs {ratio:.2f} times a plain one: to win, a step has to bring more tokens than that."
@@ -106,9 +84,9 @@ def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
     if not share:
         return Chart(title, None, NOTHING)
     place = list(range(1, len(share) + 1))
-    figure = _figure("position in the draft", "%")
+    figure = axes("position in the draft", "%")
     percents = [100 * value for value in share]
-    _bars(figure, place, percents, "of all drafts", KEPT, "", "token %{x}: kept in %{y:.0f} % of drafts")
+    bars(figure, place, percents, "of all drafts", KEPT, "", "token %{x}: kept in %{y:.0f} % of drafts")
     figure.add_scatter(
         x=place,
         y=[None if value is None else 100 * value for value in conditional],
@@ -136,8 +114,8 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
         return Chart(title, None, "The speculative lane took no step.")
     counts = Counter(len(step.token_ids) for step in done)
     sizes = list(range(1, max(counts) + 1))
-    figure = _figure("tokens committed", "steps")
-    _bars(figure, sizes, [counts[size] for size in sizes], "steps", COMMITTED, "", "%{y} steps committed %{x} tokens")
+    figure = axes("tokens committed", "steps")
+    bars(figure, sizes, [counts[size] for size in sizes], "steps", COMMITTED, "", "%{y} steps committed %{x} tokens")
     figure.update_xaxes(dtick=1 if len(sizes) <= 16 else None)
     mean = sum(len(step.token_ids) for step in done) / len(done)
     alone = 100 * counts[1] / len(done)
@@ -175,22 +153,22 @@ def _over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any], found: Wh
     speeds = {of: {k: ratio(num, seconds_of(done)) or 0.0 for k, done in by_k.items()} for of, by_k in told.items()}
     ends = [1, max((k for by_k in told.values() for k in by_k), default=1)]
 
-    figure = _figure("length of a guess, in tokens", "tokens per second")
+    figure = axes("length of a guess, in tokens", "tokens per second")
     for number, (of, by_k) in enumerate(speeds.items()):
         how = "lines+markers" if of in found.tables else "markers"  # a block drafter was asked at some lengths only
         colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
         hover = "%{y:.1f} tokens/s at a length of %{x}, computed"
-        _points(figure, list(by_k), list(by_k.values()), _shown(label(of)), how, colour, "circle", hover)
+        points(figure, list(by_k), list(by_k.values()), shown(label(of)), how, colour, "circle", hover)
     raced = [lane for lane in lanes if lane.role == SPECULATIVE and lane.k != AUTO and rates[lane.name]]
     if raced:
         at, fast = [lane.k for lane in raced], [rates[lane.name] for lane in raced]
-        _points(figure, at, fast, "raced", "markers", FIGURE_TEXT, "diamond-open", "%{y:.1f} tokens/s, raced")
+        points(figure, at, fast, "raced", "markers", FIGURE_TEXT, "diamond-open", "%{y:.1f} tokens/s, raced")
     for lane in lanes:
         if lane.k == AUTO and rates[lane.name]:
-            _level(figure, ends, rates[lane.name], _shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
-    _level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
+            level(figure, ends, rates[lane.name], shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
+    level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
     best_possible = ratio(num, found.oracle(first.drafter).seconds) or 0.0
-    _level(figure, ends, best_possible, "perfect foresight (the oracle)", AUTOMATIC, "dot")
+    level(figure, ends, best_possible, "perfect foresight (the oracle)", AUTOMATIC, "dot")
     figure.update_layout(
         height=HEIGHT + LEGEND_LINE * len(figure.data),
         legend={"orientation": "v", "y": -0.4, "yanchor": "top", "font": {"size": 14}},
@@ -203,7 +181,7 @@ def _over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any], found: Wh
         _, of, k = max(choices, key=itemgetter(0))  # of equal ones the shortest
         gains = [gain for name in undrafted if (gain := speedup(steps(events, name), told[of][k])) is not None]
         against = f", {min(gains):.2f}x plain" if gains else ""
-        words = f"Best fixed length here: {k} with {_shown(_in_words(of))}{against}{_reached(found, events, first)}. "
+        words = f"Best fixed length here: {k} with {shown(_in_words(of))}{against}{_reached(found, events, first)}. "
     return figure, f"{words}Steps are counted exactly, times are computed from this race's own costs."
 
 
@@ -213,77 +191,12 @@ def _reached(found: WhatIf, events: Sequence[LaneEvent], lane: LaneSpec) -> str:
     if lane.name not in judged:
         return ""
     how = "automatic length" if lane.k == AUTO else f"a length of {lane.k}"
-    return f"; {how} reached {_percent(judged[lane.name]['share'])} of what perfect foresight would reach (the oracle)"
+    return f"; {how} reached {percent(judged[lane.name]['share'])} of what perfect foresight would reach (the oracle)"
 
 
 def _in_words(drafter: str) -> str:
     name, _, words = label(drafter).partition(": ")
     return f"{name} ({words})" if words else name
-
-
-def _shown(text: str) -> str:
-    """A name from a file: one line, no markup (plotly knows some), and not too long for a legend."""
-    line = " ".join(text.replace("<", "(").split())
-    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1] + "…"
-
-
-def _points(
-    figure: Any, x: Sequence[Any], y: Sequence[float], name: str, how: str, colour: str, symbol: str, hover: str
-) -> None:
-    figure.add_scatter(
-        x=x,
-        y=y,
-        name=name,
-        mode=how,
-        line={"color": colour, "width": 2},
-        marker={"symbol": symbol, "size": 6 if symbol == "circle" else 11, "color": colour},
-        hovertemplate=f"{hover}<extra></extra>",
-    )
-
-
-def _level(figure: Any, x: Sequence[float], y: float, name: str, colour: str, dash: str) -> None:
-    figure.add_scatter(
-        x=x,
-        y=[y, y],
-        name=name,
-        mode="lines",
-        line={"color": colour, "width": 2, "dash": dash},
-        hovertemplate="%{y:.1f} tokens/s<extra></extra>",
-    )
-
-
-def _figure(x: str, y: str) -> Any:
-    from plotly import graph_objects
-
-    figure = graph_objects.Figure()
-    axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickfont": {"size": 14}, "fixedrange": True}
-    figure.update_layout(
-        height=HEIGHT,
-        margin={"l": 48, "r": 12, "t": 12, "b": 44},
-        paper_bgcolor=CLEAR,
-        plot_bgcolor=CLEAR,
-        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 14, "color": FIGURE_TEXT},
-        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": CLEAR},
-        xaxis={**axis, "title": x},
-        yaxis={**axis, "title": y, "rangemode": "tozero"},
-        hoverlabel={"font": {"family": "IBM Plex Sans, system-ui, sans-serif"}},
-        showlegend=True,
-    )
-    return figure
-
-
-def _bars(figure: Any, x: list[int], y: list[float], name: str, colour: str, pattern: str, hover: str) -> None:
-    figure.add_bar(
-        x=x,
-        y=y,
-        name=name,
-        marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}},
-        hovertemplate=f"{hover}<extra></extra>",
-    )
-
-
-def _percent(share: float) -> str:
-    return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

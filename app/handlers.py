@@ -5,24 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 import gradio as gr
 
 from engine.errors import PhotofinishError, UsageError
+from engine.events import LaneEvent
 from engine.recordings.recording import events_of, loads
 
 from .backend import TorchBackend
 from .catalogue import Catalogue, Pair
 from .charts import charts
+from .cheats import cheats
 from .checks import Check
 from .controls import chat_help, pair_choices, preset_values, text_for
+from .figures import Chart
 from .recorded import recorded_view
 from .request import read_request
 from .stream import Stage, first_frame
-from .texts import chart_sentence, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
+from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
+from .why import compared_of, why
 
 MODEL_POLL_S = 0.2
 MAX_RECORDING_CHARS = 8_000_000
@@ -137,16 +141,33 @@ class Handlers:
     def charts(self, event: gr.EventData) -> tuple[Any, ...]:
         """The figures of the race on the screen, wherever it comes from: the browser sends its recording. First whose
         they are, then figure and sentence of each."""
-        asked = event._data
-        try:
-            recording = loads(_text(asked, "recording").encode("utf-8", "surrogatepass"))
-            drawn = charts(events_of(recording), recording)
-        except PhotofinishError as error:
-            raise _refusal(error) from error
-        figures = [(gr.update(value=each.figure, visible=each.figure is not None), each.sentence) for each in drawn]
-        return charts_of(_text(asked, "race")), *(
-            part for figure, words in figures for part in (figure, chart_sentence(words))
+        race, recording, events = _asked(event)
+        return _drawn(race, charts(events, recording))
+
+    def why(self, event: gr.EventData) -> tuple[Any, ...]:
+        """Where the speed of the race on the screen comes from, in the same form, and what its switches show."""
+        race, recording, events = _asked(event)
+        return _drawn(race, why(events, recording), cheats(compared_of(events, recording)))
+
+
+def _asked(event: gr.EventData) -> tuple[str, dict[str, Any], list[LaneEvent]]:
+    """The race that a browser sent: its id, its recording and its events."""
+    try:
+        recording = loads(_text(event._data, "recording").encode("utf-8", "surrogatepass"))
+        return _text(event._data, "race"), recording, events_of(recording)
+    except PhotofinishError as error:
+        raise _refusal(error) from error
+
+
+def _drawn(race: str, drawn: Sequence[Chart], beside: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    figures = [
+        (
+            gr.update(value=each.figure, visible=each.figure is not None),
+            chart_sentence(each.sentence) + chart_table(each.title, each.table, behind=each.figure is not None),
         )
+        for each in drawn
+    ]
+    return charts_of(race, beside or {}), *(part for figure in figures for part in figure)
 
 
 def _text(asked: object, name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from engine.drafters import label
 from engine.models.default_model import NAME, NOTICE
@@ -109,9 +111,9 @@ def pair_line(pair: Pair | None) -> str:
     return f'<p class="page-hint">{safe(pair.note)}</p>' if pair else ""
 
 
-def charts_of(race: str) -> str:
-    """Says to the page's program whose charts these are."""
-    return f'<i data-charts-of="{safe(race)}" hidden></i>'
+def charts_of(race: str, beside: Mapping[str, Any]) -> str:
+    """Says to the page's program whose charts these are, and what else it needs to know of them."""
+    return f'<i data-charts-of="{safe(race)}" data-beside="{safe(json.dumps(beside))}" hidden></i>'
 
 
 def chart_head(title: str) -> str:
@@ -120,3 +122,19 @@ def chart_head(title: str) -> str:
 
 def chart_sentence(text: str) -> str:
     return f'<p class="page-chart-sentence">{safe(text)}</p>'
+
+
+def chart_table(title: str, rows: Sequence[Sequence[str]], behind: bool) -> str:
+    """Rows, the first of them the head; nothing where there are none. behind: they stand behind a figure, hidden until
+    somebody asks for them."""
+    if not rows:
+        return ""
+    head, *body = (
+        "<tr>" + "".join(f"<{tag}>{safe(cell)}</{tag}>" for cell in row) + "</tr>"
+        for tag, row in zip(["th", *["td"] * len(rows)], rows, strict=False)
+    )
+    table = (
+        f'<div class="page-chart-table" tabindex="0" role="group" aria-label="{safe(title)}"><table>'
+        f"<thead>{head}</thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+    return f"<details><summary>Table</summary>{table}</details>" if behind else table

@@ -17,6 +17,7 @@ from .catalogue import Catalogue
 from .charts import charts
 from .checks import Check
 from .controls import Control, controls
+from .figures import Chart
 from .guarded_queue import guard
 from .handlers import Handlers
 from .no_uploads import NoUploads
@@ -24,6 +25,7 @@ from .quiet_log import shorten_gradios
 from .race_view import RACE_VIEW_CSS, race_view
 from .stream import first_frame
 from .theme import HEAD, PAGE_CSS, theme
+from .why import why
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
@@ -62,9 +64,8 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
             expectation = gr.HTML(texts.preset_line(preset))
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         race = race_view(first_frame(handlers.recorded[preset.id]), elem_id="race")
-        with gr.Row(elem_id="page-charts"):
-            whose = gr.HTML(elem_classes="page-whose")
-            drawn = [part for chart in charts(()) for part in _chart(chart.title)]
+        drawn = _figures("page-charts", charts(()))
+        reasons = _figures("page-why", why((), {}))
         gr.HTML(texts.footer())
         components = _settings(catalogue, settings)
         components.update(prompt=prompt, expectation=expectation, race=race)
@@ -83,7 +84,8 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         held.then(handlers.model_now, None, model, **PRIVATE)
         held.then(handlers.beside, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
-        race.submit(handlers.charts, None, [whose, *drawn], **PRIVATE)
+        race.submit(handlers.charts, None, drawn, **PRIVATE)
+        race.expand(handlers.why, None, reasons, **PRIVATE)
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
             button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)
@@ -126,10 +128,15 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
     )
 
 
-def _chart(title: str) -> tuple[gr.Plot, gr.HTML]:
-    with gr.Column(min_width=340):
-        gr.HTML(texts.chart_head(title))
-        return gr.Plot(show_label=False, container=False), gr.HTML()
+def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
+    """A row with a place for each of them, and first for whose they are."""
+    with gr.Row(elem_id=place, elem_classes="page-figures"):
+        parts: list[Any] = [gr.HTML(elem_classes="page-whose")]
+        for each in drawn:
+            with gr.Column(min_width=340):
+                gr.HTML(texts.chart_head(each.title))
+                parts += gr.Plot(show_label=False, container=False), gr.HTML()
+    return parts
 
 
 def _component(control: Control) -> Any:

@@ -96,14 +96,22 @@ def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | 
 def race_speedup(
     events: Iterable[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
 ) -> float | None:
-    """The `speedup` of a lane over the fastest plain decoding of its race: the lane called `plain`, or the one called
-    `baseline` if that drafted nothing and was faster. Often both run at one width; then they are the same work measured
-    twice, and the ratio is taken against the luckier. None without a plain lane."""
+    """The `speedup` of a lane over the `fastest_plain` decoding of its race. None without a plain lane."""
     events = list(events)
+    return speedup(steps(events, fastest_plain(events, lane, plain, baseline)), steps(events, lane))
+
+
+def fastest_plain(
+    events: Sequence[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
+) -> str:
+    """What a lane is compared with: the lane called `plain`, or the one called `baseline` if that drafted nothing and
+    was faster. Often both run at one width; then they are the same work measured twice, and the ratio is taken against
+    the luckier."""
     done, undrafted = steps(events, lane), steps(events, baseline)
-    against_plain = speedup(steps(events, plain), done)
-    against_baseline = None if any(step.num_drafted for step in undrafted) else speedup(undrafted, done)
-    return against_plain if against_plain is None or against_baseline is None else min(against_plain, against_baseline)
+    against = speedup(steps(events, plain), done), speedup(undrafted, done)
+    if any(step.num_drafted for step in undrafted) or against[0] is None or against[1] is None:
+        return plain
+    return plain if against[0] <= against[1] else baseline
 
 
 def race_speedups(events: Iterable[LaneEvent], lanes: Iterable[LaneSpec]) -> dict[str, float | None]:

@@ -35,6 +35,7 @@ SCRIPTS = (
     "race_view.js",
     "card.js",
     "whatif_tab.js",
+    "cheats.js",
     "tabs.js",
     "page.js",
     "share.js",

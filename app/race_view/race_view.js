@@ -39,6 +39,8 @@ function clear(id, seq = -1) {
     metrics: null, speedup: null, shown: null,
     // the whole race once it is over: as an object, and as the text to save; whether the machine was disturbed
     recording: null, raw: null, disturbed: "",
+    // by tab, what its figures were asked for as
+    asked: {},
     // the race at another length: what tells it (undefined: not asked yet), the race as it was, whether it is shown
     whatIf: undefined, raced: null, told: false, besideCame: false, timed: false,
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
@@ -52,6 +54,7 @@ function clear(id, seq = -1) {
   board.verdict(null, null, S.sides);
   board.facts(null);
   if (root.dataset.tab === "whatif") openWhatIf();
+  forgetFigures();
   controls();
   schedule();
 }
@@ -115,7 +118,7 @@ function setRecording(recording, raw) {
   recording.events.forEach((event) => S.race.add(event));
   Object.assign(S, { recording, raw, holes: 0, disturbed: disturbance(S.race) });
   setHeader(recording);
-  if (root.dataset.tab === "charts") askForCharts();
+  askForFigures();
   if (root.dataset.tab === "whatif") openWhatIf();
 }
 

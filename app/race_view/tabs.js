@@ -6,7 +6,8 @@ function choose(name) {
   popover.close();
   if (root.dataset.tab === "whatif" && name !== "whatif") endWhatIf();
   root.dataset.tab = name;
-  document.getElementById("page-charts")?.classList.toggle("page-open", name === "charts");
+  for (const tab of Object.keys(DRAWN))
+    document.getElementById(`page-${tab}`)?.classList.toggle("page-open", name === tab);
   for (const tab of tabs) {
     const chosen = tab.dataset.tab === name;
     tab.setAttribute("aria-selected", String(chosen));
@@ -14,25 +15,36 @@ function choose(name) {
   }
   showTexts();
   if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
-  if (name === "charts") askForCharts();
+  askForFigures();
   if (name === "whatif" && !S.live) openWhatIf();
 }
 
-// The page's figures are drawn by the server, of the race that is on the screen when somebody looks at them.
-let asked = null;
+// The page's figures are drawn by the server, of the race that is on the screen when somebody looks at them. Of each tab
+// that has some, the event that asks for them.
+const DRAWN = { charts: "submit", why: "expand" };
+let numAsked = 0;       // two races may have one id: files of the same name
 
-function askForCharts() {
-  const figures = document.getElementById("page-charts");
-  if (!figures || !S.raw || asked === S.id) return;
-  asked = S.id;
+function askForFigures() {
+  const { tab } = root.dataset, figures = document.getElementById(`page-${tab}`);
+  if (!DRAWN[tab] || !figures || !S.raw || S.asked[tab]) return;
+  const asked = S.asked[tab] = `${numAsked += 1} ${S.id}`;
   figures.classList.add("page-stale");
   const done = new MutationObserver(() => {
-    if (figures.querySelector("[data-charts-of]")?.dataset.chartsOf !== asked) return;
+    const whose = figures.querySelector("[data-charts-of]");
+    if (S.asked[tab] !== asked) done.disconnect();
+    if (S.asked[tab] !== asked || whose?.dataset.chartsOf !== asked) return;
     figures.classList.remove("page-stale");
     done.disconnect();
+    if (tab === "why") offerCheats(JSON.parse(whose.dataset.beside));
   });
   done.observe(figures, { childList: true, subtree: true, attributes: true });
-  trigger("submit", { race: asked, recording: S.raw });
+  trigger(DRAWN[tab], { race: asked, recording: S.raw });
+}
+
+// Nothing of one race is to be seen under another one.
+function forgetFigures() {
+  document.querySelectorAll(".page-figures").forEach((each) => each.classList.add("page-stale"));
+  offerCheats({});
 }
 
 function showTexts() {

@@ -16,8 +16,8 @@ function addBeside(members, raw) {
   if (some) S.recording = { ...S.recording, ...members };
   if (some) S.raw = `${S.raw.slice(0, S.raw.lastIndexOf("}"))},${raw.slice(raw.indexOf("{") + 1)}`;
   if (!S.told) S.whatIf = undefined;
-  if (some) asked = null;
-  if (root.dataset.tab === "charts") askForCharts();
+  if (some) S.asked = {};
+  askForFigures();
   if (root.dataset.tab === "whatif") openWhatIf();
 }
 

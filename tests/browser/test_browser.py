@@ -67,7 +67,7 @@ def charts(page) -> None:
     """Open the tab of charts, and wait for the figures of the race that is on the screen."""
     page.click("[role=tab][data-tab=charts]")
     page.wait_for_function(
-        "document.querySelector('[data-charts-of]')?.dataset.chartsOf === window.photofinish.state.race "
+        "document.querySelector('[data-charts-of]')?.dataset.chartsOf.endsWith(` ${window.photofinish.state.race}`) "
         "&& document.querySelectorAll('#page-charts .js-plotly-plot').length >= 3",
         timeout=30_000,
     )

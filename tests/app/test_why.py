@@ -1,0 +1,179 @@
+"""The tab "Why" as the server makes it: sentences and tables say what the figures show, verdicts can be either, and a
+stranger's race makes no fault."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.cheats import cheats, eager
+from app.recorded import RACES
+from app.sources import AGREES, DISAGREES, UNTESTED, Claim, claims
+from app.texts import chart_table
+from app.why import NO_RATIO, NOT_KNOWN, compared_of, why
+from engine.cheats import SWITCHES, inflated
+from engine.events import steps
+from engine.metrics import lane_metrics, race_speedup
+from engine.recordings.recording import events_of, read
+from engine.why import compared
+from tests.helpers.made_races import a_race
+from tests.helpers.races import recordings, servers_races, with_tables
+
+
+def said(race: dict[str, Any]) -> list[Any]:
+    return list(why(events_of(race), race))
+
+
+@pytest.mark.parametrize("path", sorted(RACES.glob("*.json")), ids=lambda path: path.stem)
+def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
+    """A sentence would say another ratio than the board, a figure other times than the race's, a table other rows."""
+    race = read(path)
+    events = events_of(race)
+    numbers, gain = lane_metrics(events, "speculative"), race_speedup(events)
+    origin, even, losses, growth, told = said(race)
+    assert f"This race brings {numbers.mean_acceptance_length:.2f}: {gain:.2f} times as fast as plain." in even.sentence
+    point = next(trace for trace in even.figure.data if trace.name == "this race")
+    assert (point.x[0], point.y[0]) == pytest.approx((numbers.mean_acceptance_length, gain))
+    marker = next(trace for trace in even.figure.data if trace.name == "break-even")
+    assert point.y[0] == pytest.approx(point.x[0] / marker.x[0]) and marker.y[0] == 1
+    assert sum(trace.x[0] for trace in losses.figure.data) == pytest.approx(numbers.decode_s, rel=1e-9)
+    assert growth.figure.data[0].y[-1] == pytest.approx(gain) and growth.figure.data[0].x[-1] == numbers.num_tokens
+    assert growth.table[-1][:2] == (str(numbers.num_tokens), f"{gain:.2f}")
+    if origin.figure is None:
+        assert NOT_KNOWN in origin.sentence
+    else:
+        assert sum(trace.x[0] for trace in origin.figure.data) == numbers.num_tokens
+        assert sum(trace.x[0] for trace in origin.figure.data[:3]) == sum(numbers.per_step_accepted)
+    assert told.figure is None and len(told.table) == 1 + len(claims(compared(events)))
+
+
+def test_a_race_without_copies_or_lanes_says_so() -> None:
+    """An empty figure, or numbers of nothing."""
+    race = a_race([(3, 2)] * 4)
+    assert said(race)[0].figure is None and said(race)[0].sentence.startswith(NOT_KNOWN)
+    alone = {**race, "events": [event for event in race["events"] if event["lane"] == "speculative"]}
+    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 5
+    assert cheats(compared_of(events_of(alone), alone)) == {}
+    assert all(each.figure is None for each in why((), {}))
+
+
+STRANGERS = (
+    st.builds(with_tables, recordings(), st.randoms(use_true_random=False)) | servers_races() | recordings(failing=True)
+)
+
+
+@settings(max_examples=25)
+@given(STRANGERS, st.sampled_from(["ngram", "eagle3:<b>x</b>\n" + "y" * 99]))
+def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
+    """A file would end in a fault of the program, or bring markup into the page."""
+    race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
+    for each in said(race):
+        assert each.sentence and "\n" not in each.sentence and "<" not in each.sentence
+        assert len({len(row) for row in each.table}) <= 1
+        assert "\n" not in "".join(map("".join, each.table))
+    json.dumps(cheats(compared_of(events_of(race), race)), allow_nan=False)
+
+
+@pytest.mark.parametrize("step_s", [0.0, 5e-324, 1e-300, 1.0, 4e5])
+@pytest.mark.parametrize("plain_s", [0.0, 5e-324, 1e-300, 1.0, 4e5])
+def test_times_that_no_race_has_are_no_fault(plain_s: float, step_s: float) -> None:
+    """A file with the smallest or the largest time would end in an overflow."""
+    race = a_race([(3, 2)] * 8, plain_s, step_s, step_s / 2)
+    assert all(each.sentence for each in said(race))
+    json.dumps(cheats(compared_of(events_of(race), race)), allow_nan=False)
+
+
+def test_a_table_is_text() -> None:
+    """A drafter's name from a file would be markup in the page."""
+    html = chart_table("<i>", [["head"], ["<img src=x>${1}{{2}}"]], behind=True)
+    assert set(re.findall(r"<\w+", html)) == {
+        *("<details", "<summary", "<div", "<table", "<thead", "<tbody", "<tr", "<th", "<td")
+    }
+    assert "${" not in html and "{{" not in html
+    assert chart_table("x", (), behind=True) == ""
+
+
+def verdict(index: int, **changes: Any) -> Claim:
+    arguments = {name: changes.pop(name) for name in ("step_bytes", "best") if name in changes}
+    race = compared(events_of(a_race(**changes)))
+    assert race is not None
+    return claims(race, **arguments)[index]
+
+
+GOOD, BAD = {"steps": [(3, 2)] * 20}, {"steps": [(6, 0)] * 20, "step_s": 0.015}
+LATE: dict[str, Any] = {"steps": [(3, 2)] * 60, "prefill_s": (0.1, 0.4)}
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("Below 40 %", BAD, {"steps": [(6, 2)] * 20}),
+    ("60 to 80 %", GOOD, {"steps": [(10, 2)] * 20}),
+    ("Below 1.5", BAD, {"steps": [(3, 0), (3, 1)] * 10, "step_s": 0.0122}),
+    ("Below 1.3", BAD, {"steps": [(3, 0), (3, 1)] * 10, "step_s": 0.0122}),
+    ("With small targets", {**BAD, "step_bytes": 1e9}, {**GOOD, "step_bytes": 1e9}),
+    ("It takes 50 tokens", LATE, GOOD),
+    ("The ceiling", {"steps": [(3, 2)] * 20, "draft_s": 0.0066}, GOOD),
+    ("Wrong guesses cost", {"steps": [(3, 2)] * 20, "step_s": 0.0101, "draft_s": 1e-5}, GOOD),
+    ("Guess 3 to 5", {**GOOD, "best": ("ngram", 4)}, {**GOOD, "best": ("ngram", 7)}),
+    ("A step brings 2.53", GOOD, BAD),
+]
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=lambda index: CASES[index][0])
+def test_every_claim_can_be_right_and_wrong(index: int) -> None:
+    """A verdict that no race can change is an opinion, and not a measurement."""
+    says, right, wrong = CASES[index]
+    for changes, wanted in ((right, AGREES), (wrong, DISAGREES)):
+        found = verdict(index, **changes)
+        assert found.says.startswith(says) and found.verdict == wanted, found
+    assert len(CASES) == len(claims(compared(events_of(a_race([(3, 2)] * 3)))))
+
+
+def test_what_a_race_cannot_say_it_does_not_say() -> None:
+    """A claim of guesses that is judged by a race without any."""
+    race = compared(events_of(a_race([(0, 0)] * 20)))
+    assert race is not None
+    tested = {claim.says[:9] for claim in claims(race) if claim.verdict != UNTESTED}
+    assert tested <= {"Below 1.5", "Below 1.3", "It takes "}
+
+
+MEASURED = "The eager loop of transformers is {:.1f} times slower"
+
+
+def test_each_switch_is_looked_up_at_its_own_place() -> None:
+    """The page would show one switch's number beside another's sentence."""
+    race = compared(events_of(read(RACES / "csv_to_json.json")))
+    assert race is not None
+    sent = cheats(race)
+    assert sent["ratios"][0] == pytest.approx(race.speedup) and len(sent["ratios"]) == 2 ** len(SWITCHES)
+    for place, ratio in enumerate(sent["ratios"]):
+        on = {name for i, name in enumerate(sent["names"]) if place >> i & 1}
+        assert ratio == inflated(race, eager().slower, on)
+    by_name: dict[str, Callable[[str], bool]] = {
+        "eager": lambda words: MEASURED.format(eager().slower) in words and eager().device in words,
+        "prefill": lambda words: f"{race.growth()[-1].with_prefill:.2f} times as fast" in words,
+        "chunks": lambda words: "160 tokens in 59 chunks" in words,
+        "best": lambda words: "fifths" in words,
+        "loop": lambda words: f"this race brings {race.tokens_per_step:.2f}" in words,
+    }
+    for name, words in zip(sent["names"], sent["exposed"], strict=True):
+        assert by_name[name](words), words
+
+
+def test_a_switch_that_does_nothing_says_so() -> None:
+    """A slow lane has a chunk for each token; a short text has no fifths."""
+    race = compared(events_of(a_race([(1, 0), (1, 1)], plain_s=0.2, step_s=0.25)))
+    sent = cheats(race)
+    for name in ("chunks", "best"):
+        place = sent["names"].index(name)
+        assert sent["ratios"][1 << place] == sent["ratios"][0] and "changes nothing" in sent["exposed"][place]
+
+
+def test_steps_of_the_lane_are_those_of_the_page() -> None:
+    """With several lanes that guess, the first one stands on the page."""
+    race = read(RACES / "story.json")
+    found = compared_of(events_of(race), race)
+    assert found is not None and list(found.lane) == steps(events_of(race), "speculative")
