@@ -7,7 +7,7 @@ const VERDICTS = {
   near_tie: ["\u2248", "Near-tie flip", "Two candidates were so close that rounding decided; neither text is wrong."],
   different: ["\u2715", "Different: a fault", "This must not happen. Please report it, with the race file."],
   same_distribution: ["\u223c", "Same odds, not the same text",
-    "Each token is as likely as without guesses, but drawn anew: the texts part, and that is no fault."],
+    "The texts may part, and that is no fault: each token is as likely as without guesses, but drawn anew."],
 };
 const RIBBONS = {
   __proto__: null,
