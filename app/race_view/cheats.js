@@ -26,7 +26,8 @@ function cheat() {
     const { cheat: name } = node.dataset, words = root.querySelector(`[data-exposed="${name}"]`);
     words.hidden = !node.checked;
     if (words.hidden) continue;
-    words.replaceChildren(make("strong", "", `SIMULATED ${times(ratios[bit(node)])} instead of ${times(honest)}. `),
+    words.replaceChildren(make("strong", "pf-simulated", "SIMULATED"), " ",
+      make("strong", "", `${times(ratios[bit(node)])} instead of ${times(honest)}.`), " ",
       oneLine(exposed[names.indexOf(name)]));
   }
 }
