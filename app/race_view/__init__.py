@@ -31,9 +31,13 @@ SCRIPTS = (
     "chart.js",
     "replay.js",
     "board.js",
+    "step.js",
+    "dice.js",
+    "step_view.js",
     "race_view.js",
     "card.js",
     "whatif_tab.js",
+    "step_tab.js",
     "tabs.js",
     "page.js",
     "share.js",
@@ -42,7 +46,7 @@ SCRIPTS = (
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css", "opening.css")
+SHEETS = ("frame.css", "texts.css", "panels.css", "onestep.css", "opening.css")
 
 
 def _read(name: str) -> str:
