@@ -91,18 +91,19 @@ class Beliefs:
         agreed, match = copy.num_agreed, ALIKE.get(copy.match, LONG)
         if agreed is None:
             token_ids = copy.token_ids[: min(LONE.get(copy.match, size), size)]
-            return Lookup(token_ids, self._copies["lone", match], [self._later["lone"]] * (len(token_ids) - 1))
+            later = [self._later["lone"]] * (len(token_ids) - 1)
+            return Lookup(token_ids, self._copies["lone", match], later, copy.start)
         token_ids = copy.token_ids[: min(max(1, agreed) + PARTED, size)]
         rates = self._copies["agreed", match] if agreed else self._copies["contested", 0]
         later = [self._later["agreed" if i < agreed else "parted"] for i in range(1, len(token_ids))]
-        return Lookup(token_ids, rates, later)
+        return Lookup(token_ids, rates, later, copy.start)
 
 
 class Lookup:
-    """The tokens of a copy (none: there is none), what was seen of such copies, and for each later token what was seen
-    of such."""
+    """The tokens of a copy (none: there is none), what was seen of such copies, for each later token what was seen of
+    such, and the place in the text that it begins at."""
 
-    def __init__(self, token_ids: tuple[int, ...], rates: CopyRates, later: list[Rate]) -> None:
-        self.token_ids, self.rates, self.later = token_ids, rates, later
+    def __init__(self, token_ids: tuple[int, ...], rates: CopyRates, later: list[Rate], start: int = 0) -> None:
+        self.token_ids, self.rates, self.later, self.start = token_ids, rates, later, start
         chances = {rate: rate() for rate in set(later)}
         self.chances = [chances[rate] for rate in later]

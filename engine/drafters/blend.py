@@ -72,7 +72,7 @@ class Blend:
             if num_asked:
                 self.draft_s.add(num_asked, self._clock() - started)
             self.spent_s = self.draft_s(num_asked) if num_asked else 0.0
-        return Draft(tuple(draft.token_ids))
+        return Draft(tuple(draft.token_ids), copied=draft.copied)
 
     def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
         """Draft nothing more; the head takes its hidden rows, and a copy that was not wanted is judged all the same."""
@@ -112,6 +112,7 @@ class OpenDraft:
         self.rate = 0.0
         self.token_ids: list[int] = []
         self.asked: list[int] = []
+        self.copied: tuple[int, ...] = ()
         self._reached = 1.0  # the chance that the draft so far is right
         self._judged: list[tuple[int, Rates]] = []  # what stands in the draft, or might have followed it
         self._beside: list[tuple[int, int, Rates]] = []  # (place, token) of copies that the head's tokens took over
@@ -200,6 +201,8 @@ class OpenDraft:
         """End the draft with the copy's first `num` tokens. All that were found are judged, the first by the rates
         `first`. False: the head is asked no more."""
         ids = self._lookup.token_ids
+        if num:
+            self.copied = len(self.token_ids), self._lookup.start
         self._judged += zip(ids, (first, *((rate,) for rate in self._lookup.later)), strict=False)
         self.token_ids += ids[:num]
         return False
