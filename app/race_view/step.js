@@ -1,5 +1,5 @@
-// One verification step of a race, taken apart: where each guess came from and how sure a head was of it, what became of
-// it, what the model answered at every place, and what the step cost. Pure: no DOM.
+// One verification step of a race, taken apart: where each guess came from and how sure a head was of it, what became
+// of it, what the model answered at every place, and what the step cost. Pure: no DOM.
 
 const SOURCES = { __proto__: null, ngram: "copied", eagle3: "head", dflash: "head", draft_model: "small model",
   synthetic: "made up" };
@@ -10,10 +10,12 @@ class Walk {
   // recording: what is known of the race beside its events; race: its lanes; [plain, walked]: names of two of them.
   constructor(recording, race, [plain, walked]) {
     const { spec, prompt, candidates, tables, table_margins: margins, table_pieces: words } = recording;
-    const lane = race.lane(walked), { drafter = "", rule = "coupled" } = spec?.lanes?.find(({ name }) => name === walked) ?? {};
-    Object.assign(this, { recording, lane, plain: race.lane(plain), rule, candidates, tables: tables ?? {},
+    const lane = race.lane(walked), temperature = spec?.params?.temperature ?? 0;
+    const { drafter = "", rule } = spec?.lanes?.find(({ name }) => name === walked) ?? {};
+    Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature,
+      rejects: rule === "rejection" && temperature > 0, tables: tables ?? {},
       margins: margins ?? {}, steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
-      temperature: spec?.params?.temperature ?? 0, drafters: drafter.replace(/^hybrid:/, "").split("+") });
+      drafters: drafter.replace(/^hybrid:/, "").split("+") });
     this.pieces = this.steps.flatMap((step) => tokensOf(step).filter(({ kind }) => kind !== "rejected"));
     this.words = new Map(Object.entries(words ?? {}).concat(Object.entries(candidates?.pieces ?? {}))
       .map(([id, text]) => [Number(id), text]));
@@ -32,7 +34,7 @@ class Walk {
     return kept === drafted ? "all" : kept === 0 ? "none" : "some";
   }
 
-  // What became of place r: the guess there is right, wrong or not used, or it is the model's own token behind them all.
+  // What became of place r: a guess that is right, wrong or not used, or the model's own token behind them all.
   verdict(step, r) {
     const kept = step.num_accepted;
     if (r < kept) return "ok";
@@ -40,8 +42,8 @@ class Walk {
     return numDrafted(step) === 0 ? "own" : kept === numDrafted(step) ? "extra" : "no";
   }
 
-  // {id, text, verdict, source, margin, row} of every row of the step. id: of the guess, null where it is not known, and
-  // in the last row, which has none.
+  // {id, text, verdict, source, margin, row} of every row of the step. id: of the guess, null where it is not known,
+  // and in the last row, which has none.
   places(step) {
     const rows = this.rows(this.lane.name)?.[step.index], sure = this.sure(step), count = numDrafted(step);
     return Array.from({ length: count + 1 }, (_, r) => {
@@ -92,20 +94,19 @@ class Walk {
     return place < ids.length ? this.words.get(ids[place]) ?? null : this.pieces[place - ids.length]?.text ?? null;
   }
 
-  // Where the draft was copied from: {before, copied: [a text for each guess], after, where}; null where nothing says it.
+  // Where the draft was copied from: {before, copied: [a text for each guess], after, where}; null where not told.
   excerpt(step) {
     if (!step.copied || !step.drafted.length) return null;
     const [from, place] = step.copied, size = this.prompt.token_ids.length, end = size + step.position;
     const copied = step.drafted.slice(from).map((id, i) => step.drafted_pieces[from + i] ?? this.text(id));
     const run = (at, by) => {
-      const found = [];
-      for (let text; at >= 0 && at < end && found.length < CONTEXT_TOKENS && (text = this.textAt(at)) !== null; at += by)
-        found.push(text);
+      const found = [], inside = () => at >= 0 && at < end && found.length < CONTEXT_TOKENS;
+      for (let text; inside() && (text = this.textAt(at)) !== null; at += by) found.push(text);
       return found;
     };
     let before = run(place - 1, -1).reverse().join(""), after = run(place + copied.length, 1).join("");
     const whole = before + copied.join("") + after, { text } = this.prompt, found = text.indexOf(whole);
-    if (place + copied.length <= size && found >= 0 && text.indexOf(whole, found + 1) < 0) {      // there and only there
+    if (place + copied.length <= size && found >= 0 && text.indexOf(whole, found + 1) < 0) {   // there and only there
       before = text.slice(0, found) + before;
       after += text.slice(found + whole.length);
     }
@@ -123,12 +124,13 @@ class Walk {
 
   cost(step) {
     const plain = percentile((this.plain?.steps ?? []).map(stepSeconds), 0.5), tokens = step.token_ids.length;
-    return { seconds: stepSeconds(step), tokens, plain, saved: plain === null ? null : plain * tokens - stepSeconds(step) };
+    const own = stepSeconds(step);
+    return { seconds: own, tokens, plain, saved: plain === null ? null : plain * tokens - own };
   }
 
   // The row of a lane that answers at one position of the completion: {step, r, row, id}, or null.
   at(lane, position) {
-    const step = lane?.steps.find((each) => position >= each.position && position < each.position + each.token_ids.length);
+    const step = lane?.steps.find((each) => position < each.position + each.token_ids.length);
     const r = step ? position - step.position : 0, row = step ? this.rows(lane.name)?.[step.index]?.[r] : null;
     return row ? { step, r, row, id: step.token_ids[r] } : null;
   }
@@ -157,10 +159,10 @@ function stepSays(walk, step) {
   const drafted = numDrafted(step), kept = step.num_accepted, behind = drafted - kept - 1;
   const says = {
     empty: "No guess here, so there is nothing to check: the model writes one token by itself, as plain decoding does.",
-    all: `${drafted === 1 ? "The guess was" : `All ${drafted} guesses were`} right, and one more token of the model's own `
-      + `comes free: ${plural(drafted + 1, "token")} from one run of the model.`,
-    none: `The first guess was wrong, so ${drafted === 1 ? "it goes" : `all ${drafted} go, right or not`}. The model's own `
-      + "token stands there: one token, as in plain decoding.",
+    all: `${drafted === 1 ? "The guess was" : `All ${drafted} guesses were`} right, and one more token of the model's `
+      + `own comes free: ${plural(drafted + 1, "token")} from one run of the model.`,
+    none: `The first guess was wrong, so ${drafted === 1 ? "it goes" : `all ${drafted} go, right or not`}. The model's `
+      + "own token stands there: one token, as in plain decoding.",
     some: `${guesses(kept)} kept. Guess ${kept + 1} was wrong: the model's own token `
       + `takes its place.${behind > 0 ? ` ${behind === 1 ? "The one" : `The ${behind}`} behind it `
       + `${behind === 1 ? "goes" : "go"} too, right or not.` : ""}`,
@@ -177,11 +179,12 @@ function stepSays(walk, step) {
 function whyStruck(walk, step, places) {
   const wrong = places.find(({ verdict }) => verdict === "no"), own = step.pieces[step.num_accepted];
   if (!wrong || wrong.id === null || own === undefined) return "";
-  const chance = (picked) => { const found = wrong.row?.find(picked); return found ? ` (${chanceWords(found.chance)})` : ""; };
-  const guess = `${quoted(wrong.text)}${chance((each) => each.guess)}`, choice = `${quoted(own)}${chance((each) => each.chosen)}`;
-  if (walk.rule === "rejection")
-    return `The rule of this race draws whether a guess stays: the more probable the model finds it, the more often. Here ${guess} was `
-      + `drawn out, and ${choice} drawn instead.`;
+  const words = (text, found) => `${quoted(text)}${found ? ` (${chanceWords(found.chance)})` : ""}`;
+  const guess = words(wrong.text, wrong.row?.find((each) => each.guess));
+  const choice = words(own, wrong.row?.find((each) => each.chosen));
+  if (walk.rejects)
+    return "The rule of this race draws lots whether a guess stays: the more probable it is for the model, the more "
+      + `often. Here ${guess} had to go, and ${choice} was drawn instead.`;
   return `Guess ${step.num_accepted + 1} was ${guess}. ${walk.temperature > 0 ? "The dice of this place choose" :
     "The model's own choice there is"} ${choice}. They differ, so the guess is struck out.`;
 }

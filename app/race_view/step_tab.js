@@ -104,7 +104,8 @@ function heldPlace() {
 }
 
 function rowsOf(walk, step, at, hidden) {
-  const places = walk.places(step), [plainName, name] = titles(), own = Math.min(step.num_accepted, step.token_ids.length - 1);
+  const places = walk.places(step), [plainName, name] = titles();
+  const own = Math.min(step.num_accepted, step.token_ids.length - 1);
   const chosen = Math.min(at.place ?? own, places.length - 1), so = make("p", "pf-one-so-far", "Text so far: ");
   so.append(putText(make("span", "pf-one-word"), oneLine(`\u2026${walk.soFar(step)}`)));
   const guessed = guessRow(walk, step, places, hidden ? at.place ?? 0 : chosen, pick, hidden);
@@ -112,7 +113,7 @@ function rowsOf(walk, step, at, hidden) {
     const look = make("button", "pf-button pf-one-look", "Show the check");
     look.type = "button";
     look.addEventListener("click", () => { at.revealed = true; schedule(); });
-    return [so, guessed, look];
+    return [so, guessed, oneRow(2, "Check", CHECK_TERM, "", look)];
   }
   const struck = whyStruck(walk, step, places), why = struck ? make("p", "pf-one-why", struck) : "";
   return [so, guessed, checkRow(walk, step, places, chosen, pick), why, keepRow(step), costRow(walk, step, plainName),
@@ -120,11 +121,12 @@ function rowsOf(walk, step, at, hidden) {
 }
 
 function diceRow(walk, step, place, names, at) {
-  const box = make("section", "pf-dice"), rolled = walk.temperature > 0 && walk.rule !== "rejection";
-  box.append(make("h4", "pf-dice-head", walk.rule === "rejection" ? "The same chances" : rolled ? "The same dice" : "The same scores"));
+  const box = make("section", "pf-dice");
+  box.append(make("h4", "pf-dice-head", walk.rejects ? "The same chances" : walk.temperature > 0 ? "The same dice" :
+    "The same scores"));
   if (place < step.token_ids.length) {
     box.append(...diceSection(walk, names, step.position + place, at.die, (die) => { at.die = die; schedule(); }));
-    const parts = walk.rule === "rejection" ? partsAt(walk) : null;
+    const parts = walk.rejects ? partsAt(walk) : null;
     if (parts !== null && step.position + place !== parts) box.append(toPartButton(walk, parts));
   } else box.append(make("p", "pf-dice-says", `Place ${place + 1} was thrown away, so nothing was chosen there.`));
   return box;

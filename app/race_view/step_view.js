@@ -1,7 +1,8 @@
 // One step as a picture, in rows: guess, check, keep, what it cost. Values of a Walk in, nodes out.
 
-const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"], extra: ["+", "extra"],
-  own: ["+", "its own"] };
+const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],
+  extra: ["+", "extra"], own: ["+", "its own"] };
+const CHECK_TERM = "verify: one run (forward) of the model over all places at once";
 const VERDICT_TERMS = { ok: "accepted: the model itself would have written this token",
   no: "rejected: the model itself would have written another token",
   unused: "thrown away with all that stands behind the first wrong guess",
@@ -9,10 +10,14 @@ const VERDICT_TERMS = { ok: "accepted: the model itself would have written this 
   own: "nothing was guessed: this is what plain decoding does" };
 // How sure a head was: least margin in logits, in words.
 const SURE = [[4, "very sure"], [1.5, "sure"], [0.5, "half sure"], [-Infinity, "unsure"]];
+// In words, and the number.
 const sureWords = (margin) => `${SURE.find(([least]) => margin >= least)[1]}, ${margin.toFixed(1)}`;
 
+const SOURCE_WORDS = { head: "a small head's; how sure it was is not recorded", "small model": "a smaller model's",
+  "made up": "made up from the answer, right at a chosen rate" };
+
 function oneRow(number, word, term, time, ...content) {
-  const row = make("section", `pf-one-row pf-one-${word.toLowerCase()}`), head = make("h4", "pf-one-head");
+  const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head");
   const name = make("abbr", "", word);
   name.title = term;
   head.append(make("span", "pf-one-number", String(number)), name, make("span", "pf-one-time pf-num", time));
@@ -22,7 +27,11 @@ function oneRow(number, word, term, time, ...content) {
   return row;
 }
 
-const wordNode = (text, className = "") => putText(make("span", `pf-one-word ${className}${text ? "" : " pf-empty"}`), text);
+// A token's text. One of spaces alone is marked, or nobody would see it.
+function wordNode(text, className = "") {
+  const seen = text === "" ? "pf-empty" : /^ +$/.test(text) ? "pf-one-blank" : "";
+  return putText(make("span", `pf-one-word ${className} ${seen}`), text);
+}
 
 // A place's button: picked chooses it. Only the chosen one is a tab stop; the arrows up and down go on from it.
 function placeButton(r, chosen, className, label, picked) {
@@ -63,9 +72,8 @@ function fromNodes(walk, step, places, r) {
   const which = `Guess ${Math.min(r, places.length - 2) + 1}, ${id === null ? "not known" : quoted(text)}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    margin !== null ? `${which}is a small head's, which was ${sureWords(margin).replace(", ", ": its margin over its next best was ")}.` :
-    `${which}is ${{ head: "a small head's; the recording does not say how sure it was", "small model": "a smaller model's",
-      "made up": "made up from the answer, at a chosen rate" }[source] ?? "of a source that the recording does not tell"}.`;
+    margin !== null ? `${which}is a small head's. It was ${sureWords(margin)}.` :
+    `${which}is ${SOURCE_WORDS[source] ?? "from a source that the recording does not tell"}.`;
   const words = make("p", "pf-one-source", said);
   if (margin !== null) words.title = "margin: by how many logits the head's first choice led its second";
   if (!found) return [words];
@@ -91,8 +99,7 @@ function checkRow(walk, step, places, chosen, picked) {
   const dropped = places.some(({ verdict, row }) => verdict === "unused" && row);
   const legend = silent || "The model's five likeliest tokens at every place. \u25b6 what it chose, ? the guess."
     + (dropped ? " The grey answers stand on a wrong guess, or behind the end, and are thrown away." : "");
-  return oneRow(2, "Check", "verify: one run (forward) of the model over all places at once", duration(step.verify_s),
-    list, make("p", "pf-note", `One run of the model over all ${plural(places.length, "place")}. ${legend}`));
+  return oneRow(2, "Check", CHECK_TERM, duration(step.verify_s), list, make("p", "pf-note", `One run of the model over all ${plural(places.length, "place")}. ${legend}`));
 }
 
 function answersNode(row) {
@@ -106,7 +113,8 @@ function answersNode(row) {
     sign.setAttribute("aria-hidden", "true");
     bar.style.width = `${(100 * Math.min(1, chance)).toFixed(2)}%`;
     item.append(sign, word, make("span", "pf-one-chance pf-num", chanceWords(chance)), bar);
-    if (chosen || guess) item.append(make("span", "pf-sr", chosen && guess ? "the guess, chosen" : chosen ? "chosen" : "the guess"));
+    const said = [chosen && "the model's choice", guess && "the guess"].filter(Boolean).join(", ");
+    if (said) item.append(make("span", "pf-sr", said));
     list.append(item);
   }
   return list;
@@ -117,11 +125,13 @@ function keepRow(step) {
   const line = make("p", "pf-one-kept");
   const part = (kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind)).map(({ kind, text }) =>
     wordNode(text, `pf-token pf-${kind}`));
-  const word = drafted === 0 ? "the model's own:" : kept === drafted ? "+ the model's extra:" : "+ the model's own instead:";
+  const word = drafted === 0 ? "the model's own:" : kept === drafted ? "+ one more by the model:" :
+    "+ the model's own instead:";
   const said = make("abbr", "pf-one-plus", word);
   said.title = drafted === 0 ? "plain decoding" : kept === drafted ? "bonus token" : "correction";
   line.append(...part(["accepted"]), ...(own ? [said, ...part(["correction", "bonus", "plain"])] : []));
-  return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text", plural(step.token_ids.length, "token"), line);
+  return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text",
+    plural(step.token_ids.length, "token"), line);
 }
 
 function costRow(walk, step, plainName) {
@@ -136,5 +146,6 @@ function costRow(walk, step, plainName) {
     dropped.append(term, ...tokensOf(step).filter(({ kind }) => kind === "rejected").map(({ text }) =>
       wordNode(text, "pf-token pf-rejected")), ...(step.drafted.length ? [] : ["not known which"]));
   }
-  return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "", line, numDropped > 0 && dropped);
+  return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "", line,
+    numDropped > 0 && dropped);
 }
