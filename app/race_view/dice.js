@@ -2,6 +2,7 @@
 // score (logit) for every likely token, and the noise that the place has under a seed: the largest sum is chosen.
 
 const ROUNDING = 1e-3;        // numbers are recorded with four digits
+const LEAST_SPAN = 10;        // of the bars, in logits: the dice alone would seem to be all
 const DICE_WORDS = "Gumbel noise: a number for every token, drawn from the seed, the place in the text and the token. "
   + "To choose the largest sum of logit and noise is to draw by the chances.";
 
@@ -15,7 +16,7 @@ function diceOf(walk, lane, position, die) {
   if (!found) return null;
   const { ids, logits, log_z: logZ, noise } = found.row;
   const scores = ids.map((id, i) => {
-    const [logit, added] = [logits[i], noise?.[die]?.[i] ?? 0];
+    const logit = logits[i], added = walk.rejects ? 0 : noise?.[die]?.[i] ?? 0;
     return { id, text: walk.text(id), logit, noise: added, chance: Math.exp(logit - logZ), sum: logit + added };
   });
   const best = scores.reduce((one, other) => (other.sum > one.sum ? other : one));
@@ -134,7 +135,7 @@ function diceSection(walk, titles, position, die, choose) {
   const all = [left, right].flatMap(({ scores }) => scores), box = make("div", "pf-dice-box");
   const values = all.flatMap(({ chance, logit, sum: total }) => (walk.rejects ? [chance, 0] : [logit, total]));
   const high = Math.max(...values), least = Math.min(...values);
-  const low = walk.rejects ? 0 : least - 0.08 * (high - least || 1);
+  const low = walk.rejects ? 0 : Math.min(least - 0.08 * (high - least), high - LEAST_SPAN);
   box.append(...[left, right].map((found, i) => diceNodes(walk, titles[i], found, low, high)));
   const note = make("p", "pf-note", walk.rejects ? "The chances of the likely tokens, in each lane's own record." :
     `Bars begin at ${low.toFixed(1)}. Solid: the score (logit)${walk.temperature > 0 ?

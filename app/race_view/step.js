@@ -10,11 +10,11 @@ class Walk {
   // recording: what is known of the race beside its events; race: its lanes; [plain, walked]: names of two of them.
   constructor(recording, race, [plain, walked]) {
     const { spec, prompt, candidates, tables, table_margins: margins, table_pieces: words } = recording;
-    const lane = race.lane(walked), temperature = spec?.params?.temperature ?? 0;
+    const lane = race.lane(walked), { temperature = 0, top_k: topK, top_p: topP } = spec?.params ?? {};
     const { drafter = "", rule } = spec?.lanes?.find(({ name }) => name === walked) ?? {};
-    Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature,
-      rejects: rule === "rejection" && temperature > 0, tables: tables ?? {},
+    Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature, tables: tables ?? {},
       margins: margins ?? {}, steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
+      filters: temperature > 0 && (topK > 0 || topP < 1), rejects: temperature > 0 && rule === "rejection",
       drafters: drafter.replace(/^hybrid:/, "").split("+") });
     this.pieces = this.steps.flatMap((step) => tokensOf(step).filter(({ kind }) => kind !== "rejected"));
     this.words = new Map(Object.entries(words ?? {}).concat(Object.entries(candidates?.pieces ?? {}))
@@ -159,8 +159,8 @@ function stepSays(walk, step) {
   const drafted = numDrafted(step), kept = step.num_accepted, behind = drafted - kept - 1;
   const says = {
     empty: "No guess here, so there is nothing to check: the model writes one token by itself, as plain decoding does.",
-    all: `${drafted === 1 ? "The guess was" : `All ${drafted} guesses were`} right, and one more token of the model's `
-      + `own comes free: ${plural(drafted + 1, "token")} from one run of the model.`,
+    all: `${{ 1: "The guess was", 2: "Both guesses were" }[drafted] ?? `All ${drafted} guesses were`} right, and one `
+      + `more token of the model's own comes free: ${plural(drafted + 1, "token")} from one run of the model.`,
     none: `The first guess was wrong, so ${drafted === 1 ? "it goes" : `all ${drafted} go, right or not`}. The model's `
       + "own token stands there: one token, as in plain decoding.",
     some: `${guesses(kept)} kept. Guess ${kept + 1} was wrong: the model's own token `

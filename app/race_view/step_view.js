@@ -10,11 +10,10 @@ const VERDICT_TERMS = { ok: "accepted: the model itself would have written this 
   own: "nothing was guessed: this is what plain decoding does" };
 // How sure a head was: least margin in logits, in words.
 const SURE = [[4, "very sure"], [1.5, "sure"], [0.5, "half sure"], [-Infinity, "unsure"]];
-// In words, and the number.
-const sureWords = (margin) => `${SURE.find(([least]) => margin >= least)[1]}, ${margin.toFixed(1)}`;
+const sureWord = (margin) => SURE.find(([least]) => margin >= least)[1];
 
-const SOURCE_WORDS = { head: "a small head's; how sure it was is not recorded", "small model": "a smaller model's",
-  "made up": "made up from the answer, right at a chosen rate" };
+const SOURCE_WORDS = { head: "was guessed by a small head; how sure it was is not recorded",
+  "small model": "was guessed by a smaller model", "made up": "was made up from the answer, right at a chosen rate" };
 
 function oneRow(number, word, term, time, ...content) {
   const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head");
@@ -50,7 +49,8 @@ function guessRow(walk, step, places, chosen, picked, hidden) {
   list.setAttribute("aria-label", "Guesses; arrows up and down choose one");
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
   places.slice(0, -1).forEach(({ id, text, source, margin, verdict }, r) => {
-    const words = id === null ? "not known" : text, of = margin === null ? source : sureWords(margin);
+    const words = id === null ? "not known" : text;
+    const of = margin === null ? source : `${sureWord(margin)}, ${margin.toFixed(1)}`;
     const item = make("li"), button = placeButton(r, Math.min(chosen, places.length - 2), "pf-one-guess",
       `Guess ${r + 1}: ${oneLine(words)}, ${of}`, picked);
     button.append(wordNode(words, hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`),
@@ -72,8 +72,9 @@ function fromNodes(walk, step, places, r) {
   const which = `Guess ${Math.min(r, places.length - 2) + 1}, ${id === null ? "not known" : quoted(text)}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    margin !== null ? `${which}is a small head's. It was ${sureWords(margin)}.` :
-    `${which}is ${SOURCE_WORDS[source] ?? "from a source that the recording does not tell"}.`;
+    margin !== null ? `${which}was guessed by a small head. It was ${sureWord(margin)}: this token led its next best `
+      + `by ${margin.toFixed(1)}.` :
+    `${which}${SOURCE_WORDS[source] ?? "comes from a source that the recording does not tell"}.`;
   const words = make("p", "pf-one-source", said);
   if (margin !== null) words.title = "margin: by how many logits the head's first choice led its second";
   if (!found) return [words];
@@ -96,10 +97,13 @@ function checkRow(walk, step, places, chosen, picked) {
     item.append(button, ...(row ? [answersNode(row)] : []));
     list.append(item);
   });
+  const over = places.length === 1 ? "one place" : `all ${places.length} places`;
   const dropped = places.some(({ verdict, row }) => verdict === "unused" && row);
-  const legend = silent || "The model's five likeliest tokens at every place. \u25b6 what it chose, ? the guess."
+  const legend = silent || `The likeliest tokens at every place${walk.filters ? " that top-k and top-p left" : ""}: `
+    + "\u25b6 the model's choice, ? the guess."
     + (dropped ? " The grey answers stand on a wrong guess, or behind the end, and are thrown away." : "");
-  return oneRow(2, "Check", CHECK_TERM, duration(step.verify_s), list, make("p", "pf-note", `One run of the model over all ${plural(places.length, "place")}. ${legend}`));
+  return oneRow(2, "Check", CHECK_TERM, duration(step.verify_s), list,
+    make("p", "pf-note", `One run of the model over ${over}. ${legend}`));
 }
 
 function answersNode(row) {

@@ -91,6 +91,8 @@ def _copies(recording: dict[str, Any]) -> None:
 
 def _margins(recording: dict[str, Any], rng: random.Random) -> None:
     tables = {name: drafts for name, drafts in recording.get("tables", {}).items() if name.startswith("eagle3")}
-    margins = {name: [[round(rng.uniform(0, 6), 4) for _ in draft] for draft in drafts] for name, drafts in tables.items()}
+    margins = {
+        name: [[round(rng.uniform(0, 6), 4) for _ in draft] for draft in drafts] for name, drafts in tables.items()
+    }
     if margins:
         recording["table_margins"] = margins
