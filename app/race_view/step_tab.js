@@ -93,14 +93,14 @@ function drawStep() {
   write(refs.stepSays, why || (hidden ? "Where does the draft break? Bet, then look." : stepSays(walk, step)));
   const held = heldPlace();
   refs.stepRows.replaceChildren(...(walk ? rowsOf(walk, step, at, hidden) : []));
-  if (held) (refs.stepRows.querySelector(`.${held}[tabindex="0"]`) ?? refs.stepHead).focus({ preventScroll: true });
+  if (held) (refs.stepRows.querySelector(held) ?? refs.stepHead).focus({ preventScroll: true });
 }
 
-// The list of places in which the focus is, since what is drawn anew loses it.
+// What finds again the button that has the focus, since what is drawn anew loses it; "" where none has.
 function heldPlace() {
-  const focused = document.activeElement;
+  const focused = document.activeElement, { die } = focused.dataset;
   if (!refs.stepRows.contains(focused)) return "";
-  return ["pf-one-verdict", "pf-one-guess"].find((name) => focused.classList.contains(name)) ?? "pf-one-look";
+  return die === undefined ? `.${focused.classList[0]}[tabindex="0"]` : `[data-die="${die}"]`;
 }
 
 function rowsOf(walk, step, at, hidden) {

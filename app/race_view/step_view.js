@@ -39,7 +39,7 @@ function placeButton(r, chosen, className, label, picked) {
   button.dataset.place = r;
   button.tabIndex = r === chosen ? 0 : -1;
   button.setAttribute("aria-pressed", String(r === chosen));
-  button.setAttribute("aria-label", label);
+  button.append(make("span", "pf-sr", label));
   button.addEventListener("click", () => picked(r));
   return button;
 }
@@ -52,7 +52,7 @@ function guessRow(walk, step, places, chosen, picked, hidden) {
     const words = id === null ? "not known" : text;
     const of = margin === null ? source : `${sureWord(margin)}, ${margin.toFixed(1)}`;
     const item = make("li"), button = placeButton(r, Math.min(chosen, places.length - 2), "pf-one-guess",
-      `Guess ${r + 1}: ${oneLine(words)}, ${of}`, picked);
+      `Guess ${r + 1}: `, picked);
     button.append(wordNode(words, hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`),
       make("span", "pf-one-of", of));
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
@@ -91,9 +91,11 @@ function checkRow(walk, step, places, chosen, picked) {
   places.forEach(({ verdict, row }, r) => {
     const [mark, word] = VERDICT_MARKS[verdict], item = make("li", "pf-one-place");
     item.dataset.verdict = verdict;
-    const button = placeButton(r, chosen, "pf-one-verdict", `Place ${r + 1}: ${word}`, picked);
+    const button = placeButton(r, chosen, "pf-one-verdict", `Place ${r + 1}: `, picked);
     button.title = VERDICT_TERMS[verdict];
-    button.append(make("span", "pf-one-mark", mark), make("span", "", word));
+    const sign = make("span", "", mark);
+    sign.setAttribute("aria-hidden", "true");
+    button.append(sign, make("span", "", word));
     item.append(button, ...(row ? [answersNode(row)] : []));
     list.append(item);
   });

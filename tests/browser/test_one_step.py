@@ -38,7 +38,7 @@ def opened(page: Any, recording: dict[str, Any], step: int = 0) -> list[dict[str
     assert page.evaluate("text => window.photofinish.open(text, 'race.json')", json.dumps(recording)), words(
         page, "alertText"
     )
-    page.click("[data-tab=onestep]")
+    page.click("#pf-tab-onestep")
     at(page, step)
     return steps_of(recording)
 

@@ -22,14 +22,11 @@ HELD = "() => [document.activeElement.className.split(' ')[0], document.activeEl
 ABOVE = """() => ['.pf-title', '.pf-board', '.pf-verdict', '.pf-bar'].map(name => {
     const { x, y, width, height } = document.querySelector(name).getBoundingClientRect();
     return [name, x, y, width, height]; })"""
-DRAWN_MS = """() => { const times = [];
-    for (let i = 0; i < 12; i++) {
-      document.querySelector('[data-find=wrong]').click();
-      const began = performance.now(), root = document.querySelector('.pf');
-      root.dispatchEvent(new CustomEvent('photofinish:painted'));
-      root.getBoundingClientRect(); document.querySelector('.pf-dice-box').getBoundingClientRect();
-      times.push(performance.now() - began); }
-    return times; }"""
+NUM_DRAWN = 20
+DRAW = """count => { for (let i = 0; i < count; i++) {
+    document.querySelector('[data-find=wrong]').click();
+    document.querySelector('.pf').dispatchEvent(new CustomEvent('photofinish:painted'));
+    document.querySelector('.pf-dice-box').getBoundingClientRect(); } }"""
 
 
 def load(page: Any, recording: dict[str, Any]) -> None:
@@ -41,7 +38,7 @@ def load(page: Any, recording: dict[str, Any]) -> None:
 
 def open_steps(page: Any, recording: dict[str, Any] = RACE) -> None:
     load(page, recording)
-    page.click("[data-tab=onestep]")
+    page.click("#pf-tab-onestep")
     page.evaluate(SETTLED)
 
 
@@ -49,6 +46,10 @@ def press(page: Any, *keys: str) -> None:
     for key in keys:
         page.keyboard.press(key)
         page.evaluate(SETTLED)
+
+
+def words_of_dice(page: Any) -> str:
+    return str(page.text_content(".pf-dice-says"))
 
 
 def step(page: Any) -> int:
@@ -59,7 +60,7 @@ def test_by_keys_alone(page: Any) -> None:
     """A step or a place that only a mouse reaches; focus that is lost when the picture is drawn anew."""
     open_steps(page)
     total = int(words(page, "stepHead").split()[-1])
-    page.focus("[data-tab=onestep]")
+    page.focus("#pf-tab-onestep")
     while page.evaluate(HELD)[0] != "pf-one-guess":
         page.keyboard.press("Tab")
     for key, at in (
@@ -80,6 +81,13 @@ def test_by_keys_alone(page: Any) -> None:
     assert page.locator(".pf-one-verdict[aria-pressed=true]").get_attribute("data-place") == str(place - 1)
     assert page.text_content(".pf-dice-says").startswith(f"Token {place} ")
     assert page.evaluate(STATE)["t"] == page.evaluate(STATE)["duration"]
+    open_steps(page, SAMPLED)
+    page.focus("[data-die='1']")
+    press(page, "Enter")
+    assert page.evaluate("document.activeElement.dataset.die") == "1" and "seed 12" in words_of_dice(page)
+    page.mouse.click(*(page.locator("[data-ref=stepSays]").bounding_box()[side] + 3 for side in ("x", "y")))
+    press(page, "ArrowRight")
+    assert step(page) == 2
 
 
 def test_the_way_in_from_a_token_and_back(page: Any) -> None:
@@ -91,19 +99,19 @@ def test_the_way_in_from_a_token_and_back(page: Any) -> None:
     page.evaluate(SETTLED)
     assert step(page) == 5 and page.get_attribute(".pf", "data-tab") == "onestep"
     assert page.evaluate("document.activeElement.dataset.ref") == "stepHead"
-    page.click("[data-tab=text]")
-    page.click("[data-tab=onestep]")
+    page.click("#pf-tab-text")
+    page.click("#pf-tab-onestep")
     page.evaluate(SETTLED)
     assert step(page) == 5
-    page.click("[data-tab=text]")
+    page.click("#pf-tab-text")
     page.locator(".pf-lane[data-side=right] .pf-step >> nth=2").focus()
     press(page, "Enter")
     assert step(page) == 3
-    page.click("[data-tab=text]")
+    page.click("#pf-tab-text")
     page.locator(".pf-lane[data-side=left] .pf-step >> nth=2").click()
     assert page.is_visible("[data-ref=pop]") and not page.locator("text=Explain this step").count()
     load(page, SAMPLED)
-    page.click("[data-tab=onestep]")
+    page.click("#pf-tab-onestep")
     page.evaluate(SETTLED)
     assert step(page) == 1
 
@@ -149,7 +157,7 @@ def test_it_finds_and_it_plays(page: Any) -> None:
         page.evaluate(SETTLED)
         assert mark in page.evaluate(VERDICTS) and step(page) > first
         at = next(e["index"] for e in THREE_KINDS["events"] if e["lane"] == "speculative" and is_of(e, kind))
-        assert first == at + 1
+        assert first == at + 1 or at == 0
         press(page, "Home")
     page.click("[data-ref=stepPlay]")
     page.wait_for_function(
@@ -167,7 +175,7 @@ def test_nothing_above_moves_and_the_replay_stops(open_page: Any) -> None:
     load(page, RACE)
     page.wait_for_function("window.photofinish.state.playing")
     before = page.evaluate(ABOVE)
-    page.click("[data-tab=onestep]")
+    page.click("#pf-tab-onestep")
     page.evaluate(SETTLED)
     assert not page.evaluate(STATE)["playing"] and page.evaluate(ABOVE) == before
     assert len({round(tab["y"]) for tab in (each.bounding_box() for each in page.locator(".pf-tab").all())}) == 1
@@ -214,4 +222,16 @@ def test_sixteen_rows_are_drawn_in_a_frame(page: Any) -> None:
     page.click("[data-find=wrong]")
     page.evaluate(SETTLED)
     assert page.locator(".pf-one-place").count() == 16
-    assert min(page.evaluate(DRAWN_MS)) < 16
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})  # processor time: the machine may be busy
+
+    def spent_s() -> float:
+        found = {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics")["metrics"]}
+        return float(found["TaskDuration"])
+
+    each_s = []
+    for _ in range(3):
+        before = spent_s()
+        page.evaluate(DRAW, NUM_DRAWN)
+        each_s.append((spent_s() - before) / NUM_DRAWN)
+    assert min(each_s) < 0.016
