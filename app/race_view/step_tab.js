@@ -121,14 +121,15 @@ function rowsOf(walk, step, at, hidden) {
 }
 
 function diceRow(walk, step, place, names, at) {
-  const box = make("section", "pf-dice");
-  box.append(make("h4", "pf-dice-head", walk.rejects ? "The same chances" : walk.temperature > 0 ? "The same dice" :
-    "The same scores"));
-  if (place < step.token_ids.length) {
-    box.append(...diceSection(walk, names, step.position + place, at.die, (die) => { at.die = die; schedule(); }));
-    const parts = walk.rejects ? partsAt(walk) : null;
-    if (parts !== null && step.position + place !== parts) box.append(toPartButton(walk, parts));
-  } else box.append(make("p", "pf-dice-says", `Place ${place + 1} was thrown away, so nothing was chosen there.`));
+  const box = make("section", "pf-dice"), position = step.position + place, parts = partsAt(walk);
+  const same = walk.rejects ? "The same chances" : walk.temperature > 0 ? "The same dice" : "The same scores";
+  const nodes = place < step.token_ids.length ?
+    diceSection(walk, names, position, at.die, (die) => { at.die = die; schedule(); }) :
+    [make("p", "pf-dice-says", `Place ${place + 1} was thrown away, so nothing was chosen there.`)];
+  const odd = nodes.some((node) => node.classList.contains("pf-dice-odd"));
+  const equal = !walk.rejects && parts === null ? ": why both texts are equal" : "";
+  box.append(make("h4", "pf-dice-head", odd ? "Not the same in both lanes" : same + equal), ...nodes);
+  if (walk.rejects && parts !== null && position !== parts) box.append(toPartButton(walk, parts));
   return box;
 }
 

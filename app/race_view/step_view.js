@@ -55,6 +55,7 @@ function guessRow(walk, step, places, chosen, picked, hidden) {
       `Guess ${r + 1}: `, picked);
     button.append(wordNode(words, hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`),
       make("span", "pf-one-of", of));
+    button.setAttribute("aria-pressed", String(r === chosen));
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
     button.addEventListener("pointerleave", () => show(chosen));
     item.append(button);

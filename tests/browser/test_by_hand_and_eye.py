@@ -97,7 +97,7 @@ def test_every_letter_can_be_read(browser: Any, server: Any, scheme: str) -> Non
     tab.goto(f"{server.url}?__theme={scheme}")
     tab.wait_for_selector('.pf[data-state="finished"]', timeout=20_000)
     tab.wait_for_timeout(500)
-    for name in ("text", "steps", "charts", "timing"):
+    for name in ("text", "steps", "onestep", "charts", "timing"):
         tab.click(f"[role=tab][data-tab={name}]")
         tab.wait_for_timeout(1500 if name == "charts" else 200)
         assert tab.evaluate(UNREADABLE) == [], name

@@ -218,11 +218,13 @@ def test_records_that_differ_are_said_to(page: Any, change: str) -> None:
     opened(page, doctored)
     page.click(".pf-one-verdict[data-place='0']")
     page.evaluate(SETTLED)
+    assert page.text_content(".pf-dice-head") == "Not the same in both lanes"
     assert "differ" in page.text_content(".pf-dice-odd") or "not equal" in page.text_content(".pf-dice-odd")
     opened(page, SAMPLED)
     page.click(".pf-one-verdict[data-place='0']")
     page.evaluate(SETTLED)
     assert not page.locator(".pf-dice-odd").count()
+    assert page.text_content(".pf-dice-head") == "The same dice: why both texts are equal"
 
 
 def test_without_dice_the_largest_score_is_chosen(page: Any) -> None:

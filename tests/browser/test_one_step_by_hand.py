@@ -9,7 +9,7 @@ import pytest
 
 from app.recorded import RACES
 from engine.recordings.recording import read
-from tests.helpers.page_browser import UNREADABLE
+from tests.helpers.page_browser import UNREADABLE, open_tab, run_race
 from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, race_over, words, words_of
 from tests.helpers.steps_apart import taken_apart
 
@@ -235,3 +235,19 @@ def test_sixteen_rows_are_drawn_in_a_frame(page: Any) -> None:
         page.evaluate(DRAW, NUM_DRAWN)
         each_s.append((spent_s() - before) / NUM_DRAWN)
     assert min(each_s) < 0.016
+
+
+def test_a_race_just_run_is_taken_apart(browser: Any, server: Any) -> None:
+    """A tab that only shipped recordings have something for."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    open_tab(tab, server)
+    tab.click("#pf-tab-onestep")
+    run_race(tab)
+    tab.wait_for_selector(".pf-one-answer")
+    total = int(words(tab, "stepHead").split()[-1])
+    assert total == tab.evaluate(STATE)["totals"][1]
+    for _ in range(min(total, 12)):
+        assert "equal in both lanes" in tab.text_content(".pf-dice-says")
+        tab.focus("[data-ref=stepHead]")
+        press(tab, "ArrowRight")
+    tab.close()
