@@ -32,10 +32,14 @@ SCRIPTS = (
     "chart.js",
     "replay.js",
     "board.js",
+    "step.js",
+    "dice.js",
+    "step_view.js",
     "race_view.js",
     "card.js",
     "whatif_tab.js",
     "cheats.js",
+    "step_tab.js",
     "tabs.js",
     "page.js",
     "share.js",
@@ -46,7 +50,7 @@ SCRIPTS = (
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css", "opening.css", "story.css")
+SHEETS = ("frame.css", "texts.css", "panels.css", "onestep.css", "opening.css", "story.css")
 
 
 def _read(name: str) -> str:

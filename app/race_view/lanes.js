@@ -182,5 +182,5 @@ function popoverNodes(step) {
   const first = step.position + 1, last = step.position + step.token_ids.length;
   const where = `${first === last ? `token ${first}` : `tokens ${first} to ${last}`}, at ${seconds(step.clock_s)} s`;
   return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times),
-    make("p", "pf-pop-times", where)];
+    make("p", "pf-pop-times", where), ...(canExplain(step) ? [explainButton(step)] : [])];
 }

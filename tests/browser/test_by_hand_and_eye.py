@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.page_browser import open_tab, run_race
+from tests.helpers.page_browser import UNREADABLE, open_tab, run_race
 
 pytestmark = pytest.mark.browser
 
@@ -18,29 +18,6 @@ FOCUSED = """() => { const node = document.activeElement, style = getComputedSty
       marked: (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2) || node.type === 'range',
       there: width > 0 && height > 0 && right > 0 && left < innerWidth,
       panel: Boolean(node.closest('#page-panel')) }; }"""
-UNREADABLE = """() => {
-    const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
-      return { rgb: [r, g, b], a }; };
-    const light = ({ rgb }) => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-      .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-    const behind = node => { for (; node; node = node.parentElement) {
-      const style = getComputedStyle(node), colour = number(style.backgroundColor);
-      if (style.backgroundImage !== 'none') return null;
-      if (colour.a > 0.99) return colour; } return number('rgb(255, 255, 255)'); };
-    const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    while (walker.nextNode()) {
-      const node = walker.currentNode, parent = node.parentElement, style = getComputedStyle(parent);
-      const range = document.createRange(); range.selectNodeContents(node);
-      const { width, height } = range.getBoundingClientRect();
-      if (!node.textContent.trim() || width < 2 || height < 2 || style.visibility === 'hidden'
-          || parent.closest('button:disabled, .pf-sr, script, style, [hidden], .pf-unseen, .pf-newline')) continue;
-      const size = parseFloat(style.fontSize), back = behind(parent), ink = number(style.color);
-      const [high, low] = back ? [light(ink), light(back)].sort((a, b) => b - a) : [1, 0];
-      const contrast = (high + 0.05) / (low + 0.05), large = size >= 24 || (size >= 18.5 && style.fontWeight >= 700);
-      if (size < 14 || contrast < (large ? 3 : 4.5))
-        found.push([node.textContent.trim().slice(0, 40), size, +contrast.toFixed(2), parent.className]);
-    }
-    return found; }"""
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +97,7 @@ def test_every_letter_can_be_read(browser: Any, server: Any, scheme: str) -> Non
     tab.goto(f"{server.url}?__theme={scheme}")
     tab.wait_for_selector('.pf[data-state="finished"]', timeout=20_000)
     tab.wait_for_timeout(500)
-    for name in ("text", "steps", "why", "charts", "timing"):
+    for name in ("text", "steps", "onestep", "why", "charts", "timing"):
         tab.click(f"[role=tab][data-tab={name}]")
         tab.wait_for_timeout(1500 if name in ("why", "charts") else 200)
         for switch in tab.locator("[data-cheat]").all() if name == "why" else ():

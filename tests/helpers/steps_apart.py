@@ -1,0 +1,98 @@
+"""Races with what the target might have said at each row: for tests of what the page makes of it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from typing import Any
+
+SEEDS = 3
+
+
+def taken_apart(recorded: dict[str, Any], seed: int = 1, words: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The race with copies, margins and candidates that fit its events: the committed token has the largest score under
+    the race's own seed, a dropped one has not; both lanes have the same numbers at the same place. words: texts of
+    tokens that were never drafted."""
+    out, rng = copy.deepcopy(recorded), random.Random(seed)
+    params, rule = out["spec"]["params"], out["spec"]["lanes"][-1]["rule"]
+    seeds = [params["seed"] + i for i in range(SEEDS)] if params["temperature"] and rule == "coupled" else []
+    known = {
+        token: piece
+        for e in out["events"]
+        if e["type"] == "step"
+        for token, piece in [
+            *zip(e["token_ids"], e["pieces"], strict=True),
+            *zip(e["drafted"], e["drafted_pieces"], strict=True),
+        ]
+    }
+    known |= {220_000 + i: word for i, word in enumerate(words)}
+    others, rows_at, lanes = list(known), {}, {}
+    for lane in out["spec"]["lanes"]:
+        if lane["role"] == "plain":
+            continue
+        lanes[lane["name"]] = []
+        for step in (e for e in out["events"] if e["type"] == "step" and e["lane"] == lane["name"]):
+            rows, committed = [], step["token_ids"]
+            for r in range(len(step["drafted"]) + 1):
+                guess = step["drafted"][r : r + 1]
+                if r >= len(committed):
+                    rows.append(_row(rng, rng.sample(others, 6) + guess, None, 0))
+                    continue
+                place = (step["position"] + r, committed[r])
+                if place not in rows_at:
+                    rows_at[place] = _row(rng, [committed[r], *rng.sample(others, 6)], committed[r], len(seeds))
+                rows.append(_with_guess(rows_at[place], guess, rng))
+            lanes[lane["name"]].append(rows)
+    pieces = {str(t): known[t] for steps in lanes.values() for rows in steps for row in rows for t in row["ids"]}
+    out["candidates"] = {"seeds": seeds, "pieces": pieces, "lanes": lanes}
+    _copies(out)
+    _margins(out, rng)
+    return out
+
+
+def _row(rng: random.Random, ids: list[int], chosen: int | None, num_seeds: int) -> dict[str, Any]:
+    ids = list(dict.fromkeys(ids))
+    logits = sorted((round(rng.uniform(8, 14), 4) for _ in ids), reverse=True)
+    noise = [[round(-math.log(-math.log(rng.uniform(0.01, 0.99))), 4) for _ in ids] for _ in range(num_seeds)]
+    if chosen is not None:
+        ids.remove(chosen)
+        place = rng.randrange(3) if noise else 0
+        ids.insert(place, chosen)
+        for own in noise[:1]:
+            own[place] = round(max(a + b for a, b in zip(logits, own, strict=True)) - logits[place] + 0.5, 4)
+    row = {"ids": ids, "logits": logits, "log_z": round(math.log(sum(map(math.exp, logits)) + math.exp(9)), 4)}
+    return {**row, "noise": noise} if noise else row
+
+
+def _with_guess(row: dict[str, Any], guess: list[int], rng: random.Random) -> dict[str, Any]:
+    """The row of the same place where a token was drafted too that has little to say there."""
+    if not guess or guess[0] in row["ids"]:
+        return row
+    out = {**row, "ids": [*row["ids"], guess[0]], "logits": [*row["logits"], row["logits"][-1] - 2]}
+    if "noise" in row:
+        out["noise"] = [[*each, round(rng.uniform(-1, 0), 4)] for each in row["noise"]]
+    return out
+
+
+def _copies(recording: dict[str, Any]) -> None:
+    """`copied` in each step whose draft, but for its first tokens, stands in the text before it."""
+    prompt, text = recording["prompt"]["token_ids"], []
+    for step in (e for e in recording["events"] if e["type"] == "step" and e["lane"] == "speculative"):
+        drafted, before = step["drafted"], [*prompt, *text]
+        text += step["token_ids"]
+        for start in range(max(0, len(drafted) - 2)):
+            copied = drafted[start:]
+            places = [i for i in range(len(before)) if (before + copied)[i : i + len(copied)] == copied]
+            if places:
+                step["copied"] = [start, places[-1]]
+                break
+
+
+def _margins(recording: dict[str, Any], rng: random.Random) -> None:
+    tables = {name: drafts for name, drafts in recording.get("tables", {}).items() if name.startswith("eagle3")}
+    margins = {
+        name: [[round(rng.uniform(0, 6), 4) for _ in draft] for draft in drafts] for name, drafts in tables.items()
+    }
+    if margins:
+        recording["table_margins"] = margins
