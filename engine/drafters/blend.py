@@ -15,12 +15,9 @@ from operator import add
 from typing import Any
 
 from ..interfaces import Draft, MarginDrafter
-from .beliefs import Beliefs, Lookup
+from .beliefs import SAME_ERROR, Beliefs, where_other, where_same
 from .ngram import NgramDrafter
 from .rates import DraftTime, Rate, best_length, num_matching
-
-Rates = tuple[Rate, ...]
-"""What is told whether a token was right."""
 
 
 class Blend:
@@ -75,10 +72,9 @@ class Blend:
         return Draft(tuple(draft.token_ids))
 
     def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
-        """Draft nothing more; the head takes its hidden rows, and a copy that was not wanted is judged all the same."""
+        """Draft nothing more; the head takes its hidden rows."""
         if self._head:
             self._head.propose(token_ids, self._rows(hidden), 0)
-        self._open.judge_unused_copy()
 
     def learn(self, written: Sequence[int], step: int) -> None:
         """Compare what was drafted, or could have been, with what was written."""
@@ -113,112 +109,80 @@ class OpenDraft:
         self.token_ids: list[int] = []
         self.asked: list[int] = []
         self._reached = 1.0  # the chance that the draft so far is right
-        self._judged: list[tuple[int, Rates]] = []  # what stands in the draft, or might have followed it
-        self._beside: list[tuple[int, int, Rates]] = []  # (place, token) of copies that the head's tokens took over
-        self._lookup = self._look()
+        self._claims: list[tuple[int, Sequence[int], Sequence[Rate]]] = []  # (place, tokens from there on, their rates)
+        self._look()
 
     def worth(self) -> float:
         """Of the best draft."""
-        return max(self._worth_of_copy(self._lookup.rates.right)[0], self._worth_of_asking())
+        return max(self._worth_of_copy()[0], self._worth_of_asking())
 
     def head_pays(self) -> bool:
         """Whether it pays better to ask the head for its next token than to end with the copy, or with nothing."""
         worth = self._worth_of_asking()
-        return worth > 0 and worth > self._worth_of_copy(self._lookup.rates.right)[0]
+        return worth > 0 and worth > self._worth_of_copy()[0]
 
     def go_on(self, token_id: int, margin: float) -> bool:
         """Told the head's next token: whether to ask for another."""
         self.asked.append(token_id)
         by_margin = self._beliefs.of_margin(margin)
-        if not self._lookup.token_ids:
-            return self._append(token_id, by_margin(), (by_margin,))
-        if token_id == self._lookup.token_ids[0]:
-            return self._agree(token_id, by_margin)
-        return self._disagree(token_id, by_margin())
+        chance = by_margin()
+        self._claims.append((len(self.token_ids), (token_id,), (by_margin,)))
+        if self._copy:
+            same = token_id == self._copy[0]
+            if same:
+                first = chance = where_same(self._copy_chances[0], chance)
+            else:
+                first, chance = where_other(self._copy_chances[0], chance)
+            worth, length = self._worth_of_copy(first)
+            if (length or same) and worth >= self._worth_of_token(chance):
+                self.token_ids += self._copy[: max(1, length)]
+                return False
+        self._reached *= chance
+        self.token_ids.append(token_id)
+        self._look()
+        if self.head_pays():
+            return True
+        self.end_with_copy()
+        return False
 
     def end_with_copy(self) -> None:
         """Append as much of the copy as pays."""
-        right = self._lookup.rates.right
-        self._end(self._worth_of_copy(right)[1], (right,))
-
-    def judge_unused_copy(self) -> None:
-        """Where nothing was drafted: see what a copy would have been worth."""
-        if not self._judged:
-            self._end(0, (self._lookup.rates.right,))
+        self.token_ids += self._copy[: self._worth_of_copy()[1]]
 
     def learn(self, written: Sequence[int], step: int) -> None:
         """Compare with what was written."""
-        num_right = num_matching([token_id for token_id, _ in self._judged], written)
-        for i, (_, rates) in enumerate(self._judged[: min(num_right + 1, len(written))]):
-            for rate in rates:
-                rate.add(i < num_right)
-        for place, token_id, rates in self._beside:
-            if place <= num_right and place < len(written):
-                for rate in rates:
-                    rate.add(token_id == written[place])
+        num_right = num_matching(self.token_ids, written)
+        for place, ids, rates in self._claims:
+            if place <= num_right:
+                for token_id, rate, true in zip(ids, rates, written[place:], strict=False):
+                    rate.add(token_id == true)
+                    if token_id != true:
+                        break
         if self.asked:
             ids = self.asked[: len(written)]
             self._beliefs.by_place.add(len(ids), num_matching(ids, written), step)
 
-    def _agree(self, token_id: int, by_margin: Rate) -> bool:
-        """The head says what the copy does: go on with the rest of the copy, or with the head."""
-        rates = self._lookup.rates
-        rates.same.add(True)
-        chance, judges = rates.confirmed(), (rates.confirmed, rates.right, by_margin)
-        worth, length = self._worth_of_copy(rates.confirmed)
-        if worth >= self._worth_of_token(chance):
-            return self._end(max(1, length), judges)
-        return self._append(token_id, chance, judges)
-
-    def _disagree(self, token_id: int, chance: float) -> bool:
-        """The head says something else than the copy: take the likelier. chance: that the head is right, by its
-        margin."""
-        rates = self._lookup.rates
-        rates.same.add(False)
-        judges = (rates.despite, rates.right)
-        chance *= 1 - rates.despite()
-        worth, length = self._worth_of_copy(rates.despite)
-        if length and worth >= self._worth_of_token(chance):
-            return self._end(length, judges)
-        self._beside.append((len(self.token_ids), self._lookup.token_ids[0], judges))
-        return self._append(token_id, chance, ())
-
-    def _append(self, token_id: int, chance: float, judges: Rates) -> bool:
-        """Append the head's token. Whether to ask for another; where not, the copy of what follows is appended as far
-        as it pays."""
-        self._reached *= chance
-        self._judged.append((token_id, judges))
-        self.token_ids.append(token_id)
-        self._lookup = self._look()
-        if self.head_pays():
-            return True
-        if self._lookup.token_ids:
-            self.end_with_copy()
-        return False
-
-    def _end(self, num: int, first: Rates) -> bool:
-        """End the draft with the copy's first `num` tokens. All that were found are judged, the first by the rates
-        `first`. False: the head is asked no more."""
-        ids = self._lookup.token_ids
-        self._judged += zip(ids, (first, *((rate,) for rate in self._lookup.later)), strict=False)
-        self.token_ids += ids[:num]
-        return False
-
-    def _look(self) -> Lookup:
-        """The copy that may follow the draft so far."""
+    def _look(self) -> None:
+        """Find the copy that may follow the draft so far."""
+        self._copy: tuple[int, ...] = ()
         size = self._k - len(self.token_ids)
-        if not self._copies or size <= 0:
-            return self._beliefs.nothing
-        return self._beliefs.of_copy(self._copies.look(self._committed, self.token_ids, size), size)
+        if self._copies and size > 0:
+            copy = self._copies.look(self._committed, self.token_ids, size)
+            rates = self._beliefs.of_copy(copy)
+            self._copy, self._copy_chances = copy.token_ids, [rate() for rate in rates]
+            self._claims.append((len(self.token_ids), self._copy, rates))
 
-    def _worth_of_copy(self, first: Rate) -> tuple[float, int]:
-        """(worth of ending with the copy, its best length); first: what was seen of first tokens such as its own."""
-        ids, num = self._lookup.token_ids, len(self.token_ids)
-        if not ids:
+    def _worth_of_copy(self, first: float | None = None) -> tuple[float, int]:
+        """(worth of ending with the copy, its best length); first: the chance of its first token, where more is known
+        of that."""
+        if not self._copy:
             return 0.0, 0
+        num, chances = len(self.token_ids), self._copy_chances
         base_s = self._step_s[num]
-        costs = [step_s - base_s for step_s in self._step_s[num + 1 : num + 1 + len(ids)]]
-        return best_length((first(), *self._lookup.chances), self._reached, costs, self.rate)
+        costs = [step_s - base_s for step_s in self._step_s[num + 1 : num + 1 + len(chances)]]
+        if first is not None:
+            chances = [first, *chances[1:]]
+        return best_length(chances, self._reached, costs, self.rate)
 
     def _worth_of_token(self, chance: float) -> float:
         """Worth of appending the head's token, which was asked for, and of the tokens that it may say next. chance: of
@@ -239,10 +203,13 @@ class OpenDraft:
         num = len(self.token_ids)
         if num >= self._limit:
             return 0.0
-        if not self._lookup.token_ids:
+        if not self._copy:
             return self._worth_of_more(num, self._reached, num)
-        rates = self._lookup.rates
-        same, asking_s = rates.same(), self._draft_s[num + 1] - self._draft_s[num]
-        agreed = self._worth_of_copy(rates.confirmed)[0]
-        other = max(self._worth_of_copy(rates.despite)[0], self._worth_of_more(num, self._reached, num + 1))
+        copy, head = self._copy_chances[0], self._chances[num]
+        same = copy * head + SAME_ERROR * (1 - copy) * (1 - head)
+        agreed = self._worth_of_copy(where_same(copy, head))[0]
+        other = max(
+            self._worth_of_copy(where_other(copy, head)[0])[0], self._worth_of_more(num, self._reached, num + 1)
+        )
+        asking_s = self._draft_s[num + 1] - self._draft_s[num]
         return same * agreed + (1 - same) * other - self.rate * asking_s
