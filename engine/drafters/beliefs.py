@@ -9,20 +9,21 @@ from __future__ import annotations
 from typing import Literal
 
 from .ngram import Copy
-from .rates import BY_MARGIN, MARGIN_DRAFTS, MARGIN_FORGET, PRIOR, AcceptanceRates, Rate, bucket
+from .rates import MarginOdds, Rate
 
 CopyKind = Literal["agreed", "lone", "contested"]
 """Of a token of a copy: the two best places say it; there is one place; or the two part here."""
 COPIES: dict[CopyKind, tuple[float, ...]] = {
-    "agreed": (0.75, 0.9, 0.96, 0.99, 0.995, 0.995),
-    "lone": (0.3, 0.65, 0.78, 0.91, 0.97, 0.985),
-    "contested": (0.2, 0.25, 0.25, 0.25, 0.25, 0.25),
+    "agreed": (0.68, 0.88, 0.96, 0.985, 0.995, 0.998),
+    "lone": (0.3, 0.56, 0.78, 0.87, 0.957, 0.985),
+    "contested": (0.22,),
 }
 """Chance of a copied token, by how many tokens match before it, those of the copy included: 1, 2 or more, 4, 8, 16,
 32."""
-SAME_ERROR = 0.2
+SAME_ERROR = 0.3
 """Where a copy and the head are both wrong, how often they say the same."""
-WEIGHT = 4.0
+NEXT = 0.78
+WEIGHT = 8.0
 COPY_FORGET = 0.97
 
 
@@ -33,12 +34,8 @@ class Beliefs:
         self._copies = {
             kind: [Rate(prior, WEIGHT, COPY_FORGET) for prior in priors] for kind, priors in COPIES.items()
         }
-        self._by_margin = [Rate(prior, MARGIN_DRAFTS, MARGIN_FORGET) for prior in BY_MARGIN]
-        self.by_place = AcceptanceRates(PRIOR)
-
-    def of_margin(self, margin: float) -> Rate:
-        """Acceptance of the head's tokens with such a margin, given that all before them in the draft were accepted."""
-        return self._by_margin[bucket(margin)]
+        self.of_margin = MarginOdds()
+        self.next = Rate(NEXT, WEIGHT)
 
     def of_copy(self, copy: Copy) -> list[Rate]:
         """Of each token of a copy, given that all before it are right."""

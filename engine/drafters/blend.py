@@ -10,7 +10,7 @@ may be asked for a token; the copy follows where they agree, else the likelier o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
+from functools import partial
 from operator import add
 from typing import Any
 
@@ -18,6 +18,11 @@ from ..interfaces import Draft, MarginDrafter
 from .beliefs import SAME_ERROR, Beliefs, where_other, where_same
 from .ngram import NgramDrafter
 from .rates import DraftTime, Rate, best_length, num_matching
+
+
+A = 2
+DROP = True
+UNSURE_SURE = (0.4, 0.97)
 
 
 class Blend:
@@ -102,7 +107,7 @@ class OpenDraft:
         step_s: Sequence[float],
     ) -> None:
         self._beliefs, self._copies, self._committed, self._k, self._limit = beliefs, copies, committed, k, limit
-        self._chances = list(islice(beliefs.by_place.chances(), limit))
+        self._chances = [beliefs.next()] * limit
         self._step_s, self._draft_s = step_s, [draft_s(num) if num else 0.0 for num in range(limit + 1)]
         self._both_s = list(map(add, self._draft_s, step_s))
         self.rate = 0.0
@@ -124,9 +129,9 @@ class OpenDraft:
     def go_on(self, token_id: int, margin: float) -> bool:
         """Told the head's next token: whether to ask for another."""
         self.asked.append(token_id)
-        by_margin = self._beliefs.of_margin(margin)
-        chance = by_margin()
-        self._claims.append((len(self.token_ids), (token_id,), (by_margin,)))
+        of_margin = self._beliefs.of_margin
+        chance = of_margin(margin)
+        self._claims.append((len(self.token_ids), (token_id,), (partial(of_margin.add, margin),)))
         if self._copy:
             same = token_id == self._copy[0]
             if same:
@@ -137,6 +142,8 @@ class OpenDraft:
             if (length or same) and worth >= self._worth_of_token(chance):
                 self.token_ids += self._copy[: max(1, length)]
                 return False
+        if DROP and self._worth_of_token(chance) <= 0:
+            return False
         self._reached *= chance
         self.token_ids.append(token_id)
         self._look()
@@ -154,13 +161,14 @@ class OpenDraft:
         num_right = num_matching(self.token_ids, written)
         for place, ids, rates in self._claims:
             if place <= num_right:
-                for token_id, rate, true in zip(ids, rates, written[place:], strict=False):
-                    rate.add(token_id == true)
+                for token_id, learn, true in zip(ids, rates, written[place:], strict=False):
+                    learn(token_id == true)
                     if token_id != true:
                         break
-        if self.asked:
-            ids = self.asked[: len(written)]
-            self._beliefs.by_place.add(len(ids), num_matching(ids, written), step)
+        for token_id, true in zip(self.asked, written, strict=False):
+            self._beliefs.next.add(token_id == true)
+            if token_id != true:
+                break
 
     def _look(self) -> None:
         """Find the copy that may follow the draft so far."""
@@ -170,7 +178,7 @@ class OpenDraft:
             copy = self._copies.look(self._committed, self.token_ids, size)
             rates = self._beliefs.of_copy(copy)
             self._copy, self._copy_chances = copy.token_ids, [rate() for rate in rates]
-            self._claims.append((len(self.token_ids), self._copy, rates))
+            self._claims.append((len(self.token_ids), self._copy, [rate.add for rate in rates]))
 
     def _worth_of_copy(self, first: float | None = None) -> tuple[float, int]:
         """(worth of ending with the copy, its best length); first: the chance of its first token, where more is known
@@ -205,11 +213,18 @@ class OpenDraft:
             return 0.0
         if not self._copy:
             return self._worth_of_more(num, self._reached, num)
-        copy, head = self._copy_chances[0], self._chances[num]
-        same = copy * head + SAME_ERROR * (1 - copy) * (1 - head)
-        agreed = self._worth_of_copy(where_same(copy, head))[0]
-        other = max(
-            self._worth_of_copy(where_other(copy, head)[0])[0], self._worth_of_more(num, self._reached, num + 1)
-        )
-        asking_s = self._draft_s[num + 1] - self._draft_s[num]
-        return same * agreed + (1 - same) * other - self.rate * asking_s
+        copy, (low, high) = self._copy_chances[0], UNSURE_SURE
+        share = min(1.0, max(0.0, (self._chances[num] - low) / (high - low))) if A else 1.0
+        worth = -self.rate * (self._draft_s[num + 1] - self._draft_s[num])
+        more = self._worth_of_more(num + 1, self._reached, num + 1)
+        row_s = self._step_s[num + 1] - self._step_s[num]
+        for head, weight in ((low, 1 - share), (high, share)) if A else ((self._chances[num], 1.0),):
+            same = copy * head + SAME_ERROR * (1 - copy) * (1 - head)
+            agreed = self._worth_of_copy(where_same(copy, head))[0]
+            of_copy, of_head = where_other(copy, head)
+            if A == 2:
+                other = max(self._worth_of_copy(of_copy)[0], self._reached * of_head - self.rate * row_s + of_head * more)
+            else:
+                other = max(self._worth_of_copy(of_copy)[0], self._worth_of_more(num, self._reached, num + 1))
+            worth += weight * (same * agreed + (1 - same) * other)
+        return worth

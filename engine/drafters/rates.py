@@ -3,29 +3,23 @@ Standard library only."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-PRIOR = 0.5
+PRIOR = 0.75
 """Acceptance of a draft that costs something, before anything was seen. Chosen by hand, never measured alone."""
 FORGET = 0.97
 """What a draft's fate weighs a step later. Chosen by hand, never measured alone."""
-PRIOR_DRAFTS = 2.0
+PRIOR_DRAFTS = 4.0
 """How many drafts the belief before anything was seen is worth. Chosen by hand, never measured alone."""
-CHAIN_DRAFTS = 4.0
+CHAIN_DRAFTS = 8.0
 """How many drafts the belief is worth that a position is accepted as the one before it. Chosen by hand, never measured
 alone."""
 NUM_TIMES = 5
 """How many of the last times count at each length of a draft. Chosen by hand, never measured alone."""
-MARGINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
-BY_MARGIN = (0.2, 0.3, 0.35, 0.48, 0.54, 0.75, 0.78, 0.95)
-"""Acceptance of a head's token by the margin (in logits) with which it was picked, below 0.5, below 1, ... Measured on
-recorded drafts of an EAGLE-3 head of the default model (gemma-3-270m) at temperature 0.8: docs/log.md, 2026-11-21,
-fourth session, where the first and the last are written down (0.21 and 0.95)."""
-MARGIN_DRAFTS, MARGIN_FORGET = 8.0, 0.99
-"""How many tokens that belief is worth, and what a token's fate weighs one token of such a margin later. Chosen by
-hand, never measured alone."""
+ODDS_AT_0, ODDS_BY_MARGIN, MOST_MARGIN = -1.4, 1.2, 6.0
+MARGIN_LEARNS = 0.1
 
 
 class DraftTime:
@@ -106,9 +100,18 @@ class AcceptanceRates:
             yield chance
 
 
-def bucket(margin: float) -> int:
-    """The place of a margin in BY_MARGIN."""
-    return bisect_right(MARGINS, margin)
+class MarginOdds:
+    """Acceptance of a head's tokens by the margin (in logits) with which they were picked: a logistic curve, moved up
+    or down by what is seen."""
+
+    def __init__(self) -> None:
+        self._at_0 = ODDS_AT_0
+
+    def __call__(self, margin: float) -> float:
+        return 1 / (1 + math.exp(-self._at_0 - ODDS_BY_MARGIN * min(margin, MOST_MARGIN)))
+
+    def add(self, margin: float, kept: bool) -> None:
+        self._at_0 += MARGIN_LEARNS * (kept - self(margin))
 
 
 def best_length(chances: Iterable[float], reached: float, costs: Sequence[float], rate: float) -> tuple[float, int]:
