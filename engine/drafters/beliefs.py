@@ -1,7 +1,8 @@
 """What `auto` k believes of copies and of a head's tokens: priors, then what the race shows. Standard library only.
 
-A prior is a share of cases, worth a number of cases. All were measured together: docs/log.md, 2026-11-22, `auto` judged
-by the oracle.
+A prior is a share of cases. "Measured" means, wherever it stands below: on the tuning half of the held-out prompts, the
+presets and the prompts of `bench` (default model, gemma-3-270m, its EAGLE-3 head, temperatures 0 and 0.8), in races
+simulated over tables; docs/log.md, 2026-11-22, `auto` judged by the oracle.
 """
 
 from __future__ import annotations
@@ -12,30 +13,31 @@ from .ngram import Copy
 from .rates import MarginOdds, Rate
 
 CopyKind = Literal["agreed", "lone", "contested"]
-"""Of a token of a copy: the two best places say it; there is one place; or the two part here."""
+"""Of a token of a copy: the two best places say it; there is one place, or one is left; or the two part here."""
 COPIES: dict[CopyKind, tuple[float, ...]] = {
     "agreed": (0.68, 0.88, 0.96, 0.985, 0.995, 0.998),
     "lone": (0.3, 0.56, 0.78, 0.87, 0.957, 0.985),
     "contested": (0.22,),
 }
-"""Chance of a copied token, by how many tokens match before it, those of the copy included: 1, 2 or more, 4, 8, 16,
-32."""
-SAME_ERROR = 0.3
-"""Where a copy and the head are both wrong, how often they say the same."""
-NEXT = 0.78
+"""Chance of a copied token, by how many tokens match before it, those of the copy itself included: 1, from 2, 4, 8, 16
+and 32 on. Measured: it is the same for a copy's first token and for a later one before which as many match."""
 WEIGHT = 8.0
-COPY_FORGET = 0.97
+"""How many cases each of these, and the next, is worth. Measured: 4 and 16 change nothing."""
+NEXT = 0.78
+"""Chance of the head's next token, before it was asked for it. Measured; 0.7 and 0.85 change nothing."""
+UNSURE, SURE = 0.4, 0.97
+"""What that chance turns out to be once the token and its margin are known: one of these, as often as makes it so."""
+SAME_ERROR = 0.3
+"""Where a copy and the head are both wrong, how often they say the same. Measured: 0.29; 0.2 changes nothing."""
 
 
 class Beliefs:
-    """Of one race. by_place: acceptance of the head's tokens by their place in the draft."""
+    """Of one race. of_margin: acceptance of the head's tokens by their margins; next: of one that is yet to be asked
+    for. All are chances given that the draft is right up to there."""
 
     def __init__(self) -> None:
-        self._copies = {
-            kind: [Rate(prior, WEIGHT, COPY_FORGET) for prior in priors] for kind, priors in COPIES.items()
-        }
-        self.of_margin = MarginOdds()
-        self.next = Rate(NEXT, WEIGHT)
+        self._copies = {kind: [Rate(prior, WEIGHT) for prior in priors] for kind, priors in COPIES.items()}
+        self.of_margin, self.next = MarginOdds(), Rate(NEXT, WEIGHT)
 
     def of_copy(self, copy: Copy) -> list[Rate]:
         """Of each token of a copy, given that all before it are right."""
@@ -48,13 +50,24 @@ class Beliefs:
         return found
 
 
+def when_asked(head: float) -> tuple[tuple[float, float], ...]:
+    """What the chance of the head's next token may turn out to be: (a chance, how often)."""
+    sure = min(1.0, max(0.0, (head - UNSURE) / (SURE - UNSURE)))
+    return (UNSURE, 1 - sure), (SURE, sure)
+
+
+def chance_of_same(copy: float, head: float) -> float:
+    """How often a copy and the head say the same; arguments, also below: the chance of each to be right, which are
+    taken to be independent."""
+    return copy * head + SAME_ERROR * (1 - copy) * (1 - head)
+
+
 def where_same(copy: float, head: float) -> float:
-    """The chance that both are right, where both say the same; arguments: the chance of each alone."""
-    right = copy * head
-    return right / (right + SAME_ERROR * (1 - copy) * (1 - head))
+    """The chance that both are right, where they say the same."""
+    return copy * head / chance_of_same(copy, head)
 
 
 def where_other(copy: float, head: float) -> tuple[float, float]:
     """The chances of the copy and of the head, where they say different things."""
-    ways = copy * (1 - head), head * (1 - copy), (1 - SAME_ERROR) * (1 - copy) * (1 - head)
-    return ways[0] / sum(ways), ways[1] / sum(ways)
+    either = 1 - chance_of_same(copy, head)
+    return copy * (1 - head) / either, head * (1 - copy) / either

@@ -9,20 +9,19 @@ may be asked for a token; the copy follows where they agree, else the likelier o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from operator import add
 from typing import Any
 
 from ..interfaces import Draft, MarginDrafter
-from .beliefs import SAME_ERROR, Beliefs, where_other, where_same
+from .beliefs import Beliefs, chance_of_same, when_asked, where_other, where_same
 from .ngram import NgramDrafter
-from .rates import DraftTime, Rate, best_length, num_matching
+from .rates import DraftTime, best_length, num_matching
 
-
-A = 2
-DROP = True
-UNSURE_SURE = (0.4, 0.97)
+Judge = Callable[[bool], None]
+"""Is told whether a token was right."""
 
 
 class Blend:
@@ -83,7 +82,7 @@ class Blend:
 
     def learn(self, written: Sequence[int], step: int) -> None:
         """Compare what was drafted, or could have been, with what was written."""
-        self._open.learn(written, step)
+        self._open.learn(written)
 
     def _rows(self, hidden: Any) -> Any:
         return hidden if self._head and self._head.hidden_layers else None
@@ -107,14 +106,14 @@ class OpenDraft:
         step_s: Sequence[float],
     ) -> None:
         self._beliefs, self._copies, self._committed, self._k, self._limit = beliefs, copies, committed, k, limit
-        self._chances = [beliefs.next()] * limit
+        self._next = beliefs.next()
         self._step_s, self._draft_s = step_s, [draft_s(num) if num else 0.0 for num in range(limit + 1)]
         self._both_s = list(map(add, self._draft_s, step_s))
         self.rate = 0.0
         self.token_ids: list[int] = []
         self.asked: list[int] = []
         self._reached = 1.0  # the chance that the draft so far is right
-        self._claims: list[tuple[int, Sequence[int], Sequence[Rate]]] = []  # (place, tokens from there on, their rates)
+        self._claims: list[tuple[int, Sequence[int], Sequence[Judge]]] = []  # (place, tokens from there on, judges)
         self._look()
 
     def worth(self) -> float:
@@ -127,22 +126,22 @@ class OpenDraft:
         return worth > 0 and worth > self._worth_of_copy()[0]
 
     def go_on(self, token_id: int, margin: float) -> bool:
-        """Told the head's next token: whether to ask for another."""
+        """Told the head's next token: whether to ask for another. A token whose row does not pay is left out, and ends
+        the draft."""
         self.asked.append(token_id)
         of_margin = self._beliefs.of_margin
         chance = of_margin(margin)
         self._claims.append((len(self.token_ids), (token_id,), (partial(of_margin.add, margin),)))
         if self._copy:
-            same = token_id == self._copy[0]
-            if same:
+            if token_id == self._copy[0]:
                 first = chance = where_same(self._copy_chances[0], chance)
             else:
                 first, chance = where_other(self._copy_chances[0], chance)
             worth, length = self._worth_of_copy(first)
-            if (length or same) and worth >= self._worth_of_token(chance):
-                self.token_ids += self._copy[: max(1, length)]
+            if length and worth >= self._worth_of_token(chance):
+                self.token_ids += self._copy[:length]
                 return False
-        if DROP and self._worth_of_token(chance) <= 0:
+        if self._worth_of_token(chance) <= 0:
             return False
         self._reached *= chance
         self.token_ids.append(token_id)
@@ -156,19 +155,15 @@ class OpenDraft:
         """Append as much of the copy as pays."""
         self.token_ids += self._copy[: self._worth_of_copy()[1]]
 
-    def learn(self, written: Sequence[int], step: int) -> None:
+    def learn(self, written: Sequence[int]) -> None:
         """Compare with what was written."""
         num_right = num_matching(self.token_ids, written)
-        for place, ids, rates in self._claims:
+        for place, ids, judges in self._claims:
             if place <= num_right:
-                for token_id, learn, true in zip(ids, rates, written[place:], strict=False):
-                    learn(token_id == true)
-                    if token_id != true:
-                        break
-        for token_id, true in zip(self.asked, written, strict=False):
-            self._beliefs.next.add(token_id == true)
-            if token_id != true:
-                break
+                for is_right, judge in zip(_fates(ids, written[place:]), judges, strict=False):
+                    judge(is_right)
+        for is_right in _fates(self.asked, written):
+            self._beliefs.next.add(is_right)
 
     def _look(self) -> None:
         """Find the copy that may follow the draft so far."""
@@ -197,34 +192,35 @@ class OpenDraft:
         that token."""
         num, reached = len(self.token_ids), self._reached * chance
         row_s = self._step_s[num + 1] - self._step_s[num]
-        return reached - self.rate * row_s + self._worth_of_more(num + 1, reached, num + 1)
+        return reached - self.rate * row_s + self._worth_of_more(num + 1, reached)
 
-    def _worth_of_more(self, num: int, reached: float, num_paid: int) -> float:
-        """Worth of the head's tokens after the first `num`, of which `num_paid` have been asked for; reached: the
-        chance of the first."""
-        base_s = self._draft_s[num_paid] + self._step_s[num]
+    def _worth_of_more(self, num: int, reached: float) -> float:
+        """Worth of the head's tokens after the first `num`, which have been asked for; reached: the chance of those."""
+        base_s = self._both_s[num]
         costs = [both_s - base_s for both_s in self._both_s[num + 1 :]]
-        return best_length(self._chances[num:], reached, costs, self.rate)[0]
+        return best_length(repeat(self._next), reached, costs, self.rate)[0]
 
     def _worth_of_asking(self) -> float:
-        """Worth of asking the head for the next token, and then of doing what seems best."""
+        """Worth of asking the head for the next token, and then of doing what seems best. Its margin will tell more of
+        that token, so two cases are weighed: it is sure, or not."""
         num = len(self.token_ids)
         if num >= self._limit:
             return 0.0
         if not self._copy:
-            return self._worth_of_more(num, self._reached, num)
-        copy, (low, high) = self._copy_chances[0], UNSURE_SURE
-        share = min(1.0, max(0.0, (self._chances[num] - low) / (high - low))) if A else 1.0
+            return self._worth_of_more(num, self._reached)
+        copy = self._copy_chances[0]
         worth = -self.rate * (self._draft_s[num + 1] - self._draft_s[num])
-        more = self._worth_of_more(num + 1, self._reached, num + 1)
-        row_s = self._step_s[num + 1] - self._step_s[num]
-        for head, weight in ((low, 1 - share), (high, share)) if A else ((self._chances[num], 1.0),):
-            same = copy * head + SAME_ERROR * (1 - copy) * (1 - head)
-            agreed = self._worth_of_copy(where_same(copy, head))[0]
+        for head, share in when_asked(self._next):
+            same = chance_of_same(copy, head)
             of_copy, of_head = where_other(copy, head)
-            if A == 2:
-                other = max(self._worth_of_copy(of_copy)[0], self._reached * of_head - self.rate * row_s + of_head * more)
-            else:
-                other = max(self._worth_of_copy(of_copy)[0], self._worth_of_more(num, self._reached, num + 1))
-            worth += weight * (same * agreed + (1 - same) * other)
+            other = max(self._worth_of_copy(of_copy)[0], self._worth_of_token(of_head))
+            worth += share * (same * self._worth_of_copy(where_same(copy, head))[0] + (1 - same) * other)
         return worth
+
+
+def _fates(ids: Sequence[int], written: Sequence[int]) -> Iterator[bool]:
+    """Of one token after the other whether it is right, up to the first that is not."""
+    for token_id, true in zip(ids, written, strict=False):
+        yield token_id == true
+        if token_id != true:
+            return
