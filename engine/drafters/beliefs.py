@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .ngram import Copy
-from .rates import MarginOdds, Rate
+from .rates import Level, LevelRate, MarginOdds, Rate
 
 CopyKind = Literal["agreed", "lone", "contested"]
 """Of a token of a copy: the two best places say it; there is one place, or one is left; or the two part here."""
@@ -36,7 +36,8 @@ class Beliefs:
     for. All are chances given that the draft is right up to there."""
 
     def __init__(self) -> None:
-        self._copies = {kind: [Rate(prior, WEIGHT) for prior in priors] for kind, priors in COPIES.items()}
+        level = Level()
+        self._copies = {kind: [LevelRate(prior, WEIGHT, level) for prior in priors] for kind, priors in COPIES.items()}
         self.of_margin, self.next = MarginOdds(), Rate(NEXT, WEIGHT)
 
     def of_copy(self, copy: Copy) -> list[Rate]:

@@ -22,8 +22,8 @@ ODDS_AT_0, ODDS_BY_MARGIN, MOST_MARGIN = -1.4, 1.2, 6.0
 """Acceptance of a head's token by the margin (in logits) with which it was picked: the logit of its chance at 0, how it
 grows, and up to where. Measured: the likeliest for 15,760 tokens of the default model's EAGLE-3 head, temperatures 0
 and 0.8 (docs/log.md, as above)."""
-MARGIN_LEARNS = 0.1
-"""By how much what was missed moves that curve, in logits. Measured: 0.05 to 0.2 predict alike."""
+LEARNS = 0.1
+"""By how much what was missed moves a `Level`, in logits. Measured: 0.05 to 0.2 predict alike."""
 
 
 class DraftTime:
@@ -104,17 +104,49 @@ class AcceptanceRates:
             yield chance
 
 
-class MarginOdds:
-    """Acceptance of a head's tokens by their margins: a logistic curve, moved up or down by what is seen."""
+class Level:
+    """How far a text's chances lie above those of all texts, in logits: what its cases have in common."""
 
     def __init__(self) -> None:
-        self._at_0 = ODDS_AT_0
+        self._logits = 0.0
+
+    def __call__(self, logits: float) -> float:
+        """The chance in this text of what has a chance of so many logits in all."""
+        return 1 / (1 + math.exp(-logits - self._logits))
+
+    def add(self, missed: float) -> None:
+        """missed: what happened, 0 or 1, less the chance that it was given."""
+        self._logits += LEARNS * missed
+
+
+class LevelRate(Rate):
+    """One whose prior moves with the level of its text."""
+
+    def __init__(self, prior: float, weight: float, level: Level) -> None:
+        super().__init__(prior, weight)
+        self._prior, self._weight, self._level = prior, weight, level
+
+    def add(self, kept: bool) -> None:
+        self._level.add(kept - self())
+        self._weight *= self._forget
+        super().add(kept)
+
+    def __call__(self) -> float:
+        moved = self._level(math.log(self._prior / (1 - self._prior))) - self._prior
+        return (self._kept + self._weight * moved) / self._tried
+
+
+class MarginOdds:
+    """Acceptance of a head's tokens by their margins: a logistic curve, at the level of the text."""
+
+    def __init__(self) -> None:
+        self._level = Level()
 
     def __call__(self, margin: float) -> float:
-        return 1 / (1 + math.exp(-self._at_0 - ODDS_BY_MARGIN * min(margin, MOST_MARGIN)))
+        return self._level(ODDS_AT_0 + ODDS_BY_MARGIN * min(margin, MOST_MARGIN))
 
     def add(self, margin: float, kept: bool) -> None:
-        self._at_0 += MARGIN_LEARNS * (kept - self(margin))
+        self._level.add(kept - self(margin))
 
 
 def best_length(chances: Iterable[float], reached: float, costs: Sequence[float], rate: float) -> tuple[float, int]:
