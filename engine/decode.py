@@ -38,6 +38,7 @@ def decode(
     k: int,
     *,
     audit: bool = False,
+    look: Callable[[Step, Tensor], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
     """Yield Started, a Step per verification, then Finished; or Failed, when the drafter or the model failed (committed
@@ -46,7 +47,8 @@ def decode(
     Timed: `draft_s` is the proposal; `verify_s` is everything else of a step (forward, sampling, acceptance, rollback,
     host work). A step's time begins when the loop is resumed and ends just before its event is handed out, so a lane
     alone has no time outside its steps but what its consumer takes. Stop strings and checksums are looked at after the
-    clock has stopped. Closing the generator ends the lane within one step.
+    clock has stopped, and `look` is shown each step then, with its logits [num_drafted + 1, vocab], valid until it
+    returns. Closing the generator ends the lane within one step.
     """
     committed = list(prompt_ids)
     num_tokens, decode_s = 0, 0.0
@@ -85,7 +87,10 @@ def decode(
                 verify_s=verified - drafted,
                 width=target.width_for(len(draft) + 1),
                 checksums=checksums,
+                copied=draft.copied,
             )
+            if look:
+                look(step, logits)
             num_tokens += num_kept
             decode_s += step.seconds
             yield step

@@ -56,6 +56,9 @@ class Step:
     """One unsigned 64-bit integer per committed row of logits, in audit mode."""
     num_unknown: int = 0
     """Drafted tokens of which only the number is known: none, or all of them."""
+    copied: tuple[int, ...] = ()
+    """(place in the draft, place in the text): from there on, the draft was copied from there on. The text is prompt,
+    completion so far and the draft itself, into which a copy may run. () where nothing was copied, or nobody knows."""
 
     @property
     def num_drafted(self) -> int:
@@ -112,13 +115,19 @@ _SHAPES: dict[type, dict[str, Any]] = {
     cls: {
         "lane": TEXT,
         "clock_s": _KINDS["float"],
-        **{f.name: _KINDS[str(f.type)] for f in fields(cls) if f.name != "num_unknown"},
+        **{f.name: _KINDS[str(f.type)] for f in fields(cls) if f.name not in ("num_unknown", "copied")},
         "wall_s": IfThere(_KINDS["float"]),
     }
     for cls in _TYPES.values()
 }
 """What JSON has to hold for the fields of each event."""
 _SHAPES[Step]["num_drafted"] = IfThere(Shape("a positive integer", lambda value: type(value) is int and value > 0))
+_SHAPES[Step]["copied"] = IfThere(
+    Shape(
+        "two non-negative integers",
+        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_KINDS["int"].holds, value)),
+    )
+)
 
 
 def width_words(width: int | None) -> str:
@@ -128,7 +137,7 @@ def width_words(width: int | None) -> str:
 
 def to_json(lane_event: LaneEvent) -> dict[str, Any]:
     """A flat object: lane, clock_s, type, then the event's own fields. `num_drafted` is there where the drafts are not
-    known, `wall_s` where it was taken."""
+    known, `copied` where a part of the draft was, `wall_s` where it was taken."""
     event = lane_event.event
     out: dict[str, Any] = {"lane": lane_event.lane, "clock_s": lane_event.clock_s, "type": _NAMES[type(event)]}
     for field in fields(event):
@@ -136,6 +145,8 @@ def to_json(lane_event: LaneEvent) -> dict[str, Any]:
         out[field.name] = list(value) if isinstance(value, tuple) else value
     if num_unknown := out.pop("num_unknown", 0):
         out["num_drafted"] = num_unknown
+    if not out.get("copied", True):
+        del out["copied"]
     if lane_event.wall_s is not None:
         out["wall_s"] = lane_event.wall_s
     return out
@@ -176,6 +187,11 @@ def _check(event: Event) -> None:
             raise UsageError(
                 f"step {event.index} contradicts itself: {n} accepted of {event.num_drafted} drafted, "
                 f"{len(event.token_ids)} committed"
+            )
+        if event.copied and event.copied[0] >= len(event.drafted):
+            raise UsageError(
+                f"step {event.index} copied from place {event.copied[0]} of its draft on, which has "
+                f"{len(event.drafted)} tokens"
             )
         for name, items, want in (
             ("pieces", event.pieces, event.token_ids),

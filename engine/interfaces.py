@@ -20,13 +20,22 @@ draft another."""
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Up to k proposed token ids; `logits` [k, vocab] only from drafters whose rule needs their distribution."""
+    """Up to k proposed token ids; `logits` [k, vocab] only from drafters whose rule needs their distribution. copied:
+    as in `events.Step`; for readers alone."""
 
     token_ids: tuple[int, ...] = ()
     logits: Any = None
+    copied: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    def first(self, num: int) -> Draft:
+        """The draft cut to at most `num` tokens."""
+        if num >= len(self.token_ids):
+            return self
+        copied = self.copied if self.copied and self.copied[0] < num else ()
+        return Draft(self.token_ids[:num], None if self.logits is None else self.logits[:num], copied)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ SCRIPTS = (
     "whatif.js",
     "caveats.js",
     "shapes.js",
+    "check_beside.js",
     "check.js",
     "lanes.js",
     "chart.js",

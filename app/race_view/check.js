@@ -3,7 +3,7 @@
 
 const Check = (() => {
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
-const MAX_LANES = 16, MAX_K = 63, MAX_AUTO_K = 15, MAX_CANDIDATES = 16;
+const MAX_LANES = 16, MAX_K = 63, MAX_AUTO_K = 15;
 const MAX_STOP_STRINGS = 16, MAX_STOP_LENGTH = 200, MAX_NEW_TOKENS = 100000;
 const RULES = ["coupled", "rejection"];
 const ROLES = ["plain", "baseline", "speculative"];
@@ -11,15 +11,9 @@ const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "differ
 
 const { MAX_SECONDS, MAX_TOKEN_ID, MAX_WIDTH, MAX_NAME, Unusable, shown, shape, isCount, isObject, text, shortText, count,
   number, time, flag, width, anyWidth, token, maybe, ifThere, list, fields } = Shapes;
+const { BESIDE, checkBeside, isClose, namesOf } = CheckBeside;
 const word = shape(`a string of 1 to ${MAX_NAME} characters`, (value) => typeof value === "string" && value !== "" &&
   value.length <= MAX_NAME);
-const namesOf = (value, where) =>
-  { fields({})(value, where); Object.values(value).forEach((item) => shortText(item, `${where}[]`)); };
-const draft = shape(`a list of at most ${MAX_K} token ids`, (value) => Array.isArray(value) && value.length <= MAX_K &&
-  value.every((id) => isCount(id) && id <= MAX_TOKEN_ID));
-const costs = shape(`a list of 1 to ${MAX_WIDTH} times in seconds that never fall`, (value) => Array.isArray(value) &&
-  value.length >= 1 && value.length <= MAX_WIDTH && value.every((seconds, i) => typeof seconds === "number" &&
-  seconds >= (i ? value[i - 1] : 0) && seconds <= MAX_SECONDS));
 const oneOf = (words) => shape(`one of ${words.join(", ")}`, (value) => words.includes(value));
 
 const DIFFERENCE = fields({ position: count, tokens: list(token, 2), pieces: list(text, 2),
@@ -55,13 +49,8 @@ const recordingOf = (lane, more) => fields({
   synthetic: ifThere(list(shortText)), stopped: ifThere(flag), runs: ifThere(fields({ sentence: shortText })),
   ...more,
 });
-const CANDIDATES = fields({ lane: shortText, position: count, ids: list(token), logits: list(number),
-  noise: list(number) });
 const SCHEMAS = new Map([[1, recordingOf(OLD_LANE, { verdict: maybe(VERDICT), plain_verdict: maybe(VERDICT) })],
-  [2, recordingOf(LANE, { verdicts: fields({}), tables: ifThere(fields({})), table_pieces: ifThere(namesOf),
-    oracles: ifThere(fields({})),
-    costs: ifThere(fields({ verify_s: costs, draft_s: fields({}) })), candidates: ifThere(list(CANDIDATES)),
-    promises: ifThere(namesOf) })]]);
+  [2, recordingOf(LANE, { verdicts: fields({}), ...BESIDE })]]);
 const COMMON = { lane: shortText, clock_s: time, type: text, wall_s: ifThere(time) };
 const checksum = shape("a checksum", (value) => isCount(value) && value <= 2 ** 64);
 const EVENTS = new Map(Object.entries({
@@ -70,7 +59,7 @@ const EVENTS = new Map(Object.entries({
     ...COMMON, index: count, position: count, drafted: list(token), num_accepted: count, token_ids: list(token),
       draft_s: time, verify_s: time, width: maybe(width),
     num_drafted: ifThere(shape("a positive integer", (value) => isCount(value) && value > 0)),
-    pieces: list(text), drafted_pieces: list(text), checksums: list(checksum),
+    copied: ifThere(list(count, 2)), pieces: list(text), drafted_pieces: list(text), checksums: list(checksum),
   },
   finished: { ...COMMON,
     reason: shape("stop, stop_string or length", (value) => ["stop", "stop_string", "length"].includes(value)),
@@ -80,9 +69,9 @@ const EVENTS = new Map(Object.entries({
 
 // A recording of schema 1 in the form of schema 2: roles follow from the names; `verdict` was on the last speculative
 // lane, `plain_verdict` on the plain one. What schema 1 does not know does not come along:
-// tables with their pieces, costs, oracles, candidates and promises are left out.
-function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, table_pieces: pieces, costs, oracles, candidates,
-  promises, ...old }) {
+// tables with their pieces and margins, costs, oracles, candidates and promises are left out.
+function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, table_pieces: pieces, table_margins: margins, costs,
+  oracles, candidates, promises, ...old }) {
   const role = (name) => (name === "plain" || name === "baseline" ? name : "speculative");
   const lanes = old.spec.lanes.map((lane) => ({ ...lane, role: role(lane.name) }));
   const last = Object.fromEntries(lanes.map((lane) => [lane.role, lane.name]));
@@ -105,7 +94,8 @@ function checkRecording(recording) {
   noMore(PARAMS, recording.spec.params, "params");
   recording.spec.lanes.forEach(checkLane);
   const lanes = new Map(recording.spec.lanes.map((spec) =>
-    [spec.name, { spec, started: false, ended: false, clock: 0, wall: 0, steps: 0, ids: [], sums: [] }]));
+    [spec.name, { spec, started: false, ended: false, clock: 0, wall: 0, steps: [], ids: [], sums: [],
+      prompt: recording.prompt.token_ids }]));
   if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length)
     throw new Unusable(
       `it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
@@ -127,45 +117,6 @@ function checkRecording(recording) {
   }
   checkBeside(recording, lanes);
   return recording;
-}
-
-const isClose = (a, b) => Math.abs(a - b) <= 1e-6 * Math.max(1, b);
-
-// Tables, candidates and promises speak of tokens and lanes that are there; costs are of the tables, oracles of lanes
-// and of the seconds that these took. Twin of engine/recordings/beside.py.
-function checkBeside({ tables = {}, costs: { verify_s: verifyS, draft_s: draftS } = {}, oracles = {}, candidates = [],
-  promises = {} }, lanes) {
-  const longest = Math.max(...[...lanes.values()].map((lane) => lane.ids.length));
-  for (const [name, drafts] of Object.entries(tables)) {
-    list(draft)(drafts, `the table of ${shown(name)}`);
-    if (drafts.length > longest)
-      throw new Unusable(`the table of ${shown(name)} has ${drafts.length} drafts, but no lane committed more than `
-        + `${longest} tokens`);
-  }
-  for (const name of verifyS === undefined ? [] : new Set([...Object.keys(draftS), ...Object.keys(tables)])) {
-    if (!Object.hasOwn(draftS, name) || !Object.hasOwn(tables, name))
-      throw new Unusable(`costs and tables must be of the same drafters; only one of them has ${shown(name)}`);
-    costs(draftS[name], `the costs of ${shown(name)}`);
-    const longest = Math.max(0, ...tables[name].map((drafts) => drafts.length));
-    if (draftS[name].length !== verifyS.length || longest >= verifyS.length)
-      throw new Unusable(`the costs of ${shown(name)} do not fit its longest draft and those of steps`);
-  }
-  for (const [name, oracle] of Object.entries(oracles)) {
-    const which = `the oracle of lane ${shown(name)}`;
-    if (!lanes.has(name)) throw new Unusable(`${which} is of none that the race has`);
-    fields({ seconds: time, share: number })(oracle, which);
-    if (!isClose(oracle.seconds, oracle.share * lanes.get(name).clock))
-      throw new Unusable(`${which} took ${oracle.seconds} seconds, which is not its share of the lane's own`);
-  }
-  for (const { lane, position, ids, logits, noise } of candidates) {
-    const which = `the candidates of lane ${shown(lane)} at position ${position}`;
-    const sizes = [ids.length, logits.length, noise.length];
-    if (!(position < lanes.get(lane)?.ids.length)) throw new Unusable(`${which} are of no token that was committed`);
-    if (sizes[0] < 1 || sizes[0] > MAX_CANDIDATES || sizes.some((size) => size !== sizes[0]))
-      throw new Unusable(`${which} have ${sizes} ids, logits and noise; all must be as many, 1 to ${MAX_CANDIDATES}`);
-  }
-  for (const name of Object.keys(promises))
-    if (!lanes.has(name)) throw new Unusable(`it has a promise of lane ${shown(name)}, which the race does not have`);
 }
 
 function noMore(known, value, what) {
@@ -214,9 +165,9 @@ function checkStep(step, lane, who, spec) {
   const which = `step ${step.index} of ${who}`, kept = step.num_accepted, committed = step.token_ids.length;
   const drafted = numDrafted(step), { k, width: laneWidth } = lane.spec;
   const most = k !== "auto" ? k : typeof laneWidth === "number" ? Math.min(MAX_AUTO_K, laneWidth - 1) : MAX_AUTO_K;
-  if (step.index !== lane.steps || step.position !== lane.ids.length)
+  if (step.index !== lane.steps.length || step.position !== lane.ids.length)
     throw new Unusable(
-      `${which} at position ${step.position} comes where step ${lane.steps} at position ${lane.ids.length} should`);
+      `${which} at position ${step.position} comes where step ${lane.steps.length} at position ${lane.ids.length} should`);
   if (step.drafted.length && step.num_drafted)
     throw new Unusable(`${which} names drafted tokens and has num_drafted, which is for those that are not known`);
   if (kept > drafted || committed < Math.max(1, kept) || committed > kept + 1 ||
@@ -224,6 +175,8 @@ function checkStep(step, lane, who, spec) {
     throw new Unusable(
       `${which} contradicts itself: ${kept} accepted of ${drafted} drafted, ${committed} committed`);
   }
+  if (step.copied && !isCopy(step, lane))
+    throw new Unusable(`${which} says it copied from place ${step.copied[1]} of the text, which has other tokens`);
   if (drafted > most || (step.width !== null && drafted >= step.width))
     throw new Unusable(`${which} drafted ${drafted} tokens, with k ${k} and ${widthWords(step.width)}`);
   if (lane.ids.length + committed > spec.params.max_new_tokens)
@@ -235,10 +188,17 @@ function checkStep(step, lane, who, spec) {
   }
   if (step.checksums.length > 0 !== spec.audit)
     throw new Unusable(`${which} has ${step.checksums.length} checksums, but audit is ${spec.audit}`);
-  lane.steps += 1;
+  lane.steps.push(step);
   lane.clock += step.draft_s + step.verify_s;
   step.token_ids.forEach((id) => lane.ids.push(id));
   step.checksums.forEach((value) => lane.sums.push(value));
+}
+
+// A copy may run over the end of the text, into itself.
+function isCopy({ copied: [place, start], drafted }, { prompt, ids }) {
+  const before = prompt.length + ids.length + place;
+  const at = (i) => (i < prompt.length ? prompt[i] : ids[i - prompt.length] ?? drafted[i - prompt.length - ids.length]);
+  return place < drafted.length && start < before && drafted.slice(place).every((id, i) => id === at(start + i));
 }
 
 // A verdict may not claim more than the events beside it. (Checksums are compared as doubles: their upper 53 bits.)

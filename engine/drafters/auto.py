@@ -194,9 +194,7 @@ class _Part:
         draft = self._ask(token_ids, hidden, num) if self.offered is None else self.offered
         self._taken = min(num, len(draft))
         self.spent_s = self.draft_s(self._taken)
-        if self._taken == len(draft):
-            return draft
-        return Draft(draft.token_ids[: self._taken], None if draft.logits is None else draft.logits[: self._taken])
+        return draft.first(self._taken)
 
     def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
         """Draft nothing; the hidden rows are taken."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..interfaces import Draft, MarginDrafter
 from .beliefs import Beliefs, chance_of_same, when_asked, where_other, where_same
-from .ngram import NgramDrafter
+from .ngram import Copy, NgramDrafter
 from .rates import DraftTime, best_length, num_matching
 
 Judge = Callable[[bool], None]
@@ -73,7 +73,7 @@ class Blend:
             if num_asked:
                 self.draft_s.add(num_asked, self._clock() - started)
             self.spent_s = self.draft_s(num_asked) if num_asked else 0.0
-        return Draft(tuple(draft.token_ids))
+        return Draft(tuple(draft.token_ids), copied=draft.copied)
 
     def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
         """Draft nothing more; the head takes its hidden rows."""
@@ -112,6 +112,7 @@ class OpenDraft:
         self.rate = 0.0
         self.token_ids: list[int] = []
         self.asked: list[int] = []
+        self.copied: tuple[int, ...] = ()
         self._reached = 1.0  # the chance that the draft so far is right
         self._claims: list[tuple[int, Sequence[int], Sequence[Judge]]] = []  # (place, tokens from there on, judges)
         self._look()
@@ -132,14 +133,14 @@ class OpenDraft:
         of_margin = self._beliefs.of_margin
         chance = of_margin(margin)
         self._claims.append((len(self.token_ids), (token_id,), (partial(of_margin.add, margin),)))
-        if self._copy:
-            if token_id == self._copy[0]:
+        if self._copy_chances:
+            if token_id == self._copy.token_ids[0]:
                 first = chance = where_same(self._copy_chances[0], chance)
             else:
                 first, chance = where_other(self._copy_chances[0], chance)
             worth, length = self._worth_of_copy(first)
             if length and worth >= self._worth_of_token(chance):
-                self.token_ids += self._copy[:length]
+                self._end(length)
                 return False
         if self._worth_of_token(chance) <= 0:
             return False
@@ -153,7 +154,7 @@ class OpenDraft:
 
     def end_with_copy(self) -> None:
         """Append as much of the copy as pays."""
-        self.token_ids += self._copy[: self._worth_of_copy()[1]]
+        self._end(self._worth_of_copy()[1])
 
     def learn(self, written: Sequence[int]) -> None:
         """Compare with what was written."""
@@ -165,20 +166,26 @@ class OpenDraft:
         for is_right in _fates(self.asked, written):
             self._beliefs.next.add(is_right)
 
+    def _end(self, num: int) -> None:
+        """Append the first `num` tokens of the copy."""
+        if num:
+            self.copied = len(self.token_ids), self._copy.start
+            self.token_ids += self._copy.token_ids[:num]
+
     def _look(self) -> None:
         """Find the copy that may follow the draft so far."""
-        self._copy: tuple[int, ...] = ()
+        self._copy, self._copy_chances = Copy(), []
         size = self._k - len(self.token_ids)
         if self._copies and size > 0:
-            copy = self._copies.look(self._committed, self.token_ids, size)
-            rates = self._beliefs.of_copy(copy)
-            self._copy, self._copy_chances = copy.token_ids, [rate() for rate in rates]
-            self._claims.append((len(self.token_ids), self._copy, [rate.add for rate in rates]))
+            self._copy = self._copies.look(self._committed, self.token_ids, size)
+            rates = self._beliefs.of_copy(self._copy)
+            self._copy_chances = [rate() for rate in rates]
+            self._claims.append((len(self.token_ids), self._copy.token_ids, [rate.add for rate in rates]))
 
     def _worth_of_copy(self, first: float | None = None) -> tuple[float, int]:
         """(worth of ending with the copy, its best length); first: the chance of its first token, where more is known
         of that."""
-        if not self._copy:
+        if not self._copy_chances:
             return 0.0, 0
         num, chances = len(self.token_ids), self._copy_chances
         base_s = self._step_s[num]
@@ -206,7 +213,7 @@ class OpenDraft:
         num = len(self.token_ids)
         if num >= self._limit:
             return 0.0
-        if not self._copy:
+        if not self._copy_chances:
             return self._worth_of_more(num, self._reached)
         copy = self._copy_chances[0]
         worth = -self.rate * (self._draft_s[num + 1] - self._draft_s[num])

@@ -31,11 +31,13 @@ fill steps of width 2 and 4."""
 @dataclass(frozen=True, slots=True)
 class Copy:
     """What followed the longest earlier occurrence of a text's last `match` tokens (0: there is none), as many tokens
-    as were asked for. num_agreed: how far the two best such places say the same; None where there is one."""
+    as were asked for. num_agreed: how far the two best such places say the same; None where there is one. start: the
+    place of the first in the text."""
 
     token_ids: tuple[int, ...] = ()
     match: int = 0
     num_agreed: int | None = None
+    start: int = 0
 
 
 class NgramDrafter(Drafter):
@@ -65,7 +67,8 @@ class NgramDrafter(Drafter):
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         """See `interfaces.Drafter`. Takes time for what is new since the call before, not for what came earlier."""
         copy = self.look(token_ids, (), k)
-        return Draft(copy.token_ids[: TRUST.get(copy.match, k) if copy.num_agreed is None else max(1, copy.num_agreed)])
+        num = TRUST.get(copy.match, k) if copy.num_agreed is None else max(1, copy.num_agreed)
+        return Draft(copy.token_ids, copied=(0, copy.start) if copy.token_ids else ()).first(num)
 
     def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> Copy:
         """The k tokens to copy where `drafted` came after `token_ids`. Only what was committed is copied from, and what
@@ -77,9 +80,9 @@ class NgramDrafter(Drafter):
         copies = [self._copy(start, k) for start in starts]
         del self._ids[num_committed:]
         if len(copies) < 2:
-            return Copy(copies[0], length) if copies else Copy()
+            return Copy(copies[0], length, None, starts[0]) if copies else Copy()
         latest, earlier = copies
-        return Copy(latest, length, next((i for i in range(k) if latest[i] != earlier[i]), k))
+        return Copy(latest, length, next((i for i in range(k) if latest[i] != earlier[i]), k), starts[0])
 
     def _append(self, new: Sequence[int]) -> None:
         self._ids.extend(new)

@@ -3,23 +3,22 @@ speak of tokens and lanes that are there, and of times that the events have.
 
 Standard library only. Everything raises UsageError with one sentence.
 """
-# Twin: checkBeside in app/race_view/check.js.
+# Twin: app/race_view/check_beside.js.
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from ..errors import UsageError
-from ..events import MAX_SECONDS
+from ..events import MAX_SECONDS, Step
 from ..spec import MAX_K, MAX_WIDTH
-from ..strict_json import COUNT, NAME, NAMES, NUMBER, OBJECT, IfThere, Shape, fits, short
+from ..strict_json import NAMES, NUMBER, OBJECT, IfThere, Shape, fits, short
+from .candidates import SHAPE, check_candidates
 
 MAX_TOKEN_ID = 2**31 - 1
-MAX_CANDIDATES = 16
-"""Tokens that are kept of one position."""
 CLOCK_TOLERANCE = 1e-6
 
 
@@ -47,21 +46,22 @@ SECONDS = Shape(
     lambda value: type(value) in (int, float) and 0 <= value <= MAX_SECONDS,
 )
 COSTS = Shape(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", _are_costs)
-_CANDIDATES = {"lane": NAME, "position": COUNT, "ids": TOKENS, "logits": [NUMBER], "noise": [NUMBER]}
 BESIDE = {
     "tables": IfThere(OBJECT),
     "table_pieces": IfThere(NAMES),
+    "table_margins": IfThere(OBJECT),
     "costs": IfThere({"verify_s": COSTS, "draft_s": OBJECT}),
     "oracles": IfThere(OBJECT),
-    "candidates": IfThere([_CANDIDATES]),
+    "candidates": IfThere(SHAPE),
     "promises": IfThere(NAMES),
 }
 
 
-def check_beside(recording: Mapping[str, Any], lanes: Mapping[str, tuple[int, float]]) -> None:
-    """Raise UsageError unless all of it fits the race. `lanes`: how many tokens each committed, and its clock's
-    seconds."""
-    _check_tables(recording.get("tables", {}), max(num for num, _ in lanes.values()))
+def check_beside(recording: Mapping[str, Any], lanes: Mapping[str, Sequence[Step]]) -> None:
+    """Raise UsageError unless all of it fits the race. `lanes`: the steps of each."""
+    longest = max(sum(len(step.token_ids) for step in steps) for steps in lanes.values())
+    _check_tables(recording.get("tables", {}), longest)
+    _check_margins(recording.get("table_margins", {}), recording.get("tables", {}))
     if "costs" in recording:
         _check_costs(recording["costs"], recording.get("tables", {}))
     for name, oracle in recording.get("oracles", {}).items():
@@ -69,17 +69,11 @@ def check_beside(recording: Mapping[str, Any], lanes: Mapping[str, tuple[int, fl
         if name not in lanes:
             raise UsageError(f"{which} is of none that the spec has")
         fits(oracle, {"seconds": SECONDS, "share": NUMBER}, which)
-        told = oracle["share"] * lanes[name][1]
+        told = oracle["share"] * sum(step.seconds for step in lanes[name])
         if not math.isclose(oracle["seconds"], told, rel_tol=CLOCK_TOLERANCE, abs_tol=CLOCK_TOLERANCE):
             raise UsageError(f"{which} took {oracle['seconds']!r} seconds, which is not its share of the lane's own")
-    for each in recording.get("candidates", []):
-        lane, position = each["lane"], each["position"]
-        which = f"the candidates of lane {short(lane)} at position {position}"
-        if lane not in lanes or position >= lanes[lane][0]:
-            raise UsageError(f"{which} are of no token that was committed")
-        sizes = [len(each[key]) for key in ("ids", "logits", "noise")]
-        if not 1 <= min(sizes) == max(sizes) <= MAX_CANDIDATES:
-            raise UsageError(f"{which} have {sizes} ids, logits and noise; all must be as many, 1 to {MAX_CANDIDATES}")
+    if "candidates" in recording:
+        check_candidates(recording["candidates"], lanes)
     for name in recording.get("promises", {}):
         if name not in lanes:
             raise UsageError(f"it has a promise of lane {short(name)}, which the spec does not have")
@@ -91,6 +85,14 @@ def _check_tables(tables: Mapping[str, Any], longest: int) -> None:
         fits(drafts, [DRAFT], which)
         if len(drafts) > longest:
             raise UsageError(f"{which} has {len(drafts)} drafts, but no lane committed more than {longest} tokens")
+
+
+def _check_margins(margins: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    for name, rows in margins.items():
+        which = f"the margins of the table of {short(name)}"
+        fits(rows, [[NUMBER]], which)
+        if name not in tables or [len(row) for row in rows] != [len(draft) for draft in tables[name]]:
+            raise UsageError(f"{which} are not one for each token of its drafts")
 
 
 def _check_costs(costs: Mapping[str, Any], tables: Mapping[str, Any]) -> None:

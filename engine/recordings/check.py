@@ -156,17 +156,27 @@ class _Lane:
     """What one lane's events have said so far."""
 
     spec: LaneSpec
+    prompt_ids: list[int]
     started: bool = False
     ended: bool = False
     clock_s: float = 0.0
     wall_s: float = 0.0
-    num_steps: int = 0
 
     def __post_init__(self) -> None:
+        self.steps: list[Step] = []
         self.token_ids: list[int] = []
         self.checksums: list[int] = []
 
-    def take(self, e: LaneEvent, num_prompt_tokens: int, spec: RaceSpec) -> None:
+    def _is_copy(self, step: Step) -> bool:
+        place, start = step.copied
+        text = [*self.prompt_ids, *self.token_ids, *step.drafted[:place]]
+        if start >= len(text):
+            return False
+        text += step.drafted[place:]
+        return all(token == text[start + i] for i, token in enumerate(step.drafted[place:]))
+
+    def take(self, e: LaneEvent, spec: RaceSpec) -> None:
+        num_prompt_tokens = len(self.prompt_ids)
         event, who = e.event, f"lane {short(self.spec.name)}"
         if self.ended:
             raise UsageError(f"{who} goes on after its end")
@@ -200,10 +210,9 @@ class _Lane:
     def _step(self, step: Step, who: str, spec: RaceSpec) -> None:
         which = f"step {step.index} of {who}"
         num_before, num_drafted, limit = len(self.token_ids), step.num_drafted, spec.params.max_new_tokens
-        if step.index != self.num_steps or step.position != num_before:
-            raise UsageError(
-                f"{which} at position {step.position} comes where step {self.num_steps} at position {num_before} should"
-            )
+        place = f"step {len(self.steps)} at position {num_before}"
+        if step.index != len(self.steps) or step.position != num_before:
+            raise UsageError(f"{which} at position {step.position} comes where {place} should")
         if not step.token_ids or num_before + len(step.token_ids) > limit:
             raise UsageError(
                 f"{which} commits {len(step.token_ids)} tokens to {num_before}; a step commits at least 1, a lane at "
@@ -216,11 +225,13 @@ class _Lane:
                 f"{which} drafted {num_drafted} tokens, but the lane's k is {self.spec.k}"
                 + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else "")
             )
+        if step.copied and not self._is_copy(step):
+            raise UsageError(f"{which} says it copied from place {step.copied[1]} of the text, which has other tokens")
         if step.width is not None and not num_drafted < step.width <= MAX_WIDTH:
             raise UsageError(f"{which} ran at width {step.width}, which must be from {num_drafted + 1} to {MAX_WIDTH}")
         if bool(step.checksums) != spec.audit:
             raise UsageError(f"{which} has {len(step.checksums)} checksums, but audit is {str(spec.audit).lower()}")
-        self.num_steps += 1
+        self.steps.append(step)
         self.clock_s += step.seconds
         self.token_ids += step.token_ids
         self.checksums += step.checksums
@@ -231,14 +242,14 @@ class _Lane:
 
 
 def _check_events(recording: Mapping[str, Any], spec: RaceSpec) -> None:
-    lanes = {lane.name: _Lane(lane) for lane in spec.lanes}
+    lanes = {lane.name: _Lane(lane, recording["prompt"]["token_ids"]) for lane in spec.lanes}
     for event in map(from_json, recording["events"]):
         if event.lane not in lanes:
             raise UsageError(
                 f"an event belongs to lane {short(event.lane)}, which the spec does not have; it has: "
                 f"{', '.join(lanes)}"
             )
-        lanes[event.lane].take(event, len(recording["prompt"]["token_ids"]), spec)
+        lanes[event.lane].take(event, spec)
     unfinished = [name for name, lane in lanes.items() if not lane.ended]
     if unfinished and not recording.get("stopped", False):
         raise UsageError(f"lane {short(unfinished[0])} never ends: the recording is incomplete")
@@ -247,7 +258,7 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec) -> None:
         if name not in lanes or name in baselines or not baselines:
             raise UsageError(f"it has a verdict on {short(name)}, which is no lane that is compared with a baseline")
         _check_verdict(f"the verdict on lane {short(name)}", verdict, lanes[baselines[0]], lanes[name])
-    check_beside(recording, {name: (len(lane.token_ids), lane.clock_s) for name, lane in lanes.items()})
+    check_beside(recording, {name: lane.steps for name, lane in lanes.items()})
 
 
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:

@@ -19,12 +19,15 @@ from ..interfaces import Drafter
 from ..measure import environment
 from ..progress import Progress, silent
 from ..race import race
-from ..spec import BASELINE, LaneSpec, RaceSpec
+from ..spec import BASELINE, PLAIN, LaneSpec, RaceSpec
 from ..target.target import StaticTarget
 from ..text import Pieces, StopAt, end_token_ids
+from .candidates import Candidates, dice_of
 from .set_up import Lane, Order, build_drafter, build_lane, check_fits, choose_widths, read_roofline, rule_of, warm_up
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..models.loading import LoadedModel
 
 
@@ -48,6 +51,12 @@ class TorchRace:
         self.widths = choose_widths(order)
         self.roofline = read_roofline(order)
         self.lanes = {lane.name: self.build(lane) for lane in spec.lanes}
+        self._dice = dice_of(self.sampler, prepared)
+        self._candidates = {
+            name: Candidates(self.sampler, self._dice if lane.accept.guarantee == "same tokens" else [])
+            for name, lane in self.lanes.items()
+            if spec.audit and lane.spec.role != PLAIN
+        }
         warm_up(order, list(self.lanes.values()))
 
     def build(self, lane: LaneSpec) -> Lane:
@@ -71,8 +80,10 @@ class TorchRace:
         lane = self.build(LaneSpec("reference", width=self.widths.asked))
         return [t for event in self.decode(lane) if isinstance(event, Step) for t in event.token_ids]
 
-    def decode(self, lane: Lane, ending: StopAt | None = None) -> Iterator[Event]:
-        """A lane's events, as the loop gives them: without text, and not remembered."""
+    def decode(
+        self, lane: Lane, ending: StopAt | None = None, look: Callable[[Step, Tensor], None] | None = None
+    ) -> Iterator[Event]:
+        """A lane's events, as the loop gives them: without text, and not remembered. look: as of `decode.decode`."""
         ending = ending or self._ending()
         params = self.spec.params
         return decode(
@@ -84,6 +95,7 @@ class TorchRace:
             params.max_new_tokens,
             lane.spec.max_drafts,
             audit=self.spec.audit,
+            look=look,
         )
 
     def _pieces(self) -> Pieces:
@@ -95,7 +107,8 @@ class TorchRace:
     def _with_pieces(self, lane: Lane) -> Iterator[Event]:
         """A lane's events, with text filled in between steps, outside the clock."""
         ending, pieces = self._ending(), self._pieces()
-        source = self.decode(lane, ending)
+        found = self._candidates.get(lane.spec.name)
+        source = self.decode(lane, ending, found.look if found else None)
         try:
             for event in source:
                 if isinstance(event, Step):
@@ -138,7 +151,8 @@ class TorchRace:
         }
 
     def result(self) -> dict[str, Any]:
-        """The verdict on every other lane against the baseline, by name; none without a baseline."""
+        """The verdict on every other lane against the baseline, by name; none without a baseline. In an audited race
+        also what the target might have said at every row: see `recordings/candidates.py`."""
         verdicts: dict[str, Any] = {}
         for baseline in self.spec.named(BASELINE):
             own = self.lanes[baseline].steps
@@ -147,7 +161,21 @@ class TorchRace:
             # to explain where a lane parts takes the baseline's cache back to there: the last to part comes first
             for name in sorted(places, key=places.__getitem__, reverse=True):
                 verdicts[name] = self.compare(baseline, name).to_json()
-        return {"verdicts": verdicts}
+        return {"verdicts": verdicts, **self._looked_at()}
+
+    def _looked_at(self) -> dict[str, Any]:
+        if not self._candidates:
+            return {}
+        lanes = {name: found.steps for name, found in self._candidates.items()}
+        tokens = {token for steps in lanes.values() for rows in steps for row in rows for token in row["ids"]}
+        pieces = Pieces(self.loaded.tokenizer, (), self.end_ids)
+        return {
+            "candidates": {
+                "seeds": [die.params.seed for die in self._dice],
+                "pieces": {str(token): pieces.peek((token,))[0] for token in sorted(tokens)},
+                "lanes": lanes,
+            }
+        }
 
     def compare(self, first: str, second: str) -> Verdict:
         """The verdict on what two lanes have committed so far."""

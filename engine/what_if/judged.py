@@ -14,6 +14,9 @@ from .costs import Costs
 from .oracle import Oracle, oracle
 from .tables import Table, Text, seconds_of, steps_at
 
+MOST = 1e6
+"""A margin beyond it is written as this: of a vocabulary of one token it is infinite."""
+
 
 @dataclass(frozen=True)
 class WhatIf:
@@ -76,6 +79,11 @@ class WhatIf:
         """Members of a recording."""
         return {
             "tables": {name: table.drafts for name, table in self.tables.items()},
+            "table_margins": {
+                name: [[round(min(margin, MOST), 2) for margin in row] for row in table.margins]
+                for name, table in self.tables.items()
+                if table.margins is not None
+            },
             "costs": {"verify_s": self.costs.verify_s, "draft_s": dict(self.costs.draft_s)},
         }
 

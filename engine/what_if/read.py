@@ -21,7 +21,7 @@ _NAME = re.compile(r"(.*?)(?:@(?:[1-9][0-9]?|auto))?", re.DOTALL)
 
 
 def what_if_of(recording: Mapping[str, Any]) -> WhatIf | None:
-    """What a checked recording tells of every k; None where it carries no tables or no costs. Margins are not recorded.
+    """What a checked recording tells of every k; None where it carries no tables or no costs.
 
     Raises UsageError where nothing was written, and for a table that is not of this race: it has fewer drafts than the
     baseline committed tokens, or a lane of that very drafter, at a fixed k and under rule `coupled`, drafted otherwise
@@ -38,7 +38,8 @@ def what_if_of(recording: Mapping[str, Any]) -> WhatIf | None:
     for name, drafts in tables.items():
         match = _NAME.fullmatch(name)
         assert match is not None
-        found[name] = Table(name, match[1], tuple(map(tuple, drafts)))
+        margins = recording.get("table_margins", {}).get(name)
+        found[name] = Table(name, match[1], tuple(map(tuple, drafts)), margins and tuple(map(tuple, margins)))
         if len(drafts) < len(written):
             raise _not_of(name, f"it has {len(drafts)} drafts, and the baseline committed {len(written)} tokens")
     for lane in spec.lanes:

@@ -106,6 +106,7 @@ def test_charts_are_of_the_race_on_the_screen(page) -> None:
 
 def test_stop_is_stop_and_buttons_look_as_they_are(page) -> None:
     """Race while racing and Stop while idle do nothing, so they must look it. Stop ends the race; the next one runs."""
+
     def only(can: str, cannot: str) -> None:
         for state, name in (("enabled", can), ("disabled", cannot)):
             page.wait_for_selector(f"#page-{name}-button:{state}", timeout=5_000)

@@ -157,5 +157,5 @@ def test_the_page_takes_what_the_engine_takes_whatever_is_broken(page: Any, sche
     apart = [(bool(yes), why, text) for yes, why, text in zip(opened, taken, files, strict=True) if yes == bool(why)]
     assert [(yes, why[:200]) for yes, why, _ in apart] == []
     assert 100 < sum(not why for why in taken) < 600
-    for field in ("num_drafted", "wall_s", *(("table", "candidates", "promise") if schema == 2 else ())):
+    for field in ("num_drafted", "wall_s", "copied", *(("table", "candidates", "promise") if schema == 2 else ())):
         assert sum(field in why for why in taken) > 10, f"{field} was hardly ever broken"

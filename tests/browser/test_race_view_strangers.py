@@ -30,7 +30,7 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import in_schema_1, known_in_part
+from tests.helpers.races import candidates_of, in_schema_1, known_in_part
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
@@ -176,7 +176,16 @@ CHANGES = [
     change("widths/exact", "yes"), change("widths", None), change("prompt/token_ids", ["1"]),
     change("versions", {"a": 1}), change("synthetic", "x"),
 ]  # fmt: skip
-CANDIDATES = {"lane": "plain", "position": 59, "ids": [1], "logits": [2.5], "noise": [-0.5]}
+CANDIDATES = candidates_of(SHORT, random.Random(3))
+
+
+def row(**broken: Any) -> Callable[[dict[str, Any]], object]:
+    """The candidates of the first row, with something broken."""
+    first, *rest = CANDIDATES["lanes"]["baseline"]
+    lanes = {**CANDIDATES["lanes"], "baseline": [[{**first[0], **broken}, *first[1:]], *rest]}
+    return change("candidates", {**CANDIDATES, "lanes": lanes})
+
+
 OF_SCHEMA = {
     1: [
         change("verdict/kind", "perfect"), change("verdict/rows_compared", None), change("verdict/sentence", {}),
@@ -204,13 +213,17 @@ OF_SCHEMA = {
         change("oracles", None), change("oracles", {"toString": {"seconds": 0, "share": 0}}),
         change("oracles", {"plain": {"seconds": 0}}), change("oracles", {"plain": {"seconds": 9, "share": 0.5}}),
         change("oracles", {"plain": {"seconds": 0, "share": None}}),
-        change("candidates", {}), change("candidates", [{}]),
-        change("candidates", [{**CANDIDATES, "lane": "toString"}]),
-        change("candidates", [{**CANDIDATES, "position": 60}]), change("candidates", [{**CANDIDATES, "position": 1.5}]),
-        change("candidates", [{**CANDIDATES, "ids": []}]), change("candidates", [{**CANDIDATES, "noise": [1, 2]}]),
-        change("candidates", [{**CANDIDATES, "logits": [None]}]),
-        change("candidates", [{**CANDIDATES, "logits": [1e300]}]),
-        change("candidates", [{**CANDIDATES, "ids": [1] * 17, "logits": [1] * 17, "noise": [1] * 17}]),
+        change("candidates", None), change("candidates", []), change("candidates", {}),
+        change("candidates", {**CANDIDATES, "seeds": [-1]}), change("candidates", {**CANDIDATES, "pieces": [1]}),
+        change("candidates", {**CANDIDATES, "seeds": [0] * 9}), change("candidates", {**CANDIDATES, "lanes": []}),
+        *(change("candidates", {**CANDIDATES, "lanes": lanes}) for lanes in ({"toString": []}, {"baseline": []})),
+        *(row(**broken) for broken in (
+            {"ids": []}, {"ids": [1] * 2}, {"ids": [*range(17)], "logits": [0] * 17}, {"ids": [1.5]}, {"logits": [1]},
+            {"logits": [None]}, {"logits": [1e300]}, {"log_z": "1"}, {"log_z": -99}, {"noise": [[0, 0, 0, 0]]},
+            {"ids": [1], "logits": [0]}, {"ids": [1, 2], "logits": [0, 1]},
+        )),
+        change("table_margins", []), change("table_margins", {"toString": []}),
+        change("events/4/copied", [0]), change("events/4/copied", [99, 0]), change("events/4/copied", [0, -1]),
         change("promises", []), change("promises", {"plain": 1}), change("promises", {"toString": "x"}),
         change("promises", {"plain": "x" * 10_001}),
     ],
@@ -254,7 +267,7 @@ def test_every_good_recording_opens(page: Any) -> None:
     in_part["costs"] = {
         "verify_s": [1] * 64, "draft_s": {name: [0, *range(63)] for name in (*in_part["tables"], "speculative")}
     }  # fmt: skip
-    in_part["tables"]["speculative"], in_part["candidates"] = [[1] * 63] * 60, [CANDIDATES]
+    in_part["tables"]["speculative"], in_part["candidates"] = [[1] * 63] * 60, CANDIDATES
     assert loads(json.dumps(in_part).encode()) == in_part
     for recorded in (*races, in_schema_1(SHORT), in_part, in_schema_1(in_part)):
         assert page.evaluate("text => window.photofinish.open(text)", json.dumps(recorded, ensure_ascii=False)) is True

@@ -124,13 +124,14 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     return some.flatmap(lambda names: recordings(failing, names))
 
 
-OF_EVENTS, BESIDE = ("num_drafted", "wall_s"), ("tables", "table_pieces", "costs", "oracles", "candidates", "promises")
+OF_EVENTS = ("num_drafted", "wall_s", "copied")
+BESIDE = ("tables", "table_pieces", "table_margins", "costs", "oracles", "candidates", "promises")
 """Fields that an event, and a recording of schema 2, may have."""
 
 
 def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """The same race as servers tell it, and as one keeps it that was taken apart: of some steps only the number of
-    drafts or no width, wall times; tables, costs, oracles, candidates, promises."""
+    drafts or no width, wall times, copies; tables, costs, oracles, candidates, promises."""
     out = copy.deepcopy(recorded)
     out["widths"]["width"] = None
     token_ids: dict[str, list[int]] = {lane["name"]: [] for lane in out["spec"]["lanes"]}
@@ -144,21 +145,50 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
             event["width"] = rng.choice([event["width"], None])
             if event["drafted"] and rng.random() < 0.6:
                 event.update(num_drafted=len(event["drafted"]), drafted=[], drafted_pieces=[])
-    places = [(lane, position) for lane, ids in token_ids.items() for position in range(len(ids))]
+    _add_copies(out)
     num_drafts = rng.randint(0, max(map(len, token_ids.values())))
     drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in range(num_drafts)]
     out["tables"] = {"ngram": drafts, "__proto__": []}
     out["table_pieces"] = {str(token): f" {token}" for draft in drafts for token in draft}
+    out["table_margins"] = {"ngram": [[rng.random() for _ in draft] for draft in drafts]}
     costs_s = sorted(rng.random() for _ in range(4))
     out["costs"] = {"verify_s": costs_s, "draft_s": {name: [0, *costs_s[1:]] for name in out["tables"]}}
     clocks = {event["lane"]: event["clock_s"] for event in out["events"]}
     out["oracles"] = {lane: {"seconds": 0.8 * clock_s, "share": 0.8} for lane, clock_s in clocks.items()}
-    out["candidates"] = [
-        {"lane": lane, "position": position, "ids": [1, 2], "logits": [-0.5, 3], "noise": [0.0, 1.5]}
-        for lane, position in rng.sample(places, min(3, len(places)))
-    ]
+    out["candidates"] = candidates_of(out, rng)
     out["promises"] = {lane: f"{lane} says: speculative decoding" for lane in token_ids if rng.random() < 0.5}
     return out
+
+
+def _add_copies(recorded: dict[str, Any]) -> None:
+    """Where the last token of a draft stands in the text before it, say that it was copied from there."""
+    texts = {lane["name"]: list(recorded["prompt"]["token_ids"]) for lane in recorded["spec"]["lanes"]}
+    for event in recorded["events"]:
+        if event["type"] == "step":
+            *before, last = [*texts[event["lane"]], *event["drafted"]]
+            if event["drafted"] and last in before:
+                event["copied"] = [len(event["drafted"]) - 1, before.index(last)]
+            texts[event["lane"]] += event["token_ids"]
+
+
+def candidates_of(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Of every lane but the plain one; every committed token is the best of its row under the first seed."""
+    seeds = [0, 7] if recorded["spec"]["params"]["temperature"] else []
+    lanes: dict[str, Any] = {lane["name"]: [] for lane in recorded["spec"]["lanes"] if lane["role"] != "plain"}
+    for event in recorded["events"]:
+        if event["type"] == "step" and event["lane"] in lanes:
+            num_rows = len(event["drafted"]) + event.get("num_drafted", 0) + 1
+            lanes[event["lane"]].append([_row(event["token_ids"][r : r + 1], seeds, rng) for r in range(num_rows)])
+    return {"seeds": seeds, "pieces": {"1": " one"}, "lanes": lanes}
+
+
+def _row(committed: list[int], seeds: list[int], rng: random.Random) -> dict[str, Any]:
+    ids = list(dict.fromkeys([*committed, *(rng.randrange(300_000) for _ in range(3))]))
+    logits = sorted((rng.uniform(-9, 9) for _ in ids), reverse=True)
+    row: dict[str, Any] = {"ids": ids, "logits": logits, "log_z": logits[0] + rng.uniform(1.5, 3)}
+    if committed and seeds:
+        row["noise"] = [sorted((rng.uniform(-1, 4) for _ in ids), reverse=True) for _ in seeds]
+    return row
 
 
 def servers_races(whole: st.SearchStrategy[dict[str, Any]] | None = None) -> st.SearchStrategy[dict[str, Any]]:
@@ -173,6 +203,8 @@ def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -
     for step in steps(events, "speculative"):
         drafts[step.position] = [*step.drafted, *drafts[step.position]][:MOST]
     costs_s = sorted(rng.random() for _ in range(MOST + 1))
+    if rng.random() < 0.5:
+        out["table_margins"] = {name: [[round(9 * rng.random(), 2) for _ in draft] for draft in drafts]}
     out["tables"], out["costs"] = {name: drafts}, {"verify_s": costs_s, "draft_s": {name: costs_s}}
     return out
 

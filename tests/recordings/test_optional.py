@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -92,12 +93,36 @@ def test_a_disturbed_lane_of_unknown_width_is_named():
     assert found is not None and found.width is None and "steps of lane plain of unknown width took" in found.sentence
 
 
-CANDIDATES = {"lane": "plain", "position": 4, "ids": [1, 2], "logits": [0.5, -1e9], "noise": [0, 1.5]}
 DRAFTS = [[1] * 63, [], [2**31 - 1], [0], [5]]
 
 
 def candidates(**change: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda r: r.update(candidates=[{**CANDIDATES, **change}])
+    return lambda r: r["candidates"].update(change)
+
+
+def row(lane: str = "baseline", index: int = 0, r: int = 0, **change: Any) -> Callable[[dict[str, Any]], object]:
+    """Change a row of a step; None takes a member away."""
+
+    def apply(r_: dict[str, Any]) -> None:
+        found = r_["candidates"]["lanes"][lane][index][r]
+        found.update(change)
+        for key in [key for key, value in change.items() if value is None]:
+            del found[key]
+
+    return apply
+
+
+def copied(*places: Any) -> Callable[[dict[str, Any]], object]:
+    """Of the one step that drafted: its draft is [10, 11, 9], after a prompt of one token, 10, 11 committed."""
+
+    def apply(r: dict[str, Any]) -> None:
+        next(event for event in r["events"] if event.get("drafted")).update(copied=list(places))
+
+    return apply
+
+
+def margins(**change: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda r: r.update(table_margins=change)
 
 
 COSTS = {"verify_s": [0.5] * 64, "draft_s": {"ngram": [*range(64)], "speculative": [0] * 64}}
@@ -142,19 +167,33 @@ WRONG = {
     "a list of at most 63 token ids": lambda r: r.update(tables={"plain": [[1] * 64]}),
     "at most 63 token ids from 0 to 2147483647, not 7": lambda r: r.update(tables={"plain": [7]}),
     "token ids from 0 to 2147483647, not a list": lambda r: r.update(tables={"plain": [[2**31]]}),
-    "candidates must be a list": lambda r: r.update(candidates={}),
-    "candidates.* lacks 'noise'": lambda r: r.update(
-        candidates=[{k: v for k, v in CANDIDATES.items() if k != "noise"}]
-    ),
-    "lane 'plain' at position 5 are of no token": candidates(position=5),
-    "position must be a non-negative integer": candidates(position=-1),
-    "lane 'nobody' at position 4 are of no token": candidates(lane="nobody"),
-    r"have \[0, 0, 0\] ids, logits and noise": candidates(ids=[], logits=[], noise=[]),
-    r"have \[2, 2, 1\] ids, logits and noise": candidates(noise=[1]),
-    r"have \[17, 17, 17\] ids": candidates(ids=[1] * 17, logits=[1] * 17, noise=[1] * 17),
-    "a finite number, not None": candidates(logits=[None, 1]),
-    "a finite number, not '1'": candidates(noise=["1", 1]),
-    "list of token ids": candidates(ids=[1.5, 2]),
+    "table_margins must be an object, not a list": lambda r: r.update(table_margins=[]),
+    "margins of the table of 'nobody' are not one for each token": margins(nobody=[]),
+    "margins of the table of 'ngram' are not one for each": margins(ngram=[[1.0] * 63, [], [1.0], [1.0], []]),
+    "margins of the table of 'ngram'.* must be a finite number": margins(ngram=[["1"] * 63, [], [1], [1], [1]]),
+    "candidates must be an object, not a list": lambda r: r.update(candidates=[]),
+    "candidates lacks 'pieces'": lambda r: r["candidates"].pop("pieces"),
+    "candidates are of 9 seeds; at most 8": candidates(seeds=[*range(9)]),
+    "candidates of lane 'nobody', which the spec does not have": candidates(lanes={"nobody": []}),
+    "candidates of lane 'baseline' do not have a row for each row": candidates(lanes={"baseline": []}),
+    "candidates of lane 'speculative' do not have": lambda r: r["candidates"]["lanes"]["speculative"][0].pop(),
+    "log_z must be a finite number": row(log_z="1"),
+    "lacks 'logits'": row(logits=None),
+    "row 0 of step 0 are 0 ids and 4 logits": row(ids=[]),
+    "are 17 ids and 17 logits; 1 to 16, each once": row(ids=[*range(17)], logits=[0] * 17),
+    "are 2 ids and 2 logits; 1 to 16, each once": row(ids=[10, 10], logits=[1, 0], noise=None),
+    "a non-negative integer, not 1.5": row(ids=[1.5, 2]),
+    "do not stand by falling logit": row(ids=[10, 2], logits=[0, 1], log_z=5, noise=None),
+    "have chances that sum to more than 1": row(ids=[10, 2], logits=[1, 1], log_z=1.1, noise=None),
+    "lack the token that was committed there": row(ids=[8, 7], logits=[0, 0], log_z=5, noise=None),
+    "noise that is not of its tokens and the 2 seeds": row(noise=[[0, 0, 0, 0]]),
+    "row 3 of step 0 have noise that is not of its tokens": row("speculative", r=3, noise=[[0] * 3, [0] * 3]),
+    "another token would have been chosen": row(ids=[10, 2], logits=[1, 1], log_z=5, noise=[[0, 0.02], [0, 0]]),
+    "copied from place 3 of its draft on, which has 3": copied(3, 0),
+    "must be two non-negative integers": copied(0),
+    "two non-negative integers, not a list": copied(0, -1),
+    "copied from place 0 of the text, which has other tokens": copied(2, 0),
+    "copied from place 9 of the text, which has other tokens": copied(2, 9),
     "promises must be an object of strings": lambda r: r.update(promises={"plain": 1}),
     "a promise of lane 'nobody', which the spec does not have": lambda r: r.update(promises={"nobody": "x"}),
     "width must be an integer from 1 to 64, not 0": lambda r: r["widths"].update(width=0),
@@ -166,7 +205,9 @@ def test_what_contradicts_the_race_is_refused(words):
     """A table of another race, or scores of a token that nobody wrote, would be shown beside this one."""
     recording = races.fixed_race()
     good = {"tables": {"ngram": DRAFTS, "speculative": []}, "costs": COSTS, "oracles": ORACLES}
-    recording.update(copy.deepcopy({**good, "candidates": [CANDIDATES], "promises": {"plain": ""}}))
+    recording.update(copy.deepcopy({**good, "promises": {"plain": ""}}))
+    recording["spec"]["params"]["temperature"] = 0.5
+    recording["candidates"] = races.candidates_of(recording, random.Random(0))
     assert recordings.loads(json.dumps(recording).encode()) == recording
     WRONG[words](recording)
     with pytest.raises(UsageError, match=words):

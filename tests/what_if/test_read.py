@@ -30,7 +30,8 @@ def test_what_was_written_is_what_is_read(race):
     found = read(race)
     assert list(found.text.token_ids) == token_ids(events_of(race), "baseline")
     assert found.text.limit == race["spec"]["params"]["max_new_tokens"]
-    assert json.loads(json.dumps(found.to_json())) == {key: race[key] for key in ("tables", "costs")}
+    wanted = {"table_margins": {}, **{key: race[key] for key in ("tables", "table_margins", "costs") if key in race}}
+    assert json.loads(json.dumps(found.to_json())) == wanted
     assert found.offered() == {"ngram": list(range(1, MOST + 1))}
 
 
@@ -38,7 +39,8 @@ def test_what_was_written_is_what_is_read(race):
 def test_a_strangers_table_tells_a_race_or_is_refused(race, name):
     """A number of drafts, or a name, that nobody thought of would be a fault of the program."""
     race = copy.deepcopy(race)
-    race["tables"][name] = race["tables"].pop("ngram")
+    for member in ("tables", "table_margins"):
+        race[member][name] = race[member].pop("ngram")
     race["costs"]["draft_s"][name] = race["costs"]["draft_s"].pop("ngram")
     try:
         found = read(race)
@@ -78,6 +80,7 @@ def test_a_short_table_is_refused(race, missing):
     drafts = race["tables"]["ngram"]
     num = len(drafts)
     del drafts[max(0, num - missing) :]
+    race.pop("table_margins", None)
     words = f"the table of 'ngram' is not of this race: it has {len(drafts)} drafts, and the baseline committed {num} "
     with pytest.raises(UsageError, match=words):
         read(race)

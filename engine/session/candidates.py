@@ -1,0 +1,73 @@
+"""What the target might have said at every row of a lane's steps: the most probable tokens with their chances, and the
+noise that chose among them. Taken from a step's logits after its clock has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..choice.noise import gumbel
+from ..choice.sampler import Sampler
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..events import Step
+    from ..target.prepared import Prepared
+
+NUM_LIKELY = 5
+"""Tokens kept of every row, besides the drafted, the committed, and what other seeds choose."""
+OTHER_SEEDS = 2
+DIGITS = 4
+
+
+def dice_of(sampler: Sampler, prepared: Prepared) -> list[Sampler]:
+    """The race's own choice of tokens, and the same with other seeds; none where nothing is left to chance."""
+    params = sampler.params
+    if params.temperature == 0:
+        return []
+    seeds = [(params.seed + i + 1) % 2**63 for i in range(OTHER_SEEDS)]
+    return [
+        sampler,
+        *(Sampler(replace(params, seed=seed), prepared.vocab_size, prepared.kernels) for seed in seeds),
+    ]
+
+
+class Candidates:
+    """Of one lane: `steps` is what its recording holds (see `recordings/candidates.py`). dice: as of `dice_of`; none
+    where the lane does not choose by them."""
+
+    def __init__(self, sampler: Sampler, dice: Sequence[Sampler]) -> None:
+        self.steps: list[list[dict[str, Any]]] = []
+        self._sampler, self._dice = sampler, dice
+
+    def look(self, step: Step, logits: Tensor) -> None:
+        """Take in a step and its logits [num_drafted + 1, vocab]."""
+        rows = self._sampler.processed_rows(logits) if self._sampler.params.temperature else logits.float()
+        log_z = rows.logsumexp(-1).tolist()
+        likely = rows.topk(min(NUM_LIKELY, rows.shape[-1])).indices.tolist()
+        found = []
+        for r, ids in enumerate(likely):
+            committed = step.token_ids[r : r + 1]
+            position, dice = step.position + r, self._dice if committed else ()
+            chosen = [die(logits[r], position) for die in dice[1:]]
+            wanted = torch.tensor(sorted({*ids, *step.drafted[r : r + 1], *committed, *chosen}), device=rows.device)
+            values = rows[r, wanted]
+            order = [i for i in values.argsort(descending=True).tolist() if values[i].isfinite()]
+            row = {
+                "ids": wanted[order].tolist(),
+                "logits": _rounded(values[order]),
+                "log_z": round(log_z[r], DIGITS),
+            }
+            if dice:
+                tokens = wanted[order].to(torch.int32)
+                row["noise"] = [_rounded(gumbel(tokens, die.params.seed, position, False)) for die in dice]
+            found.append(row)
+        self.steps.append(found)
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [round(value, DIGITS) for value in values.tolist()]

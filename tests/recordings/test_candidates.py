@@ -1,0 +1,133 @@
+"""What real races keep of each row: chances, dice, and where a copy came from."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from engine.recordings.check import check
+from engine.recordings.recording import build, events_of, token_ids
+from engine.session import TorchRace
+from engine.spec import RaceSpec, SamplingParams, lanes_of
+from engine.text import encode_prompt
+from tests.helpers.trained import PROMPTS, text_of, trained
+
+DIGITS = 2e-4
+"""Logits and noise are kept with four."""
+
+
+def recorded(
+    *drafters: str, k: int | str = 5, temperature: float = 0.0, rule: str = "coupled", audit: bool = True, **params
+):
+    """A real race of the trained fixture, checked by the reader of recordings; the text has copies in it."""
+    loaded = trained()
+    params = SamplingParams(temperature, **{"seed": 3, "max_new_tokens": 24, **params})
+    spec = RaceSpec(lanes_of(((d, d, k) for d in drafters), rule=rule), params, audit)
+    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
+    events = list(race.events())
+    return race, check(build(race.header(), events, race.result()))
+
+
+def steps_of(recording, lane):
+    return [event for event in recording["events"] if event["type"] == "step" and event["lane"] == lane]
+
+
+def rows_by_position(recording, lane):
+    """Of committed tokens, with the token."""
+    found = recording["candidates"]["lanes"][lane]
+    return [
+        (row, token)
+        for step, rows in zip(steps_of(recording, lane), found, strict=True)
+        for row, token in zip(rows, step["token_ids"], strict=False)
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_both_lanes_saw_the_same_at_every_place(temperature):
+    """The page would show equal bars that are one lane's, drawn twice; or a difference where there is none."""
+    _, recording = recorded("ngram", temperature=temperature)
+    baseline, other = (rows_by_position(recording, lane) for lane in ("baseline", "ngram"))
+    assert [token for _, token in other] == token_ids(events_of(recording), "ngram")
+    for (row, token), (its, same) in zip(baseline, other, strict=True):
+        assert token == same and row["log_z"] == its["log_z"]
+        shared = set(row["ids"]) & set(its["ids"])  # a draft adds the drafted token
+        assert shared >= set(row["ids"])
+        for name, lists in (("logits", ([row["logits"]], [its["logits"]])), ("noise", (row, its))):
+            first, second = lists if name == "logits" else (each.get("noise", []) for each in lists)
+            for one, two in zip(first, second, strict=True):
+                chosen = dict(zip(its["ids"], two, strict=True))
+                assert {t: chosen[t] for t in row["ids"]} == dict(zip(row["ids"], one, strict=True))
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"temperature": 0.7}, {"temperature": 1.3, "top_k": 3}, {"temperature": 0.9, "top_p": 0.6}]
+)
+def test_chances_are_those_that_the_target_gives(params):
+    """A chance that is made up: here every row is computed again, by a target of its own."""
+    race, recording = recorded("ngram", **params)
+    reader = race.reader((), lambda share: None)
+    prompt, text = race.prompt.token_ids, token_ids(events_of(recording), "baseline")
+    reader.extend(prompt[:-1], 0)
+    for (row, token), last in zip(rows_by_position(recording, "baseline"), [prompt[-1], *text[:-1]], strict=True):
+        logits = reader.extend([last], 1)[0][0]
+        wanted = race.sampler.processed(logits) if params else logits.float()
+        chances = wanted.softmax(-1)
+        shown = {i: math.exp(logit - row["log_z"]) for i, logit in zip(row["ids"], row["logits"], strict=True)}
+        assert all(abs(chance - float(chances[i])) < 1e-3 for i, chance in shown.items())
+        likely = min(5, int((chances > 0).sum()))
+        assert len(shown) >= likely and token in shown
+        assert sorted(shown.values(), reverse=True)[:likely] == pytest.approx(
+            chances.topk(likely).values.tolist(), abs=1e-3
+        )
+
+
+def test_every_row_of_a_step_is_there_dropped_ones_too():
+    """A draft's tail would have no answer of the target to show."""
+    _, recording = recorded("ngram")
+    steps, found = steps_of(recording, "ngram"), recording["candidates"]["lanes"]["ngram"]
+    assert any(step["num_accepted"] < len(step["drafted"]) for step in steps), "this race drops nothing"
+    for step, rows in zip(steps, found, strict=True):
+        assert len(rows) == len(step["drafted"]) + 1
+        assert all(token in row["ids"] for token, row in zip(step["drafted"], rows, strict=False))
+        assert not any("noise" in row for row in rows)
+
+
+def test_other_seeds_name_what_they_would_have_chosen():
+    """ "Another seed moves both lanes alike" would be drawn of a token that this seed never chose."""
+    _, recording = recorded("ngram", temperature=1.2)
+    seeds = recording["candidates"]["seeds"]
+    assert seeds == [3, 4, 5]
+    rows = rows_by_position(recording, "ngram")
+    for which, seed in enumerate(seeds):
+        _, other = recorded("none", k=0, temperature=1.2, seed=seed) if seed != 3 else (None, recording)
+        text = token_ids(events_of(other), "baseline")
+        for (row, committed), token in zip(rows, text, strict=False):
+            scores = [a + b for a, b in zip(row["logits"], row["noise"][which], strict=True)]
+            best = row["ids"][scores.index(max(scores))]
+            assert best == token or max(scores) - scores[row["ids"].index(token)] < DIGITS
+            if token != committed:
+                break  # from here on the other race goes on after another text
+
+
+def test_without_an_audit_or_without_dice():
+    """A race that nobody audits would pay for it; lanes under rejection would show noise that chose nothing."""
+    assert "candidates" not in recorded("ngram", audit=False)[1]
+    _, recording = recorded("ngram", temperature=0.8, rule="rejection")
+    assert "noise" in rows_by_position(recording, "baseline")[0][0]
+    assert not any("noise" in row for row, _ in rows_by_position(recording, "ngram"))
+
+
+@pytest.mark.parametrize("k", [5, "auto"])
+@pytest.mark.parametrize("name", ["ngram", "hybrid", "draft_model"])
+def test_copies_say_where_they_come_from(name, k):
+    """ "Copied from the prompt" would be said of a guess, or of another place; the reader compares token by token."""
+    drafter = text_of(name)
+    _, recording = recorded(drafter, k=k)
+    steps = [step for step in steps_of(recording, drafter) if step["drafted"]]
+    copies = [step["copied"][0] for step in steps if "copied" in step]
+    assert bool(copies) == (name != "draft_model")
+    if name == "ngram":
+        assert copies == [0] * len(steps)
+    elif k != "auto":
+        assert not any(copies), "at a fixed k a hybrid copies all of a draft, or nothing"
