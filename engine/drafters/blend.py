@@ -174,7 +174,8 @@ class OpenDraft:
 
     def _look(self) -> None:
         """Find the copy that may follow the draft so far."""
-        self._copy, self._copy_chances = Copy(), []
+        self._copy = Copy()
+        self._copy_chances: list[float] = []
         size = self._k - len(self.token_ids)
         if self._copies and size > 0:
             self._copy = self._copies.look(self._committed, self.token_ids, size)
