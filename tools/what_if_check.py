@@ -45,7 +45,7 @@ COSTS = {
 """In steps without a draft: (steps that verify 0, 1, ... drafts, the head's first token, each other one). This
 machine's are the means of the races that ship; flat is what a GPU is hoped to be; steep is a CPU with torch's own
 kernels."""
-LOOKUP = 0.0007
+LOOKUP = 0.0008
 """Of a copy, in the same measure."""
 
 

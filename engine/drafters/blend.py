@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
-from operator import add
+from itertools import accumulate
+from operator import add, mul
 from typing import Any
 
 from ..interfaces import Draft, MarginDrafter
 from .beliefs import Beliefs, chance_of_same, when_asked, where_other, where_same
 from .ngram import Copy, NgramDrafter
-from .rates import DraftTime, best_length, num_matching
+from .rates import DraftTime, num_matching
 
 Judge = Callable[[bool], None]
 """Is told whether a token was right."""
@@ -107,6 +107,7 @@ class OpenDraft:
     ) -> None:
         self._beliefs, self._copies, self._committed, self._k, self._limit = beliefs, copies, committed, k, limit
         self._next = beliefs.next()
+        self._next_sums = _sums([self._next] * limit)
         self._step_s, self._draft_s = step_s, [draft_s(num) if num else 0.0 for num in range(limit + 1)]
         self._both_s = list(map(add, self._draft_s, step_s))
         self.rate = 0.0
@@ -142,7 +143,8 @@ class OpenDraft:
             if length and worth >= self._worth_of_token(chance):
                 self._end(length)
                 return False
-        if self._worth_of_token(chance) <= 0:
+        row_s = self._step_s[len(self.token_ids) + 1] - self._step_s[len(self.token_ids)]
+        if self._reached * chance <= self.rate * row_s and self._worth_of_token(chance) <= 0:
             return False
         self._reached *= chance
         self.token_ids.append(token_id)
@@ -180,7 +182,9 @@ class OpenDraft:
         if self._copies and size > 0:
             self._copy = self._copies.look(self._committed, self.token_ids, size)
             rates = self._beliefs.of_copy(self._copy)
-            self._copy_chances = [rate() for rate in rates]
+            chances = {rate: rate() for rate in set(rates)}
+            self._copy_chances = [chances[rate] for rate in rates]
+            self._copy_sums = _sums([1.0, *self._copy_chances[1:]])
             self._claims.append((len(self.token_ids), self._copy.token_ids, [rate.add for rate in rates]))
 
     def _worth_of_copy(self, first: float | None = None) -> tuple[float, int]:
@@ -188,12 +192,11 @@ class OpenDraft:
         of that."""
         if not self._copy_chances:
             return 0.0, 0
-        num, chances = len(self.token_ids), self._copy_chances
-        base_s = self._step_s[num]
-        costs = [step_s - base_s for step_s in self._step_s[num + 1 : num + 1 + len(chances)]]
-        if first is not None:
-            chances = [first, *chances[1:]]
-        return best_length(chances, self._reached, costs, self.rate)
+        num = len(self.token_ids)
+        reached = self._reached * (self._copy_chances[0] if first is None else first)
+        worths = self._worths(reached, self._copy_sums, self._step_s, num)
+        worth = max(worths)
+        return (worth, worths.index(worth) + 1) if worth > 0 else (0.0, 0)
 
     def _worth_of_token(self, chance: float) -> float:
         """Worth of appending the head's token, which was asked for, and of the tokens that it may say next. chance: of
@@ -204,9 +207,15 @@ class OpenDraft:
 
     def _worth_of_more(self, num: int, reached: float) -> float:
         """Worth of the head's tokens after the first `num`, which have been asked for; reached: the chance of those."""
-        base_s = self._both_s[num]
-        costs = [both_s - base_s for both_s in self._both_s[num + 1 :]]
-        return best_length(repeat(self._next), reached, costs, self.rate)[0]
+        return max([0.0, *self._worths(reached, self._next_sums, self._both_s, num)])
+
+    def _worths(self, reached: float, sums: Sequence[float], seconds: Sequence[float], num: int) -> list[float]:
+        """Worths of 1, 2, ... tokens after the first `num`, of which so many are right on average if all before are;
+        reached: the chance of that. seconds: of a step by its number of tokens."""
+        base_s, rate = seconds[num], self.rate
+        return [
+            reached * some - rate * (more_s - base_s) for some, more_s in zip(sums, seconds[num + 1 :], strict=False)
+        ]
 
     def _worth_of_asking(self) -> float:
         """Worth of asking the head for the next token, and then of doing what seems best. Its margin will tell more of
@@ -224,6 +233,11 @@ class OpenDraft:
             other = max(self._worth_of_copy(of_copy)[0], self._worth_of_token(of_head))
             worth += share * (same * self._worth_of_copy(where_same(copy, head))[0] + (1 - same) * other)
         return worth
+
+
+def _sums(chances: Sequence[float]) -> list[float]:
+    """How many of the first 1, 2, ... tokens are right on average; chances: of each where those before it are."""
+    return list(accumulate(accumulate(chances, mul)))
 
 
 def _fates(ids: Sequence[int], written: Sequence[int]) -> Iterator[bool]:

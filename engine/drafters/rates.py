@@ -125,6 +125,7 @@ class LevelRate(Rate):
     def __init__(self, prior: float, weight: float, level: Level) -> None:
         super().__init__(prior, weight)
         self._prior, self._weight, self._level = prior, weight, level
+        self._logits = math.log(prior / (1 - prior))
 
     def add(self, kept: bool) -> None:
         self._level.add(kept - self())
@@ -132,8 +133,7 @@ class LevelRate(Rate):
         super().add(kept)
 
     def __call__(self) -> float:
-        moved = self._level(math.log(self._prior / (1 - self._prior))) - self._prior
-        return (self._kept + self._weight * moved) / self._tried
+        return (self._kept + self._weight * (self._level(self._logits) - self._prior)) / self._tried
 
 
 class MarginOdds:
