@@ -43,7 +43,7 @@ class Beliefs:
     def of_copy(self, copy: Copy) -> list[Rate]:
         """Of each token of a copy, given that all before it are right."""
         agreed = copy.num_agreed
-        found = []
+        found: list[Rate] = []
         for i in range(len(copy.token_ids)):
             kind: CopyKind = "lone" if agreed is None or i > agreed else "agreed" if i < agreed else "contested"
             rates = self._copies[kind]
