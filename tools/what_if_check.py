@@ -1,4 +1,5 @@
-"""Measures the bars of the what-if race: python tools/what_if_check.py races|times|tables [--groups N] [--json FILE]
+"""Measures the bars of the what-if race: python tools/what_if_check.py races|times|tables|auto [--groups N]
+[--json FILE]
 
 races    how many real races are told exactly: drafts, accepted counts and tokens of every step; n-gram, EAGLE-3, DFlash
          (each k its own table) on the default model, these and a draft model on the trained fixture; temperatures 0 and
@@ -7,6 +8,10 @@ races    how many real races are told exactly: drafts, accepted counts and token
 times    computed against measured tokens/s of the same k, in one race on the fair clock: costs come from plain,
          baseline and a survey lane of each drafter alone, never from the lane that is predicted. Needs a quiet machine
 tables   seconds that the tables of n-gram and EAGLE-3 take for a race of 400 tokens, after it
+auto     what part of the oracle's speed `auto` k reaches, simulated over tables at three fixed sets of costs (COSTS),
+         by drafter and kind of text; and its speed over that of the best fixed k (the least, then quartiles). On the
+         half of the held-out prompts that no prior of the rule was measured on, at temperature 0 and twice at 0.8. A
+         busy machine will do. A group is a prompt; there are 12
 
 After every group each part replaces its own entry of the JSON file, with what it was measured on and the machine's
 load.
@@ -32,6 +37,16 @@ FIXTURES = ROOT / "tests" / "fixtures" / "trained"
 KS = (1, 2, 3, 5, 7, 11, 15)
 ON_THE_FIXTURE = {f"draft_model:{FIXTURES / 'draft'}": KS, f"eagle3:{FIXTURES / 'eagle3'}": KS}
 NUM_TOKENS, LONG = 80, 400
+COSTS = {
+    "this machine": ([1.0] * 2 + [1.036] * 2 + [1.062] * 2 + [1.098] * 2 + [1.264] * 4, 0.044, 0.0062),
+    "flat": ([1 + m / 150 for m in range(16)], 0.035, 0.035),
+    "steep": ([1.0, 1.05, 1.15, 1.19, *[1.27] * 2, *[1.47] * 2, *[1.70] * 4, *[1.92] * 4], 0.0815, 0.0444),
+}
+"""In steps without a draft: (steps that verify 0, 1, ... drafts, the head's first token, each other one). This
+machine's are the means of the races that ship; flat is what a GPU is hoped to be; steep is a CPU with torch's own
+kernels."""
+LOOKUP = 0.0008
+"""Of a copy, in the same measure."""
 
 
 def held(
@@ -148,13 +163,54 @@ def tables(groups: int) -> Iterator[dict[str, Any]]:
             yield {"num_tokens": LONG, "longest_draft": 15, "seconds": seconds, "median_s": statistics.median(seconds)}
 
 
+def auto(groups: int) -> Iterator[dict[str, Any]]:
+    from engine.models.loading import load
+    from engine.what_if.ask import what_if
+    from engine.what_if.auto import auto_steps
+    from engine.what_if.costs import Costs
+    from engine.what_if.judged import WhatIf
+    from engine.what_if.tables import seconds_of
+
+    loaded = load()
+    shares: dict[str, list[float]] = {}
+    over_fixed: dict[str, list[float]] = {}
+    untuned = [item for index, item in enumerate(prompts()) if index // 4 % 2]
+    for item in untuned[:groups]:
+        kind = "prose" if item["kind"] == "prose" else "structured"
+        for temperature, seed in ((0.0, 0), (0.8, 1001), (0.8, 1002)):
+            race = held(loaded, item["prompt"], [("ngram", 15)], 2 * NUM_TOKENS, temperature, seed)
+            asked = what_if(race, [("ngram", 15), ("eagle3", 15)])
+            if len(asked.text.token_ids) < NUM_TOKENS / 2:
+                continue
+            for name, (verify, first, another) in COSTS.items():
+                drafts = [0.0, *(first + another * i for i in range(len(verify) - 1))]
+                draft_s = {
+                    each: drafts if each == "eagle3" else [0.0, *[LOOKUP] * (len(verify) - 1)] for each in asked.tables
+                }
+                found = WhatIf(
+                    asked.text, asked.tables, Costs(tuple(verify), {k: tuple(v) for k, v in draft_s.items()})
+                )
+                for drafter in ("ngram", "eagle3", "hybrid:ngram+eagle3"):
+                    taken, row = seconds_of(auto_steps(found, drafter)), f"{name}, {drafter}, {kind}"
+                    shares.setdefault(row, []).append(found.oracle(drafter).seconds / taken)
+                    if drafter in found.tables:
+                        fixed = min(seconds_of(found.steps(drafter, k)) for k in range(1, len(verify)))
+                        over_fixed.setdefault(row, []).append(fixed / taken)
+        print(item["id"], flush=True)
+        yield {
+            "share_of_the_oracle": {row: quartiles(of) for row, of in shares.items()},
+            "speed_over_best_fixed_k": {row: [min(of), *quartiles(of)] for row, of in over_fixed.items()},
+            "num_races": {row: len(of) for row, of in shares.items()},
+        }
+
+
 def quartiles(values: list[float]) -> list[float]:
     return statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["races", "times", "tables"])
+    parser.add_argument("part", choices=["races", "times", "tables", "auto"])
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)
@@ -176,7 +232,7 @@ def main() -> None:
         "versions": environment.versions(kernels.describe()),
         "commit": environment.commit(),
     }
-    for found in {"races": races, "times": times, "tables": tables}[options.part](options.groups):
+    for found in {"races": races, "times": times, "tables": tables, "auto": auto}[options.part](options.groups):
         found = {**about, "load_average": {"before": before, "after": os.getloadavg()}, **found}
         if options.json:
             known = json.loads(options.json.read_text()) if options.json.exists() else {}

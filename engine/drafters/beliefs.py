@@ -1,109 +1,74 @@
 """What `auto` k believes of copies and of a head's tokens: priors, then what the race shows. Standard library only.
 
-A prior is a share of cases. The measurement, wherever "measured" stands below: recorded drafts of the default model
-(gemma-3-270m) on structured texts and prose; docs/log.md, 2026-11-21, sixth session. It was written down for copies of
-4 or more matching tokens alone. The same entry has the gain of all this together, simulated: 6.1 % of tokens per second
-on structured texts, over `auto` as it was before.
+A prior is a share of cases. "Measured" means, wherever it stands below: on the tuning half of the held-out prompts, the
+presets and the prompts of `bench` (default model, gemma-3-270m, its EAGLE-3 head, temperatures 0 and 0.8), in races
+simulated over tables; docs/log.md, 2026-11-22, `auto` judged by the oracle.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from .ngram import Copy
-from .rates import BY_MARGIN, MARGIN_DRAFTS, MARGIN_FORGET, PRIOR, AcceptanceRates, Rate, bucket
+from .rates import Level, LevelRate, MarginOdds, Rate
 
 CopyKind = Literal["agreed", "lone", "contested"]
-"""Of a copy: two equally long matches go on alike; there is one match; or two part at once."""
-LONE = {1: 3, 2: 7}
-"""Match length -> how many tokens of a copy are weighed on the word of a single earlier occurrence; all where longer.
-Chosen by hand, never measured alone."""
-PARTED = 3
-"""How many are weighed after the place where two equally long matches part. Chosen by hand, never measured alone."""
-ALIKE, LONG = {1: 1, 2: 2, 3: 2}, 4
-"""Match length -> the one that it is judged with; LONG where longer. Chosen by hand, never measured alone."""
-
-
-class CopyPriors(NamedTuple):
-    """right: the first token of a copy is. same: the head says it too. despite: it is right where the head says
-    another."""
-
-    right: float
-    same: float
-    despite: float
-
-
-PRIORS: dict[tuple[CopyKind, int], CopyPriors] = {
-    ("agreed", 1): CopyPriors(0.65, 0.55, 0.25),
-    ("agreed", 2): CopyPriors(0.85, 0.65, 0.55),
-    ("agreed", 4): CopyPriors(0.95, 0.75, 0.8),
-    ("lone", 1): CopyPriors(0.3, 0.25, 0.12),
-    ("lone", 2): CopyPriors(0.55, 0.4, 0.25),
-    ("lone", 4): CopyPriors(0.8, 0.6, 0.5),
-    ("contested", 0): CopyPriors(0.2, 0.2, 0.08),
+"""Of a token of a copy: the two best places say it; there is one place, or one is left; or the two part here."""
+COPIES: dict[CopyKind, tuple[float, ...]] = {
+    "agreed": (0.68, 0.88, 0.96, 0.985, 0.995, 0.998),
+    "lone": (0.3, 0.56, 0.78, 0.87, 0.957, 0.985),
+    "contested": (0.22,),
 }
-"""By kind and match length. Measured: `right` of ("agreed", 4) 0.97, of ("lone", 4) 0.81, of "contested" with matches
-of 4 or more 0.2; `despite` of ("lone", 4) 0.58. The rest was chosen by hand."""
-CONFIRMED: dict[CopyKind, float] = {"agreed": 0.95, "lone": 0.95, "contested": 0.65}
-"""That a copy's first token is right where the head says the same. Measured: 0.94 for a lone match of 4 or more. The
-rest was chosen by hand."""
-LATER = {"agreed": 0.9, "lone": 0.8, "parted": 0.5}
-"""That a later token is right if those before it are: where two matches agree, where there is one, and after the place
-where two part. Chosen by hand, never measured alone."""
-WEIGHT = 4.0
-"""How many cases each of these priors is worth. Chosen by hand, never measured alone."""
-
-
-class CopyRates(NamedTuple):
-    """What was seen of copies of one kind and match length: as in `CopyPriors`; confirmed: right where the head says
-    the same."""
-
-    right: Rate
-    same: Rate
-    despite: Rate
-    confirmed: Rate
-
-
-def _rates(priors: CopyPriors, confirmed: Rate) -> CopyRates:
-    right, same, despite = (Rate(prior, WEIGHT) for prior in priors)
-    return CopyRates(right, same, despite, confirmed)
+"""Chance of a copied token, by how many tokens match before it, those of the copy itself included: 1, from 2, 4, 8, 16
+and 32 on. Measured: it is the same for a copy's first token and for a later one before which as many match."""
+WEIGHT = 8.0
+"""How many cases each of these, and the next, is worth. Measured: 4 and 16 change nothing."""
+NEXT = 0.78
+"""Chance of the head's next token, before it was asked for it. Measured; 0.7 and 0.85 change nothing."""
+UNSURE, SURE = 0.4, 0.97
+"""What that chance turns out to be once the token and its margin are known: one of these, as often as makes it so."""
+SAME_ERROR = 0.3
+"""Where a copy and the head are both wrong, how often they say the same. Measured: 0.29; 0.2 changes nothing."""
 
 
 class Beliefs:
-    """Of one race. by_place: acceptance of the head's tokens by their place in the draft."""
+    """Of one race. of_margin: acceptance of the head's tokens by their margins; next: of one that is yet to be asked
+    for. All are chances given that the draft is right up to there."""
 
     def __init__(self) -> None:
-        confirmed = {kind: Rate(prior, WEIGHT) for kind, prior in CONFIRMED.items()}
-        self._copies = {like: _rates(priors, confirmed[like[0]]) for like, priors in PRIORS.items()}
-        self._later = {kind: Rate(prior, WEIGHT) for kind, prior in LATER.items()}
-        self._by_margin = [Rate(prior, MARGIN_DRAFTS, MARGIN_FORGET) for prior in BY_MARGIN]
-        self.by_place = AcceptanceRates(PRIOR)
-        self.nothing = Lookup((), self._copies["contested", 0], [])
+        level = Level()
+        self._copies = {kind: [LevelRate(prior, WEIGHT, level) for prior in priors] for kind, priors in COPIES.items()}
+        self.of_margin, self.next = MarginOdds(), Rate(NEXT, WEIGHT)
 
-    def of_margin(self, margin: float) -> Rate:
-        """Acceptance of the head's tokens with such a margin, given that all before them in the draft were accepted."""
-        return self._by_margin[bucket(margin)]
-
-    def of_copy(self, copy: Copy, size: int) -> Lookup:
-        """A copy with what is believed of it. size: how many tokens there is room for."""
-        if not copy.token_ids:
-            return self.nothing
-        agreed, match = copy.num_agreed, ALIKE.get(copy.match, LONG)
-        if agreed is None:
-            token_ids = copy.token_ids[: min(LONE.get(copy.match, size), size)]
-            later = [self._later["lone"]] * (len(token_ids) - 1)
-            return Lookup(token_ids, self._copies["lone", match], later, copy.start)
-        token_ids = copy.token_ids[: min(max(1, agreed) + PARTED, size)]
-        rates = self._copies["agreed", match] if agreed else self._copies["contested", 0]
-        later = [self._later["agreed" if i < agreed else "parted"] for i in range(1, len(token_ids))]
-        return Lookup(token_ids, rates, later, copy.start)
+    def of_copy(self, copy: Copy) -> list[Rate]:
+        """Of each token of a copy, given that all before it are right."""
+        agreed = copy.num_agreed
+        found: list[Rate] = []
+        for i in range(len(copy.token_ids)):
+            kind: CopyKind = "lone" if agreed is None or i > agreed else "agreed" if i < agreed else "contested"
+            rates = self._copies[kind]
+            found.append(rates[min((copy.match + i).bit_length(), len(rates)) - 1])
+        return found
 
 
-class Lookup:
-    """The tokens of a copy (none: there is none), what was seen of such copies, for each later token what was seen of
-    such, and the place in the text that it begins at."""
+def when_asked(head: float) -> tuple[tuple[float, float], ...]:
+    """What the chance of the head's next token may turn out to be: (a chance, how often)."""
+    sure = min(1.0, max(0.0, (head - UNSURE) / (SURE - UNSURE)))
+    return (UNSURE, 1 - sure), (SURE, sure)
 
-    def __init__(self, token_ids: tuple[int, ...], rates: CopyRates, later: list[Rate], start: int = 0) -> None:
-        self.token_ids, self.rates, self.later, self.start = token_ids, rates, later, start
-        chances = {rate: rate() for rate in set(later)}
-        self.chances = [chances[rate] for rate in later]
+
+def chance_of_same(copy: float, head: float) -> float:
+    """How often a copy and the head say the same; arguments, also below: the chance of each to be right, which are
+    taken to be independent."""
+    return copy * head + SAME_ERROR * (1 - copy) * (1 - head)
+
+
+def where_same(copy: float, head: float) -> float:
+    """The chance that both are right, where they say the same."""
+    return copy * head / chance_of_same(copy, head)
+
+
+def where_other(copy: float, head: float) -> tuple[float, float]:
+    """The chances of the copy and of the head, where they say different things."""
+    either = 1 - chance_of_same(copy, head)
+    return copy * (1 - head) / either, head * (1 - copy) / either

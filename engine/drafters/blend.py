@@ -9,18 +9,19 @@ may be asked for a token; the copy follows where they agree, else the likelier o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice
-from operator import add
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from operator import add, mul
 from typing import Any
 
 from ..interfaces import Draft, MarginDrafter
-from .beliefs import Beliefs, Lookup
-from .ngram import NgramDrafter
-from .rates import DraftTime, Rate, best_length, num_matching
+from .beliefs import Beliefs, chance_of_same, when_asked, where_other, where_same
+from .ngram import Copy, NgramDrafter
+from .rates import DraftTime, num_matching
 
-Rates = tuple[Rate, ...]
-"""What is told whether a token was right."""
+Judge = Callable[[bool], None]
+"""Is told whether a token was right."""
 
 
 class Blend:
@@ -75,14 +76,13 @@ class Blend:
         return Draft(tuple(draft.token_ids), copied=draft.copied)
 
     def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
-        """Draft nothing more; the head takes its hidden rows, and a copy that was not wanted is judged all the same."""
+        """Draft nothing more; the head takes its hidden rows."""
         if self._head:
             self._head.propose(token_ids, self._rows(hidden), 0)
-        self._open.judge_unused_copy()
 
     def learn(self, written: Sequence[int], step: int) -> None:
         """Compare what was drafted, or could have been, with what was written."""
-        self._open.learn(written, step)
+        self._open.learn(written)
 
     def _rows(self, hidden: Any) -> Any:
         return hidden if self._head and self._head.hidden_layers else None
@@ -106,7 +106,8 @@ class OpenDraft:
         step_s: Sequence[float],
     ) -> None:
         self._beliefs, self._copies, self._committed, self._k, self._limit = beliefs, copies, committed, k, limit
-        self._chances = list(islice(beliefs.by_place.chances(), limit))
+        self._next = beliefs.next()
+        self._next_sums = _sums([self._next] * limit)
         self._step_s, self._draft_s = step_s, [draft_s(num) if num else 0.0 for num in range(limit + 1)]
         self._both_s = list(map(add, self._draft_s, step_s))
         self.rate = 0.0
@@ -114,138 +115,134 @@ class OpenDraft:
         self.asked: list[int] = []
         self.copied: tuple[int, ...] = ()
         self._reached = 1.0  # the chance that the draft so far is right
-        self._judged: list[tuple[int, Rates]] = []  # what stands in the draft, or might have followed it
-        self._beside: list[tuple[int, int, Rates]] = []  # (place, token) of copies that the head's tokens took over
-        self._lookup = self._look()
+        self._claims: list[tuple[int, Sequence[int], Sequence[Judge]]] = []  # (place, tokens from there on, judges)
+        self._look()
 
     def worth(self) -> float:
         """Of the best draft."""
-        return max(self._worth_of_copy(self._lookup.rates.right)[0], self._worth_of_asking())
+        return max(self._worth_of_copy()[0], self._worth_of_asking())
 
     def head_pays(self) -> bool:
         """Whether it pays better to ask the head for its next token than to end with the copy, or with nothing."""
         worth = self._worth_of_asking()
-        return worth > 0 and worth > self._worth_of_copy(self._lookup.rates.right)[0]
+        return worth > 0 and worth > self._worth_of_copy()[0]
 
     def go_on(self, token_id: int, margin: float) -> bool:
-        """Told the head's next token: whether to ask for another."""
+        """Told the head's next token: whether to ask for another. A token whose row does not pay is left out, and ends
+        the draft."""
         self.asked.append(token_id)
-        by_margin = self._beliefs.of_margin(margin)
-        if not self._lookup.token_ids:
-            return self._append(token_id, by_margin(), (by_margin,))
-        if token_id == self._lookup.token_ids[0]:
-            return self._agree(token_id, by_margin)
-        return self._disagree(token_id, by_margin())
+        of_margin = self._beliefs.of_margin
+        chance = of_margin(margin)
+        self._claims.append((len(self.token_ids), (token_id,), (partial(of_margin.add, margin),)))
+        if self._copy_chances:
+            if token_id == self._copy.token_ids[0]:
+                first = chance = where_same(self._copy_chances[0], chance)
+            else:
+                first, chance = where_other(self._copy_chances[0], chance)
+            worth, length = self._worth_of_copy(first)
+            if length and worth >= self._worth_of_token(chance):
+                self._end(length)
+                return False
+        row_s = self._step_s[len(self.token_ids) + 1] - self._step_s[len(self.token_ids)]
+        if self._reached * chance <= self.rate * row_s and self._worth_of_token(chance) <= 0:
+            return False
+        self._reached *= chance
+        self.token_ids.append(token_id)
+        self._look()
+        if self.head_pays():
+            return True
+        self.end_with_copy()
+        return False
 
     def end_with_copy(self) -> None:
         """Append as much of the copy as pays."""
-        right = self._lookup.rates.right
-        self._end(self._worth_of_copy(right)[1], (right,))
+        self._end(self._worth_of_copy()[1])
 
-    def judge_unused_copy(self) -> None:
-        """Where nothing was drafted: see what a copy would have been worth."""
-        if not self._judged:
-            self._end(0, (self._lookup.rates.right,))
-
-    def learn(self, written: Sequence[int], step: int) -> None:
+    def learn(self, written: Sequence[int]) -> None:
         """Compare with what was written."""
-        num_right = num_matching([token_id for token_id, _ in self._judged], written)
-        for i, (_, rates) in enumerate(self._judged[: min(num_right + 1, len(written))]):
-            for rate in rates:
-                rate.add(i < num_right)
-        for place, token_id, rates in self._beside:
-            if place <= num_right and place < len(written):
-                for rate in rates:
-                    rate.add(token_id == written[place])
-        if self.asked:
-            ids = self.asked[: len(written)]
-            self._beliefs.by_place.add(len(ids), num_matching(ids, written), step)
+        num_right = num_matching(self.token_ids, written)
+        for place, ids, judges in self._claims:
+            if place <= num_right:
+                for is_right, judge in zip(_fates(ids, written[place:]), judges, strict=False):
+                    judge(is_right)
+        for is_right in _fates(self.asked, written):
+            self._beliefs.next.add(is_right)
 
-    def _agree(self, token_id: int, by_margin: Rate) -> bool:
-        """The head says what the copy does: go on with the rest of the copy, or with the head."""
-        rates = self._lookup.rates
-        rates.same.add(True)
-        chance, judges = rates.confirmed(), (rates.confirmed, rates.right, by_margin)
-        worth, length = self._worth_of_copy(rates.confirmed)
-        if worth >= self._worth_of_token(chance):
-            return self._end(max(1, length), judges)
-        return self._append(token_id, chance, judges)
-
-    def _disagree(self, token_id: int, chance: float) -> bool:
-        """The head says something else than the copy: take the likelier. chance: that the head is right, by its
-        margin."""
-        rates = self._lookup.rates
-        rates.same.add(False)
-        judges = (rates.despite, rates.right)
-        chance *= 1 - rates.despite()
-        worth, length = self._worth_of_copy(rates.despite)
-        if length and worth >= self._worth_of_token(chance):
-            return self._end(length, judges)
-        self._beside.append((len(self.token_ids), self._lookup.token_ids[0], judges))
-        return self._append(token_id, chance, ())
-
-    def _append(self, token_id: int, chance: float, judges: Rates) -> bool:
-        """Append the head's token. Whether to ask for another; where not, the copy of what follows is appended as far
-        as it pays."""
-        self._reached *= chance
-        self._judged.append((token_id, judges))
-        self.token_ids.append(token_id)
-        self._lookup = self._look()
-        if self.head_pays():
-            return True
-        if self._lookup.token_ids:
-            self.end_with_copy()
-        return False
-
-    def _end(self, num: int, first: Rates) -> bool:
-        """End the draft with the copy's first `num` tokens. All that were found are judged, the first by the rates
-        `first`. False: the head is asked no more."""
-        ids = self._lookup.token_ids
+    def _end(self, num: int) -> None:
+        """Append the first `num` tokens of the copy."""
         if num:
-            self.copied = len(self.token_ids), self._lookup.start
-        self._judged += zip(ids, (first, *((rate,) for rate in self._lookup.later)), strict=False)
-        self.token_ids += ids[:num]
-        return False
+            self.copied = len(self.token_ids), self._copy.start
+            self.token_ids += self._copy.token_ids[:num]
 
-    def _look(self) -> Lookup:
-        """The copy that may follow the draft so far."""
+    def _look(self) -> None:
+        """Find the copy that may follow the draft so far."""
+        self._copy = Copy()
+        self._copy_chances: list[float] = []
         size = self._k - len(self.token_ids)
-        if not self._copies or size <= 0:
-            return self._beliefs.nothing
-        return self._beliefs.of_copy(self._copies.look(self._committed, self.token_ids, size), size)
+        if self._copies and size > 0:
+            self._copy = self._copies.look(self._committed, self.token_ids, size)
+            rates = self._beliefs.of_copy(self._copy)
+            chances = {rate: rate() for rate in set(rates)}
+            self._copy_chances = [chances[rate] for rate in rates]
+            self._copy_sums = _sums([1.0, *self._copy_chances[1:]])
+            self._claims.append((len(self.token_ids), self._copy.token_ids, [rate.add for rate in rates]))
 
-    def _worth_of_copy(self, first: Rate) -> tuple[float, int]:
-        """(worth of ending with the copy, its best length); first: what was seen of first tokens such as its own."""
-        ids, num = self._lookup.token_ids, len(self.token_ids)
-        if not ids:
+    def _worth_of_copy(self, first: float | None = None) -> tuple[float, int]:
+        """(worth of ending with the copy, its best length); first: the chance of its first token, where more is known
+        of that."""
+        if not self._copy_chances:
             return 0.0, 0
-        base_s = self._step_s[num]
-        costs = [step_s - base_s for step_s in self._step_s[num + 1 : num + 1 + len(ids)]]
-        return best_length((first(), *self._lookup.chances), self._reached, costs, self.rate)
+        num = len(self.token_ids)
+        reached = self._reached * (self._copy_chances[0] if first is None else first)
+        worths = self._worths(reached, self._copy_sums, self._step_s, num)
+        worth = max(worths)
+        return (worth, worths.index(worth) + 1) if worth > 0 else (0.0, 0)
 
     def _worth_of_token(self, chance: float) -> float:
         """Worth of appending the head's token, which was asked for, and of the tokens that it may say next. chance: of
         that token."""
         num, reached = len(self.token_ids), self._reached * chance
         row_s = self._step_s[num + 1] - self._step_s[num]
-        return reached - self.rate * row_s + self._worth_of_more(num + 1, reached, num + 1)
+        return reached - self.rate * row_s + self._worth_of_more(num + 1, reached)
 
-    def _worth_of_more(self, num: int, reached: float, num_paid: int) -> float:
-        """Worth of the head's tokens after the first `num`, of which `num_paid` have been asked for; reached: the
-        chance of the first."""
-        base_s = self._draft_s[num_paid] + self._step_s[num]
-        costs = [both_s - base_s for both_s in self._both_s[num + 1 :]]
-        return best_length(self._chances[num:], reached, costs, self.rate)[0]
+    def _worth_of_more(self, num: int, reached: float) -> float:
+        """Worth of the head's tokens after the first `num`, which have been asked for; reached: the chance of those."""
+        return max([0.0, *self._worths(reached, self._next_sums, self._both_s, num)])
+
+    def _worths(self, reached: float, sums: Sequence[float], seconds: Sequence[float], num: int) -> list[float]:
+        """Worths of 1, 2, ... tokens after the first `num`, of which so many are right on average if all before are;
+        reached: the chance of that. seconds: of a step by its number of tokens."""
+        base_s, rate = seconds[num], self.rate
+        return [
+            reached * some - rate * (more_s - base_s) for some, more_s in zip(sums, seconds[num + 1 :], strict=False)
+        ]
 
     def _worth_of_asking(self) -> float:
-        """Worth of asking the head for the next token, and then of doing what seems best."""
+        """Worth of asking the head for the next token, and then of doing what seems best. Its margin will tell more of
+        that token, so two cases are weighed: it is sure, or not."""
         num = len(self.token_ids)
         if num >= self._limit:
             return 0.0
-        if not self._lookup.token_ids:
-            return self._worth_of_more(num, self._reached, num)
-        rates = self._lookup.rates
-        same, asking_s = rates.same(), self._draft_s[num + 1] - self._draft_s[num]
-        agreed = self._worth_of_copy(rates.confirmed)[0]
-        other = max(self._worth_of_copy(rates.despite)[0], self._worth_of_more(num, self._reached, num + 1))
-        return same * agreed + (1 - same) * other - self.rate * asking_s
+        if not self._copy_chances:
+            return self._worth_of_more(num, self._reached)
+        copy = self._copy_chances[0]
+        worth = -self.rate * (self._draft_s[num + 1] - self._draft_s[num])
+        for head, share in when_asked(self._next):
+            same = chance_of_same(copy, head)
+            of_copy, of_head = where_other(copy, head)
+            other = max(self._worth_of_copy(of_copy)[0], self._worth_of_token(of_head))
+            worth += share * (same * self._worth_of_copy(where_same(copy, head))[0] + (1 - same) * other)
+        return worth
+
+
+def _sums(chances: Sequence[float]) -> list[float]:
+    """How many of the first 1, 2, ... tokens are right on average; chances: of each where those before it are."""
+    return list(accumulate(accumulate(chances, mul)))
+
+
+def _fates(ids: Sequence[int], written: Sequence[int]) -> Iterator[bool]:
+    """Of one token after the other whether it is right, up to the first that is not."""
+    for token_id, true in zip(ids, written, strict=False):
+        yield token_id == true
+        if token_id != true:
+            return

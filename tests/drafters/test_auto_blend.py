@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.auto import AutoDrafter
+from engine.drafters.beliefs import Beliefs, chance_of_same, where_other, where_same
 from engine.drafters.blend import Blend
 from engine.drafters.hybrid import HybridDrafter
-from engine.drafters.ngram import NgramDrafter
+from engine.drafters.ngram import Copy, NgramDrafter
 from engine.drafters.none import NoDrafter
 from engine.events import Step
 from engine.interfaces import Draft, MarginDrafter
@@ -196,3 +197,49 @@ def test_dear_lookups_are_left_out():
     truth = text(1)
     spent, _ = decode_s(AutoDrafter(Slow(1), COSTS, clock), clock, [1], truth, MAX_AUTO_K)
     assert len(truth) * COSTS[0] / spent >= 0.93
+
+
+CHANCES = st.floats(0.01, 0.99)
+
+
+@given(CHANCES, CHANCES)
+def test_the_head_only_tells_more(copy, head):
+    """What is believed of a copy and of a head, once it is seen whether they agree, would not average to what was
+    believed before: one of them would be trusted for having been looked at."""
+    same, both, (one, other) = chance_of_same(copy, head), where_same(copy, head), where_other(copy, head)
+    assert same * both + (1 - same) * one == pytest.approx(copy)
+    assert same * both + (1 - same) * other == pytest.approx(head)
+    assert one + other <= 1
+
+
+@given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 12))
+def test_a_later_token_of_a_copy_is_the_first_of_a_longer_match(match, num, place):
+    """A copy that has held for long would still be believed as little as at its beginning."""
+    beliefs = Beliefs()
+    longer = beliefs.of_copy(Copy((1,) * num, match + place))
+    assert beliefs.of_copy(Copy((1,) * (num + place), match))[place:] == longer
+    chances = [rate() for rate in beliefs.of_copy(Copy((1,) * 40, 1))]
+    assert chances == sorted(chances) and chances[0] < chances[-1]
+
+
+def test_a_text_that_is_hard_to_copy_is_so_at_every_length():
+    """Each kind of copy would have to fail by itself before it is believed less, and a text is over by then."""
+    beliefs = Beliefs()
+    before = {match: beliefs.of_copy(Copy((1,), match))[0]() for match in (1, 4, 16)}
+    for _ in range(10):
+        beliefs.of_copy(Copy((1,), 1))[0].add(False)
+    assert all(beliefs.of_copy(Copy((1,), match))[0]() < chance for match, chance in before.items())
+    for _ in range(20):
+        beliefs.of_copy(Copy((1,), 1))[0].add(True)
+    assert all(beliefs.of_copy(Copy((1,), match))[0]() > chance for match, chance in before.items())
+
+
+@pytest.mark.parametrize(("row", "left_out"), [(0.4, True), (0.0, False)])
+def test_a_token_that_its_drafter_doubts_is_left_out_where_a_row_is_dear(row, left_out):
+    """Each head that was asked in vain would cost a row as well."""
+    clock, truth = FakeClock(), text(3)
+    head = Telling(truth, clock, sure=0.5)
+    auto = AutoDrafter(head, [0.02 * (1 + row * m) for m in range(MAX_AUTO_K + 1)], clock)
+    _, drafted = decode_s(auto, clock, [1], truth, MAX_AUTO_K)
+    asked = head.num_asked - sum((MAX_AUTO_K, MAX_AUTO_K, 1, 1))  # those of the calibration
+    assert asked > 0 and (sum(drafted) < asked) == left_out
