@@ -69,6 +69,7 @@ COLOURS = {
     # states of a race
     "running": _both(MINT),
     "caution": _both(AMBER),
+    "caution-words": Colour("#8a5a00", ORANGE),
     "fault": Colour("#b3261e", "#ff8a75"),
     "fault-bg": Colour("#fdf1ef", "#221311"),
     "ribbon": _both(AMBER),
