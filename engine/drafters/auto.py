@@ -28,7 +28,6 @@ RATE_STEPS, RATE_PRIOR, RATE_TOKENS = 64, 8, 2
 """Steps over which the achieved rate is averaged; how many, as long as one without a draft and of how many tokens each,
 it starts from. Measured (simulated; docs/log.md, 2026-11-22, `auto` judged by the oracle): 32 and 200 steps, a start
 from 2 or 4, change nothing; a start from 1 token a step loses 0.3 % (median)."""
-RM = 1.0
 EXPLORE = 0.01
 """Share of the time that may be lost on finding out whether drafting has begun to pay. Chosen by hand, never measured
 alone; so are the next two."""
@@ -107,7 +106,7 @@ class AutoDrafter(Drafter):
         """See `interfaces.Drafter`; k is the most that may be drafted."""
         self._learn(token_ids)
         k = min(k, len(self._step_s) - 1)
-        rate = RM * self._written / self._time_s
+        rate = self._written / self._time_s
         value, num, chosen = 0.0, 0, None
         for part in self._parts:
             part.begin(token_ids, hidden, k)
