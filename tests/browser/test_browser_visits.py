@@ -13,12 +13,7 @@ import pytest
 from app.recorded import RACES
 from engine.cache import cache_dir
 from engine.recordings.recording import loads, read
-from tests.helpers.page_browser import (
-    RACE_MS,
-    open_tab,
-    run_race,
-    set_number,
-)
+from tests.helpers.page_browser import BROWSER, FLAGS, RACE_MS, open_tab, run_race, set_number
 from tests.helpers.pageserver import served
 from tests.helpers.race_pages import TOKENS, expected
 
@@ -155,10 +150,12 @@ def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["stalled", "minimised"])
-def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
+def test_a_tab_out_of_sight_misses_nothing(browser, server, how: str) -> None:
     """A browser stops the scripts or the drawing of a tab that nobody looks at; what happened meanwhile must stand
-    there afterwards."""
-    tab = visit(reduced_motion="reduce")
+    there afterwards. Only the browser that has windows stops drawing."""
+    windows = browser.browser_type.launch(executable_path=str(BROWSER), args=FLAGS)
+    tab = windows.new_page(reduced_motion="reduce")
+    open_tab(tab, server)
     set_number(tab, "Length", "200")
     run_race(tab, "running")
     if how == "stalled":
@@ -178,6 +175,7 @@ def test_a_tab_out_of_sight_misses_nothing(visit, how: str) -> None:
     with tab.expect_download() as download:
         tab.click("[data-ref=save]")
     assert tab.evaluate(TOKENS) == expected(json.loads(Path(download.value.path()).read_text()))
+    windows.close()
 
 
 @pytest.mark.slow
