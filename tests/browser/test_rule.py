@@ -79,7 +79,7 @@ def test_same_odds_from_the_control_to_what_is_copied(browser, server) -> None:
     other.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
     other.click("#page-settings-button")
     other.click("#page-advanced button")
-    other.wait_for_function("document.querySelector('input[value=rejection]').checked", timeout=15_000)
+    other.wait_for_function("document.querySelector('input[value=rejection]')?.checked", timeout=15_000)
     other.keyboard.press("Escape")
     other.click("text=SQL")
     other.wait_for_function("document.querySelector('input[value=coupled]').checked", timeout=15_000)
