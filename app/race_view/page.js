@@ -33,11 +33,12 @@ document.addEventListener("keydown", (event) => {
 
 const panel = () => document.getElementById("page-panel");
 
-// Open the side panel and go into it, or close it and come back.
+// Open the side panel and go into it, unless the visitor has gone elsewhere meanwhile; or close it and come back.
 function settings() {
   const opens = !panel().classList.contains("open"), button = pageButton("settings");
   panel().querySelector(".toggle-button").click();
-  setTimeout(() => (opens ? panel().querySelector("input") : button)?.focus(), 60);
+  button?.focus();
+  if (opens) setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
 }
 
 document.addEventListener("click", (event) => {
