@@ -70,9 +70,7 @@ def token_origins(events: Sequence[LaneEvent], recording: Mapping[str, Any], rac
         ("guessed by a model", found.guessed, REACHED, "x"),
         ("the target's own", found.target, PLAIN_STEP, "."),
     )
-    figure = _stack("tokens")
-    for name, num, colour, pattern in parts:
-        bars(figure, [num], [""], name, colour, pattern, f"{name}: %{{x}} tokens", "h")
+    figure = _stacked(parts, "tokens", "%{x}")
     accepted, num = sum(found[:3]), sum(found) or 1
     words = (
         f"Of {accepted} accepted tokens {found.prompt} were copied from the prompt, {found.completion} from what the "
@@ -138,9 +136,7 @@ def losses(race: Compared | None) -> Chart:
         ("wider steps", costs.wider_s, VERIFY, ""),
         ("host and noise", costs.rest_s, REACHED, "x"),
     )
-    figure = _stack("seconds")
-    for name, seconds, colour, pattern in parts:
-        bars(figure, [seconds], [""], name, colour, pattern, f"{name}: %{{x:.4f}} s", "h")
+    figure = _stacked(parts, "seconds", "%{x:.4f}")
     lost = ", ".join(f"{name} {_seconds(seconds, whole)}" for name, seconds, _, _ in parts[1:])
     table = [
         ("part", "seconds", "share of the lane's time"),
@@ -230,8 +226,11 @@ def _best_length(recording: Mapping[str, Any]) -> tuple[str, int] | None:
     return shown(drafter.partition(":")[0]), k
 
 
-def _stack(unit: str) -> Any:
+def _stacked(parts: Sequence[tuple[str, float, str, str]], unit: str, number: str) -> Any:
+    """One bar of parts (name, size, colour, pattern), and how plotly writes their sizes."""
     figure = axes(unit, "")
+    for name, size, colour, pattern in parts:
+        bars(figure, [size], [""], name, colour, pattern, f"{name}: {number} {unit}", "h")
     legend = {"orientation": "v", "y": -0.9, "yanchor": "top"}
     figure.update_layout(barmode="relative", height=BAR_HEIGHT, bargap=0.3, legend=legend)
     figure.update_yaxes(showticklabels=False)
