@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -23,7 +23,7 @@ from .checks import Check
 from .controls import chat_help, pair_choices, preset_values, text_for
 from .figures import Chart
 from .recorded import recorded_view
-from .request import read_request
+from .request import RaceRequest, read_again, read_request
 from .stream import Stage, first_frame
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 from .why import compared_of, why
@@ -60,9 +60,19 @@ class Handlers:
 
     async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
         """Hold a race: frames as JSON text. What cannot be raced is refused in a sentence."""
+        async with aclosing(self._hold(request, lambda: read_request(self.catalogue, values))) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def again(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
+        """Hold the race of a recording once more, which the browser sends."""
+        async with aclosing(self._hold(request, lambda: read_again(self.catalogue, _asked(event)[1]))) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def _hold(self, request: gr.Request, read: Callable[[], RaceRequest]) -> AsyncGenerator[str, None]:
         try:
-            wanted = read_request(self.catalogue, values)
-            async with aclosing(self.stage.frames(_visitor(request), _address(request), wanted)) as frames:
+            async with aclosing(self.stage.frames(_visitor(request), _address(request), read())) as frames:
                 async for frame in frames:
                     yield frame
         except PhotofinishError as error:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from engine.errors import UsageError
+from engine.recordings.recording import spec_of
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import check_prompt_text
 
@@ -14,6 +16,7 @@ from .catalogue import Catalogue, Pair
 from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 
 YOURS = "Your prompt"
+MAX_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class RaceRequest:
     chat: bool
     pair: Pair
     spec: RaceSpec
+    recorded: Mapping[str, Any] | None = None
+    """The recording of a race that is to be run again."""
 
 
 def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
@@ -35,8 +40,7 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     drafter = catalogue.drafter(pair, values["drafter"])
     _check_prompt(values["prompt"])
     length = _whole(_given(values, "max_new_tokens"))
-    if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
-        raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
+    _check_length(length)
     params = SamplingParams(
         temperature=_number(_given(values, "temperature")),  # type: ignore[arg-type]
         top_p=_number(_given(values, "top_p")),  # type: ignore[arg-type]
@@ -56,6 +60,31 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
         raise UsageError(f"{pair.target} is a base model without a chat template; untick it, or choose another model")
     preset = catalogue.preset_of(prompt)
     return RaceRequest(preset.name if preset else YOURS, prompt, chat, pair, spec)
+
+
+def read_again(catalogue: Catalogue, recorded: Mapping[str, Any]) -> RaceRequest:
+    """The race of a recording, to be held once more. Raises UsageError where this page does not offer its target or a
+    drafter of it, or where it is longer than a race of this page may be."""
+    target, prompt, spec = recorded["model"]["name"], recorded["prompt"], spec_of(recorded)
+    pair = next((each for each in catalogue.runnable if each.target == target), None)
+    if pair is None:
+        raise UsageError(
+            f"this race was run with the model {target[:MAX_NAME]!r}; this page can run: "
+            + ", ".join(dict.fromkeys(each.target for each in catalogue.runnable))
+        )
+    for lane in spec.lanes:
+        catalogue.drafter(pair, lane.drafter)
+    _check_prompt(prompt["text"])
+    _check_length(spec.params.max_new_tokens)
+    preset = catalogue.preset_of(prompt["text"])
+    return RaceRequest(
+        preset.name if preset else YOURS, prompt["text"], prompt.get("chat", False), pair, spec, recorded
+    )
+
+
+def _check_length(length: object) -> None:
+    if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
+        raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
 
 
 def _check_prompt(prompt: object) -> None:

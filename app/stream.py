@@ -44,7 +44,7 @@ class _Run:
     def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket) -> None:
         self.view = RaceView(secrets.token_hex(8), request.name)
         prepare = partial(backend.prepare, request)
-        self.ticket, self.worker = ticket, Worker(prepare, backend.beside, ticket)
+        self.ticket, self.worker = ticket, Worker(prepare, backend.beside, ticket, request.recorded)
         self.watchers: list[str] = []
         self.told: dict[str, tuple[RaceView, int]] = {}
         self._started = False

@@ -81,8 +81,10 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
             preprocess=False,
             **FOREVER,
         )
-        held.then(handlers.model_now, None, model, **PRIVATE)
-        held.then(handlers.beside, None, race, **PRIVATE)
+        again = race.retry(handlers.again, None, race, trigger_mode="once", **PRIVATE)
+        for each in (held, again):
+            each.then(handlers.model_now, None, model, **PRIVATE)
+            each.then(handlers.beside, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         race.submit(handlers.charts, None, drawn, **PRIVATE)
         race.expand(handlers.why, None, reasons, **PRIVATE)

@@ -49,11 +49,13 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Ended:
-    """The race is over. `recording` is the whole of it, None where it never ran."""
+    """The race is over. `recording` is the whole of it, None where it never ran. `again`: of a recorded race that was
+    run again, what became of its tokens."""
 
     state: Literal["finished", "stopped", "failed"]
     text: str
     recording: Mapping[str, Any] | None = None
+    again: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class RaceView:
     """All that is known of one race. `name`: what its prompt is called; `share`: how much of its preparation is done;
     `events`: its lanes' events in order; `recording` is there once it is over; `left_s`: about how many seconds it
     still waits, or is prepared, where that can be known; `beside`: members for the recording that are made when the
-    race is over, None while they are not known."""
+    race is over, None while they are not known; `again`: as of `Ended`."""
 
     race: str
     name: str = ""
@@ -85,6 +87,7 @@ class RaceView:
     recording: Mapping[str, Any] | None = None
     left_s: int | None = None
     beside: Mapping[str, Any] | None = None
+    again: str = ""
 
     @property
     def ended(self) -> bool:
@@ -114,7 +117,8 @@ def fold(view: RaceView, news: News) -> RaceView:
         ribbon = SYNTHETIC if news.header.get("synthetic") else view.ribbon
         now_running = replace(view, state="running", text=RUNNING_TEXT, share=None, left_s=None)
         return replace(now_running, ribbon=ribbon, header=news.header)
-    return replace(view, state=news.state, text=news.text, share=None, left_s=None, recording=news.recording)
+    over = replace(view, state=news.state, text=news.text, share=None, left_s=None)
+    return replace(over, recording=news.recording, again=news.again)
 
 
 def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
@@ -150,6 +154,7 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "metrics": metrics(now.events) if numbers else None,
         "speedup": _speedup(now) if numbers else None,
         "recording": now.recording if ends else None,
+        "again": now.again,
         "beside": now.beside if before is None or before.beside is None else None,
     }
 

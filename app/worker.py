@@ -21,6 +21,7 @@ from engine.events import LaneEvent, Started
 from engine.progress import Progress
 from engine.recordings.recording import build
 
+from .again import told_again
 from .view import Beside, Ended, News, Prepared, Preparing, finished_text, sentence
 
 FAULT = "The race failed for a reason that is a fault of this program; its log has the details."
@@ -60,15 +61,16 @@ class _Halt(BaseException):
 class Worker:
     """Runs `prepare(progress)` and the race it returns. `stop` ends it within one step. After a race that ran to its
     end, `beside(race, progress)` makes what its recording gets beside it, unless it is stopped or another race waits.
-    The place on the device is left when it is not used any more."""
+    The place on the device is left when it is not used any more. recorded: the race that this one is to repeat."""
 
     def __init__(
         self,
         prepare: Callable[[Progress], Race],
         beside: Callable[[Any, Progress], Mapping[str, Any]],
         device: Device,
+        recorded: Mapping[str, Any] | None = None,
     ) -> None:
-        self._prepare, self._beside, self._device = prepare, beside, device
+        self._prepare, self._beside, self._device, self._recorded = prepare, beside, device, recorded
         self._news: deque[News] = deque()
         self._stop, self._shown = threading.Event(), threading.Event()
         self._unwatched = self._is_running = False
@@ -164,7 +166,9 @@ class Worker:
             raise _Halt
         if self._stop.is_set():
             return race, Ended("stopped", STOPPED_TEXT, build(header, events, {**race.result(), "stopped": True}))
-        return race, Ended("finished", finished_text(events), build(header, events, race.result()))
+        recording = build(header, events, race.result())
+        again = told_again(self._recorded, recording) if self._recorded else ""
+        return race, Ended("finished", finished_text(events), recording, again)
 
     def _progress(self, text: str, share: float | None) -> None:
         if self._is_running:  # a lane of a race of one lane after the other reads its prompt

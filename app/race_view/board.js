@@ -204,13 +204,15 @@ class Board {
     this.refs.track.setAttribute("aria-label", "Tokens written by each lane");
   }
 
-  verdict(verdict, plainVerdict, names) {
+  // again: of a recorded race that was run again, what became of its tokens.
+  verdict(verdict, plainVerdict, names, again = "") {
     const { refs } = this, known = verdict && VERDICTS[verdict.kind];
     refs.verdict.dataset.kind = known ? verdict.kind : "none";
     refs.difference.hidden = true;
     write(refs.verdictIcon, known ? known[0] : "");
     write(refs.verdictWord, known ? known[1] : "Are both texts the same? Said here when the race is over.");
-    write(refs.verdictMeans, known ? known[2] : "");
+    write(refs.verdictMeans, oneLine(again) || (known ? known[2] : ""));
+    refs.verdict.toggleAttribute("data-again", Boolean(again));
     write(refs.verdictRows, known ? comparedWords(verdict) : "");
     write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "This is said when the race is over.");
     write(refs.plainVerdict, plainVerdict ?

@@ -86,8 +86,9 @@ document.addEventListener("click", (event) => {
   if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) playByItself(true);  // it is there already
 });
 refs.alertClose.addEventListener("click", () => board.alert(""));
-// The example that the recorded race is of, with its settings; then the race.
+// Of a file, that very race once more. Of a recorded one, the example that it is of, with its settings; then the race.
 refs.liveHere.addEventListener("click", () => {
+  if (S.fromFile) return trigger("retry", { race: S.id, recording: S.raw });
   const prompt = document.querySelector("#page-prompt textarea"), race = () => pageButton("race")?.click();
   if (!prompt || prompt.value === S.header?.prompt.text) return race();
   [...document.querySelectorAll("#page-presets button")].find((each) => each.textContent.trim() === S.name)?.click();

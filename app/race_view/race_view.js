@@ -43,6 +43,8 @@ function clear(id, seq = -1) {
     asked: {},
     // the race at another length: what tells it (undefined: not asked yet), the race as it was, whether it is shown
     whatIf: undefined, raced: null, told: false, besideCame: false, timed: false,
+    // of a recorded race that was run again: what became of its tokens
+    again: "",
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
     // itself, sides whose end is marked
     sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
@@ -82,6 +84,7 @@ function onFrame(source) {
   const before = S.state, first = S.race.numEvents === 0;
   Object.assign(S, { seq: frame.seq, state: frame.state, status: frame.status ?? null, ribbon: frame.ribbon ?? "" });
   if (frame.name) S.name = frame.name;
+  if (frame.again) S.again = frame.again;
   if (frame.header) setHeader(frame.header);
   if (frame.header && !S.ribbon.includes("RECORDED")) keepSettings(racedSettings());
   if (!frame.recording) (frame.events ?? []).forEach((event) => S.race.add(event));
@@ -126,7 +129,7 @@ function setRecording(recording, raw) {
 function showVerdict() {
   const waits = (opening.act && !opening.met) || (replay.playing && S.ribbon.includes("RECORDED"));
   const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
-  board.verdict(of, plain, S.sides);
+  board.verdict(of, plain, S.sides, S.again);
   if (S.told) board.sameAtEveryLength();
 }
 
@@ -283,7 +286,7 @@ function announcement() {
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
   const ratio = typeof S.speedup === "number" ? `${refs.ratio.textContent} ${refs.ratioWords.textContent}.` : "";
-  return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""}`;
+  return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
 }
 
 function controls() {
@@ -292,7 +295,8 @@ function controls() {
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
   refs.save.disabled = !S.raw;
-  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED")) || S.fromFile;
+  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED"));
+  write(refs.liveHere, S.fromFile ? "Run it on yours" : "Race it live here");
   refs.open.disabled = waiting !== null || RACING.includes(S.state);
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");

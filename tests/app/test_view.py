@@ -32,6 +32,7 @@ from tests.helpers.races import fixed_race, recordings
 KEYS = {
     *("race", "name", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"),
     "beside",
+    "again",
 }
 MEMBERS = {"tables": {"ngram": [[7], []]}}
 

@@ -127,7 +127,8 @@ def test_two_visitors_see_their_own_races(visit) -> None:
 
 @pytest.mark.parametrize("end", ["finished", "stopped"])
 def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> None:
-    """The file holds the race on screen, the engine accepts it, and another visitor sees the same tokens."""
+    """The file holds the race on screen, the engine accepts it, and another visitor sees the same tokens; he runs it
+    again, with settings that are not on his page, and is told that the tokens are the same."""
     tab = visit()
     set_number(tab, "Length", "900" if end == "stopped" else "48")
     if end == "stopped":
@@ -147,6 +148,11 @@ def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> Non
     other.wait_for_function(f"{STATE}.fromFile")
     _end(other)
     assert other.evaluate(TOKENS) == expected(recording)
+    run_race(other, button="[data-ref=liveHere]")
+    num = sum(len(e["token_ids"]) for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step")
+    told = other.text_content("[data-ref=verdictMeans]")
+    assert told.startswith(f"This machine wrote the same {num} tokens as the recorded race, bit for bit, at "), told
+    assert other.is_visible("[data-ref=verdictMeans]") and not other.evaluate(f"{STATE}.fromFile")
 
 
 @pytest.mark.parametrize("how", ["stalled", "minimised"])

@@ -67,10 +67,10 @@ def set_number(tab: Any, label: str, value: str) -> None:
     field.press("Tab")
 
 
-def run_race(tab: Any, state: str = "finished") -> None:
+def run_race(tab: Any, state: str = "finished", button: str = "#page-race-button") -> None:
     """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in
     `state`."""
     before = tab.evaluate("window.photofinish.state.race")
-    tab.click("#page-race-button")
+    tab.click(button)
     tab.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)
     tab.wait_for_selector(f'.pf[data-state="{state}"]', timeout=RACE_MS)

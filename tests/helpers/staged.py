@@ -86,7 +86,7 @@ class StagedBackend:
             self.ended += 1
 
 
-ORDER: Any = SimpleNamespace(name="an order")
+ORDER: Any = SimpleNamespace(name="an order", recorded=None)
 
 
 async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str, Any]]:
