@@ -22,5 +22,5 @@ def told_again(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     then, now = (lane_metrics(events_of(each), name).tokens_per_s for each in (recorded, here))
     pace = ratio(now, then)
     bits = ", bit for bit" if lane["rows_different"] == 0 else ""
-    speed = "" if pace is None else f", at {pace:.2f} times its speed"
-    return sentence(f"this machine wrote the same {lane['num_tokens']} tokens as the recorded race{bits}{speed}")
+    speed = "" if pace is None else f", at {pace:.2f}× its speed"
+    return sentence(f"this machine wrote the same {lane['num_tokens']} tokens{bits}{speed}")

@@ -212,6 +212,7 @@ class Board {
     write(refs.verdictIcon, known ? known[0] : "");
     write(refs.verdictWord, known ? known[1] : "Are both texts the same? Said here when the race is over.");
     write(refs.verdictMeans, oneLine(again) || (known ? known[2] : ""));
+    refs.verdictMeans.title = oneLine(again);
     refs.verdict.toggleAttribute("data-again", Boolean(again));
     write(refs.verdictRows, known ? comparedWords(verdict) : "");
     write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "This is said when the race is over.");

@@ -69,7 +69,7 @@ def test_what_is_said_afterwards() -> None:
     """ "The same" of other tokens, of other bits or other weights; a pace of another lane."""
     recorded = fixed_race()
     assert told_again(recorded, recorded) == (
-        "This machine wrote the same 5 tokens as the recorded race, bit for bit, at 1.00 times its speed."
+        "This machine wrote the same 5 tokens, bit for bit, at 1.00× its speed."
     )
     rounded, faster, parted, weights = (copy.deepcopy(recorded) for _ in range(4))
     for event in (event for event in rounded["events"] if event["type"] == "step"):
@@ -77,7 +77,7 @@ def test_what_is_said_afterwards() -> None:
     assert "bit for bit" not in told_again(recorded, rounded) and "the same 5 tokens" in told_again(recorded, rounded)
     for event in (event for event in faster["events"] if event["type"] == "step" and event["lane"] == "speculative"):
         event.update(draft_s=event["draft_s"] / 2, verify_s=event["verify_s"] / 2)
-    assert told_again(recorded, faster).endswith("at 2.00 times its speed.")
+    assert told_again(recorded, faster).endswith("at 2.00× its speed.")
     step = next(event for event in parted["events"] if event["type"] == "step" and event["lane"] == "speculative")
     step["token_ids"] = [*step["token_ids"][:-1], 99]
     assert "different" in told_again(recorded, parted) and "the same" not in told_again(recorded, parted)
