@@ -64,7 +64,7 @@ def _exposed(race: Compared) -> Mapping[str, str]:
         else f"Ask: when do both clocks begin? Here plain alone pays for reading the prompt, {1000 * alone_s:.0f} ms. "
         f"If both pay, it is {both:.2f} times as fast.",
         "chunks": f"Ask: what was counted? A stream that sends every {1000 * CHUNK_S:.0f} ms brings plain's {num} "
-        f"tokens in {num_chunks} chunks; each is counted as one token, while the other lane is counted in tokens."
+        f"tokens in about {num_chunks} chunks; each is counted as one token, while the other lane is counted in tokens."
         if num_chunks < num
         else f"Ask: what was counted? Here this changes nothing: plain's steps take longer than the "
         f"{1000 * CHUNK_S:.0f} ms of a chunk.",

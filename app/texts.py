@@ -60,8 +60,8 @@ def footer() -> str:
         '<a href="https://ai.google.dev/gemma/terms" target="_blank" rel="noopener">ai.google.dev/gemma/terms</a>',
     )
     return (
-        f'<footer class="page-footer"><p>{notice}.</p><p>Every number on this page is made by the engine, from '
-        "device-synchronised times of single steps; nothing is measured in the browser.</p></footer>"
+        f'<footer class="page-footer"><p>{notice}.</p><p>All times on this page are the engine\'s, of '
+        "single steps on a device that has finished them; nothing is measured in the browser.</p></footer>"
     )
 
 

@@ -17,7 +17,7 @@ const RIBBONS = {
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
 };
 const RANDOM_WEIGHTS = /^random:/;
-const ALONE = "Plain, as if alone";
+const ALONE = "Plain at its fastest";
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
 // What a lane did: in plain words, in the field's, and how it is written.
 const TIMING = [
@@ -126,8 +126,8 @@ class Board {
     const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
     write(refs.ratioWords, even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
-      `as fast as plain${sense === "slower" ? ": slower" : ""}`
-      + `${value !== null && other ? `, which alone makes ${rate(other.tokens_per_s)} tok/s` : ""}${part}`);
+      `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s` : ""}`
+      + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
     refs.ratioWords.title = "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);

@@ -50,7 +50,7 @@ function guessRow(walk, step, places, chosen, picked, hidden) {
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
   places.slice(0, -1).forEach(({ id, text, source, margin, verdict }, r) => {
     const words = id === null ? "not known" : text;
-    const of = margin === null ? source : `${sureWord(margin)}, ${margin.toFixed(1)}`;
+    const of = margin === null ? source : `${sureWord(margin)} (+${margin.toFixed(1)})`;
     const item = make("li"), button = placeButton(r, Math.min(chosen, places.length - 2), "pf-one-guess",
       `Guess ${r + 1}: `, picked);
     button.append(wordNode(words, hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`),
@@ -73,8 +73,8 @@ function fromNodes(walk, step, places, r) {
   const which = `Guess ${Math.min(r, places.length - 2) + 1}, ${id === null ? "not known" : quoted(text)}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    margin !== null ? `${which}was guessed by a small head. It was ${sureWord(margin)}: this token led its next best `
-      + `by ${margin.toFixed(1)}.` :
+    margin !== null ? `${which}was guessed by a small head. The head was ${sureWord(margin)}: in its scores this `
+      + `token led the next best by ${margin.toFixed(1)}.` :
     `${which}${SOURCE_WORDS[source] ?? "comes from a source that the recording does not tell"}.`;
   const words = make("p", "pf-one-source", said);
   if (margin !== null) words.title = "margin: by how many logits the head's first choice led its second";

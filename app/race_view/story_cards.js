@@ -37,7 +37,7 @@ function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`
 
 // The lengths to name at the slider: shortest, best, longest, each with its speed against plain.
 function lengthWords(whatIf) {
-  const drafter = refs.whatIfDrafter.value, all = whatIf.all().filter((each) => each.drafter === drafter);
+  const drafter = toldDrafter(), all = whatIf.all().filter((each) => each.drafter === drafter);
   const best = all.reduce((one, other) => (other.seconds < one.seconds ? other : one));
   const named = [...new Set([all[0], best, all.at(-1)])];
   return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${i ? "" : "k = "}${each.k}`
@@ -52,7 +52,7 @@ const CARDS = [
     target: () => [refs.leftText.closest(".pf-lane"), root.querySelector("[data-board=left]")],
     words: ({ left, plain_s }) => "A language model writes tokens: words or parts of words. For each one the whole "
       + `model has to run. The lane Plain works like that: ${left.steps.length} runs for ${left.tokens.at(-1)} tokens, `
-      + `about ${duration(plain_s)} each.`,
+      + `about ${duration(plain_s)} each. The clock starts when the prompt has been read.`,
   },
   {
     title: "A draft is a guess",
@@ -66,9 +66,10 @@ const CARDS = [
     title: "One run checks them all",
     stage: ({ step }) => { STAGES.text(); replay.seek(step.clock_s); },
     target: ({ step }) => [shownStep(step.index)],
-    words: ({ step, plain_s }) => `Now the model runs once and checks all ${numDrafted(step)} places. It reads its `
-      + `weights once for all of them, so this took ${duration(step.verify_s)}, not ${numDrafted(step)} times `
-      + `${duration(plain_s)}. Guesses kept: ${step.num_accepted}. New tokens from one run: ${step.token_ids.length}.`,
+    words: ({ step, plain_s }) => `Now the model runs once, over all ${numDrafted(step)} guesses: it reads its weights `
+      + `once for all of them. Guesses kept: ${step.num_accepted}. New tokens: ${step.token_ids.length}, in `
+      + `${duration(stepSeconds(step))} with the guessing. Plain takes ${duration(plain_s * step.token_ids.length)} for `
+      + "as many.",
   },
   {
     title: "Why the text stays the same",
@@ -92,7 +93,7 @@ const CARDS = [
     title: "When guessing loses",
     stage: () => { STAGES.rows(); replay.seek(replay.duration); },
     target: ({ poor }) => [shownStep(poor.index)],
-    words: ({ poor, plain_s }) => `This step kept ${poor.num_accepted} of ${numDrafted(poor)}: `
+    words: ({ poor, plain_s }) => `Step ${poor.index + 1} kept ${poor.num_accepted} of ${numDrafted(poor)}: `
       + `${plural(poor.token_ids.length, "token")} in ${duration(stepSeconds(poor))}. Plain takes `
       + `${duration(plain_s * poor.token_ids.length)}. With many such steps guessing is slower: text that is hard to `
       + `guess. This whole race was ${refs.ratio.textContent} as fast as plain.`,
@@ -102,9 +103,9 @@ const CARDS = [
     stage: () => { STAGES.lengths(); replay.seek(replay.duration); },
     target: () => [S.whatIf instanceof WhatIf && refs.whatIfK.closest(".pf-whatif"),
       root.querySelector("[data-board=right]")],
-    words: ({ right, lane }) => "k is how many tokens are guessed at once. A short draft wins little. A long one costs "
-      + `more, and its end is more often wrong. ${S.whatIf instanceof WhatIf ?
-        `Here: ${lengthWords(S.whatIf)}. Try the slider.` :
+    words: ({ right, lane }) => "k is how many tokens are guessed at once. A short draft wins little; a long one costs "
+      + `more, and its end is often wrong. ${S.whatIf instanceof WhatIf ?
+        `With ${guesser(toldDrafter())} alone: ${lengthWords(S.whatIf)}.` :
         `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
           .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
   },

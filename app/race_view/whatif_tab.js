@@ -50,11 +50,10 @@ function timesPlain(whatIf, seconds) {
 function bestWords(whatIf) {
   const best = whatIf.all().reduce((one, other) => (other.seconds < one.seconds ? other : one));
   const times = timesPlain(whatIf, best.seconds), ratio = times ? `, ${times} plain` : "";
-  const share = S.recording.oracles?.[S.sides[1]]?.share, lane = S.recording.spec.lanes.find(({ name }) =>
-    name === S.sides[1]);
-  const reached = typeof share === "number" ? `; ${lane.k === "auto" ? "automatic" : `length ${lane.k}`} reached `
-    + `${percent(share)} of what perfect foresight would reach (the oracle)` : "";
-  return `Best fixed length: ${best.drafter} at ${best.k}${ratio}${reached}.`;
+  const share = S.recording.oracles?.[S.sides[1]]?.share;
+  const own = timesPlain(whatIf, sum(S.raced.race.lane(S.sides[1]).steps.map(stepSeconds)));
+  const reached = typeof share === "number" ? ` As raced: ${own}, ${percent(share)} of perfect foresight (the oracle).` : "";
+  return `Best fixed length: ${best.drafter} at ${best.k}${ratio}.${reached}`;
 }
 
 function openWhatIf() {
@@ -62,29 +61,39 @@ function openWhatIf() {
   for (const name of ["whatIfDrafter", "whatIfK", "whatIfRaced"]) refs[name].disabled = !usable;
   write(refs.whatIfWords, usable ? bestWords(whatIf) : whatIf);
   if (!usable) return refs.whatIfDrafter.replaceChildren();
-  refs.whatIfDrafter.replaceChildren(...[...whatIf.offered.keys()].map((drafter) => {
-    const [name] = drafter.split(":"), option = make("option", "", oneLine(`${DRAFTER_WORDS[name] ?? ""} (${drafter})`));
-    option.value = drafter;
-    return option;
-  }));
-  const { drafter, k } = S.recording.spec.lanes.find((lane) => lane.name === S.sides[1]);
-  refs.whatIfDrafter.value = whatIf.offered.has(drafter) ? drafter : [...whatIf.offered.keys()].at(-1);
-  offerLengths(k);
+  const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
+  const offered = [...whatIf.offered.keys()].map((drafter) =>
+    choice(drafter, `${DRAFTER_WORDS[drafter.split(":")[0]] ?? ""} (${drafter})`));
+  refs.whatIfDrafter.replaceChildren(...(whatIf.offered.has(racedLane().drafter) ? [] :
+    [choice("", `as raced: ${guessWords(racedLane()).replace(/^guesses: /, "")}`)]), ...offered);
+  offerRaced();
   return undefined;
 }
 
+function racedLane() { return S.recording.spec.lanes.find((lane) => lane.name === S.sides[1]); }
+
+// What was raced: of a drafter without tables of its own, as a hybrid, a choice that tells no other length.
+function offerRaced() {
+  const { drafter, k } = racedLane();
+  refs.whatIfDrafter.value = S.whatIf.offered.has(drafter) ? drafter : "";
+  offerLengths(k);
+}
+
+// The drafter that the slider tells: where none is chosen, the last one.
+function toldDrafter() { return refs.whatIfDrafter.value || [...S.whatIf.offered.keys()].at(-1); }
+
 // The slider's places are the lengths that the drafter's tables serve.
 function offerLengths(k) {
-  const ks = S.whatIf.offered.get(refs.whatIfDrafter.value), place = ks.indexOf(Number(k));
+  const ks = S.whatIf.offered.get(toldDrafter()), place = ks.indexOf(Number(k));
   refs.whatIfK.max = String(ks.length - 1);
   refs.whatIfK.value = String(place >= 0 ? place : ks.length - 1);
   write(refs.whatIfShown, "as raced");
 }
 
 function tellWhatIf() {
-  const drafter = refs.whatIfDrafter.value, k = S.whatIf.offered.get(drafter)[Number(refs.whatIfK.value)];
+  const drafter = refs.whatIfDrafter.value = toldDrafter(), k = S.whatIf.offered.get(drafter)[Number(refs.whatIfK.value)];
   const lanes = S.recording.spec.lanes.map((lane) => (lane.name === S.sides[1] ? { ...lane, drafter, k } : lane));
-  write(refs.whatIfShown, String(k));
+  write(refs.whatIfShown, `${k}: ${timesPlain(S.whatIf, S.whatIf.seconds(drafter, k))}`);
   refs.whatIfK.setAttribute("aria-valuetext", `${k} tokens`);
   show({ race: S.whatIf.at(drafter, k), header: { ...S.recording, spec: { ...S.recording.spec, lanes } },
     metrics: null, speedup: null, told: true });
@@ -93,7 +102,7 @@ function tellWhatIf() {
 // Back to what was raced.
 function endWhatIf() {
   if (S.told) show({ ...S.raced, header: S.recording, told: false });
-  if (S.whatIf instanceof WhatIf) offerLengths(null);
+  if (S.whatIf instanceof WhatIf) offerRaced();
 }
 
 function show(now) {
@@ -110,6 +119,10 @@ function show(now) {
   schedule();
 }
 
-refs.whatIfDrafter.addEventListener("change", () => { offerLengths(null); tellWhatIf(); });
+refs.whatIfDrafter.addEventListener("change", () => {
+  if (!refs.whatIfDrafter.value) return endWhatIf();
+  offerLengths(null);
+  return tellWhatIf();
+});
 refs.whatIfK.addEventListener("input", tellWhatIf);
 refs.whatIfRaced.addEventListener("click", endWhatIf);

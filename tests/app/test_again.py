@@ -68,9 +68,7 @@ def test_a_file_orders_no_more_than_the_page_does(change: Callable[[dict[str, An
 def test_what_is_said_afterwards() -> None:
     """ "The same" of other tokens, of other bits or other weights; a pace of another lane."""
     recorded = fixed_race()
-    assert told_again(recorded, recorded) == (
-        "This machine wrote the same 5 tokens, bit for bit, at 1.00× its speed."
-    )
+    assert told_again(recorded, recorded) == ("This machine wrote the same 5 tokens, bit for bit, at 1.00× its speed.")
     rounded, faster, parted, weights = (copy.deepcopy(recorded) for _ in range(4))
     for event in (event for event in rounded["events"] if event["type"] == "step"):
         event["checksums"] = [1 for _ in event["checksums"]]

@@ -146,7 +146,7 @@ def test_where_a_guess_came_from(page: Any) -> None:
             assert (
                 source == "copied"
                 if r >= start
-                else source.endswith(f", {margins[r]:.1f}")
+                else source.endswith(f" (+{margins[r]:.1f})")
                 if is_heads
                 else source == "head"
             )
