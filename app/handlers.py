@@ -126,6 +126,13 @@ class Handlers:
             **preset_values(self.catalogue, preset, self._pair(pair_id)),
         }
 
+    def example(self, event: gr.EventData, request: gr.Request) -> Any:
+        """The recorded race of the example that a browser names, unless the visitor's own is running. It sets
+        nothing."""
+        name = event._data.get("name") if isinstance(event._data, dict) else None
+        recorded = next((self.recorded[each.id] for each in self.catalogue.presets if each.name == name), None)
+        return gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else first_frame(recorded)
+
     def _pair(self, pair_id: object) -> Pair:
         try:
             return self.catalogue.pair(pair_id)

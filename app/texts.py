@@ -19,6 +19,8 @@ HEADER = """
   <div class="page-mark" aria-hidden="true"></div>
   <h1>Photofinish</h1>
   <button type="button" id="page-story-button">How it works</button>
+  <button type="button" id="page-stage-button" title="For a talk: full screen, large letters, by keys. ? shows them, Esc
+    leaves.">Stage</button>
   <p>The same model writes your text twice: piece by piece, and with guesses it checks in bulk. Same text, less
   time.</p>
 </header>

@@ -88,6 +88,7 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         race.submit(handlers.charts, None, drawn, **PRIVATE)
         race.expand(handlers.why, None, reasons, **PRIVATE)
+        race.select(handlers.example, None, race, queue=False, **PRIVATE)
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
             button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)

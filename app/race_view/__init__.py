@@ -40,6 +40,8 @@ SCRIPTS = (
     "whatif_tab.js",
     "cheats.js",
     "step_tab.js",
+    "guess.js",
+    "guess_tab.js",
     "tabs.js",
     "page.js",
     "share.js",
@@ -47,10 +49,11 @@ SCRIPTS = (
     "opening.js",
     "story_cards.js",
     "story.js",
+    "stage.js",
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css", "onestep.css", "opening.css", "story.css")
+SHEETS = ("frame.css", "texts.css", "panels.css", "onestep.css", "opening.css", "story.css", "guess.css", "stage.css")
 
 
 def _read(name: str) -> str:

@@ -121,8 +121,9 @@ function bringBack(before, from) {
   served = from;
   if (isLinked() && before.id === null) board.title("From a link, not raced yet", null);
   if (!before.header) return;
-  Object.assign(S, before, { marked: new Set() });
+  Object.assign(S, before, { marked: new Set(), asked: {} });
   setHeader(S.header);
+  askForFigures();
   replay.load(S.race.duration(S.sides), S.race.times(S.sides));
   mine();
   controls();

@@ -4,6 +4,7 @@ const tabs = [...root.querySelectorAll("[role=tab]")];
 
 function choose(name) {
   popover.close();
+  leaveGame();
   if (root.dataset.tab === "whatif" && name !== "whatif") endWhatIf();
   root.dataset.tab = name;
   for (const tab of Object.keys(DRAWN))

@@ -41,15 +41,16 @@ class WhatIf {
     }
   }
 
-  // Steps as events, without their clock.
-  steps(drafter, k) {
+  // Steps as events, without their clock: of the whole text, or of a stretch of it, as if the text ended there.
+  steps(drafter, k, from = 0, to = this.tokens.length) {
+    const limit = to < this.tokens.length ? to : this.limit;
     const name = Object.hasOwn(this.tables, drafter) ? drafter : `${drafter}@${k}`;
     const table = this.tables[name], draftS = this.costs.draft_s[name], steps = [];
-    for (let at = 0; at < this.tokens.length;) {
-      const drafted = table[at].slice(0, Math.max(0, Math.min(k, this.limit - at - 1)));
+    for (let at = from; at < to;) {
+      const drafted = table[at].slice(0, Math.max(0, Math.min(k, limit - at - 1)));
       let kept = 0;
       while (kept < drafted.length && drafted[kept] === this.tokens[at + kept]) kept += 1;
-      const end = Math.min(at + kept + 1, this.tokens.length);
+      const end = Math.min(at + kept + 1, to);
       steps.push({ type: "step", lane: this.raced, index: steps.length, position: at, drafted, num_accepted: kept,
         token_ids: this.tokens.slice(at, end), draft_s: draftS[drafted.length],
         verify_s: this.costs.verify_s[drafted.length], width: null, pieces: this.pieces.slice(at, end),
