@@ -38,7 +38,7 @@ LOOK = """() => {
     for (let box = node; box !== pf; box = box.parentElement)
       if (getComputedStyle(box).overflowX !== "visible" && box.scrollWidth > box.clientWidth + 1)
         out.push(["cut off", box.className, text.data]);
-    const ratio = node.closest(".pf-ratio-words, .pf-lane-kind, .pf-verdict");
+    const ratio = node.closest(".pf-ratio-words, .pf-lane-kind, .pf-verdict, .pf-card");
     if (ratio && bottom > ratio.getBoundingClientRect().bottom + 1) out.push(["cut off below", text.data]);
   }
   for (const node of pf.querySelectorAll(".pf-newline, .pf-unseen, .pf-empty"))
@@ -55,7 +55,7 @@ PAGE = """() => ({ prompt: document.querySelector("#page-prompt textarea")?.valu
   root: { ...document.querySelector(".pf").dataset }, focus: document.activeElement.dataset.ref
     ?? document.activeElement.id,
   words: document.querySelector(".pf").innerText.split("\\n").filter(line =>
-    line !== document.querySelector("[data-ref=announce]").textContent), at: [scrollX, scrollY],
+    line !== document.querySelector("[data-ref=announce]").textContent.trim()), at: [scrollX, scrollY],
   tops: [...document.querySelectorAll(".pf-text")].map(box => box.scrollTop),
   state: (({ race, t, speed, state }) => ({ race, t, speed, state }))(window.photofinish.state) })"""
 
@@ -184,7 +184,8 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
 
 @pytest.mark.parametrize("path", sorted(RACES.glob("*.json")), ids=lambda path: path.stem)
 def test_every_shipped_race_fits(page: Any, path: Any) -> None:
-    """A verdict, a ratio's words or a drafter's name that is cut off on the screen that one points at."""
+    """A verdict, a ratio's words or a drafter's name that is cut off on the screen that one points at; an empty stage
+    while the device is busy."""
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<button id=\"page-stage-button\">Stage</button>')")
     recording = path.read_text(encoding="utf-8")
@@ -199,7 +200,15 @@ def test_every_shipped_race_fits(page: Any, path: Any) -> None:
     }
     page.evaluate("frame => window.photofinish.frame(frame)", json.dumps(frame))
     page.evaluate("document.querySelector('#page-stage-button').click()")
-    for key in ("M", "↓", "0", "V", "?"):
+    for key in ("M", "↓", "0", "V", "V", "?", "M"):
         press(page, key)
         fits(page, key)
-    assert words(page, "ratio") != "–"
+    waits = {"text": "2 races before yours. The first takes longer than usual.", "share": None, "left_s": 45}
+    page.evaluate(
+        "frame => window.photofinish.frame(frame)",
+        json.dumps({"race": "own", "seq": 0, "state": "waiting", "status": waits, "ribbon": "", "recording": None}),
+    )
+    page.evaluate(SETTLED)
+    fits(page, "while another race has the device")
+    assert page.is_visible("[data-ref=card]") and "RECORDED" in words(page, "ribbon")
+    assert page.evaluate(STATE)["race"] == "recorded-x", "the recorded race stands ready"
