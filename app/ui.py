@@ -33,7 +33,7 @@ SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
     *("temperature", "top_p", "seed", "max_new_tokens", "rule"),
 )
-SET_BY_PAIR = ("drafter", "k", "chat", "prompt")
+SET_BY_PAIR = ("drafter", "k", "chat", "prompt", "more")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
 """What a preset's sentence is about: it goes when the visitor changes one of them."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")

@@ -38,6 +38,7 @@ SCRIPTS = (
     "race_view.js",
     "card.js",
     "whatif_tab.js",
+    "more_lanes.js",
     "cheats.js",
     "step_tab.js",
     "tabs.js",

@@ -39,7 +39,7 @@ function askForFigures() {
     if (tab === "why") offerCheats(JSON.parse(whose.dataset.beside));
   });
   done.observe(figures, { childList: true, subtree: true, attributes: true });
-  trigger(DRAWN[tab], { race: asked, recording: S.raw });
+  trigger(DRAWN[tab], { race: asked, recording: S.raw, lane: S.sides[1] });
 }
 
 // Nothing of one race is to be seen under another one.
