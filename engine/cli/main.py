@@ -41,7 +41,7 @@ COMMANDS = {
     "replay": ("engine.cli.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
     "export": (
         "app.export:EXPORT",
-        "write a recorded race as one web page that plays offline, its steps as a table",
+        "write a recorded race as one web page that plays offline, or its steps as CSV",
     ),
     "train": ("engine.training.command:TRAIN", "train a draft head for a target"),
     "load": ("engine.cli.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
