@@ -35,13 +35,19 @@ async function packed(text) {
   return btoa(letters);
 }
 
-// app/player.py's page with this race in it.
-async function webPage() {
+let shell = "";             // app/player.py's page without a race, once the server has been asked for it
+
+async function askForShell() {
   const answer = await fetch("player");
   if (!answer.ok) throw new Error(`status ${answer.status}`);
+  return answer.text();
+}
+
+async function webPage() {
+  shell ||= await askForShell();
   const told = toldOf(S.recording), parts = { race: await packed(S.raw) };
   for (const name of ["title", "says"]) parts[name] = told[name].replace(/[&<>"']/g, (sign) => ENTITIES[sign]);
-  return (await answer.text()).replace(/@@(title|says|race)@@/g, (_, name) => parts[name]);
+  return shell.replace(/@@(title|says|race)@@/g, (_, name) => parts[name]);
 }
 
 refs.savePage.addEventListener("click", async () => {

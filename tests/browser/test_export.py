@@ -18,6 +18,7 @@ import pytest
 
 from app.player import player, told
 from app.recorded import RACES
+from engine.recordings.beside import BESIDE
 from engine.recordings.recording import loads
 from engine.recordings.steps_csv import steps_csv
 from tests.helpers.page_browser import UNREADABLE, open_tab
@@ -175,20 +176,27 @@ def test_the_page_builds_the_file_that_the_command_builds(browser: Any, server: 
     """Two builders would part: a button whose file has another title, or another program, or not the recording."""
     tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     open_tab(tab, server)
-    synthetic = json.loads(RACE.read_bytes())
-    synthetic.update(synthetic=["speculative"])
-    synthetic["model"]["name"] = "a <b> & 'c' \"d\""
-    for recording in (RACE.read_bytes(), json.dumps(synthetic).encode()):
+    tab.route("**/player", lambda route: route.abort())
+    tab.evaluate("document.querySelector('[data-ref=share]').open = true")
+    tab.click("[data-ref=savePage]")
+    tab.wait_for_selector("[data-ref=alert]:not([hidden])")
+    assert "python -m engine export" in words(tab, "alertText")
+    tab.unroute("**/player")
+    race = json.loads(RACE.read_bytes())
+    made_up = {**race, "synthetic": ["speculative"], "model": {**race["model"], "name": "a <b> & 'c' \"d\""}}
+    lanes = [lane for lane in race["spec"]["lanes"] if lane["role"] == "plain"]
+    alone = {key: value for key, value in race.items() if key not in BESIDE}
+    alone.update(spec={**race["spec"], "lanes": lanes}, verdicts={})
+    alone["events"] = [event for event in race["events"] if event["lane"] == "plain"]
+    for recording in (RACE.read_bytes(), json.dumps(made_up).encode(), json.dumps(alone).encode()):
         tab.evaluate("text => window.photofinish.open(text, 'a.json')", recording.decode())
+        tab.click("#pf-tab-whatif")
+        if tab.is_enabled("[data-ref=whatIfK]"):  # the race at another length is not the one that was held
+            tab.press("[data-ref=whatIfK]", "Home")
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         with tab.expect_download() as download:
             tab.click("[data-ref=savePage]")
         built = Path(download.value.path()).read_text(encoding="utf-8")
         assert PACKED.sub("", built) == PACKED.sub("", player(recording))
         assert gzip.decompress(b64decode(PACKED.findall(built)[0])) == recording
-        assert tab.evaluate(STATE)["fromFile"]
-    tab.route("**/player", lambda route: route.abort())
-    tab.click("[data-ref=savePage]")
-    tab.wait_for_selector("[data-ref=alert]:not([hidden])")
-    assert "python -m engine export" in words(tab, "alertText")
     tab.close()
