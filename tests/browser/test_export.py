@@ -88,7 +88,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.wait_for_selector('.pf[data-mode="replay"]')  # by itself
     before = page.evaluate(STATE)["t"]
     page.wait_for_timeout(300)
-    assert page.evaluate(STATE)["t"] - before > 0.2
+    assert page.evaluate(STATE)["t"] > before
     page.focus("[data-ref=scrub]")
     page.keyboard.press("End")
     page.evaluate(SETTLED)
