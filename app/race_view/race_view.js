@@ -299,7 +299,7 @@ function controls() {
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
   refs.save.disabled = !S.raw;
-  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED"));
+  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED")) || !pageButton("race");
   write(refs.liveHere, S.fromFile ? "Run it on yours" : "Race it live here");
   refs.open.disabled = waiting !== null || RACING.includes(S.state);
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));

@@ -1,6 +1,6 @@
 // The panels of a race, one at a time, and how its texts are shown. A tab never moves what stands above it.
 
-const tabs = [...root.querySelectorAll("[role=tab]")];
+const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
 
 function choose(name) {
   popover.close();
