@@ -28,7 +28,7 @@ HEADER = {"prompt": {"text": "it's", "chat": True}, "spec": {"params": {"max_new
 MORE = [
     ("Qwen/Qwen3-8B@main", "hybrid:ngram+draft_model:Qwen/Qwen3-0.6B@main", 5),
     ("Qwen/Qwen3-8B", "hybrid:ngram+eagle3:AngelSlim/Qwen3-8B_eagle3", "auto"),
-    ("./my models/it's $(a) `b` \"c\"", "draft_model:./d'; e \\ $f", 3),
+    ('./my models/it\'s $(a) `b` "c"', "draft_model:./d'; e \\ $f", 3),
     ("Qwen/Qwen3-8B", "ngram:2", 1),
 ]
 VLLM = """

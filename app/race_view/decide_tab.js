@@ -41,8 +41,8 @@ function entered() {
 function lanesToPrice() {
   const of = (name) => {
     const lane = S.race.lane(name), found = lane && (S.metrics?.[name] ?? metricsOf(lane, lane.steps.length));
-    return found?.tokens_per_s > 0 ? { name: laneTitle(name, S.first), steps: lane.steps,
-      tokensPerS: found.tokens_per_s, prefillS: found.prefill_s ?? 0 } : null;
+    return found?.tokens_per_s > 0 ? { name: name === S.first.plain && name !== S.sides[0] ? ALONE :
+      laneTitle(name, S.first), steps: lane.steps, tokensPerS: found.tokens_per_s, prefillS: found.prefill_s ?? 0 } : null;
   };
   const plain = [of(S.first.plain), S.first.baseline ? of(S.first.baseline) : null].filter(Boolean)
     .sort((a, b) => b.tokensPerS - a.tokensPerS)[0] ?? null;
@@ -140,10 +140,10 @@ function copyButton(what, text) {
   return button;
 }
 
-// Each word of a command whole in one line, where it fits into one.
+// Each option of a command whole in one line, where it fits into one.
 function commandBox(text) {
   const box = make("pre", "pf-serve-command");
-  box.append(...text.split(/(?<= )/).map((word) => make("span", "", word)));
+  box.append(...text.split(/(?<= )(?=--)/).map((word) => make("span", "", word)));
   return box;
 }
 

@@ -74,8 +74,9 @@ function noServer(header, target, head) {
   if (!["ngram", "draft_model", "eagle3", "dflash"].includes(head.kind))
     return `No server's equivalent of the drafter ${oneLine(head.kind).slice(0, 80)} is known.`;
   if (isShipped(head) && !head.copies) return ALONE_SHIPPED;
-  const names = [target.name, head.name, head.revision, target.revision].filter(Boolean);
-  return names.every(isSafeName) ? "" : "A name in this recording holds characters that no command should hold.";
+  const drafters = head.kind === "ngram" || isShipped(head) ? [] : [head.name];
+  return [target.name, ...drafters, ...[target.revision, head.revision].filter(Boolean)].every(isSafeName) ? "" :
+    "A name in this recording holds characters that no command should hold.";
 }
 
 // A head that ships here, for the default target alone.
@@ -99,10 +100,16 @@ const leastMatch = ({ argument }, usual) => (/^[1-9]\d?$/.test(argument) ? Numbe
 
 function joined(parts) { return parts.flat(Infinity).map(String).map(shellQuoted).join(" "); }
 
+// JSON with spaces, so that it is read, and wrapped, more easily.
+function spaced(config) {
+  const text = JSON.stringify;
+  return `{${Object.entries(config).map(([name, value]) => `${text(name)}: ${text(value)}`).join(", ")}}`;
+}
+
 function vllmOf(target, head, k) {
   const of = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
   const serve = (method, more) =>
-    joined([of, "--speculative-config", JSON.stringify({ method, ...more, num_speculative_tokens: k })]);
+    joined([of, "--speculative-config", spaced({ method, ...more, num_speculative_tokens: k })]);
   if (head.kind === "ngram") {
     const least = leastMatch(head, 1), most = Math.max(least, LOOKUP_MAX);
     return { command: serve("ngram", { prompt_lookup_min: least, prompt_lookup_max: most }), notes: ["Its lookup is "
