@@ -41,8 +41,9 @@ function entered() {
 function lanesToPrice() {
   const of = (name) => {
     const lane = S.race.lane(name), found = lane && (S.metrics?.[name] ?? metricsOf(lane, lane.steps.length));
-    return found?.tokens_per_s > 0 ? { name: name === S.first.plain && name !== S.sides[0] ? ALONE :
-      laneTitle(name, S.first), steps: lane.steps, tokensPerS: found.tokens_per_s, prefillS: found.prefill_s ?? 0 } : null;
+    const title = name === S.first.plain && name !== S.sides[0] ? ALONE : laneTitle(name, S.first);
+    return found?.tokens_per_s > 0 ? { name: title, steps: lane.steps, tokensPerS: found.tokens_per_s,
+      prefillS: found.prefill_s ?? 0 } : null;
   };
   const plain = [of(S.first.plain), S.first.baseline ? of(S.first.baseline) : null].filter(Boolean)
     .sort((a, b) => b.tokensPerS - a.tokensPerS)[0] ?? null;
