@@ -29,11 +29,14 @@ function keepBox({ target }) {
 
 // The numbers in the boxes; where one is no number above 0, the usual one, and of the price null.
 function entered() {
+  const odd = [];
   const number = (name, most) => {
-    const value = Number(boxes.get(name).value);
-    return value > 0 && value <= most ? value : ENTERED[name] === "" ? null : Number(ENTERED[name]);
+    const { value: text } = boxes.get(name), usual = ENTERED[name] === "" ? null : Number(ENTERED[name]);
+    if (Number(text) > 0 && Number(text) <= most) return Number(text);
+    if (text !== "") odd.push(`${text} is not above 0 and at most ${most}; ${usual ?? "no price"} is taken.`);
+    return usual;
   };
-  return { dollars: number("dollars", 1e6), tokens: number("tokens", 1e15), hours: number("hours", 24),
+  return { odd, dollars: number("dollars", 1e6), tokens: number("tokens", 1e15), hours: number("hours", 24),
     wanted: number("wanted", 1e6), goalTokens: number("goalTokens", 1e6), goalS: number("goalSeconds", 1e6) };
 }
 
@@ -98,10 +101,10 @@ function drawMoney(plain, other) {
     ["a day, rented whole", "whole machines for all hours of service", cash(a.rented), cash(b.rented),
       year(saved.rented, saved.rentedYear)],
     [`users at ${told.wanted} tok/s each`, "tokens/s over the wanted ones, rounded down: one text at a time, in turns",
-      String(users[0]), String(users[1]), `${users[1] - users[0]} more`],
+      String(users[0]), String(users[1]), `${users[1] < users[0] ? "" : "+"}${users[1] - users[0]}`],
     [`${told.goalTokens} tokens under ${told.goalS} s`, "latency: reading the prompt, then so many tokens",
       goal(inTime[0]), goal(inTime[1]), need === null ? "no speed-up: reading the prompt takes longer" :
-        need <= 1 ? "plain is enough" : `from ${needWords(need)}\u00d7 on`],
+        inTime[0] <= told.goalS ? "plain is enough" : `from ${needWords(need)}\u00d7 on`],
   ];
   write(refs.decidePlain, plain.name);
   write(refs.decideOther, other.name);
@@ -109,7 +112,7 @@ function drawMoney(plain, other) {
   const less = (value, words) => `${words(Math.abs(value))} ${value < 0 ? "more" : "less"}`;
   write(refs.decideSays, `${less(saved.share, percent1)} work for the same tokens${priced ? `: ${less(saved.byWork,
     dollarWords)} a day by work, ${less(saved.rented, dollarWords)} rented whole` : ""}.`);
-  write(refs.decideCaution, moneyCautions(plain, other));
+  write(refs.decideCaution, [...told.odd, ...moneyCautions(plain, other)].join(" "));
   const shown = (lane) => `1,000,000 / ${rate(lane.tokensPerS)} tok/s \u00d7 $${told.dollars} / 3,600`;
   write(refs.decideFormula, priced ? [[plain, a], [other, b]].map(([lane, day]) =>
     `${lane.name}: ${shown(lane)} = ${dollarWords(day.perMillion)}.`).join(" ") :
@@ -122,8 +125,8 @@ function moneyCautions(plain, other) {
   return [isNoise(other.tokensPerS / plain.tokensPerS, noise) ?
     `The difference is within the noise (\u00b1${(100 * noise).toFixed(0)} %): no saving is shown by this race.` : "",
   S.disturbed && "The machine was disturbed: do not quote these figures.",
-  S.header.synthetic?.length && "The drafts are made up: a real drafter of that rate would save this.",
-  loopSentence(other.steps.flatMap((step) => step.token_ids))].filter(Boolean).join(" ");
+  S.header.synthetic?.includes(S.sides[1]) && "The drafts are made up: a real drafter of that rate would save this.",
+  loopSentence(other.steps.flatMap((step) => step.token_ids))].filter(Boolean);
 }
 
 function copyButton(what, text) {

@@ -80,15 +80,15 @@ function noServer(header, target, head) {
 }
 
 // A head that ships here, for the default target alone.
-const isShipped = ({ kind, argument }) => argument === "" && ["eagle3", "dflash"].includes(kind);
+const isHead = ({ kind }) => ["eagle3", "dflash"].includes(kind);
+const isShipped = (head) => isHead(head) && head.argument === "";
 const NO_HEADS = `Its head ships with Photofinish alone: vLLM ${SERVERS.vllm[1]} drafts with heads for no Gemma 3, and `
   + "neither SGLang nor llama.cpp was shown to read this one.";
 const SHIPPED = `${NO_HEADS} The commands are of its other half, the n-gram drafter.`;
 const ALONE_SHIPPED = `${NO_HEADS} There is no command. Race n-gram here to see what a server could do.`;
 
 // A published head in the speculators format, told by its name.
-const isSpeculator = ({ kind, name }) =>
-  ["eagle3", "dflash"].includes(kind) && HUB.test(name) && /speculator/i.test(name);
+const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculator/i.test(head.name);
 
 function memoryWords({ kind }) {
   return kind === "ngram" ? "The drafter takes no memory: no weights, no cache." :
@@ -115,6 +115,8 @@ function vllmOf(target, head, k) {
     return { command: serve("ngram", { prompt_lookup_min: least, prompt_lookup_max: most }), notes: ["Its lookup is "
       + `simpler: the earliest of the longest matches, of at most ${most} tokens; it always drafts all ${k}.`] };
   }
+  if (isHead(head) && /\bgemma-3-/i.test(target.name))
+    return { notes: ["It drafts with heads for no Gemma 3. There is no command."] };
   const notes = head.copies ? ["vLLM has no hybrid: this is its other half, without the copies."] : [];
   const model = { model: head.name, ...(head.revision ? { revision: head.revision } : {}) };
   const own = { command: serve(head.kind, model), notes };
@@ -129,7 +131,7 @@ function sglangOf(target, head, k) {
   const tokens = ["--speculative-num-draft-tokens", k + 1], counts = `${k + 1} counts the token that the target adds.`;
   if (head.kind === "ngram") return { command: serve("NGRAM", [tokens, "--speculative-ngram-max-bfs-breadth", 1]),
     notes: [counts, "Breadth 1: one chain of guesses, as here."] };
-  if (isSpeculator(head))
+  if (isSpeculator(head) || (isHead(head) && !HUB.test(head.name)))      // our own heads have that format, too
     return { notes: ["It names no head in the speculators format for this target. There is no command."] };
   const of = ["--speculative-draft-model-path", head.name,
     head.revision ? ["--speculative-draft-model-revision", head.revision] : []];
@@ -157,9 +159,15 @@ function llamaOf(target, head, k) {
   };
 }
 
+// JSON in which no character is left that a terminal would take for a key, or that nobody sees.
+function typedJson(value) {
+  return JSON.stringify(value).replace(/[\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (sign) =>
+    `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 // The race's own request, for any of the servers: all three speak OpenAI's protocol.
 function clientOf({ prompt, spec: { params } }, target) {
-  const text = prompt.text.length <= LONGEST_PROMPT ? prompt.text : "your prompt", json = JSON.stringify;
+  const text = prompt.text.length <= LONGEST_PROMPT ? prompt.text : "your prompt", json = typedJson;
   const asked = prompt.chat ? { messages: [{ role: "user", content: text }] } : { prompt: text };
   const body = { model: target.name, ...asked,
     max_tokens: params.max_new_tokens, temperature: params.temperature, top_p: params.top_p, seed: params.seed,

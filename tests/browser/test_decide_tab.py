@@ -131,6 +131,7 @@ def test_each_drafter_gets_its_own_commands_or_none(pure: Any) -> None:
     vllm, sglang, llama = commands(production(pure, target, "hybrid:ngram+draft_model:Qwen/Qwen3-0.6B"))
     assert json.loads(vllm[-1])["method"] == "draft_model" and "STANDALONE" in sglang
     assert llama[llama.index("--spec-type") + 1] == "ngram-simple,draft-simple"
+    assert commands(production(pure, "gemma-3-270m", "eagle3:./head"))[:2] == [None, None]
     shipped = production(pure, "gemma-3-270m", "hybrid:ngram+eagle3", "auto", (0, 3, 5, 5, 9, 0))
     vllm, *_ = commands(shipped)
     assert vllm[2] == "google/gemma-3-270m" and json.loads(vllm[-1])["method"] == "ngram"
@@ -168,9 +169,10 @@ def test_no_name_breaks_out_of_its_quotes(pure: Any, tmp_path: Path) -> None:
 
 def test_the_client_asks_for_this_race(pure: Any) -> None:
     """Python that does not run, or a request with another prompt or other settings."""
-    prompt = 'it\'s "here"\n\\n ${x} `y` \u2028 é 👩\u200d💻 end'
+    prompt = 'it\'s "here"\n\\n ${x} `y` \u2028 é 👩\u200d💻 \x7f\x9b\u202e end'
     for chat in (True, False):
         client = production(pure, "Qwen/Qwen3-8B", "ngram", prompt=prompt, chat=chat)["client"]
+        assert all(sign.isprintable() or sign == "\n" for sign in client["curl"] + client["python"])
         words_ = shlex.split(client["curl"])
         body = json.loads(words_[-1])
         call = next(node for node in ast.walk(ast.parse(client["python"]))
@@ -216,6 +218,9 @@ def test_the_tab_of_a_recorded_race(browser: Any, server: Any) -> None:
     assert told["tokens a second"] == [f"{plain:.1f}", f"{fast:.1f}", f"{fast / plain:.2f}×"]
     assert told["1,000,000 tokens"][:2] == ["enter a price"] * 2 and "$" not in words(tab, "decideSays")
     assert tab.input_value("[data-decide=dollars]") == "" and tab.is_visible("[data-ref=ribbon]")
+    tab.fill("[data-decide=hours]", "30")
+    assert "30 is not above 0 and at most 24; 24 is taken." in words(tab, "decideCaution")
+    tab.fill("[data-decide=hours]", "24")
     tab.fill("[data-decide=dollars]", "41.62")
     cost = [f"${cost_per_million(speed, 41.62):.2f}" for speed in (plain, fast)]
     assert table(tab)["1,000,000 tokens"] == [*cost, f"{100 * (1 - plain / fast):.1f} %"]
