@@ -42,8 +42,8 @@ function lengthOf(k, steps) {
   if (k !== "auto") return { k, words: "" };
   const drafted = steps.map(numDrafted).filter((n) => n > 0);
   const median = Math.max(1, Math.round(percentile(drafted, 0.5) ?? 1));
-  return { k: median, words: `This race chose the length of each draft; servers draft a fixed number. ${median} is the `
-    + `median of the steps that drafted (${drafted.length} of ${steps.length}).` };
+  return { k: median, words: `Servers draft a fixed number: ${median} is the median of the steps that drafted here `
+    + `(${drafted.length} of ${steps.length}).` };
 }
 
 // {servers: [{name, version, command, notes}], client: {curl, python}, notes}. header: of a recording; lane: the spec

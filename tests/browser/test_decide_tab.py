@@ -136,7 +136,7 @@ def test_each_drafter_gets_its_own_commands_or_none(pure: Any) -> None:
     vllm, *_ = commands(shipped)
     assert vllm[2] == "google/gemma-3-270m" and json.loads(vllm[-1])["method"] == "ngram"
     assert json.loads(vllm[-1])["num_speculative_tokens"] == 5
-    assert "5 is the median of the steps that drafted (4 of 6)" in shipped["notes"][0]
+    assert "5 is the median of the steps that drafted here (4 of 6)" in shipped["notes"][0]
     assert json.loads(commands(production(pure, target, "ngram", "auto", (0, 0)))[0][-1])["num_speculative_tokens"] == 1
     for name, drafter in (("gemma-3-270m", "eagle3"), ("gemma-3-270m", "dflash"), (target, "synthetic:0.8"),
                           (target, "synthetic:0.8+ngram"), (target, "none"), (target, "medusa:x"),
