@@ -23,6 +23,8 @@ SCRIPTS = (
     "model.js",
     "whatif.js",
     "caveats.js",
+    "money.js",
+    "production.js",
     "shapes.js",
     "check_beside.js",
     "check.js",
@@ -39,6 +41,7 @@ SCRIPTS = (
     "more_lanes.js",
     "cheats.js",
     "step_tab.js",
+    "decide_tab.js",
     "tabs.js",
     "page.js",
     "share.js",
@@ -50,14 +53,14 @@ SCRIPTS = (
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css", "onestep.css", "opening.css", "story.css")
+SHEETS = ("frame.css", "texts.css", "panels.css", "onestep.css", "opening.css", "story.css", "decide.css")
 
 
 def _read(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
-RACE_VIEW_TEMPLATE = _read("template.html")
+RACE_VIEW_TEMPLATE = _read("template.html").replace("  <!-- decide.html -->\n", _read("decide.html"))
 RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
 """For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every
 comma."""

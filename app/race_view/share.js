@@ -1,7 +1,5 @@
 // A race to take away: as the command and the Python that hold it again, and as a link to this page with its settings.
 
-const DEFAULT_TARGET = "gemma-3-270m";
-
 // What the right lane raced, by the names of the page's controls; null before there is a race.
 function racedSettings() {
   const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
@@ -12,15 +10,15 @@ function racedSettings() {
 }
 
 function commandOf(raced) {
-  const quoted = (value) => (/^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`);
   const options = { target: raced.target === DEFAULT_TARGET ? null : raced.target, prompt: raced.prompt,
-    ...(guessing().length > 1 ? {} : { drafter: raced.drafter, k: raced.k }), rule: raced.rule === "coupled" ? null : raced.rule,
+    ...(guessing().length > 1 ? {} : { drafter: raced.drafter, k: raced.k }),
+    rule: raced.rule === "coupled" ? null : raced.rule,
     temperature: raced.temperature || null,
     "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
     "max-new-tokens": raced.max_new_tokens };
   return `python -m engine race ${Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
-    `--${name} ${quoted(String(value))}`).join(" ")}${guessing().length > 1 ? guessing().map((lane) =>
-    ` --lane ${quoted(`${lane.name}=${lane.drafter}@${lane.k}`)}`).join("") : ""}${raced.chat ? " --chat" : ""} --audit`;
+    `--${name} ${shellQuoted(String(value))}`).join(" ")}${guessing().length > 1 ? guessing().map((lane) =>
+    ` --lane ${shellQuoted(`${lane.name}=${lane.drafter}@${lane.k}`)}`).join("") : ""}${raced.chat ? " --chat" : ""} --audit`;
 }
 
 function pythonOf(raced) {

@@ -18,6 +18,7 @@ function choose(name) {
   askForFigures();
   if (name === "whatif" && !S.live) openWhatIf();
   if (name === "onestep") pauseForSteps();
+  drawDecide();
 }
 
 // The page's figures are drawn by the server, of the race that is on the screen when somebody looks at them. Of each tab
@@ -84,4 +85,3 @@ tabs.forEach((tab, i) => {
 pressable(refs.marks, () => { popover.close(); showTexts(); });
 pressable(refs.stepAsk, (pressed) => { walking.asks = pressed; stand().revealed = false; schedule(); });
 pressable(refs.otherLane, (pressed) => { root.dataset.both = String(pressed); showTexts(); });
-refs.dollars.addEventListener("input", schedule);

@@ -98,9 +98,9 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.focus("[data-ref=whatIfK]")
     page.keyboard.press("Home")
     page.evaluate(SETTLED)
-    assert words(page, "whatIfShown") == "1" and "COMPUTED" in words(page, "ribbon")
+    assert words(page, "whatIfShown").startswith("1: ") and "COMPUTED" in words(page, "ribbon")
     page.keyboard.press("ArrowRight")
-    assert words(page, "whatIfShown") == "2"
+    assert words(page, "whatIfShown").startswith("2: ")
     page.click("#pf-tab-onestep")
     page.click("[data-ref=stepNext]")
     page.evaluate(SETTLED)
