@@ -129,12 +129,12 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
     assert page.evaluate("document.documentElement.scrollHeight") <= 800
     page.focus("#pf-tab-text")
     seen = []
-    for _ in range(6):
+    for _ in range(7):
         seen.append(page.evaluate("document.activeElement.dataset.tab"))
         page.evaluate(SETTLED)
         assert page.evaluate(UNREADABLE) == [], seen
         page.keyboard.press("ArrowRight")
-    assert seen == ["text", "steps", "onestep", "whatif", "charts", "timing"]
+    assert seen == ["text", "steps", "onestep", "whatif", "charts", "decide", "timing"]
     page.set_viewport_size({"width": 390, "height": 844})
     page.evaluate(SETTLED)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
