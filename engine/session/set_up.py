@@ -57,7 +57,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class Order:
-    """What a race is set up from. pool: memory that the lanes' graphs share."""
+    """What a race is set up from. pool: memory that the lanes' graphs share. room: tokens that the static cache holds
+    at least."""
 
     loaded: LoadedModel
     spec: RaceSpec
@@ -65,6 +66,7 @@ class Order:
     sampler: Sampler
     pool: Any
     progress: Progress
+    room: int = 0
 
     @property
     def prepared(self) -> Prepared:
@@ -108,7 +110,7 @@ def choose_widths(order: Order) -> Widths:
     width = asked.pop() if asked else "auto"
     fine = order.prepared.kernels.rows_cost
     widths = tuple(sorted({w for lane in lanes for w in candidates(lane.max_drafts, width, fine)}))
-    length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
+    length = cache_length(max(order.room, num_prompt + order.spec.params.max_new_tokens), 0, max(widths))
     target = StaticTarget(order.prepared, length, widths, pool=order.pool)
     classes = probe_cached(target, order.loaded.info.digest, order.progress)
     order.progress("timing a step of each width", None)

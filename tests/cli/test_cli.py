@@ -42,7 +42,10 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ("nonsense", "unknown command 'nonsense'; choose one of: bench, load, race, replay, sweep, train, verify"),
+        (
+            "nonsense",
+            "unknown command 'nonsense'; choose one of: bench, load, race, replay, study-prompts, sweep, train, verify",
+        ),
         ("race", "exactly one prompt, by --prompt TEXT or --prompt-file FILE, not none"),
         ("race --prompt a --prompt b", "exactly one prompt"),
         ("race --prompt a --prompt-file b", "exactly one prompt"),
