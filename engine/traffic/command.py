@@ -54,9 +54,9 @@ def _study(options: Namespace) -> int:
     saved = Saved(options.save, asked, len(drafters)) if options.save is not None else None
     rows, about = (list(saved.rows), saved.about) if saved else ([], {})
     done, interrupted = {row.line for row in rows}, False
-    set_threads(options.threads)
     try:
         if len(done) < len(prompts):
+            set_threads(options.threads)
             with redirect_stdout(sys.stderr), progress_line() as progress:
                 loaded = load_ready(options.target, options.dtype, options.device, progress, options.threads is None)
                 study = Study(loaded, prompts, drafters, params)

@@ -33,7 +33,7 @@ def report(rows: Sequence[Row]) -> dict[str, Any]:
     nowhere. Raises nothing."""
     drafters = list(dict.fromkeys(row.drafter for row in rows))
     summary = {drafter: _summary([row for row in rows if row.drafter == drafter]) for drafter in drafters}
-    winner = max(drafters, key=lambda drafter: summary[drafter]["median_speedup"] or 0.0)
+    winner = max(sorted(drafters), key=lambda drafter: summary[drafter]["median_speedup"] or 0.0)
     best = {"drafter": winner, **_best_k(summary[winner])}
     verdict, reason = _judged([row for row in rows if row.drafter == winner], summary[winner], best)
     return {"summary": summary, "best": best, "verdict": verdict, "reason": reason}
@@ -125,7 +125,8 @@ def _judged(rows: Sequence[Row], numbers: dict[str, Any], best: dict[str, Any]) 
 
 def _told(rows: Sequence[Row], which: str) -> str:
     """`12 gain (code 8, prose 4)`"""
-    kinds = Counter(row.kind for row in rows if outcome(row) == which).most_common()
+    counts = Counter(row.kind for row in rows if outcome(row) == which)
+    kinds = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     names = [f"{kind} {num}" for kind, num in kinds[:MOST_KINDS]]
     names += [f"{len(kinds) - MOST_KINDS} more kinds"] if len(kinds) > MOST_KINDS else []
     inside = f" ({', '.join(names)})" if names else ""
