@@ -112,7 +112,7 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
         numbers, fault = lane_metrics(events, name), ""
         identical = name not in failed and verdicts[name]["kind"] in IDENTICAL
         if name in failed:
-            gain, fault = None, f"line {prompt.line}: lane {name} failed: {failed[name]}"
+            fault = f"line {prompt.line}: lane {name} failed: {failed[name]}"
         elif not identical and race.widths.plan.exact:
             fault = f"line {prompt.line}: {verdicts[name]['sentence']}"
         rows.append(
@@ -122,7 +122,7 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
                 kind=prompt.kind,
                 drafter=name,
                 k=AUTO,
-                speedup=gain,
+                speedup=None if fault else gain,
                 noise=ratio_noise(steps(events, fastest_plain(events, name)), steps(events, name)),
                 acceptance_rate=numbers.acceptance_rate,
                 mean_acceptance_length=numbers.mean_acceptance_length,

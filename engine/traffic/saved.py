@@ -32,10 +32,14 @@ class Saved:
         self.about: dict[str, Any] = {}
         self._was: dict[str, Any] | None = None
         check_writable(path)
-        whole, _, _ = (self._path.read_bytes() if self._path.exists() else b"").rpartition(b"\n")
-        if not whole:
+        if not self._path.exists():
             return
-        head, *lines = whole.split(b"\n")
+        if not self._path.is_file():
+            raise UsageError(f"cannot save to {short(path)}: a study goes on in a file, and that is none")
+        data = self._path.read_bytes()
+        if not data:
+            return
+        head, *lines = (data.rpartition(b"\n")[0] or data).split(b"\n")
         try:
             self._was = parse(head, MAX_BYTES)
             fits(self._was, {"about": OBJECT})

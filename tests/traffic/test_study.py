@@ -16,10 +16,15 @@ from hypothesis import strategies as st
 
 from engine.cli import main as cli
 from engine.errors import UsageError
-from engine.spec import SamplingParams
+from engine.session import TorchRace
+from engine.spec import AUTO, RaceSpec, SamplingParams, lanes_of
+from engine.text import encode_prompt
 from engine.traffic import races
 from engine.traffic.prompts import FilePrompt
 from engine.traffic.rows import SHOWN
+from engine.what_if.ask import what_if
+from engine.what_if.auto import auto_steps
+from engine.what_if.tables import seconds_of
 from tests.helpers import ROOT
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, text_of, trained
@@ -129,6 +134,7 @@ def _head(file: str) -> str:
         (["--prompts", "FILE", "--drafter", "ngram,ngram"], "each thing in it once"),
         (["--prompts", "FILE", "--save", "/nowhere/x"], "cannot save to '/nowhere/x'"),
         (["--prompts", "FILE", "--save", str(ROOT / "README.md")], "cannot go on with .* it is not JSON"),
+        (["--prompts", "FILE", "--save", "/dev/null"], "cannot save to '/dev/null': a study goes on in a file"),
         (["--prompts", str(ROOT / "assets" / "prompts" / "bench.json")], "cannot study .* line 1: it is not JSON"),
     ],
 )
@@ -191,6 +197,30 @@ def test_prompts_share_lengths_and_no_cache_is_much_too_long(needs):
     assert all(need <= room <= races.SPREAD * need for need, room in zip(needs, rooms, strict=True))
     distinct = sorted(set(rooms))
     assert set(distinct) <= set(needs) and all(b > races.SPREAD * a for a, b in pairwise(distinct))
+
+
+def test_a_file_that_is_no_study_stays_as_it_is(file, tmp_path, capsys):
+    """A mistyped --save would cost somebody their notes, here of one line without an end."""
+    path = tmp_path / "notes.txt"
+    path.write_text("buy milk")
+    assert cli.main(["study-prompts", "--prompts", file, "--save", str(path)]) == 2
+    assert path.read_text() == "buy milk" and "it is not JSON" in capsys.readouterr().err
+
+
+def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
+    """Measured and computed ratios would be against different plain decoding, or against the slower one."""
+    lanes = lanes_of([("ngram", "ngram", AUTO)])
+    race = TorchRace(
+        trained(), RaceSpec(lanes, SamplingParams(max_new_tokens=24)), encode_prompt(trained().tokenizer, PROMPTS[0])
+    )
+    events = list(race.events())
+    (row,) = races.rows_of(race, events, FilePrompt(1, "x", PROMPTS[0]))
+    seconds = {name: seconds_of(lane.steps) for name, lane in race.lanes.items()}
+    plain_s, found = min(seconds["plain"], seconds["baseline"]), what_if(race)
+    assert row.speedup == pytest.approx(plain_s / seconds["ngram"])
+    for k in range(1, len(found.costs.verify_s)):
+        assert row.computed[str(k)] == pytest.approx(plain_s / seconds_of(found.steps("ngram", k)))
+    assert row.computed["auto"] == pytest.approx(plain_s / seconds_of(auto_steps(found, "ngram")))
 
 
 def test_races_can_be_closed_at_any_time():
