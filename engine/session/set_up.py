@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 ROUNDS = 2
-"""In which widths are timed before each race, the lesser counting."""
+"""In which widths are timed before the first race of a length; before each later one, once. The least counts."""
 
 
 @dataclass
@@ -125,7 +125,8 @@ def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
     capture of a graph can only add."""
     key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
     known: dict[int, float] = order.loaded.attached(key, dict)
-    for width, value in target.time_widths(ROUNDS, len(order.prompt.token_ids), untimed=0).items():
+    rounds = 1 if known else ROUNDS
+    for width, value in target.time_widths(rounds, len(order.prompt.token_ids), untimed=0).items():
         known[width] = min(value, known.get(width, value))
     return dict(known)
 

@@ -104,7 +104,7 @@ def _judged(rows: Sequence[Row], numbers: dict[str, Any], best: dict[str, Any]) 
     """The verdict and its reason, from the measured rows of the best drafter."""
     values = _values(rows)
     if len(values) < LEAST:
-        return UNCLEAR, f"{len(values)} prompts were measured, and a verdict takes at least {LEAST}."
+        return UNCLEAR, f"A verdict takes at least {LEAST} measured prompts; there are {len(values)}."
     verdict, (low, high) = of_speedups(values), numbers["interval"]
     where = {SHIP: "above", DO_NOT_SHIP: "below", UNCLEAR: "on both sides of"}[verdict]
     first = (
@@ -128,6 +128,6 @@ def _told(rows: Sequence[Row], which: str) -> str:
     counts = Counter(row.kind for row in rows if outcome(row) == which)
     kinds = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     names = [f"{kind} {num}" for kind, num in kinds[:MOST_KINDS]]
-    names += [f"{len(kinds) - MOST_KINDS} more kinds"] if len(kinds) > MOST_KINDS else []
+    names += [f"others {sum(num for _, num in kinds[MOST_KINDS:])}"] if len(kinds) > MOST_KINDS else []
     inside = f" ({', '.join(names)})" if names else ""
     return f"{sum(num for _, num in kinds)} {which.removesuffix('s')}{inside}"

@@ -92,7 +92,7 @@ def test_ctrl_c_prints_what_there_is_and_the_same_command_goes_on(file, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(races, "rows_of", interrupted)
         part = study(capsys, file, "--save", str(path), status=130)
-    assert len(part["rows"]) == 2 * len(DRAFTERS) and part["verdict"] == "unclear" and "2 prompts" in part["reason"]
+    assert len(part["rows"]) == 2 * len(DRAFTERS) and part["verdict"] == "unclear" and "there are 2." in part["reason"]
     assert study(capsys, file, "--save", str(path))["rows"][:4] == part["rows"]
 
 

@@ -62,7 +62,7 @@ def test_one_slow_prompt_of_many_does_not_decide_and_a_split_is_unclear():
 def test_few_prompts_are_no_verdict(num):
     """Four lucky prompts would decide; and what could not be measured would count as a prompt."""
     found = report(rows([9.0] * num + [None]))
-    assert found["verdict"] == "unclear" and "at least 5" in found["reason"] and f"{num} prompts" in found["reason"]
+    assert found["verdict"] == "unclear" and "at least 5" in found["reason"] and f"there are {num}." in found["reason"]
 
 
 def test_texts_that_repeat_themselves_do_not_carry_a_verdict():
