@@ -23,11 +23,9 @@ def print_report(
 ) -> None:
     """report: what --json prints. num_prompts: that were asked for. about: as of `Study.about`."""
     best = report["best"]
-    gain = (
-        "" if best["median_speedup"] is None else f", {_times(best['median_speedup'])} as fast as plain at the median"
-    )
     how = "measured" if best["measured"] else "computed"
-    headline = f"{report['verdict'].upper()}: {best['drafter']} at k = {best['k']}{gain} ({how})"
+    gain = "" if best["median_speedup"] is None else f", {_times(best['median_speedup'])} at the median ({how})"
+    headline = f"{report['verdict'].upper()}: {best['drafter']} at k = {best['k']}{gain}"
     console.print(Text(clean(headline), "bold"))
     console.print(Text(clean(report["reason"])))
     num_done = len({row.line for row in rows})

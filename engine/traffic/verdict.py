@@ -29,8 +29,8 @@ MOST_KINDS = 4
 
 
 def report(rows: Sequence[Row]) -> dict[str, Any]:
-    """The members `summary`, `best`, `verdict` and `reason` of what --json prints. Rows without a speed-up count
-    nowhere. Raises nothing."""
+    """The members `summary`, `best`, `verdict` and `reason` of what --json prints, of one row at least. Rows without a
+    speed-up count nowhere."""
     drafters = list(dict.fromkeys(row.drafter for row in rows))
     summary = {drafter: _summary([row for row in rows if row.drafter == drafter]) for drafter in drafters}
     winner = max(sorted(drafters), key=lambda drafter: summary[drafter]["median_speedup"] or 0.0)
