@@ -30,6 +30,10 @@ COMMANDS = {
         "engine.cli.sweep:SWEEP",
         "compute what drafters would do at several k, from one race and one pass over its text, and the oracle",
     ),
+    "study-prompts": (
+        "engine.traffic.command:STUDY",
+        "race a file of your prompts and say whether speculative decoding is worth it on them",
+    ),
     "bench": (
         "engine.bench.command:BENCH",
         "measure our lanes and transformers' generate on the same prompts, in one run",
