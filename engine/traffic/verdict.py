@@ -20,7 +20,7 @@ from .rows import Row
 THRESHOLD = 1.3
 """A median speed-up that is worth the trouble of another model, its memory and its configuration."""
 SHIP, DO_NOT_SHIP, UNCLEAR = "ship", "do not ship", "unclear"
-LEAST = 5
+LEAST = 3
 """Prompts that a verdict takes."""
 WORTH_A_K = 1.02
 """A fixed k is told instead of auto where it is computed to be that many times as fast as the simulated auto."""
@@ -119,7 +119,6 @@ def _judged(rows: Sequence[Row], numbers: dict[str, Any], best: dict[str, Any]) 
         second += f"; {loops} of {len(rows)} texts repeat themselves, which is easy to guess"
         if without != verdict:
             second += f", and without them the verdict would be: {without}"
-            verdict = UNCLEAR
     return verdict, f"{first}. {second}."
 
 

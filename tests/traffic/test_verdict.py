@@ -60,16 +60,20 @@ def test_one_slow_prompt_of_many_does_not_decide_and_a_split_is_unclear():
 
 @pytest.mark.parametrize("num", range(LEAST))
 def test_few_prompts_are_no_verdict(num):
-    """Four lucky prompts would decide; and what could not be measured would count as a prompt."""
+    """Two lucky prompts would decide; and what could not be measured would count as a prompt."""
     found = report(rows([9.0] * num + [None]))
-    assert found["verdict"] == "unclear" and "at least 5" in found["reason"] and f"there are {num}." in found["reason"]
+    assert (
+        found["verdict"] == "unclear"
+        and f"at least {LEAST}" in found["reason"]
+        and f"there are {num}." in found["reason"]
+    )
 
 
-def test_texts_that_repeat_themselves_do_not_carry_a_verdict():
-    """Loops are easy to guess: a model that only loops would be shipped for it."""
+def test_it_is_said_where_texts_that_repeat_themselves_carry_the_verdict():
+    """Loops are easy to guess: a model that only loops would be shipped for it, and nobody would be told."""
     plain, loops = rows([1.1] * 6), rows([3.0] * 14, loops=True)
     found = report([*plain, *(replace(row, line=row.line + 9) for row in loops)])
-    assert found["verdict"] == "unclear"
+    assert found["verdict"] == "ship"
     assert "14 of 20 texts repeat themselves" in found["reason"] and "would be: do not ship" in found["reason"]
     mixed = report([*rows([2.0] * 6), *(replace(row, line=row.line + 9) for row in loops)])
     assert mixed["verdict"] == "ship" and "14 of 20 texts repeat themselves" in mixed["reason"]
