@@ -38,14 +38,14 @@ def test_every_format_is_read_with_its_kind():
     assert found[0].label == "a b" and len(FilePrompt(1, "x", "word " * 99).label) == 80
 
 
-def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one():
+def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one(monkeypatch):
     """A chat model would be raced on bare text, or a base model refused Spec-Bench."""
     tokenizer = tokenizer_of("byte level")
     chat, turn = read_prompts(f"{json.dumps({'messages': CHAT})}\n{json.dumps({'turns': ['hi']})}", "x.jsonl")
     wanted = tokenizer.apply_chat_template(list(CHAT), add_generation_prompt=True, return_dict=True)["input_ids"]
     assert list(chat.encode(tokenizer).token_ids) == wanted
     assert turn.encode(tokenizer) == encode_prompt(tokenizer, "hi", chat=True)
-    tokenizer.chat_template = None
+    monkeypatch.setattr(tokenizer, "chat_template", None)
     assert turn.encode(tokenizer) == encode_prompt(tokenizer, "hi")
     with pytest.raises(UsageError, match="line 1: this model has no chat template"):
         chat.encode(tokenizer)
