@@ -86,6 +86,7 @@ def _summary(rows: Sequence[Row]) -> dict[str, Any]:
         **_numbers(rows),
         "interval": interval(values) if (values := _values(rows)) else None,
         "num_loops": sum(row.loops for row in rows),
+        "num_disturbed": sum(row.disturbed for row in rows),
         "by_kind": {kind: _numbers([row for row in rows if row.kind == kind]) for kind in kinds},
         "computed": {k: statistics.median(row.computed[k] for row in rows) for k in ks},
     }

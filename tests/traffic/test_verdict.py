@@ -101,7 +101,8 @@ def test_a_fixed_k_wins_only_where_it_is_clearly_computed_to_be_faster_than_auto
 
 def test_within_the_noise_is_neither_gain_nor_loss():
     """A drafter that drafts nothing would be said to lose on half of the prompts."""
-    found = report(rows([1.01, 0.99, 1.5, 0.7, 1.0]))["summary"]["ngram"]
+    found = report(rows([1.01, 0.99, 1.5, 0.7, 1.0], disturbed=True))["summary"]["ngram"]
+    assert found["num_disturbed"] == 5
     assert (found["num_gain"], found["num_lose"], found["num_prompts"]) == (1, 1, 5)
 
 
