@@ -201,7 +201,7 @@ def four_lanes(repeats: int) -> list[dict]:
         ratios = [
             (statistics.median(of[True]) / statistics.median(of[False]), len(of[True]))
             for (whose, *_), of in times.items()
-            if whose == lane and len(of[True]) >= 5 * repeats
+            if whose == lane and min(len(of.get(among, [])) for among in (True, False)) >= 5 * repeats
         ]
         mean = sum(ratio * num for ratio, num in ratios) / sum(num for _, num in ratios)
         spread = min(ratios)[0], max(ratios)[0]
