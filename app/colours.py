@@ -45,6 +45,7 @@ def _both(value: str) -> Colour:
 
 COLOURS = {
     # the page
+    "page": Colour(INKS[0], INKS[-1]),
     "ink": Colour("#15181c", "#ebe8e1"),
     "soft": Colour(INKS[6], "#9da5ae"),
     "soft-contrast": Colour("#2a2f35", PALE),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from engine.spec import MAX_AUTO_K, MAX_WIDTH
 
 from .catalogue import Catalogue, Pair, Preset
-from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from .limits import MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .texts import drafter_choices
 
 LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
@@ -26,7 +26,7 @@ class Control:
     arguments for what can be chosen. `look`: its other arguments. `advanced`: for those who know why they ask."""
 
     name: str
-    kind: Literal["Checkbox", "Dropdown", "Number", "Radio", "Slider", "Textbox"]
+    kind: Literal["Checkbox", "CheckboxGroup", "Dropdown", "Number", "Radio", "Slider", "Textbox"]
     default: Any
     label: str
     help: str | None
@@ -65,6 +65,11 @@ def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
     """(what to show, id) for each target on offer, by its first pair: what guesses for it is chosen by itself."""
     first = {pair.target: pair for pair in reversed(catalogue.runnable)}
     return [(pair.title.partition(" + ")[0], pair.id) for pair in catalogue.runnable if first[pair.target] is pair]
+
+
+def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
+    """What can have a lane of its own beside the first."""
+    return drafter_choices([each for each in catalogue.drafters(pair) if each != "none"])
 
 
 def controls(catalogue: Catalogue) -> tuple[Control, ...]:
@@ -180,5 +185,13 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
             "token as likely as without guesses; the texts part. At temperature 0 nothing is drawn: both are the same.",
             limits={"choices": RULES},
             advanced=True,
+        ),
+        Control(
+            "more",
+            "CheckboxGroup",
+            [],
+            label="More lanes",
+            help=f"Race these beside it, each in a lane of its own: up to {MAX_MORE_LANES}.",
+            limits={"choices": more_choices(catalogue, pair)},
         ),
     )

@@ -14,13 +14,14 @@ import gradio as gr
 from engine.errors import PhotofinishError, UsageError
 from engine.events import LaneEvent
 from engine.recordings.recording import events_of, loads
+from engine.spec import BASELINE, PLAIN
 
 from .backend import TorchBackend
 from .catalogue import Catalogue, Pair
 from .charts import charts
 from .cheats import cheats
 from .checks import Check
-from .controls import chat_help, pair_choices, preset_values, text_for
+from .controls import chat_help, more_choices, pair_choices, preset_values, text_for
 from .figures import Chart
 from .recorded import recorded_view
 from .request import RaceRequest, read_again, read_request
@@ -147,6 +148,7 @@ class Handlers:
         return {
             "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter),
             "k": str(pair.k),
+            "more": gr.update(choices=more_choices(self.catalogue, pair), value=[]),
             "chat": gr.update(value=bool(pair.chat), interactive=pair.chat is not False, info=chat_help(pair)),
             "prompt": text_for(preset, pair) if preset else gr.skip(),
         }
@@ -168,9 +170,11 @@ class Handlers:
 
 
 def _asked(event: gr.EventData) -> tuple[str, dict[str, Any], list[LaneEvent]]:
-    """The race that a browser sent: its id, its recording and its events."""
+    """The race that a browser sent: its id, its recording and its events. The lane that it shows comes first."""
     try:
         recording = loads(_text(event._data, "recording").encode("utf-8", "surrogatepass"))
+        shown, spec = event._data.get("lane"), recording["spec"]
+        spec["lanes"].sort(key=lambda lane: lane["name"] not in (PLAIN, BASELINE, shown))
         return _text(event._data, "race"), recording, events_of(recording)
     except PhotofinishError as error:
         raise _refusal(error) from error

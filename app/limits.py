@@ -2,3 +2,5 @@
 
 MAX_PROMPT_CHARS = 20_000
 MAX_NEW_TOKENS = 1_000
+MAX_MORE_LANES = 3
+"""That guess, beside the first."""

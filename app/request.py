@@ -9,11 +9,11 @@ from typing import Any
 
 from engine.errors import UsageError
 from engine.recordings.recording import spec_of
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.spec import SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.text import check_prompt_text
 
 from .catalogue import Catalogue, Pair
-from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from .limits import MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 
 YOURS = "Your prompt"
 MAX_NAME = 100
@@ -47,9 +47,10 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
         seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
         max_new_tokens=length,  # type: ignore[arg-type]
     )
-    lanes = standard_lanes(
-        drafter,
-        _decimal(values["k"]),  # type: ignore[arg-type]
+    k: Any = _decimal(values["k"])
+    more = _more(catalogue, pair, drafter, values["more"])
+    lanes = lanes_of(
+        [(SPECULATIVE, drafter, k), *((each, each, k) for each in more)],
         _decimal(values["width"]),  # type: ignore[arg-type]
         values["rule"],  # type: ignore[arg-type]
     )
@@ -80,6 +81,13 @@ def read_again(catalogue: Catalogue, recorded: Mapping[str, Any]) -> RaceRequest
     return RaceRequest(
         preset.name if preset else YOURS, prompt["text"], prompt.get("chat", False), pair, spec, recorded
     )
+
+
+def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[str]:
+    """The drafters of the lanes beside the first."""
+    if not isinstance(more, list) or len(more) > MAX_MORE_LANES:
+        raise UsageError(f"more must be a list of at most {MAX_MORE_LANES} drafters, not {str(more)[:60]!r}")
+    return [each for each in dict.fromkeys(catalogue.drafter(pair, each) for each in more) if each != drafter]
 
 
 def _check_length(length: object) -> None:

@@ -36,8 +36,8 @@ def theme() -> gr.themes.Base:
         radius_size=gr.themes.sizes.radius_sm,
         spacing_size=gr.themes.sizes.spacing_md,
     ).set(
-        body_background_fill="*neutral_50",
-        body_background_fill_dark="*neutral_950",
+        body_background_fill=COLOURS["page"].light,
+        body_background_fill_dark=COLOURS["page"].dark,
         body_text_color="*neutral_900",
         body_text_color_dark="*neutral_100",
         body_text_color_subdued="*neutral_600",

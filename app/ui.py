@@ -10,6 +10,9 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from . import texts
 from .backend import TorchBackend
@@ -21,8 +24,10 @@ from .figures import Chart
 from .guarded_queue import guard
 from .handlers import Handlers
 from .no_uploads import NoUploads
+from .player import SHELL
 from .quiet_log import shorten_gradios
-from .race_view import RACE_VIEW_CSS, race_view
+from .race_view import RACE_VIEW_CSS
+from .race_view.component import race_view
 from .stream import first_frame
 from .theme import HEAD, PAGE_CSS, theme
 from .why import why
@@ -33,7 +38,7 @@ SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
     *("temperature", "top_p", "seed", "max_new_tokens", "rule"),
 )
-SET_BY_PAIR = ("drafter", "k", "chat", "prompt")
+SET_BY_PAIR = ("drafter", "k", "chat", "prompt", "more")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
 """What a preset's sentence is about: it goes when the visitor changes one of them."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
@@ -126,9 +131,14 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         run_history=False,
         footer_links=["api"],
         ssr_mode=False,
-        app_kwargs={"middleware": [Middleware(NoUploads)]},
+        app_kwargs={"middleware": [Middleware(NoUploads)], "routes": [Route("/player", _player)]},
         prevent_thread_lock=True,
     )
+
+
+def _player(request: Request) -> PlainTextResponse:
+    """Every exported page but for its race; see app/race_view/export.js."""
+    return PlainTextResponse(SHELL)
 
 
 def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:

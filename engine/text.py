@@ -48,25 +48,32 @@ def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
     fails."""
     check_prompt_text(text)
     if chat:
-        token_ids = tokenizer(_in_template(tokenizer, text), add_special_tokens=False, verbose=False)["input_ids"]
-    else:
-        token_ids = tokenizer(text, verbose=False)["input_ids"]
+        return encode_messages(tokenizer, [{"role": "user", "content": text}])
+    return _prompt(text, tokenizer(text, verbose=False)["input_ids"], False)
+
+
+def encode_messages(tokenizer: Any, messages: Sequence[dict[str, str]]) -> Prompt:
+    """A conversation, each message with its `role` and `content`, in the model's chat template; the prompt's text is
+    the last message's. Raises UsageError as `encode_prompt` does."""
+    token_ids = tokenizer(_in_template(tokenizer, messages), add_special_tokens=False, verbose=False)["input_ids"]
+    return _prompt(messages[-1]["content"], token_ids, True)
+
+
+def _prompt(text: str, token_ids: Sequence[int], chat: bool) -> Prompt:
     if not token_ids:
         raise UsageError(f"the prompt {text[:40]!r} gives no token in this model's vocabulary")
     return Prompt(text, tuple(token_ids), chat)
 
 
-def _in_template(tokenizer: Any, text: str) -> str:
+def _in_template(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(
             "this model has no chat template; send the prompt without one, or choose a model tuned to chat"
         )
     try:
-        return tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-        )
+        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
     except Exception as error:  # a template is the model author's program: it can fail in any way
-        raise UsageError(f"this model's chat template does not work for one user message: {error}") from error
+        raise UsageError(f"this model's chat template does not work for these messages: {error}") from error
 
 
 def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> frozenset[int]:

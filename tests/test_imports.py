@@ -27,6 +27,7 @@ FLOORS = (
     "session",
     "what_if",
     "cli",
+    "traffic",
     "bench",
     "training",
 )

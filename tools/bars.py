@@ -1,13 +1,15 @@
 """Measure the bars of the engine, one figure a line, on this machine: what README and the issue's table quote comes
 from here.
 
-python tools/bars.py [exact] [speed] [start] [--tokens N] [--only TEXT] [--repeats N] [--json FILE]
+python tools/bars.py [exact] [speed] [start] [lanes] [--tokens N] [--only TEXT] [--repeats N] [--json FILE]
 
 exact   N committed tokens over drafters, temperatures, dtypes and targets: how many tokens and rows of logits differ
 from the baseline's (bar: 0) speed   interleaved, medians of repeats: plain lane against transformers `generate`; width
 8 against the plain step; CSV to JSON and a sampled
         story with n-gram drafts against plain, all time counted; a lane's sum of step times against its wall time,
         alone
+lanes   four lanes that guess in one race: each lane's median step of each width and draft length, over that of the same
+        lane alone with plain and baseline; races alternate, all times of a lane together
 start   import time of the engine; a fresh process from its start to the first step (later start, cache warm)
 """
 
@@ -174,6 +176,40 @@ def speed(repeats: int) -> list[dict]:
     return rows
 
 
+def four_lanes(repeats: int) -> list[dict]:
+    from engine.models.loading import load
+    from engine.session import TorchRace
+    from engine.spec import RaceSpec, SamplingParams, lanes_of
+    from engine.text import encode_prompt
+
+    loaded, params = load(), SamplingParams(max_new_tokens=64)
+    drafting = [("ngram", "ngram", 7), ("eagle3", "eagle3", 7), ("dflash", "dflash", 5), ("short", "eagle3", 3)]
+    times: dict[tuple, dict[bool, list[float]]] = {}
+    for repeat in range(repeats + 1):
+        for name in ("csv", "story"):
+            text = PROMPTS[name]
+            for lanes in (drafting, *([lane] for lane in drafting)):
+                race = TorchRace(loaded, RaceSpec(lanes_of(lanes), params), encode_prompt(loaded.tokenizer, text))
+                for _ in race.events():
+                    pass
+                for lane, _, _ in lanes if repeat else []:
+                    for step in race.lanes[lane].steps:
+                        kind = lane, name, step.width, step.num_drafted
+                        times.setdefault(kind, {}).setdefault(len(lanes) > 1, []).append(step.seconds)
+    rows = []
+    for lane, _, _ in drafting:
+        ratios = [
+            (statistics.median(of[True]) / statistics.median(of[False]), len(of[True]))
+            for (whose, *_), of in times.items()
+            if whose == lane and min(len(of.get(among, [])) for among in (True, False)) >= 5 * repeats
+        ]
+        mean = sum(ratio * num for ratio, num in ratios) / sum(num for _, num in ratios)
+        spread = min(ratios)[0], max(ratios)[0]
+        rows.append({"bar": f"{lane}: step among four lanes / alone", "mean": mean, "least, most": spread})
+        print(rows[-1], flush=True)
+    return rows
+
+
 def start() -> list[dict]:
     rows = []
 
@@ -212,7 +248,9 @@ print(time.perf_counter())
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=["exact", "speed", "start", []], default=["start", "speed", "exact"])
+    parser.add_argument(
+        "what", nargs="*", choices=["exact", "speed", "start", "lanes", []], default=["start", "speed", "exact"]
+    )
     parser.add_argument("--tokens", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="of `exact`, the targets whose name:dtype has this in it")
@@ -220,7 +258,8 @@ def main() -> None:
     a = parser.parse_args()
     rows: list[dict] = []
     for what in a.what:
-        rows += {"exact": lambda: exact(a.tokens, a.only), "speed": lambda: speed(a.repeats), "start": start}[what]()
+        parts = {"exact": lambda: exact(a.tokens, a.only), "speed": lambda: speed(a.repeats), "start": start}
+        rows += {**parts, "lanes": lambda: four_lanes(a.repeats)}[what]()
     if a.json:
         import torch
 

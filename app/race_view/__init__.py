@@ -3,16 +3,14 @@ JSON frames.
 
 Frames are JSON strings (see `frame_json`); the files beside this one hold the template, the style and the program. The
 program gets at text through `textContent` only, and the template holds nothing that Handlebars or a template literal
-would evaluate.
+would evaluate. `component.py` makes a gr.HTML of it, `app/player.py` a page that needs no server: nothing here needs
+gradio.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
-
-import gradio as gr
 
 from engine.drafters import words_of_all
 
@@ -25,6 +23,8 @@ SCRIPTS = (
     "model.js",
     "whatif.js",
     "caveats.js",
+    "money.js",
+    "production.js",
     "shapes.js",
     "check_beside.js",
     "check.js",
@@ -38,14 +38,17 @@ SCRIPTS = (
     "race_view.js",
     "card.js",
     "whatif_tab.js",
+    "more_lanes.js",
     "cheats.js",
     "step_tab.js",
     "guess.js",
     "guess_tab.js",
+    "decide_tab.js",
     "tabs.js",
     "page.js",
     "share.js",
     "picture.js",
+    "export.js",
     "opening.js",
     "story_cards.js",
     "story.js",
@@ -53,30 +56,27 @@ SCRIPTS = (
     "files.js",
 )
 """In the order in which they are concatenated: later ones use earlier ones."""
-SHEETS = ("frame.css", "texts.css", "panels.css", "onestep.css", "opening.css", "story.css", "guess.css", "stage.css")
+SHEETS = (
+    "frame.css",
+    "texts.css",
+    "panels.css",
+    "onestep.css",
+    "opening.css",
+    "story.css",
+    "decide.css",
+    "guess.css",
+    "stage.css",
+)
 
 
 def _read(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
-RACE_VIEW_TEMPLATE = _read("template.html")
+RACE_VIEW_TEMPLATE = _read("template.html").replace("  <!-- decide.html -->\n", _read("decide.html"))
 RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
 """For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every
 comma."""
 RACE_VIEW_JS = "\n".join(
     ['"use strict";', f"const DRAFTER_WORDS = {json.dumps(words_of_all())};", *map(_read, SCRIPTS)]
 )
-
-
-EMPTY_TEMPLATE = "<div></div>"
-"""What Gradio knows of the template: it compiles the one that it is given again at every frame, so the program puts the
-real one in place, once."""
-PLACE_TEMPLATE = '"use strict";\nelement.replaceChildren(document.createRange().createContextualFragment({}));\n'
-
-
-def race_view(value: str | None = None, **arguments: Any) -> gr.HTML:
-    """A new race view. `value` is a frame to begin with; `arguments` go to gr.HTML (elem_id, visible, ...). Its style
-    is RACE_VIEW_CSS."""
-    program = PLACE_TEMPLATE.format(json.dumps(RACE_VIEW_TEMPLATE)) + RACE_VIEW_JS
-    return gr.HTML(value=value, html_template=EMPTY_TEMPLATE, js_on_load=program, apply_default_css=False, **arguments)

@@ -100,7 +100,7 @@ class Board {
     const spec = (name) => header?.spec?.lanes?.find((lane) => lane.name === name);
     sideNames.forEach((name, i) => {
       const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name, first);
-      for (const ref of [`${side}Name`, `${side}TextName`, `${side}CostName`]) write(this.refs[ref], words);
+      for (const ref of [`${side}Name`, `${side}TextName`]) write(this.refs[ref], words);
       write(this.rows[side].name, words);
       const drafts = lane ? lane.drafter !== "none" : i === 1;
       write(this.refs[`${side}Kind`], !drafts ? "no guesses" : lane ? guessWords(lane) : "guesses, then checks");
@@ -146,7 +146,6 @@ class Board {
       `The clocks begin when the prompt has been read; with the reading, the lane with guesses was `
         + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain.` : ""].filter(Boolean).join(" "));
     if (!final) this.timing(metrics, sideNames, first, other);
-    this.costs(left?.tokens_per_s, right?.tokens_per_s, Math.max(left?.tokens_per_s ?? 0, plain?.tokens_per_s ?? 0));
   }
 
   // Every lane's times, the third one's too.
@@ -166,17 +165,6 @@ class Board {
       `Plain runs as the lane with guesses does (same widths), which makes both exact. \u201c${ALONE}\u201d runs as one `
         + "would without guesses, in the width that was fastest before the race. The ratio is against the faster of the "
         + `two: here ${fastest ? ALONE : "Plain"}.`);
-  }
-
-  costs(left, right, plain) {
-    const dollars = Number(this.refs.dollars.value), { refs } = this;
-    const priced = refs.dollars.value !== "" && dollars >= 0;
-    const cost = (speed) => (priced && speed > 0 ? 1e6 / speed * dollars / 3600 : null);
-    write(refs.leftCost, money(cost(left)));
-    write(refs.rightCost, money(cost(right)));
-    const saved = plain > 0 && right > 0 ? 1 - plain / right : null;
-    write(refs.saving, saved === null ? "" :
-      `${Math.abs(100 * saved).toFixed(1)} % ${saved >= 0 ? "less" : "more"} than the fastest plain`);
   }
 
   // What one must know before one quotes the ratio.

@@ -1,13 +1,16 @@
 // Everything the visitor does with a race: replay by mouse and keyboard, saving and opening race files. Then the
 // component begins to listen.
 
-function download(blob, suffix) {
-  const url = URL.createObjectURL(blob);
-  const link = make("a");
+function fileName(suffix) {
   const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").slice(-60);
-  link.href = url;
-  link.download = ["photofinish", part(S.header?.model?.name), part(S.header?.created), S.header?.synthetic?.length ?
+  return ["photofinish", part(S.header?.model?.name), part(S.header?.created), S.header?.synthetic?.length ?
     "SYNTHETIC" : ""].filter(Boolean).join("_") + `.${suffix}`;
+}
+
+function download(blob, suffix) {
+  const url = URL.createObjectURL(blob), link = make("a");
+  link.href = url;
+  link.download = fileName(suffix);
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }

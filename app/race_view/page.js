@@ -7,6 +7,7 @@ const pageButton = (name) => document.getElementById(`page-${name}-button`);
 // A button that would do nothing looks like it.
 function offer() {
   const racing = waiting !== null || (!S.fromFile && RACING.includes(S.state));
+  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED")) || !pageButton("race");
   refs.liveHere.disabled = racing;
   if (racing) endStory();
   if (racing) refs.offer.hidden = true;

@@ -192,7 +192,9 @@ function paint() {
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
   const atLimit = Object.fromEntries(["left", "right"].map((side) =>
     [side, lanes[side]?.finished?.reason === "length" && counts[side] === lanes[side].steps.length]));
-  board.track(tokens, trackLength(lanes), places(lanes, counts), atLimit);
+  const total = trackLength(race.lanes.size > 3 ? Object.fromEntries(race.lanes) : lanes);
+  board.track(tokens, total, places(lanes, counts), atLimit);
+  drawMore(t, total);
   const [leftTitle, rightTitle] = titles();
   chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: ALONE }, t, !live);
   if (!live) {
@@ -218,6 +220,8 @@ function countNow(lane, t) { return S.live || t >= replay.duration ? lane.steps.
 function numbers(lanes, counts, tokens, t) {
   const { race, live } = S, whole = !live && t >= replay.duration;
   let metrics = S.metrics, speedup = S.speedup;
+  const first = S.sides[1] === sides(S.header?.spec?.lanes ?? [])[1];
+  if (!first) speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   if (!live && !(whole && S.metrics)) {
     metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, countNow(lane, t))]));
     speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
@@ -295,7 +299,6 @@ function controls() {
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
   refs.save.disabled = !S.raw;
-  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED"));
   write(refs.liveHere, S.fromFile ? "Run it on yours" : "Race it live here");
   refs.open.disabled = waiting !== null || RACING.includes(S.state);
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));

@@ -1,7 +1,5 @@
 // A race to take away: as the command and the Python that hold it again, and as a link to this page with its settings.
 
-const DEFAULT_TARGET = "gemma-3-270m";
-
 // What the right lane raced, by the names of the page's controls; null before there is a race.
 function racedSettings() {
   const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
@@ -12,29 +10,36 @@ function racedSettings() {
 }
 
 function commandOf(raced) {
-  const quoted = (value) => (/^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`);
   const options = { target: raced.target === DEFAULT_TARGET ? null : raced.target, prompt: raced.prompt,
-    drafter: raced.drafter, k: raced.k, rule: raced.rule === "coupled" ? null : raced.rule,
+    ...(guessing().length > 1 ? {} : { drafter: raced.drafter, k: raced.k }),
+    rule: raced.rule === "coupled" ? null : raced.rule,
     temperature: raced.temperature || null,
     "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
     "max-new-tokens": raced.max_new_tokens };
   return `python -m engine race ${Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
-    `--${name} ${quoted(String(value))}`).join(" ")}${raced.chat ? " --chat" : ""} --audit`;
+    `--${name} ${shellQuoted(String(value))}`).join(" ")}${guessing().length > 1 ? guessing().map((lane) =>
+    ` --lane ${shellQuoted(`${lane.name}=${lane.drafter}@${lane.k}`)}`).join("") : ""}${raced.chat ? " --chat" : ""} --audit`;
 }
 
 function pythonOf(raced) {
   const value = JSON.stringify, rule = raced.rule === "coupled" ? "" : `, rule=${value(raced.rule)}`;
   const target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
-  return `from engine import RaceSpec, SamplingParams, TorchRace, encode_prompt, load, race_speedup, standard_lanes
+  const several = guessing().length > 1, lane = (each) =>
+    `    LaneSpec(${value(each.name)}, ${value(each.drafter)}, ${value(each.k)}${rule}),\n`;
+  const lanes = several ? `(\n    LaneSpec("plain", width="fastest"),\n    LaneSpec("baseline"),\n${guessing().map(lane)
+    .join("")})` : `standard_lanes(${value(raced.drafter)}, k=${value(raced.k)}${rule})`;
+  return `from engine import ${several ? "LaneSpec, " : ""}RaceSpec, SamplingParams, TorchRace, encode_prompt, load, race_speedup${
+    several ? "" : ", standard_lanes"}
 
 loaded = load(${target})
 prompt = encode_prompt(loaded.tokenizer, ${value(raced.prompt)}, chat=${raced.chat ? "True" : "False"})
 params = SamplingParams(temperature=${raced.temperature}, top_p=${raced.top_p}, seed=${raced.seed}, `
     + `max_new_tokens=${raced.max_new_tokens})
-lanes = standard_lanes(${value(raced.drafter)}, k=${value(raced.k)}${rule})
+lanes = ${lanes}
 race = TorchRace(loaded, RaceSpec(lanes, params, audit=True), prompt)
 events = list(race.events())
-print(f"{race_speedup(events):.2f}x; {race.result()['verdicts']['speculative']['sentence']}")
+lane = ${value(S.sides[1])}
+print(f"{race_speedup(events, lane):.2f}x; {race.result()['verdicts'][lane]['sentence']}")
 `;
 }
 

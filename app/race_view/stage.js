@@ -23,7 +23,7 @@ const STAGE_KEYS = [
 // kept: what the page showed before, null while it is not on the stage; example: the last one asked for; byLink: whether
 // the page's address asks for the stage.
 const stage = { kept: null, example: null, byLink: new URLSearchParams(location.search).has("stage") };
-const boxes = () => [refs.leftText, refs.rightText];
+const textBoxes = () => [refs.leftText, refs.rightText];
 
 function beginStage() {
   if (stage.kept) return;
@@ -34,7 +34,7 @@ function beginStage() {
   stage.kept = { S, served, live: S.live, t: replay.t, speed: replay.speed, playing: replay.playing, tab: root.dataset.tab,
     marks: refs.marks.getAttribute("aria-pressed"), told: S.told && [refs.whatIfDrafter.value, refs.whatIfK.value],
     focused: document.activeElement, scroll: [window.scrollX, window.scrollY],
-    texts: boxes().map((box) => box.scrollTop), follows: Object.values(views).map((view) => view.follows) };
+    texts: textBoxes().map((box) => box.scrollTop), follows: Object.values(views).map((view) => view.follows) };
   root.dataset.stage = "on";
   choose("whatif");             // its texts are those of the tab Text, and a key may ask for another length
   document.activeElement?.blur();
@@ -71,7 +71,7 @@ function endStage() {
   if (!kept.live && !stays) replay.seek(kept.t);
   paint();
   Object.values(views).forEach((view, i) => { view.follows = kept.follows[i]; });
-  boxes().forEach((box, i) => { box.scrollTop = kept.texts[i]; });
+  textBoxes().forEach((box, i) => { box.scrollTop = kept.texts[i]; });
   window.scrollTo(...kept.scroll);
   kept.focused?.focus?.({ preventScroll: true });
   if (kept.playing && !stays) replay.play();

@@ -1,6 +1,6 @@
 // The panels of a race, one at a time, and how its texts are shown. A tab never moves what stands above it.
 
-const tabs = [...root.querySelectorAll("[role=tab]")];
+const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
 
 function choose(name) {
   popover.close();
@@ -19,6 +19,7 @@ function choose(name) {
   askForFigures();
   if (name === "whatif" && !S.live) openWhatIf();
   if (name === "onestep") pauseForSteps();
+  drawDecide();
 }
 
 // The page's figures are drawn by the server, of the race that is on the screen when somebody looks at them. Of each tab
@@ -40,7 +41,7 @@ function askForFigures() {
     if (tab === "why") offerCheats(JSON.parse(whose.dataset.beside));
   });
   done.observe(figures, { childList: true, subtree: true, attributes: true });
-  trigger(DRAWN[tab], { race: asked, recording: S.raw });
+  trigger(DRAWN[tab], { race: asked, recording: S.raw, lane: S.sides[1] });
 }
 
 // Nothing of one race is to be seen under another one.
@@ -85,4 +86,3 @@ tabs.forEach((tab, i) => {
 pressable(refs.marks, () => { popover.close(); showTexts(); });
 pressable(refs.stepAsk, (pressed) => { walking.asks = pressed; stand().revealed = false; schedule(); });
 pressable(refs.otherLane, (pressed) => { root.dataset.both = String(pressed); showTexts(); });
-refs.dollars.addEventListener("input", schedule);

@@ -78,11 +78,6 @@ function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
-function money(dollars) {
-  if (dollars === null) return "–";
-  return `$${dollars === 0 || dollars >= 0.1 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;
-}
-
 function sentence(words) {
   const whole = words.charAt(0).toUpperCase() + words.slice(1);
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;

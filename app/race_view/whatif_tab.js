@@ -1,8 +1,8 @@
 // The tab "What if": the race on the screen at another length of guesses, replayed as it would have gone. The texts stay;
 // marks, figures, tracks and the clock are those of the race that the tables tell. Leaving the tab brings the race back.
 
-const NO_TABLES = "This race has no tables of guesses, so it cannot be told at another length. Race it live here: they are "
-  + "made after a race whose guesses follow from its text.";
+const NO_TABLES = "This race has no tables of guesses, so it cannot be told at another length. They are made after a "
+  + "race on the page, or by race --tables, where guesses follow from the text.";
 
 const NO_TABLES_BY_ODDS = "No tables of guesses are made under the rule \u201csame odds (rejection)\u201d: there the "
   + "text depends on the guesses. Race under \u201csame tokens (coupled)\u201d to see it at other lengths.";

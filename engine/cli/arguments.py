@@ -137,6 +137,14 @@ def words(text: str) -> str:
     return not_empty(text)
 
 
+def list_of(text: str) -> list[str]:
+    """Things with commas between them, each of them once."""
+    given = words(text).split(",")
+    if len(set(given)) != len(given) or not all(given):
+        raise ArgumentTypeError(f"must be a list with commas, each thing in it once, not {shown(text)}")
+    return given
+
+
 def shown(text: str) -> str:
     """A value as an error may repeat it."""
     return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")

@@ -31,12 +31,13 @@ def read_prompt(options: Namespace) -> str:
     given = [*options.prompt, *options.prompt_file]
     if len(given) != 1:
         raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")
-    text = options.prompt[0] if options.prompt else _read_file(options.prompt_file[0])
+    text = options.prompt[0] if options.prompt else read_text(options.prompt_file[0])
     check_prompt_text(text)
     return text
 
 
-def _read_file(path: str) -> str:
+def read_text(path: str) -> str:
+    """A prompt file's text; "-" is stdin. Raises UsageError."""
     try:
         if path == STDIN:
             data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)

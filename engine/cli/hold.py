@@ -15,6 +15,7 @@ from ..spec import RaceSpec
 from .output import progress_line
 
 if TYPE_CHECKING:
+    from ..models.loading import LoadedModel
     from ..session import TorchRace
 
 
@@ -66,17 +67,24 @@ def set_up(
     settle_threads: bool,
 ) -> TorchRace:
     """A race that is ready to run; arguments as of `hold_race`."""
+    loaded = load_ready(target, dtype, device, progress, settle_threads)
+    from ..session import TorchRace
+
+    return TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+
+
+def load_ready(target: str | None, dtype: str, device: str, progress: Progress, settle_threads: bool) -> LoadedModel:
+    """A model made ready for races; arguments as of `hold_race`."""
     progress("starting torch", None)
     from ..models.loading import DEFAULT_TARGET, load
 
     loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
-    from ..session import TorchRace
-
+    prepared = loaded.make_ready(progress)
     if settle_threads:
         from ..session.threads import settle
 
-        settle(loaded.make_ready(progress), progress)
-    return TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+        settle(prepared, progress)
+    return loaded
 
 
 def _until_a_step(stream: Iterator[LaneEvent]) -> list[LaneEvent]:

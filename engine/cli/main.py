@@ -30,6 +30,10 @@ COMMANDS = {
         "engine.cli.sweep:SWEEP",
         "compute what drafters would do at several k, from one race and one pass over its text, and the oracle",
     ),
+    "study-prompts": (
+        "engine.traffic.command:STUDY",
+        "race a file of your prompts and say whether speculative decoding is worth it on them",
+    ),
     "bench": (
         "engine.bench.command:BENCH",
         "measure our lanes and transformers' generate on the same prompts, in one run",
@@ -39,6 +43,10 @@ COMMANDS = {
         "run a recorded race again and say whether this machine gets the same tokens",
     ),
     "replay": ("engine.cli.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
+    "export": (
+        "app.export:EXPORT",
+        "write a recorded race as one web page that plays offline, or its steps as CSV",
+    ),
     "train": ("engine.training.command:TRAIN", "train a draft head for a target"),
     "load": ("engine.cli.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
 }
@@ -98,6 +106,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
             return 2, f"error: {error}"
         case PhotofinishError():
             return 1, f"error: {error}"
+        case ModuleNotFoundError() if (error.name or "").partition(".")[0] == "app":
+            return 1, "error: this needs the folder app/ beside engine/, which is not there"
         case ModuleNotFoundError():
             return (
                 1,

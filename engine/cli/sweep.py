@@ -4,7 +4,7 @@ imported."""
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from ..what_if.ask import what_if
 from ..what_if.auto import auto_steps
 from ..what_if.judged import WhatIf
 from ..what_if.survey import SurveyDrafter
-from .arguments import Command, integer_or_auto, option, shown, words
+from .arguments import Command, integer_or_auto, list_of, option
 from .commands import check_outcome, read_prompt
 from .hold import set_up
 from .options import DEVICE, DTYPE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, set_threads
@@ -47,15 +47,8 @@ Asked = list[tuple[str, int | str]]
 """A drafter and a k for each row."""
 
 
-def _list_of(text: str) -> list[str]:
-    given = words(text).split(",")
-    if len(set(given)) != len(given) or not all(given):
-        raise ArgumentTypeError(f"must be a list with commas, each thing in it once, not {shown(text)}")
-    return given
-
-
 def _ks(text: str) -> list[int | str]:
-    return [integer_or_auto(1, MAX_K)(k) for k in _list_of(text)]
+    return [integer_or_auto(1, MAX_K)(k) for k in list_of(text)]
 
 
 def check_asked(drafters: Sequence[str], ks: Sequence[int | str], measured: bool) -> Asked:
@@ -232,7 +225,7 @@ SWEEP = Command(
         option(
             "--drafter",
             metavar="D[,D]",
-            type=_list_of,
+            type=list_of,
             default=["ngram"],
             help="drafters, name or name:argument, with commas between them (default ngram)",
         ),

@@ -49,12 +49,17 @@ def loads(data: bytes, source: str = "the recording") -> dict[str, Any]:
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A checked recording from a file. Raises UsageError if it is missing, unreadable, too large, or no recording."""
+    return loads(read_bytes(path), f"the recording {os.fspath(path)!r}")
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a recording's file for `loads`, which refuses one that is too large: no more than that is read.
+    Raises UsageError if it is missing or unreadable."""
     try:
         with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read the recording {os.fspath(path)!r}: {_reason(error)}") from error
-    return loads(data, f"the recording {os.fspath(path)!r}")
 
 
 def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
@@ -65,6 +70,11 @@ def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
         raise RaceError(
             f"the recording has {len(data)} bytes; more than {MAX_BYTES} could not be read again, so it was not saved"
         )
+    write_bytes(path, data)
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file whole or not at all, as `write` does. Raises RaceError if it cannot be written."""
     try:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
@@ -72,11 +82,12 @@ def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
         else:
             write_atomically(target, data)
     except OSError as error:
-        raise RaceError(f"cannot write the recording {os.fspath(path)!r}: {_reason(error)}") from error
+        raise RaceError(f"cannot write {os.fspath(path)!r}: {_reason(error)}") from error
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Find out before a race whether `write` will be able to write here. Leaves nothing behind. Raises UsageError."""
+    """Find out before a race whether `write` or `write_bytes` will be able to write here. Leaves nothing
+    behind. Raises UsageError."""
     try:
         target = Path(os.path.realpath(path))
         if target.is_dir():

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 ROUNDS = 2
-"""In which widths are timed before each race, the lesser counting."""
+"""In which widths are timed before the first race of a length; before each later one, once. The least counts."""
 
 
 @dataclass
@@ -57,7 +57,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class Order:
-    """What a race is set up from. pool: memory that the lanes' graphs share."""
+    """What a race is set up from. pool: memory that the lanes' graphs share. room: tokens that the static cache holds
+    at least."""
 
     loaded: LoadedModel
     spec: RaceSpec
@@ -65,6 +66,7 @@ class Order:
     sampler: Sampler
     pool: Any
     progress: Progress
+    room: int = 0
 
     @property
     def prepared(self) -> Prepared:
@@ -108,7 +110,7 @@ def choose_widths(order: Order) -> Widths:
     width = asked.pop() if asked else "auto"
     fine = order.prepared.kernels.rows_cost
     widths = tuple(sorted({w for lane in lanes for w in candidates(lane.max_drafts, width, fine)}))
-    length = cache_length(num_prompt, order.spec.params.max_new_tokens, max(widths))
+    length = cache_length(max(order.room, num_prompt + order.spec.params.max_new_tokens), 0, max(widths))
     target = StaticTarget(order.prepared, length, widths, pool=order.pool)
     classes = probe_cached(target, order.loaded.info.digest, order.progress)
     order.progress("timing a step of each width", None)
@@ -123,7 +125,8 @@ def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
     capture of a graph can only add."""
     key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
     known: dict[int, float] = order.loaded.attached(key, dict)
-    for width, value in target.time_widths(ROUNDS, len(order.prompt.token_ids), untimed=0).items():
+    rounds = 1 if known else ROUNDS
+    for width, value in target.time_widths(rounds, len(order.prompt.token_ids), untimed=0).items():
         known[width] = min(value, known.get(width, value))
     return dict(known)
 

@@ -35,18 +35,21 @@ class TorchRace:
     """Probes and chooses the widths, builds and warms every lane (all before the first timed step), then runs.
 
     `header()` is known at once; `events()` is the race, to be iterated once (closing it stops every lane within a
-    step); `result()` is the verdict on what was committed. Raises UsageError for what cannot be raced and RaceError for
-    what fails on the way.
+    step); `result()` is the verdict on what was committed. room: tokens that the lanes' caches hold at least, so that
+    races of several prompts have one length. Raises UsageError for what cannot be raced and RaceError for what fails on
+    the way.
     """
 
-    def __init__(self, loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progress = silent) -> None:
+    def __init__(
+        self, loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progress = silent, room: int = 0
+    ) -> None:
         self.loaded, self.spec, self.prompt = loaded, spec, prompt
         self.prepared = prepared = loaded.prepared
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.end_ids = end_token_ids(loaded.model.config, loaded.model.generation_config, loaded.tokenizer)
         self.sampler = Sampler(spec.params, prepared.vocab_size, prepared.kernels)
 
-        self._order = order = Order(loaded, spec, prompt, self.sampler, prepared.kernels.graph_pool(), progress)
+        self._order = order = Order(loaded, spec, prompt, self.sampler, prepared.kernels.graph_pool(), progress, room)
         check_fits(prepared, spec, prompt)
         self.widths = choose_widths(order)
         self.roofline = read_roofline(order)

@@ -148,6 +148,10 @@ def test_a_closed_tab_frees_the_device(server) -> None:
         ({"rule": "greedy"}, "coupled, rejection"),
         ({"rule": None}, "unknown rule"),
         ({"rule": ["coupled"]}, "unknown rule"),
+        ({"more": "ngram"}, "more must be a list of at most 3"),
+        ({"more": ["ngram"] * 4}, "more must be a list of at most 3"),
+        ({"more": ["draft_model:/etc"]}, "unknown drafter"),
+        ({"more": [["ngram"]]}, "drafter"),
     ],
     ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
 )

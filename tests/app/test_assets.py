@@ -35,7 +35,7 @@ def test_a_preset_can_be_raced_as_it_is(preset) -> None:
     names = ("prompt", "drafter", "k", "temperature", "seed", "max_new_tokens")
     asked = {name: getattr(preset, name) for name in names}
     others = {"pair": catalogue.default.id, "top_p": 1.0, "width": "auto", "audit": True, "chat": False}
-    read_request(catalogue, {**asked, **others, "rule": "coupled"})
+    read_request(catalogue, {**asked, **others, "rule": "coupled", "more": []})
     assert preset.kind in KINDS and preset.name and preset.message.strip() and preset.expect.endswith(".")
     assert recorded_view(preset.id) is not None, "a preset plays its own recording"
     assert "peculation" not in preset.expect, "whether it pays is measured, not promised"

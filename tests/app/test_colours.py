@@ -61,10 +61,11 @@ def test_one_change_reaches_style_sheets_theme_and_figures() -> None:
 
 def test_every_variable_of_a_style_sheet_is_given_and_every_colour_is_used() -> None:
     """A misspelt var(--name) paints nothing, without a word; a colour that nobody reads misleads who changes it."""
-    from app import colours, race_view, theme
+    from app import colours, player, race_view, theme
 
     race, page = race_view.RACE_VIEW_CSS, theme.PAGE_CSS
     themed = page + theme.theme()._get_theme_css()
+    assert _used(player.SHELL) <= _given(player.SHELL)
     assert _used(race) <= _given(race) and _used(page) <= _given(themed)
     code = "".join((APP / name).read_text(encoding="utf-8") for name in ("charts.py", "theme.py"))
     assert [name for name in colours.COLOURS if name not in _used(race + page) and f'"{name}"' not in code] == []

@@ -88,7 +88,7 @@ def cells(kept: int, guessed: int, tokens: int, steps: int) -> list[str]:
 
 @pytest.mark.parametrize("name", ["csv_to_json", "story"])
 def test_a_round_by_keyboard_alone(visit, name: str) -> None:
-    """A right guess struck out, a wrong one kept, a count or a drafter's figure that is not of this stretch of the text;
+    """A right guess struck out, a wrong one kept, a count or a drafter's figure that is not of this stretch of text;
     or the answer on the screen before one has guessed."""
     recording = read(RACES / f"{name}.json")
     pieces = pieces_of(recording)
@@ -103,11 +103,11 @@ def test_a_round_by_keyboard_alone(visit, name: str) -> None:
         rest = "".join(pieces[at:])
         assert rest[:NEXT_LETTERS] not in beside_the_text(page), "the answer"
         assert words(page, "gameHead") == f"Step {step + 1} of 10"
-        right = step % 4        # so many right tokens, then: nothing, a wrong word, half a token, or no guess at all
+        right = step % 4  # so many right tokens, then: nothing, a wrong word, half a token, or no guess at all
         wrong = ["", "#wrong words#", pieces[at + right][:-1].strip(), ""][(step // 2) % 4]
         typed = "".join(pieces[at : at + right]) + wrong
         if step % 3 == 0 and re.match(r" \S", typed):
-            typed = typed[1:]       # the space that begins a word's token
+            typed = typed[1:]  # the space that begins a word's token
         elif re.match(r" \S", pieces[at]) and wrong and right == 0:
             wrong = f" {wrong}"
         play(page, typed)
@@ -145,8 +145,8 @@ def test_a_round_by_keyboard_alone(visit, name: str) -> None:
 
 
 def test_the_room_and_the_ways_out(visit) -> None:
-    """A player who has seen the answer on the last one's screen, a tally that forgets or mixes races, a game that cannot
-    be left, or that goes on over another race."""
+    """A player who has seen the answer on the last one's screen, a tally that forgets or mixes races, a game without an
+    end, or one that goes on over another race."""
     recording = read(RACES / "story.json")
     pieces = pieces_of(recording)
     page = visit(recording)
@@ -158,12 +158,12 @@ def test_the_room_and_the_ways_out(visit) -> None:
     at = 5
     first = rows(page)[0]
     assert first[1].startswith("75 % of 4") and words(page, "gameHead") == "The round is over"
-    page.keyboard.press("Enter")        # the next player
+    page.keyboard.press("Enter")  # the next player
     assert words(page, "gameHead") == "Step 1 of 10" and page.evaluate(MARKS) == []
     assert words(page, "gameText").endswith("".join(pieces[:at])), "who plays next begins where the last one stopped"
     assert "".join(pieces[at:])[:NEXT_LETTERS] not in beside_the_text(page)
     play(page, pieces[at])
-    page.click("[data-tab=onestep]")    # leaving ends the round
+    page.click("[data-tab=onestep]")  # leaving ends the round
     assert not page.locator(".pf[data-game]").count()
     page.click("[data-tab=text]")
     assert page.is_visible(".pf-lanes")
@@ -172,7 +172,7 @@ def test_the_room_and_the_ways_out(visit) -> None:
     page.click("[data-ref=gameBegin]")
     assert words(page, "gameRoomLine").startswith("The room (2 rounds) 80 % of 5, EAGLE-3 ")
     assert words(page, "gameText").endswith("".join(pieces[: at + 2]))
-    page.keyboard.press("Escape")       # nothing typed: no round
+    page.keyboard.press("Escape")  # nothing typed: no round
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.dataset.ref") == "gameBegin" and page.is_visible(".pf-lanes")
     page = visit(read(RACES / "csv_to_json.json"))

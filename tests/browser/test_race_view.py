@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from engine.caveats import loop_sentence, ratio_noise
 from engine.events import Step, steps
-from engine.metrics import cost_per_million, lane_metrics, race_speedup
+from engine.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import events_of
 from tests.helpers.race_pages import (
     SETTLED,
@@ -141,9 +141,8 @@ def test_live_numbers_are_the_servers(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_dividing_the_figures_gives_the_ratio_and_the_cost(page: Any) -> None:
-    """Who divides what stands there must get what stands there, also where the third lane was the faster plain one;
-    and a million tokens cost what the engine's formula says."""
+def test_dividing_the_figures_gives_the_ratio(page: Any) -> None:
+    """Who divides what stands there must get what stands there, also where the third lane was the faster plain one."""
     for seed in range(6):
         faster = race_over(words_of(TEXT)[:80], seed=seed)
         feed(page, faster, race_id=f"faster {seed}")
@@ -155,11 +154,6 @@ def test_dividing_the_figures_gives_the_ratio_and_the_cost(page: Any) -> None:
         divisor = float(told.group(1) if told else left)
         assert ratio == f"{float(right) / divisor:.2f}×"
         assert float(ratio[:-1]) == pytest.approx(numbers["speedup"], rel=0.01)
-        page.evaluate("document.querySelector('[data-ref=dollars]').value = '41.62'")
-        page.evaluate("document.querySelector('[data-ref=dollars]').dispatchEvent(new Event('input'))")
-        page.evaluate(SETTLED)
-        speed = numbers["metrics"]["speculative"]["tokens_per_s"]
-        assert words(page, "rightCost") == f"${cost_per_million(speed, 41.62):.2f}"
 
 
 @pytest.mark.browser

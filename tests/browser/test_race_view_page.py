@@ -11,7 +11,8 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from app.race_view import RACE_VIEW_CSS, frame_json, race_view
+from app.race_view import RACE_VIEW_CSS, frame_json
+from app.race_view.component import race_view
 from tests.helpers.race_pages import (
     ARTEFACTS,
     HOSTILE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import random
 import re
@@ -49,7 +50,8 @@ LOOK = """() => {
     && [...document.querySelectorAll(".pf-text")].some(box => box.offsetWidth - box.clientWidth > 2) }; }""".replace(
     "LEAST", str(LEAST_PX)
 )
-SHOWN = "() => ['.pf-title', '.pf-board', '.pf-verdict'].map(name => document.querySelector(name).innerText).join('\\n')"
+SHOWN = """() => ['.pf-title', '.pf-board', '.pf-verdict'].map(name =>
+  document.querySelector(name).innerText).join('\\n')"""
 PAGE = """() => ({ prompt: document.querySelector("#page-prompt textarea")?.value,
   settings: [...document.querySelectorAll("#page-panel input")].map(each => [each.value, each.checked]),
   root: { ...document.querySelector(".pf").dataset }, focus: document.activeElement.dataset.ref
@@ -82,8 +84,8 @@ def fits(page: Any, where: str) -> None:
 
 
 def same(before: dict[str, Any], after: dict[str, Any]) -> None:
-    apart = [pair for pair in zip(before.pop("words"), after.pop("words"), strict=True) if pair[0] != pair[1]]
-    assert apart == [] and after == before
+    assert list(difflib.unified_diff(before.pop("words"), after.pop("words"), n=0)) == []
+    assert after == before
 
 
 @pytest.mark.parametrize("title, dark", [("Ten minutes with a customer", False), ("A lesson of 45 minutes", True)])
@@ -120,7 +122,7 @@ def test_a_script_by_keyboard_alone(browser, server, title: str, dark: bool) -> 
         numbers = re.findall(r"\d+(?:\.\d+)?", said)
         assert set(numbers) <= set(re.findall(r"\d+(?:\.\d+)?", seen)), (keys, said, seen)
         assert ("RECORDED" in seen) != raced
-        if not raced:           # how long the words of the fixture's race are, and whether they loop, is chance
+        if not raced:  # how long the words of the fixture's race are, and whether they loop, is chance
             fits(tab, f"{title}: {keys}")
     assert not tab.locator(".pf[data-stage]").count()
     after = tab.evaluate(PAGE)
@@ -166,7 +168,7 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
     assert page.evaluate(STATE)["playing"]
     press(page, "Space")
     assert not page.evaluate(STATE)["playing"]
-    press(page, "N")          # no examples here
+    press(page, "N")  # no examples here
     press(page, "Enter")
     press(page, "Tab")
     press(page, "Escape")

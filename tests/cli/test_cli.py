@@ -42,7 +42,11 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ("nonsense", "unknown command 'nonsense'; choose one of: bench, load, race, replay, sweep, train, verify"),
+        (
+            "nonsense",
+            "unknown command 'nonsense'; choose one of: bench, export, load, race, replay, study-prompts, sweep, "
+            "train, verify",
+        ),
         ("race", "exactly one prompt, by --prompt TEXT or --prompt-file FILE, not none"),
         ("race --prompt a --prompt b", "exactly one prompt"),
         ("race --prompt a --prompt-file b", "exactly one prompt"),
@@ -96,6 +100,11 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
         ),
         ("replay x --speed nan", "not 'nan'"),
         ("load --target=", "--target: must not be empty"),
+        ("export x.json", "nothing to write: give --html OUT.html, --csv OUT.csv, or both"),
+        ("export missing.json --html x.html", "cannot read the recording 'missing.json'"),
+        ("export engine/cli/main.py --csv x.csv", "not JSON"),
+        ("export x.json --html engine", "cannot save to 'engine': it is a folder"),
+        ("export x.json --csv=", "--csv: must not be empty"),
     ],
 )
 def test_unusable_arguments_give_status_2_and_one_line(arguments, words, no_torch):

@@ -37,6 +37,7 @@ ORDER: dict[str, Any] = {
     "audit": True,
     "chat": False,
     "rule": "coupled",
+    "more": [],
 }
 LONG = {"max_new_tokens": 900, "temperature": 0.9}
 

@@ -61,7 +61,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(RaceError, match="cannot write the recording"):
+        with pytest.raises(RaceError, match="cannot write"):
             recordings.write(path, recording)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

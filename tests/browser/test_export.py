@@ -1,0 +1,202 @@
+"""An exported race: one file that plays in a browser without a network, gives its recording back, and runs nothing of a
+stranger's; the page's own button makes the same file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.player import player, told
+from app.recorded import RACES
+from engine.recordings.beside import BESIDE
+from engine.recordings.recording import loads
+from engine.recordings.steps_csv import steps_csv
+from tests.helpers.page_browser import UNREADABLE, open_tab
+from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TOKENS, expected, race_over, words
+from tests.helpers.races import with_tables
+
+pytestmark = pytest.mark.browser
+RACE = RACES / "story.json"
+PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
+
+
+class Exported:
+    """A page from file://, in a browser without a network: what it asked for, and what went wrong."""
+
+    def __init__(self, browser: Any, file: Path, **options: Any) -> None:
+        self.context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
+        self.page = self.context.new_page()
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on(
+            "console",
+            lambda message: message.type in ("error", "warning") and self.problems.append(message.text),
+        )
+        self.page.goto(file.as_uri())
+        self.page.wait_for_selector("#about:not([hidden])")
+
+    def saved(self, button: str) -> Path:
+        with self.page.expect_download() as download:
+            self.page.click(button)
+        self.name = download.value.suggested_filename
+        return download.value.path()
+
+
+@pytest.fixture
+def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    opened: list[Exported] = []
+
+    def make(recording: bytes, **options: Any) -> Exported:
+        file = tmp_path / "race.html"
+        file.write_text(player(recording), encoding="utf-8")
+        opened.append(Exported(browser, file, **options))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        assert each.problems == [] and [url for url in each.asked if not url.startswith(("file:", "blob:"))] == []
+        assert each.page.evaluate("window.ran") is None
+        each.context.close()
+
+
+def rows(table: str) -> list[list[Any]]:
+    """The cells of a table of steps, times as numbers: Python and JavaScript write small ones in two ways."""
+    first, *others = csv.reader(io.StringIO(table, newline=""))
+    times = {i for i, name in enumerate(first) if name.endswith("_s")}
+    return [first, *([float(cell) if i in times else cell for i, cell in enumerate(row)] for row in others)]
+
+
+def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None:
+    """A part that needs the server after all: a replay that stands still, a dead slider or tab, a file that is not the
+    recording's."""
+    recording = loads(RACE.read_bytes())
+    one = exported(RACE.read_bytes())
+    page = one.page
+    assert page.title() == told(recording)[0] and words(page, "ribbon").startswith("RECORDED")
+    page.wait_for_selector('.pf[data-mode="replay"]')  # by itself
+    before = page.evaluate(STATE)["t"]
+    page.wait_for_timeout(300)
+    assert page.evaluate(STATE)["t"] > before
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("End")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(recording)
+    assert words(page, "verdictWord") == "Identical, bit for bit"
+    page.click("#pf-tab-whatif")
+    page.focus("[data-ref=whatIfK]")
+    page.keyboard.press("Home")
+    page.evaluate(SETTLED)
+    assert words(page, "whatIfShown").startswith("1: ") and "COMPUTED" in words(page, "ribbon")
+    page.keyboard.press("ArrowRight")
+    assert words(page, "whatIfShown").startswith("2: ")
+    page.click("#pf-tab-onestep")
+    page.click("[data-ref=stepNext]")
+    page.evaluate(SETTLED)
+    assert words(page, "stepHead").startswith("Step 2 of ") and page.locator(".pf-one-place").count() > 0
+    assert "COMPUTED" not in words(page, "ribbon")
+    page.click("#page-story-button")
+    assert words(page, "storyPlace") == "Card 1 of 7"
+    page.keyboard.press("Escape")
+
+    assert one.saved("[data-ref=save]").read_bytes() == RACE.read_bytes()
+    assert page.inner_text("#about code") == f"python -m engine verify {one.name}"
+    about = page.inner_text("#about")
+    assert all(fact in about for fact in (recording["commit"], recording["device"]["name"], recording["created"]))
+    page.click("[data-ref=share] summary")
+    assert one.saved("[data-ref=picture]").read_bytes().startswith(b"\x89PNG")
+    assert rows(one.saved("[data-ref=saveSteps]").read_bytes().decode()) == rows(steps_csv(recording))
+    needs_server = page.locator("[data-copy=link], [data-ref=savePage], [data-ref=open], [data-ref=liveHere]")
+    assert needs_server.count() == 4 and not any(each.is_visible() for each in needs_server.all())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme: str) -> None:
+    """A hidden tab that takes the focus; text without contrast, since the rules around the race view are others here; a
+    page that scrolls sideways on a phone."""
+    page = exported(RACE.read_bytes(), color_scheme=scheme, reduced_motion="reduce").page
+    assert page.evaluate("document.documentElement.scrollHeight") <= 800
+    page.focus("#pf-tab-text")
+    seen = []
+    for _ in range(7):
+        seen.append(page.evaluate("document.activeElement.dataset.tab"))
+        page.evaluate(SETTLED)
+        assert page.evaluate(UNREADABLE) == [], seen
+        page.keyboard.press("ArrowRight")
+    assert seen == ["text", "steps", "onestep", "whatif", "charts", "decide", "timing"]
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.evaluate(SETTLED)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert page.evaluate("getComputedStyle(document.querySelector('.pf')).color") == page.evaluate(
+        "getComputedStyle(document.body).color"
+    )
+
+
+def test_a_strangers_race_runs_nothing(exported: Any) -> None:
+    """Any text that a model or a file may hold; and the page's policy, which would stop what slips through."""
+    race = with_tables(race_over(HOSTILE * 2, seed=3, hit=0.6), random.Random(1))
+    race["prompt"]["text"] = "\n".join(HOSTILE)
+    for part, key in ((race["model"], "name"), (race["device"], "name"), (race, "created"), (race, "commit")):
+        part[key] = "".join(each for each in HOSTILE if len(each) < 100) + "@@race@@ <!-- </title> </noscript>"
+    one = exported(json.dumps(race, ensure_ascii=False).encode(), reduced_motion="reduce")
+    page = one.page
+    assert page.evaluate(TOKENS) == expected(race)
+    for tab in ("onestep", "whatif", "charts", "timing"):
+        page.click(f"#pf-tab-{tab}")
+    assert page.evaluate("document.querySelectorAll('.pf script, #about script, img, b').length") == 0
+    page.click("[data-ref=share] summary")
+    assert rows(one.saved("[data-ref=saveSteps]").read_bytes().decode()) == rows(steps_csv(race))
+    assert one.problems == []
+    refused = page.evaluate("""async () => {
+        const script = document.createElement("script"), image = new Image();
+        script.textContent = "window.ran = 1";
+        document.body.append(script);
+        const why = new Promise(done => {
+            image.onload = () => done("loaded");
+            image.onerror = () => done("refused"); });
+        image.src = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=";
+        return [await why, await fetch("data:,x").then(() => "fetched", () => "refused")]; }""")
+    assert refused == ["refused", "refused"]
+    assert len(one.problems) >= 3
+    one.problems.clear()  # what the policy said of these three
+
+
+def test_the_page_builds_the_file_that_the_command_builds(browser: Any, server: Any) -> None:
+    """Two builders would part: a button whose file has another title, or another program, or not the recording."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    open_tab(tab, server)
+    tab.route("**/player", lambda route: route.abort())
+    tab.evaluate("document.querySelector('[data-ref=share]').open = true")
+    tab.click("[data-ref=savePage]")
+    tab.wait_for_selector("[data-ref=alert]:not([hidden])")
+    assert "python -m engine export" in words(tab, "alertText")
+    tab.unroute("**/player")
+    race = json.loads(RACE.read_bytes())
+    made_up = {**race, "synthetic": ["speculative"], "model": {**race["model"], "name": "a <b> & 'c' \"d\""}}
+    lanes = [lane for lane in race["spec"]["lanes"] if lane["role"] == "plain"]
+    alone = {key: value for key, value in race.items() if key not in BESIDE}
+    alone.update(spec={**race["spec"], "lanes": lanes}, verdicts={})
+    alone["events"] = [event for event in race["events"] if event["lane"] == "plain"]
+    for recording in (RACE.read_bytes(), json.dumps(made_up).encode(), json.dumps(alone).encode()):
+        tab.evaluate("text => window.photofinish.open(text, 'a.json')", recording.decode())
+        tab.click("#pf-tab-whatif")
+        if tab.is_enabled("[data-ref=whatIfK]"):  # the race at another length is not the one that was held
+            tab.press("[data-ref=whatIfK]", "Home")
+        tab.evaluate("document.querySelector('[data-ref=share]').open = true")
+        with tab.expect_download() as download:
+            tab.click("[data-ref=savePage]")
+        built = Path(download.value.path()).read_text(encoding="utf-8")
+        assert PACKED.sub("", built) == PACKED.sub("", player(recording))
+        assert gzip.decompress(b64decode(PACKED.findall(built)[0])) == recording
+    tab.close()
