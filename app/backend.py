@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from contextlib import closing
 from typing import Any
 
 from engine.progress import Progress
 from engine.text import encode_prompt
+from engine.traffic.rows import Row
 
 from .loader import Loader
-from .request import RaceRequest
+from .request import RaceRequest, StudyRequest
 from .worker import Race
 
 
@@ -47,6 +49,20 @@ class TorchBackend:
         from engine.what_if.ask import members
 
         return members(race, progress)
+
+    def study(
+        self, request: StudyRequest, done: Container[int], progress: Progress
+    ) -> tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]:
+        """Race the first prompt of a study whose line is not in `done`: its rows, what it ran on (see
+        `engine.traffic.saved`), and its circumstances. `progress` may raise to give up, between two steps as well.
+        Raises UsageError and RaceError."""
+        loaded = self.loader.get(request.pair.target, progress)
+        from engine.traffic.races import Study
+
+        study = Study(loaded, request.prompts, request.drafters, request.params)
+        about = study.about()
+        with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
+            return next(races), {"weights": loaded.info.digest, "machine": about["device"]["name"]}, about
 
     def _load(self, target: str, progress: Progress) -> Any:
         progress("starting torch", None)

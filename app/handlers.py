@@ -24,12 +24,14 @@ from .checks import Check
 from .controls import chat_help, more_choices, pair_choices, preset_values, text_for
 from .figures import Chart
 from .recorded import recorded_view
-from .request import RaceRequest, read_again, read_request
+from .request import RaceRequest, read_again, read_request, read_study
 from .stream import Stage, first_frame
+from .study import Studies, refused_study
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 from .why import compared_of, why
 
 MODEL_POLL_S = 0.2
+STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
 MAX_RECORDING_CHARS = 8_000_000
 """Four times what the longest race of the page takes."""
 
@@ -40,6 +42,7 @@ class Handlers:
     def __init__(self, catalogue: Catalogue, backend: TorchBackend, check: Check | None = None) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
         self.stage = Stage(backend)
+        self._studies = Studies(backend, self.stage.queue)
         self.recorded = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
 
     @property
@@ -82,6 +85,21 @@ class Handlers:
     async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage asks for."""
         self.stage.stop(_visitor(request))
+
+    async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
+        """Hold a study of the prompts that the browser sends, with the page's settings: frames as JSON text. What
+        cannot be studied is refused in one."""
+        try:
+            asked = read_study(self.catalogue, dict(zip(STUDY_SETTINGS, values, strict=True)), event._data)
+            async with aclosing(self._studies.frames(_visitor(request), _address(request), asked)) as frames:
+                async for frame in frames:
+                    yield frame
+        except PhotofinishError as error:
+            yield refused_study(str(error))
+
+    async def stop_study(self, request: gr.Request) -> None:
+        """End the visitor's study."""
+        self._studies.stop(_visitor(request))
 
     async def resume(self, race: object, request: gr.Request) -> AsyncGenerator[str, None]:
         """The frames of the race that this browser watched before its page was loaded again, by the race's id; none

@@ -2,5 +2,7 @@
 
 MAX_PROMPT_CHARS = 20_000
 MAX_NEW_TOKENS = 1_000
+MAX_STUDY_CHARS = 4_000_000
+"""Of a file of prompts."""
 MAX_MORE_LANES = 3
 """That guess, beside the first."""

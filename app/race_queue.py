@@ -30,9 +30,9 @@ class RaceQueue:
         self._durations: deque[float] = deque(maxlen=REMEMBERED)
         self._since = 0.0
 
-    def enter(self, visitor: str, address: str) -> Ticket:
-        """A place at the end of the queue. Raises UsageError for a visitor or an address with too many, or where the
-        queue is too long."""
+    def enter(self, visitor: str, address: str, patient: bool = False) -> Ticket:
+        """A place at the end of the queue. patient: it does not count as waiting. Raises UsageError for a visitor or an
+        address with too many, or where the queue is too long."""
         with self._lock:
             if sum(ticket.visitor == visitor for ticket in self._tickets) >= PER_VISITOR:
                 raise UsageError(
@@ -43,7 +43,7 @@ class RaceQueue:
                 raise UsageError(f"{PER_ADDRESS} races from your address are here, which is the most; try again later")
             if len(self._tickets) >= MAX_RACES:
                 raise UsageError(f"{MAX_RACES} races are waiting for the device, which is the most; try again later")
-            ticket = Ticket(self, visitor, address)
+            ticket = Ticket(self, visitor, address, patient)
             self._tickets.append(ticket)
             if len(self._tickets) == 1:
                 self._since = self._clock()
@@ -80,14 +80,14 @@ class RaceQueue:
 
     def _is_waited_for(self, ticket: Ticket) -> bool:
         with self._lock:
-            return self._tickets[:1] == [ticket] and len(self._tickets) > 1
+            return self._tickets[:1] == [ticket] and not all(each.patient for each in self._tickets[1:])
 
 
 class Ticket:
     """One race's place in the queue."""
 
-    def __init__(self, queue: RaceQueue, visitor: str, address: str) -> None:
-        self._queue, self.visitor, self.address = queue, visitor, address
+    def __init__(self, queue: RaceQueue, visitor: str, address: str, patient: bool = False) -> None:
+        self._queue, self.visitor, self.address, self.patient = queue, visitor, address, patient
         self.over_at: float | None = None
 
     @property
@@ -103,7 +103,7 @@ class Ticket:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether this one has the device and another waits for it."""
+        """Whether this one has the device and another, not a patient one, waits for it."""
         return self._queue._is_waited_for(self)
 
     def race_over(self) -> None:

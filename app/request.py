@@ -3,20 +3,25 @@ frozen value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.errors import UsageError
 from engine.recordings.recording import spec_of
 from engine.spec import SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.text import check_prompt_text
+from engine.traffic.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
+from engine.traffic.rows import Row, row_of
 
 from .catalogue import Catalogue, Pair
-from .limits import MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from .limits import MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, MAX_STUDY_CHARS
 
 YOURS = "Your prompt"
 MAX_NAME = 100
+NGRAM, NONE = "ngram", "none"
 
 
 @dataclass(frozen=True)
@@ -39,14 +44,7 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     pair = catalogue.pair(values["pair"])
     drafter = catalogue.drafter(pair, values["drafter"])
     _check_prompt(values["prompt"])
-    length = _whole(_given(values, "max_new_tokens"))
-    _check_length(length)
-    params = SamplingParams(
-        temperature=_number(_given(values, "temperature")),  # type: ignore[arg-type]
-        top_p=_number(_given(values, "top_p")),  # type: ignore[arg-type]
-        seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
-        max_new_tokens=length,  # type: ignore[arg-type]
-    )
+    params = _params(values)
     k: Any = _decimal(values["k"])
     more = _more(catalogue, pair, drafter, values["more"])
     lanes = lanes_of(
@@ -80,6 +78,68 @@ def read_again(catalogue: Catalogue, recorded: Mapping[str, Any]) -> RaceRequest
     preset = catalogue.preset_of(prompt["text"])
     return RaceRequest(
         preset.name if preset else YOURS, prompt["text"], prompt.get("chat", False), pair, spec, recorded
+    )
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """A study that can be held. key: of everything that its rows depend on but the weights and the machine. kept: rows
+    of an earlier run with that key, and what it ran on; see `engine.traffic.saved`."""
+
+    prompts: tuple[FilePrompt, ...]
+    pair: Pair
+    drafters: tuple[str, ...]
+    params: SamplingParams
+    key: str
+    kept: tuple[Row, ...] = ()
+    kept_on: Mapping[str, object] | None = None
+
+
+def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> StudyRequest:
+    """Check a study that a browser asks for. values: of the page's controls by name. asked: of the file its `name` and
+    `text`; `limit`, how many of its prompts; `max_new_tokens` of each; `kept`, what the browser has of an earlier run
+    with the same file, or null. Raises UsageError."""
+    asked = asked if isinstance(asked, dict) else {}
+    pair, text = catalogue.pair(values["pair"]), asked.get("text")
+    if not isinstance(text, str) or len(text) > MAX_STUDY_CHARS:
+        raise UsageError(f"the file of prompts must be a text of at most {MAX_STUDY_CHARS} characters")
+    limit = _whole(asked.get("limit"))
+    if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
+        raise UsageError(f"a study takes from 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
+    params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")})
+    prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME]), limit)
+    for prompt in prompts:
+        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
+            raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
+    first = catalogue.drafter(pair, values["drafter"])
+    named = [NGRAM, first, *_more(catalogue, pair, first, values["more"])]
+    drafters = [each for each in dict.fromkeys(named) if each != NONE]
+    of = [pair.target, drafters, asdict(params), digest(prompts)]
+    key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
+    kept, kept_on = _kept(asked.get("kept"), key, {prompt.line for prompt in prompts}, drafters)
+    return StudyRequest(tuple(prompts), pair, tuple(drafters), params, key, kept, kept_on)
+
+
+def _kept(
+    given: object, key: str, lines: Container[int], drafters: Sequence[str]
+) -> tuple[tuple[Row, ...], Mapping[str, object] | None]:
+    """What a browser has of an earlier run, where it was of the same study: the rows of finished prompts."""
+    if not isinstance(given, dict) or given.get("key") != key or not isinstance(given.get("ran_on"), dict):
+        return (), None
+    rows = [row_of(each) for each in given["rows"]] if isinstance(given.get("rows"), list) else []
+    found = {(row.line, row.drafter): row for row in rows if row.line in lines}
+    whole = [line for line in dict.fromkeys(row.line for row in rows) if all((line, d) in found for d in drafters)]
+    return tuple(found[line, drafter] for line in whole for drafter in drafters), given["ran_on"]
+
+
+def _params(values: Mapping[str, object]) -> SamplingParams:
+    length = _whole(_given(values, "max_new_tokens"))
+    _check_length(length)
+    return SamplingParams(
+        temperature=_number(_given(values, "temperature")),  # type: ignore[arg-type]
+        top_p=_number(_given(values, "top_p")),  # type: ignore[arg-type]
+        seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
+        max_new_tokens=length,  # type: ignore[arg-type]
     )
 
 

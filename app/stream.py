@@ -86,14 +86,14 @@ class Stage:
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic, grace_s: float = GRACE_S) -> None:
         self._backend, self._clock, self._grace_s = backend, clock, grace_s
-        self._queue = RaceQueue(clock)
+        self.queue = RaceQueue(clock)
         self._runs: dict[str, _Run] = {}
 
     def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
         """Hold a race; its frames as JSON text. Where this generator is closed, and nobody resumes the race within the
         grace time, it ends within one step after it. Raises UsageError where the visitor, or the address that the
         request came from, has too many races already."""
-        ticket = self._queue.enter(visitor, address)
+        ticket = self.queue.enter(visitor, address)
         run = _Run(self._backend, request, ticket)
         self._runs[run.view.race] = run
         self._leave_alone(run)

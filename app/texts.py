@@ -21,6 +21,8 @@ HEADER = """
   <button type="button" id="page-story-button">How it works</button>
   <button type="button" id="page-stage-button" title="For a talk: full screen, large letters, by keys. ? shows them, Esc
     leaves.">Stage</button>
+  <button type="button" id="page-study-button" title="A file of your own prompts: yes or no, and why">Your
+    prompts</button>
   <p>The same model writes your text twice: piece by piece, and with guesses it checks in bulk. Same text, less
   time.</p>
 </header>

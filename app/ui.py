@@ -22,13 +22,14 @@ from .checks import Check
 from .controls import Control, controls
 from .figures import Chart
 from .guarded_queue import guard
-from .handlers import Handlers
+from .handlers import STUDY_SETTINGS, Handlers
 from .no_uploads import NoUploads
 from .player import SHELL
 from .quiet_log import shorten_gradios
 from .race_view import RACE_VIEW_CSS
 from .race_view.component import race_view
 from .stream import first_frame
+from .study_view import STUDY_VIEW_CSS, study_view
 from .theme import HEAD, PAGE_CSS, theme
 from .why import why
 
@@ -71,6 +72,7 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
         race = race_view(first_frame(handlers.recorded[preset.id]), elem_id="race")
         drawn = _figures("page-charts", charts(()))
         reasons = _figures("page-why", why((), {}))
+        study = study_view(elem_id="page-study")
         gr.HTML(texts.footer())
         components = _settings(catalogue, settings)
         components.update(prompt=prompt, expectation=expectation, race=race)
@@ -91,6 +93,9 @@ def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = Non
             each.then(handlers.model_now, None, model, **PRIVATE)
             each.then(handlers.beside, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
+        settings_of_study = _named(STUDY_SETTINGS, components)
+        study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
+        study.clear(handlers.stop_study, queue=False, **PRIVATE)
         race.submit(handlers.charts, None, drawn, **PRIVATE)
         race.expand(handlers.why, None, reasons, **PRIVATE)
         race.select(handlers.example, None, race, queue=False, **PRIVATE)
@@ -125,7 +130,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         server_name=host,
         server_port=port,
         theme=theme(),
-        css=RACE_VIEW_CSS + PAGE_CSS,
+        css=RACE_VIEW_CSS + STUDY_VIEW_CSS + PAGE_CSS,
         head=HEAD,
         show_error=False,
         run_history=False,

@@ -2,7 +2,6 @@
 // versions named here, and parsed by them (tools/served_commands.py). Pure: no DOM. Where a server cannot do it there
 // is no command, and a sentence why.
 
-const DEFAULT_TARGET = "gemma-3-270m";
 const CHECKED = "2026-11-22";
 const SERVERS = { vllm: ["vLLM", "0.32.0"], sglang: ["SGLang", "0.5.23"], llama: ["llama.cpp", "commit 0c1e570"] };
 const OLD_FLAGS = "Gone, and still in many posts: --speculative-model and --num-speculative-tokens (vLLM); --draft-max "
@@ -10,11 +9,6 @@ const OLD_FLAGS = "Gone, and still in many posts: --speculative-model and --num-
 const HUB = /^[\w-][\w.-]*\/[\w.-]+$/;
 const LOOKUP_MAX = 4;       // our n-gram drafter looks for a match of so many tokens before it looks for a shorter one
 const LONGEST_PROMPT = 2000;
-
-// A word of a POSIX shell, whatever it holds.
-function shellQuoted(value) {
-  return /^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`;
-}
 
 // A name from a recording may be a stranger's: none that a tool would take for an option, and none with a character
 // that a terminal would take for a key.

@@ -17,6 +17,8 @@ const MARKS = new Map([[0, "NUL"], [8, "BS"], [13, "CR"], [27, "ESC"], [0xad, "S
   [0x202a, "LRE"], [0x202b, "RLE"], [0x202c, "PDF"], [0x202d, "LRO"], [0x202e, "RLO"], [0x2060, "WJ"], [0x2066, "LRI"],
     [0x2067, "RLI"], [0x2068, "FSI"], [0x2069, "PDI"], [0xfeff, "BOM"]]);
 
+const DEFAULT_TARGET = "gemma-3-270m";        // what a command takes where no target is named
+
 function make(tag, className, text) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -81,6 +83,11 @@ function plural(count, word) {
 function sentence(words) {
   const whole = words.charAt(0).toUpperCase() + words.slice(1);
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;
+}
+
+// A word of a POSIX shell, whatever it holds.
+function shellQuoted(value) {
+  return /^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`;
 }
 
 // How a race is called whose prompt has no name: by its first words.

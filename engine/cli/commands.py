@@ -10,13 +10,26 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RaceError, UsageError
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
-from ..spec import MAX_WIDTH, RULES, SMALLEST, RaceSpec, SamplingParams
+from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
 from ..text import check_prompt_text, encode_prompt
 from ..what_if.ask import asked_of
-from .arguments import Command, integer, integer_or_auto, not_empty, number, one_of, option, shown, words
+from .arguments import Command, integer, integer_or_auto, not_empty, one_of, option, shown, words
 from .hold import hold_race
 from .lanes import LANES, lanes_asked
-from .options import DEVICE, DTYPE, FILE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, set_threads
+from .options import (
+    DEVICE,
+    DTYPE,
+    FILE,
+    JSON,
+    LENGTH,
+    PROMPT,
+    SEED,
+    TARGET,
+    TEMPERATURE,
+    THREADS,
+    TOP_P,
+    set_threads,
+)  # fmt: skip
 from .output import console, print_json, progress_line
 
 if TYPE_CHECKING:
@@ -181,13 +194,7 @@ RACE = Command(
             default=0,
             help="sample among the N likeliest; 0 is off (default 0)",
         ),
-        option(
-            "--top-p",
-            metavar="X",
-            type=number(SMALLEST, 1, "above 0 and at most 1"),
-            default=1.0,
-            help="sample within this mass; 1 is off (default 1)",
-        ),
+        TOP_P,
         SEED,
         LENGTH,
         option(

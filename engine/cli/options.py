@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
-from ..spec import MAX_NEW_TOKENS
+from ..spec import MAX_NEW_TOKENS, SMALLEST
 from .arguments import integer, not_empty, number, one_of, option, shown, words
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
@@ -50,6 +50,13 @@ DEVICE = option(
     "--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)"
 )
 TEMPERATURE = option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)")
+TOP_P = option(
+    "--top-p",
+    metavar="X",
+    type=number(SMALLEST, 1, "above 0 and at most 1"),
+    default=1.0,
+    help="sample within this mass; 1 is off (default 1)",
+)
 SEED = option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)")
 LENGTH = option(
     "--max-new-tokens",

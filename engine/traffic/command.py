@@ -10,7 +10,7 @@ from contextlib import closing, redirect_stdout
 from ..cli.arguments import Command, integer, list_of, not_empty, option, shown
 from ..cli.commands import read_text
 from ..cli.hold import load_ready
-from ..cli.options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, set_threads
+from ..cli.options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from ..cli.output import console, print_json, progress_line
 from ..drafters import check as check_drafter
 from ..drafters import with_tables
@@ -35,7 +35,9 @@ def _study(options: Namespace) -> int:
     for drafter in drafters:
         check_drafter(drafter)
         with_tables(drafter)
-    params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=options.max_new_tokens)
+    params = SamplingParams(
+        options.temperature, top_p=options.top_p, seed=options.seed, max_new_tokens=options.max_new_tokens
+    )
     RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     try:
         prompts = choose(read_prompts(read_text(options.prompts), options.prompts), options.limit)
@@ -45,6 +47,7 @@ def _study(options: Namespace) -> int:
         "target": target,
         "drafters": drafters,
         "temperature": params.temperature,
+        "top_p": params.top_p,
         "seed": params.seed,
         "max_new_tokens": params.max_new_tokens,
         "dtype": options.dtype,
@@ -117,6 +120,7 @@ STUDY = Command(
             help="write each finished prompt here; the same command goes on where it ended",
         ),
         TEMPERATURE,
+        TOP_P,
         SEED,
         LENGTH,
         DTYPE,

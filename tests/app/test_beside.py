@@ -84,7 +84,7 @@ def test_it_is_given_up_at_once(why) -> None:
             assert len(backend.orders) == 2
         if why != "nobody watches":
             assert (await making)[-1]["beside"] == {}
-        await until(lambda: not stage._queue._tickets)
+        await until(lambda: not stage.queue._tickets)
         assert time.monotonic() - given_up < 0.15 + 2 * POSITION_S + SLACK_S
         asked = backend.asked
         await asyncio.sleep(3 * POSITION_S)

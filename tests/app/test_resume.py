@@ -85,7 +85,7 @@ def test_where_nobody_comes_back_nothing_is_left(left) -> None:
         if before:
             stage.stop("a")
             assert (await before)[-1]["state"] == "stopped"
-        while stage._runs or stage._queue._tickets or backend.running:
+        while stage._runs or stage.queue._tickets or backend.running:
             assert time.monotonic() - closed < 0.3 + STEP_S + SLACK_S
             await asyncio.sleep(0.01)
         assert len(asyncio.all_tasks()) == 1 and not stage.racing("b") and stage.stop("b") == 0

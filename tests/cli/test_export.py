@@ -148,7 +148,7 @@ def told(step: dict[str, Any]) -> list[Any]:
     """The same of a recording's step."""
     drafted = step.get("num_drafted", len(step["drafted"]))
     return [
-        "'" * step["lane"].startswith(("=", "-")) + step["lane"],
+        "'" * step["lane"].startswith(("=", "+", "-", "@", "\t", "\r")) + step["lane"],
         *(step["index"], step["position"], drafted, step["num_accepted"], len(step["token_ids"]), step["width"]),
         *(step["draft_s"], step["verify_s"], step["clock_s"], step["drafted"], step["token_ids"]),
         "".join(step["pieces"]),

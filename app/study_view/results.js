@@ -1,0 +1,64 @@
+// What the races of a study say, drawn. Rows and report are those of `python -m engine study-prompts`.
+
+const SHOWN = ["prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length", "num_tokens",
+  "identical"];
+const WORDS = { ship: "Yes, it pays (ship)", "do not ship": "No, it does not pay enough (do not ship)", unclear: "Unclear" };
+const LEAST_SPAN = 2;           // how far the scale reaches at least, as a ratio
+
+const times = (value) => (typeof value === "number" ? `${value.toFixed(2)}×` : "–");
+
+function verdictWords({ verdict, best }) {
+  const how = best.measured ? "measured" : "computed";
+  const gain = typeof best.median_speedup === "number" ? `, ${times(best.median_speedup)} at the median (${how})` : "";
+  return `${WORDS[verdict]}: ${best.drafter} at k = ${best.k}${gain}`;
+}
+
+// A row of cells; the first `heads` of them name the row.
+function cells(values, heads) {
+  const line = make("tr");
+  line.append(...values.map((value, i) => make(i < heads ? "th" : "td", "", oneLine(value))));
+  return line;
+}
+
+function summaryRows(summary) {
+  const numbers = (its) => [String(its.num_prompts), times(its.median_speedup), `${times(its.p25)} to ${times(its.p75)}`,
+    percent(its.share_above_1_3), String(its.num_gain), String(its.num_lose)];
+  const kinds = Object.keys(Object.values(summary)[0].by_kind), groups = kinds.length > 1 ? [...kinds, null] : kinds;
+  return groups.flatMap((kind) => Object.entries(summary).map(([drafter, its]) =>
+    cells([kind ?? "all", drafter, ...numbers(kind === null ? its : its.by_kind[kind])], 2)));
+}
+
+function promptRows(rows) {
+  const slowest = (line) => Math.min(...rows.filter((row) => row.line === line).map((row) => row.speedup ?? 0));
+  return [...rows].sort((a, b) => slowest(a.line) - slowest(b.line) || a.line - b.line).map((row) => {
+    const line = cells([String(row.line), row.prompt, row.drafter, row.fault ? "–" : times(row.speedup),
+      percent(row.acceptance_rate), row.mean_acceptance_length?.toFixed(2) ?? "–", String(row.num_tokens),
+      row.fault || (row.identical ? "identical" : "differs")], 2);
+    if (row.fault) line.className = "ps-fault";
+    return line;
+  });
+}
+
+// Of each drafter a line of dots, one a prompt, over speed-ups on a logarithmic scale.
+function strips(rows, threshold) {
+  const gains = rows.map((row) => row.speedup).filter((gain) => gain > 0);
+  const low = Math.min(1 / 1.25, ...gains), high = Math.max(low * LEAST_SPAN, threshold * 1.1, ...gains) * 1.04;
+  const place = (gain) => `${(100 * Math.log(gain / low) / Math.log(high / low)).toFixed(2)}%`;
+  const at = (node, gain) => { node.style.left = place(gain); return node; };
+  const lines = [...new Set(rows.map((row) => row.drafter))].map((drafter) => {
+    const line = make("div", "ps-strip"), dots = make("div", "ps-dots");
+    const own = rows.filter((row) => row.drafter === drafter && row.speedup > 0);
+    dots.append(at(make("i", "ps-line"), 1), at(make("i", "ps-line ps-wanted"), threshold), ...own.map((row) => {
+      const dot = at(make("b"), row.speedup);
+      dot.title = `${times(row.speedup)}, ${oneLine(row.kind)}, line ${row.line}: ${oneLine(row.prompt)}`;
+      return dot;
+    }));
+    line.append(make("span", "", drafter), dots);
+    return line;
+  });
+  const marks = make("div", "ps-dots ps-marks"), scale = make("div", "ps-strip");
+  const wanted = [0.5, 1, threshold, 2, 3, 4, 6, 8, 12, 16, 24].filter((gain) => gain >= low && gain <= high);
+  marks.append(...wanted.map((gain) => at(make("span", "pf-num", `${gain}×`), gain)));
+  scale.append(make("span"), marks);
+  return [...lines, scale];
+}

@@ -1,0 +1,170 @@
+// The dialog: choosing prompts, starting, stopping, and what the server tells of the study. Finished prompts are kept in
+// this browser, so that a study goes on after the page was left.
+
+const KEPT_KEY = "photofinish.study";
+const LOST_MS = 15000, LOOK_MS = 3000;      // the server's frames come every two seconds
+const RUNS = ["waiting", "racing", "asked"];
+const dialog = element.querySelector("dialog");
+const refs = Object.fromEntries([...dialog.querySelectorAll("[data-ref]")].map((node) => [node.dataset.ref, node]));
+// source: {name, text} of the chosen prompts; frame: the last one; rows: by line and drafter; of: whose they are.
+const study = { source: null, frame: null, rows: new Map(), of: "", heardMs: 0, state: "idle" };
+
+// A name for prompts with their limits: which kept rows may belong to them. Whether they do, the server decides.
+function nameOf() {
+  const { text } = study.source, whole = `${refs.limit.value} ${refs.length.value} ${text}`;
+  let hash = 0;
+  for (let i = 0; i < whole.length; i++) hash = (Math.imul(hash, 31) + whole.charCodeAt(i)) | 0;
+  return `${hash} ${whole.length}`;
+}
+
+function keptRun() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(KEPT_KEY));
+    return study.source && kept?.of === nameOf() && Array.isArray(kept.rows) ? kept : null;
+  } catch { return null; /* forbidden, or not JSON */ }
+}
+
+function keep(frame) {
+  try {
+    if (frame.state === "finished") return localStorage.removeItem(KEPT_KEY);
+    return localStorage.setItem(KEPT_KEY, JSON.stringify({ of: study.of, key: frame.key, ran_on: frame.ran_on,
+      rows: [...study.rows.values()] }));
+  } catch { return undefined; /* a browser may forbid it, or have no room */ }
+}
+
+function chosen(name, text) {
+  const lines = text.split("\n").filter((line) => line.trim()).length;
+  study.source = lines ? { name, text } : null;
+  if (text.length > MAX_STUDY_CHARS) study.source = null;
+  refs.found.textContent = text.length > MAX_STUDY_CHARS ?
+    `${oneLine(name).slice(0, 80)} has ${text.length} characters; at most ${MAX_STUDY_CHARS} are allowed.` :
+    `${oneLine(name).slice(0, 80)}: ${lines ? plural(lines, "prompt") : "no prompt"}.`;
+  draw();
+}
+
+async function read(file) {
+  if (!file) return;
+  refs.paste.value = "";
+  try {
+    chosen(file.name, new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
+  } catch {
+    study.source = null;
+    refs.found.textContent = `${oneLine(file.name).slice(0, 80)} is not UTF-8 text.`;
+    draw();
+  }
+}
+
+function start() {
+  const kept = keptRun();
+  Object.assign(study, { frame: null, rows: new Map(), of: nameOf(), state: "asked", heardMs: Date.now() });
+  trigger("submit", { name: study.source.name, text: study.source.text, limit: Number(refs.limit.value),
+    max_new_tokens: Number(refs.length.value), kept });
+  draw();
+}
+
+function onFrame(text) {
+  let frame;
+  try { frame = JSON.parse(text); } catch { return; }
+  Object.assign(study, { state: frame.state, heardMs: Date.now() });
+  if (frame.key && study.frame?.key && (frame.key !== study.frame.key || frame.num_done < study.frame.num_done))
+    study.rows.clear();
+  study.frame = frame;
+  const before = study.rows.size;
+  for (const row of frame.rows ?? []) study.rows.set(`${row.line} ${row.drafter}`, row);
+  if (frame.key && (study.rows.size !== before || !RUNS.includes(frame.state))) keep(frame);
+  draw();
+}
+
+function draw() {
+  const { frame, source, state } = study, runs = RUNS.includes(state), kept = runs ? null : keptRun();
+  const rows = [...study.rows.values()], report = frame?.report ?? null;
+  refs.start.disabled = runs || !source;
+  refs.start.textContent = kept?.rows.length ? "Go on" : "Start";
+  refs.stop.disabled = !runs;
+  for (const name of ["open", "paste", "limit", "length"]) refs[name].disabled = runs;
+  refs.goes.hidden = state === "idle";
+  drawProgress(runs, rows);
+  refs.result.hidden = !rows.length;
+  if (!rows.length) return;
+  refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
+  refs.result.dataset.verdict = report?.verdict ?? "";
+  refs.reason.textContent = report ? oneLine(report.reason) : "So far each dot is a prompt that was raced.";
+  refs.strips.replaceChildren(...strips(rows, THRESHOLD));
+  refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
+  refs.tableBox.hidden = !report;
+  refs.aboveHead.textContent = `above ${THRESHOLD}×`;
+  if (report) refs.table.replaceChildren(...summaryRows(report.summary));
+  refs.allHead.textContent = `All ${plural(frame.num_done, "prompt")}, the slowest first`;
+  refs.all.replaceChildren(...promptRows(rows));
+  refs.circumstances.textContent = [...(frame.ribbons ?? []), frame.circumstances].filter(Boolean).join(". ");
+  refs.save.disabled = refs.copy.disabled = !report;
+}
+
+function drawProgress(runs, rows) {
+  const { frame, state } = study, button = document.getElementById("page-study-button");
+  const count = frame?.num_prompts ? `${frame.num_done} of ${plural(frame.num_prompts, "prompt")}` : "";
+  refs.progress.hidden = !runs;
+  if (count) refs.progress.value = frame.num_done / frame.num_prompts; else refs.progress.removeAttribute("value");
+  const says = state === "asked" ? "Asking the server." : state === "finished" ? "" : frame?.text ?? "";
+  const lost = runs && Date.now() - study.heardMs > LOST_MS;
+  refs.says.textContent = [count && `${count} finished.`, lost ? "The server does not answer. What is finished is kept: "
+    + "load the page again, choose the same prompts, and go on." : oneLine(says)].filter(Boolean).join(" ");
+  const left = runs && !lost ? frame?.left_s : null;
+  refs.left.textContent = left ? `About ${left >= 90 ? `${Math.round(left / 60)} min` : `${Math.round(left)} s`} left.` : "";
+  const disturbed = new Set(rows.filter((row) => row.disturbed).map((row) => row.line)).size;
+  const faults = rows.filter((row) => row.fault).length;
+  refs.caution.textContent = [frame?.note, !runs && count && frame.num_done < frame.num_prompts && rows.length ?
+    "This is what the finished ones say." : "", disturbed ? `The machine was disturbed in ${disturbed} of ${
+    plural(frame.num_done, "race")}.` : "", faults ? `${plural(faults, "race")} went wrong; see all prompts.` : ""]
+    .filter(Boolean).join(" ");
+  if (button) button.textContent = runs && count ? `Your prompts ${frame.num_done}/${frame.num_prompts}` : "Your prompts";
+}
+
+function commandOf({ target, drafters, params }) {
+  const options = { target: target === DEFAULT_TARGET ? null : target, prompts: study.source.name, limit: refs.limit.value,
+    drafter: drafters.join(","), temperature: params.temperature || null,
+    "top-p": params.top_p === 1 ? null : params.top_p, seed: params.seed || null,
+    "max-new-tokens": params.max_new_tokens };
+  return `python -m engine study-prompts ${Object.entries(options).filter(([, value]) => value !== null)
+    .map(([name, value]) => `--${name} ${shellQuoted(String(value))}`).join(" ")}`;
+}
+
+refs.limit.max = MAX_PROMPTS;
+refs.length.max = MAX_NEW_TOKENS;
+refs.open.addEventListener("click", () => refs.file.click());
+refs.file.addEventListener("change", async () => {
+  const [file] = refs.file.files;
+  refs.file.value = "";
+  await read(file);
+});
+refs.paste.addEventListener("input", () => chosen("prompts.txt", refs.paste.value));
+for (const name of ["limit", "length"]) refs[name].addEventListener("input", draw);
+dialog.addEventListener("dragover", (event) => event.preventDefault());
+dialog.addEventListener("drop", async (event) => {
+  event.preventDefault();
+  if (!RUNS.includes(study.state)) await read(event.dataTransfer.files[0]);
+});
+refs.start.addEventListener("click", start);
+refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
+refs.close.addEventListener("click", () => dialog.close());
+refs.save.addEventListener("click", () => {
+  const rows = [...study.rows.values()].map((row) => Object.fromEntries(SHOWN.map((name) => [name, row[name]])));
+  const found = { schema: study.frame.schema, rows, ...study.frame.report };
+  const url = URL.createObjectURL(new Blob([JSON.stringify(found)], { type: "application/json" })), link = make("a");
+  Object.assign(link, { href: url, download: "photofinish_study.json" });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+});
+refs.copy.addEventListener("click", async () => {
+  const words = refs.copy.textContent;
+  try {
+    await navigator.clipboard.writeText(commandOf(study.frame));
+    refs.copy.textContent = "Copied";
+  } catch { refs.copy.textContent = "This browser does not let a page copy"; }
+  setTimeout(() => { refs.copy.textContent = words; }, 1200);
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest?.("#page-study-button")) dialog.showModal();
+});
+setInterval(() => { if (RUNS.includes(study.state) && Date.now() - study.heardMs > LOST_MS) draw(); }, LOOK_MS);
+watch("value", () => { if (props.value) onFrame(props.value); });
