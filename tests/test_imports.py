@@ -15,6 +15,7 @@ FLOORS = (
     "engine",
     "measure.roofline",
     "recordings",
+    "remote",
     "model",
     "choice",
     "kernels",

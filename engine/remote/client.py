@@ -1,0 +1,141 @@
+"""One question to one server, streamed: every event with the time at which it was read.
+
+httpx, which Gradio brings; its `aiter_raw` gives bytes as they arrive. Times are taken when bytes are read, before they
+are looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from ..errors import RaceError
+from ..spec import SamplingParams
+from .endpoint import Endpoint, Question, request_of
+from .reply import Chunk, Reader, Reply, said_in
+from .sse import Events
+
+CONNECT_S = 10.0
+MAX_ERROR_BYTES = 16_384
+
+
+class RemoteError(RaceError):
+    """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is no answer) or
+    `disconnected`. status: of HTTP, where it answered. retry_after: what it said of when to ask again."""
+
+    def __init__(self, message: str, kind: str, status: int | None = None, retry_after: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.status, self.retry_after = kind, status, retry_after
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a server may take, in seconds: silence_s between two pieces of an answer (and before the first),
+    total_s for the whole of it."""
+
+    silence_s: float = 60.0
+    total_s: float = 600.0
+
+
+def new_client(num_streams: int = 1) -> httpx.AsyncClient:
+    """A client for so many streams at once, to be closed. It follows no redirects, and reads no proxy, certificate or
+    password from the environment: a request goes where the operator said and nowhere else."""
+    limits = httpx.Limits(max_connections=num_streams, max_keepalive_connections=num_streams)
+    return httpx.AsyncClient(limits=limits, follow_redirects=False, trust_env=False)
+
+
+async def ask(
+    client: httpx.AsyncClient,
+    endpoint: Endpoint,
+    question: Question,
+    params: SamplingParams,
+    patience: Patience = Patience(),
+    on_chunk: Callable[[Chunk], None] | None = None,
+    with_extras: bool = True,
+) -> Reply:
+    """The server's answer. Seconds count from when the request was sent. on_chunk is called as they come. A server that
+    answers 400 or 422 is asked once more without what only some servers know; with_extras says whether to try it at
+    all. Raises RemoteError; its message names the lane and neither URL nor key."""
+    try:
+        async with asyncio.timeout(patience.total_s):
+            try:
+                return await _ask(client, endpoint, question, params, patience, on_chunk, with_extras)
+            except RemoteError as error:
+                if not with_extras or error.status not in (400, 422):
+                    raise
+            return await _ask(client, endpoint, question, params, patience, on_chunk, False)
+    except TimeoutError as error:
+        message = f"the server of lane {endpoint.lane} did not finish within {patience.total_s:g} s"
+        raise RemoteError(message, "timeout") from error
+
+
+async def _ask(
+    client: httpx.AsyncClient,
+    endpoint: Endpoint,
+    question: Question,
+    params: SamplingParams,
+    patience: Patience,
+    on_chunk: Callable[[Chunk], None] | None,
+    with_extras: bool,
+) -> Reply:
+    path, body = request_of(endpoint, question, params, with_extras)
+    timeout = httpx.Timeout(patience.silence_s, connect=min(CONNECT_S, patience.silence_s), pool=None)
+    reader, events = Reader(params.max_new_tokens), Events()
+    async with _named(endpoint, patience):
+        began = time.perf_counter()
+        request = client.stream("POST", endpoint.url + path, json=body, headers=endpoint.headers(), timeout=timeout)
+        async with request as response:
+            if response.status_code != 200:
+                raise await _refused(endpoint, response)
+            async for received in response.aiter_raw():
+                at_s = time.perf_counter() - began
+                for data in events.feed(received):
+                    chunk = reader.take(data, at_s)
+                    if chunk is not None and on_chunk is not None:
+                        on_chunk(chunk)
+                if reader.done:
+                    break
+        return reader.end(time.perf_counter() - began)
+
+
+@asynccontextmanager
+async def _named(endpoint: Endpoint, patience: Patience) -> Any:
+    """Errors in there become a RemoteError that names the lane."""
+    lane = endpoint.lane
+    try:
+        yield
+    except RemoteError:
+        raise
+    except RaceError as error:
+        raise RemoteError(endpoint.redact(f"lane {lane}: {error}"), "broken") from error
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        raise RemoteError(f"the server of lane {lane} cannot be reached", "connect") from error
+    except httpx.TimeoutException as error:
+        message = f"the server of lane {lane} was silent for {patience.silence_s:g} s"
+        raise RemoteError(message, "timeout") from error
+    except (httpx.HTTPError, httpx.StreamError) as error:
+        raise RemoteError(f"the server of lane {lane} broke the connection off", "disconnected") from error
+
+
+async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
+    """What a server says instead of an answer, in a sentence."""
+    received = b""
+    async for part in response.aiter_raw():
+        received += part
+        if len(received) > MAX_ERROR_BYTES:
+            break
+    try:
+        words = said_in(httpx.Response(200, content=received).json())
+    except ValueError:
+        words = " ".join(received[:200].decode("utf-8", "replace").split())
+    status, after = response.status_code, response.headers.get("Retry-After", "")[:40]
+    told = f": {words}" if words else ""
+    wait = f"; ask again in {after} s" if after.isdecimal() else ""
+    message = f"the server of lane {endpoint.lane} answered {status}{told}{wait}"
+    return RemoteError(endpoint.redact(message), "status", status, after)

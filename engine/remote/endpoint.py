@@ -1,0 +1,102 @@
+"""A server as its operator names it, and what is asked of it. Pure; standard library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import UsageError
+from ..spec import SamplingParams
+
+PREFIX = "openai:"
+KEY = "OPENAI_API_KEY"
+KEY_OF_LANE = "PHOTOFINISH_KEY_"
+MAX_URL, MAX_KEY = 2000, 4000
+HIDDEN = "[hidden]"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that a lane is decoded on. lane: its name in the race. model: as the server calls it. `url` and `key`
+    stay out of `repr`, and of everything that a visitor, a log or a recording gets: see `redact`."""
+
+    lane: str
+    model: str
+    url: str = field(repr=False)
+    key: str = field(default="", repr=False)
+
+    def headers(self) -> dict[str, str]:
+        """Of every request: nothing is compressed, so that each token comes when it is sent."""
+        return {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
+
+    def redact(self, text: str) -> str:
+        """A text of the server, or of a library about it, without the key, the URL or the names of its host."""
+        parts = urlsplit(self.url)
+        hidden = {self.key, self.url, parts.netloc, parts.hostname or ""} - {""}
+        for secret in sorted(hidden, key=len, reverse=True):
+            text = re.sub(re.escape(secret), HIDDEN, text, flags=re.IGNORECASE)
+        return text
+
+
+def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) -> Endpoint:
+    """The endpoint of `openai:URL`, with its key from the environment: PHOTOFINISH_KEY_<LANE>, the lane's name in
+    capitals with _ for what is no letter or digit, else OPENAI_API_KEY. Raises UsageError, without the URL."""
+    url = spec.removeprefix(PREFIX).rstrip("/")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+        raise UsageError(f"lane {lane!r} needs {PREFIX}http://HOST:PORT/v1 or the same with https")
+    if parts.query or parts.fragment:
+        raise UsageError(f"the URL of lane {lane!r} must end in its path, as /v1, without ? and #")
+    if not model:
+        raise UsageError(f"lane {lane!r} is a server: give --model NAME, as the server calls it")
+    name = KEY_OF_LANE + re.sub("[^A-Z0-9]", "_", lane.upper())
+    where = name if environ.get(name) else KEY
+    key = environ.get(where, "").strip()
+    if len(key) > MAX_KEY or not key.isascii() or not key.isprintable():
+        raise UsageError(f"the key in ${where} must be at most {MAX_KEY} visible ASCII characters")
+    return Endpoint(lane, model, url, key)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a server is asked to go on with: a text, or with `messages` a conversation of (role, content)."""
+
+    text: str = ""
+    messages: tuple[tuple[str, str], ...] = ()
+
+
+EXTRAS = {"return_token_ids": True, "timings_per_token": True}
+"""What makes servers say which tokens they send and how many: of vLLM and SGLang, and of llama.cpp. One that refuses
+what it does not know is asked again without; see `client.ask`."""
+
+
+def request_of(
+    endpoint: Endpoint, question: Question, params: SamplingParams, with_extras: bool = True
+) -> tuple[str, dict[str, Any]]:
+    """(path below the endpoint's URL, body) of a streamed request for `question`."""
+    options: dict[str, Any] = {"include_usage": True}
+    if with_extras:
+        options["continuous_usage_stats"] = True
+    body: dict[str, Any] = {
+        "model": endpoint.model,
+        "max_tokens": params.max_new_tokens,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "seed": params.seed,
+        "stream": True,
+        "stream_options": options,
+        **({"stop": list(params.stop)} if params.stop else {}),
+        **({"top_k": params.top_k} if params.top_k else {}),
+        **(EXTRAS if with_extras else {}),
+    }
+    if question.messages:
+        messages = [{"role": role, "content": content} for role, content in question.messages]
+        return "/chat/completions", {**body, "messages": messages}
+    return "/completions", {**body, "prompt": question.text}

@@ -1,0 +1,196 @@
+"""A streamed answer as it comes: what each event of the stream says, checked, and when it was read. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import RaceError
+
+DONE = "[DONE]"
+MAX_TOKENS_OVER = 1000
+"""A server that sends so many more tokens than it was asked for is cut off."""
+MAX_ID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One event with new text or tokens. at_s: when it was read, seconds since the request was sent. num_tokens: of the
+    answer so far, by the server's own running count or its token ids; None where it says neither."""
+
+    at_s: float
+    text: str
+    token_ids: tuple[int, ...]
+    num_tokens: int | None
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What a server says of its speculative decoding for one answer. accepted, drafted: by verification step, where it
+    tells them; sums always."""
+
+    num_accepted: int
+    num_drafted: int
+    num_steps: int | None = None
+    accepted: tuple[int, ...] = ()
+    drafted: tuple[int, ...] = ()
+
+
+@dataclass
+class Reply:
+    """An answer. num_tokens and num_prompt_tokens: by the server's usage; None before its last event, and where it
+    gives none. ended_s: when the stream ended. finish_reason: as the server says it."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    num_prompt_tokens: int | None = None
+    num_tokens: int | None = None
+    finish_reason: str | None = None
+    drafted: Drafted | None = None
+    ended_s: float | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks)
+
+    @property
+    def token_ids(self) -> tuple[int, ...] | None:
+        """All tokens, where the server says every one of them."""
+        ids = tuple(token for chunk in self.chunks for token in chunk.token_ids)
+        return ids if ids and len(ids) == (self.num_tokens or len(ids)) else None
+
+    @property
+    def first_s(self) -> float | None:
+        """When the first text or token came."""
+        return self.chunks[0].at_s if self.chunks else None
+
+    @property
+    def last_s(self) -> float | None:
+        return self.chunks[-1].at_s if self.chunks else None
+
+
+class Reader:
+    """Makes a Reply of the data of a stream's events. max_tokens: how many were asked for. Raises RaceError for what is
+    no answer, naming what is wrong with it."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self.reply = Reply()
+        self._max_tokens, self._num_ids, self.done = max_tokens, 0, False
+
+    def take(self, data: str, at_s: float) -> Chunk | None:
+        """What an event adds to the text; None where it adds nothing."""
+        if data.strip() == DONE:
+            self.done = True
+            return None
+        try:
+            event = json.loads(data)
+        except ValueError as error:
+            raise RaceError(f"the server sent an event that is not JSON: {data[:60]!r}") from error
+        if not isinstance(event, dict):
+            raise RaceError(f"the server sent an event that is not an object: {data[:60]!r}")
+        if event.get("error"):
+            raise RaceError(f"the server ended the stream with an error: {said_in(event)}")
+        choice = _first(event.get("choices"))
+        running = self._usage(event, final=choice is None)
+        self._drafted(event)
+        if choice is None:
+            return None
+        if isinstance(reason := choice.get("finish_reason"), str):
+            self.reply.finish_reason = reason
+        text, ids = _text(choice), _ids(choice)
+        self._num_ids += len(ids)
+        if not text and not ids:
+            return None
+        num_tokens = self._num_ids if ids else running
+        if (num_tokens or len(self.reply.chunks)) > self._max_tokens + MAX_TOKENS_OVER:
+            raise RaceError(f"the server sent over {MAX_TOKENS_OVER} tokens more than the {self._max_tokens} asked for")
+        chunk = Chunk(at_s, text, ids, num_tokens)
+        self.reply.chunks.append(chunk)
+        return chunk
+
+    def end(self, at_s: float) -> Reply:
+        """The whole answer, when the stream has ended. Raises RaceError where it broke off, or contradicts itself."""
+        reply = self.reply
+        reply.ended_s = at_s
+        if reply.finish_reason is None and not self.done:
+            raise RaceError(f"the server broke off after {len(reply.chunks)} events, without an end")
+        if reply.num_tokens is None and self._num_ids:
+            reply.num_tokens = self._num_ids
+        if reply.num_tokens is None:
+            raise RaceError("the server says neither usage nor token ids, so its tokens cannot be counted")
+        if self._num_ids and self._num_ids != reply.num_tokens:
+            raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
+        return reply
+
+    def _usage(self, event: dict[str, Any], final: bool) -> int | None:
+        """The running count of tokens, where the event has one; the last one is the answer's."""
+        usage, timings = event.get("usage"), event.get("timings")
+        if isinstance(usage, dict):
+            self.reply.num_prompt_tokens = _count(usage, "prompt_tokens")
+            self.reply.num_tokens = _count(usage, "completion_tokens")
+            return self.reply.num_tokens
+        if isinstance(timings, dict) and "predicted_n" in timings:
+            return _count(timings, "predicted_n")
+        return None
+
+    def _drafted(self, event: dict[str, Any]) -> None:
+        metrics, timings, meta = event.get("metrics"), event.get("timings"), event.get("meta_info")
+        told = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+        if isinstance(told, dict) and "per_step_accepted" in told:
+            accepted, drafted = _counts(told, "per_step_accepted"), _counts(told, "per_step_drafted")
+            if len(accepted) != len(drafted) or any(a > d for a, d in zip(accepted, drafted, strict=False)):
+                raise RaceError("the server's lists of accepted and drafted tokens contradict each other")
+            self.reply.drafted = Drafted(sum(accepted), sum(drafted), len(accepted), accepted, drafted)
+        elif isinstance(timings, dict) and "draft_n" in timings:
+            self.reply.drafted = Drafted(_count(timings, "draft_n_accepted"), _count(timings, "draft_n"))
+        elif isinstance(meta, dict) and "spec_verify_ct" in meta:
+            names = ("spec_accept_token_num", "spec_draft_token_num", "spec_verify_ct")
+            num_accepted, num_drafted, num_steps = (_count(meta, name) for name in names)
+            self.reply.drafted = Drafted(num_accepted, num_drafted, num_steps)
+
+
+def said_in(event: Any) -> str:
+    """A server's own words of an error, in a line; it may be of any shape."""
+    error = event.get("error", event) if isinstance(event, dict) else event
+    words = error.get("message") if isinstance(error, dict) else error
+    return " ".join(str(words if isinstance(words, str) else json.dumps(error)).split())[:200]
+
+
+def _first(choices: Any) -> dict[str, Any] | None:
+    if choices is None or choices == []:
+        return None
+    if not isinstance(choices, list) or not isinstance(choices[0], dict):
+        raise RaceError("the server's choices are not a list of objects")
+    return choices[0]
+
+
+def _text(choice: dict[str, Any]) -> str:
+    delta = choice.get("delta")
+    holder = delta if isinstance(delta, dict) else choice
+    parts = [holder.get("text")] if "text" in holder else [holder.get("reasoning_content"), holder.get("content")]
+    if any(part is not None and not isinstance(part, str) for part in parts):
+        raise RaceError("the server sent a text that is not a string")
+    return "".join(part or "" for part in parts)
+
+
+def _ids(choice: dict[str, Any]) -> tuple[int, ...]:
+    ids = choice.get("token_ids")
+    if ids is None:
+        return ()
+    if not isinstance(ids, list) or not all(type(token) is int and 0 <= token <= MAX_ID for token in ids):
+        raise RaceError("the server's token ids are not a list of integers from 0 on")
+    return tuple(ids)
+
+
+def _count(holder: dict[str, Any], name: str) -> int:
+    value = holder.get(name)
+    if type(value) is not int or not 0 <= value <= MAX_ID:
+        raise RaceError(f"the server's {name} is not a count: {str(value)[:40]}")
+    return value
+
+
+def _counts(holder: dict[str, Any], name: str) -> tuple[int, ...]:
+    value = holder.get(name)
+    if not isinstance(value, list) or not all(type(each) is int and 0 <= each <= MAX_ID for each in value):
+        raise RaceError(f"the server's {name} is not a list of counts")
+    return tuple(value)
