@@ -8,6 +8,8 @@ from typing import Any
 
 from .colours import CLEAR, FIGURE_TEXT, GRID
 
+ABOVE = {"y": 1.02, "yanchor": "bottom"}
+"""A legend that pushes the figure down and does not cover it."""
 HEIGHT = 260
 MAX_NAME = 36
 

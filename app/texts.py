@@ -102,12 +102,20 @@ def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
 def refused(offers: Sequence[Offer], note: str = "") -> str:
     """The pairs that cannot be chosen here, each with its reason, under a note on this machine."""
     rows = "".join(
-        f'<li aria-disabled="true"><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span></li>'
+        f"<li><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span>{_remote(offer.pair)}</li>"
         for offer in offers
         if offer.reason
     )
     about = f"<p>{safe(note)}</p>" if note else ""
     return f'<div class="page-refused">{about}<p>Not on offer here:</p><ul>{rows}</ul></div>' if rows else about
+
+
+def _remote(pair: Pair) -> str:
+    """A button that shows the commands for a race of servers; see app/race_view/remote.js."""
+    if pair.target == NAME:
+        return ""
+    of = " ".join(f'data-{name}="{safe(getattr(pair, name))}"' for name in ("target", "drafter", "k"))
+    return f'<button type="button" class="page-remote" aria-expanded="false" {of}>As a remote lane</button><div></div>'
 
 
 def pair_line(pair: Pair | None) -> str:

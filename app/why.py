@@ -1,4 +1,4 @@
-"""Where the speed of a race comes from: four figures, each with a sentence and a table, and what the sources say to it.
+"""Where the speed of a race comes from: five figures, each with a sentence and a table, and what the sources say to it.
 Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from engine.what_if.tables import seconds_of
 from engine.why import Compared, compared, origins
 
 from .colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .figures import HEIGHT, Chart, axes, bars, percent, points, shown
+from .figures import ABOVE, HEIGHT, Chart, axes, bars, percent, points, shown
 from .sources import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
+from .users import users
 from .view import first_named, sentence
 
 BAR_HEIGHT = 220
-ABOVE = {"y": 1.02, "yanchor": "bottom"}
-"""A legend that pushes the figure down and does not cover it."""
 MAX_ROWS = 12
 LOOP = "The text does not go round in a loop, so no part of the speed comes from one."
 NO_RATIO = "This race has no two lanes to compare: it needs a plain one and one with guesses, which wrote something."
@@ -40,15 +39,16 @@ def compared_of(events: Sequence[LaneEvent], recording: Mapping[str, Any]) -> Co
     return compared(events, *(first_named(recording, role) for role in (SPECULATIVE, PLAIN, BASELINE)))
 
 
-def why(events: Sequence[LaneEvent], recording: Mapping[str, Any]) -> tuple[Chart, Chart, Chart, Chart, Chart]:
-    """Origins of the tokens, when it pays, what eats the difference to the ideal, the speed-up as the text grows, and
-    what the sources say: of the speculative lane on the page."""
+def why(events: Sequence[LaneEvent], recording: Mapping[str, Any]) -> tuple[Chart, ...]:
+    """Origins of the tokens, when it pays, what eats the difference to the ideal, the speed-up as the text grows,
+    with several users, and what the sources say: of the speculative lane on the page."""
     race = compared_of(events, recording)
     return (
         token_origins(events, recording, race),
         break_even(race),
         losses(race),
         growth(race),
+        users(race, recording, NO_RATIO),
         told_by_sources(events, recording, race),
     )
 

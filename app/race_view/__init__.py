@@ -49,6 +49,7 @@ SCRIPTS = (
     "share.js",
     "picture.js",
     "export.js",
+    "remote.js",
     "opening.js",
     "story_cards.js",
     "story.js",

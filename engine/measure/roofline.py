@@ -1,8 +1,8 @@
 """What the memory bandwidth says about a race: how near its plain lane came to the fastest that this device could go.
 Standard library only.
 
-A header's "roofline" is {"bytes_per_step", "bandwidth_bytes_per_s", "how"}; recordings made before it was measured have
-none, and nothing is said of them.
+A header's "roofline" is {"bytes_per_step", "cache_bytes", "bandwidth_bytes_per_s", "how"}; recordings made before it
+was measured have none, and nothing is said of them.
 """
 
 from __future__ import annotations
@@ -62,6 +62,16 @@ def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent], plain: str 
     num_bytes, bandwidth = (_figure(figures.get(key)) for key in ("bytes_per_step", "bandwidth_bytes_per_s"))
     step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     return Roofline(step_s, num_bytes, bandwidth) if step_s and num_bytes and bandwidth else None
+
+
+def cache_s(header: Mapping[str, Any]) -> float | None:
+    """Seconds in which this device reads the keys and values of one sequence halfway through the race; None where the
+    header does not say."""
+    figures = header.get("roofline")
+    if not isinstance(figures, Mapping):
+        return None
+    num_bytes, bandwidth = (_figure(figures.get(key)) for key in ("cache_bytes", "bandwidth_bytes_per_s"))
+    return num_bytes / bandwidth if num_bytes and bandwidth else None
 
 
 def _figure(value: Any) -> float | None:

@@ -37,7 +37,7 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
     race = read(path)
     events = events_of(race)
     numbers, gain = lane_metrics(events, "speculative"), race_speedup(events)
-    origin, even, losses, growth, told = said(race)
+    origin, even, losses, growth, users, told = said(race)
     assert f"This race brings {numbers.mean_acceptance_length:.2f}: {gain:.2f} times as fast as plain." in even.sentence
     point = next(trace for trace in even.figure.data if trace.name == "this race")
     assert (point.x[0], point.y[0]) == pytest.approx((numbers.mean_acceptance_length, gain))
@@ -46,6 +46,10 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
     assert sum(trace.x[0] for trace in losses.figure.data) == pytest.approx(numbers.decode_s, rel=1e-9)
     assert growth.figure.data[0].y[-1] == pytest.approx(gain) and growth.figure.data[0].x[-1] == numbers.num_tokens
     assert growth.table[-1][:2] == (str(numbers.num_tokens), f"{gain:.2f}")
+    assert float(users.table[1][1]) == pytest.approx(gain, rel=0.1), "one user is this race"
+    assert [users.figure.data[0].y[int(row[0]) - 1] for row in users.table[1:]] == [
+        pytest.approx(float(row[1]), abs=0.005) for row in users.table[1:]
+    ]
     if origin.figure is None:
         assert NOT_KNOWN in origin.sentence
     else:
@@ -59,7 +63,7 @@ def test_a_race_without_copies_or_lanes_says_so() -> None:
     race = a_race([(3, 2)] * 4)
     assert said(race)[0].figure is None and said(race)[0].sentence.startswith(NOT_KNOWN)
     alone = {**race, "events": [event for event in race["events"] if event["lane"] == "speculative"]}
-    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 5
+    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 6
     assert cheats(compared_of(events_of(alone), alone)) == {}
     assert all(each.figure is None for each in why((), {}))
 
