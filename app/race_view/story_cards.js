@@ -1,5 +1,5 @@
 // What the story says, a card at a time, and what each card sets up and lights. Its numbers are those of the race on
-// the screen. At most 45 words a card.
+// the screen. At most 40 words a card.
 
 // How the cards get at the tabs. `step` opens one step of the lane with guesses.
 const STAGES = {
@@ -50,35 +50,34 @@ const CARDS = [
     title: "Alone, one token at a time",
     stage: ({ left }) => { STAGES.text(); replay.seek(left.steps[Math.min(40, left.steps.length) - 1].clock_s); },
     target: () => [refs.leftText.closest(".pf-lane"), root.querySelector("[data-board=left]")],
-    words: ({ left, plain_s }) => "A language model writes tokens: words or parts of words. For each one the whole "
-      + `model has to run. The lane Plain works like that: ${left.steps.length} runs for ${left.tokens.at(-1)} tokens, `
-      + `about ${duration(plain_s)} each. The clock starts when the prompt has been read.`,
+    words: ({ left, plain_s }) => "A language model writes text token by token: words, or parts of words. For each one "
+      + `the whole model runs. So does Plain: ${left.steps.length} runs for ${left.tokens.at(-1)} tokens, about `
+      + `${duration(plain_s)} each. The clock starts when the prompt is read.`,
   },
   {
     title: "A draft is a guess",
     stage: ({ right, step }) => { STAGES.text(); replay.seek(step.clock_s - step.verify_s); paint(); guessNow(right); },
     target: () => [opening.guess?.node],
-    words: ({ step, lane }) => "The other lane first guesses what comes next. Something fast, the drafter, does it: "
-      + `here ${guesser(lane.drafter)}. The ${plural(numDrafted(step), "pale token")} at the end: such a guess, a `
-      + `draft. It took ${duration(step.draft_s)}; nothing is decided yet.`,
+    words: ({ step, lane }) => "The other lane guesses first. A fast drafter, here "
+      + `${guesser(lane.drafter)}, proposes the ${plural(numDrafted(step), "pale token")} at the end: a draft. It took `
+      + `${duration(step.draft_s)}; nothing is decided yet.`,
   },
   {
     title: "One run checks them all",
     stage: ({ step }) => { STAGES.text(); replay.seek(step.clock_s); },
     target: ({ step }) => [shownStep(step.index)],
-    words: ({ step, plain_s }) => `Now the model runs once, over all ${numDrafted(step)} guesses: it reads its weights `
-      + `once for all of them. Guesses kept: ${step.num_accepted}. New tokens: ${step.token_ids.length}, in `
-      + `${duration(stepSeconds(step))} with the guessing. Plain takes ${duration(plain_s * step.token_ids.length)} for `
-      + "as many.",
+    words: ({ step, plain_s }) => `One run of the model checks all ${numDrafted(step)} guesses at once. Kept: `
+      + `${step.num_accepted}. New tokens: ${step.token_ids.length}, in ${duration(stepSeconds(step))}, guessing `
+      + `included. Plain takes ${duration(plain_s * step.token_ids.length)} for as many.`,
   },
   {
     title: "Why the text stays the same",
     stage: () => { STAGES.text(); replay.seek(replay.duration); },
     target: () => [refs.verdict],
-    words: ({ left, params }) => "A guess is kept only if it is the very token that the model picks itself at that "
-      + `place. So both lanes wrote the same ${left.tokens.at(-1)} tokens. ${params.temperature > 0 ?
-        `Chance was in play: both threw the same dice (seed ${params.seed}) at each place.` :
-        "Where chance picks, both lanes throw the same dice."}`,
+    words: ({ left, params }) => "A guess is kept only if it is the very token that the model picks itself. So both "
+      + `lanes wrote the same ${left.tokens.at(-1)} tokens. ${params.temperature > 0 ?
+        `Where chance picked, both threw the same dice (seed ${params.seed}).` :
+        "Where chance picks, both throw the same dice."}`,
   },
   {
     title: "Why a guess is struck out",
@@ -86,8 +85,8 @@ const CARDS = [
     target: ({ step }) => [root.querySelector('.pf-one-place[data-verdict="no"]'), root.querySelector(".pf-one-row"),
       shownStep(step.index)],
     words: ({ step }) => `The draft said ${storyPiece(step.drafted_pieces[step.num_accepted])}; the model picks `
-      + `${storyPiece(step.pieces.at(-1))}. So that guess is struck out. Guesses after it go too: they continue a text `
-      + "that is not written. The model's own token stands instead, from the same run.",
+      + `${storyPiece(step.pieces.at(-1))}. So that guess is struck out, and those after it: they continue a text that `
+      + "is not written. The model's own token stands instead, from the same run.",
   },
   {
     title: "When guessing loses",
@@ -95,16 +94,16 @@ const CARDS = [
     target: ({ poor }) => [shownStep(poor.index)],
     words: ({ poor, plain_s }) => `Step ${poor.index + 1} kept ${poor.num_accepted} of ${numDrafted(poor)}: `
       + `${plural(poor.token_ids.length, "token")} in ${duration(stepSeconds(poor))}. Plain takes `
-      + `${duration(plain_s * poor.token_ids.length)}. With many such steps guessing is slower: text that is hard to `
-      + `guess. This whole race was ${refs.ratio.textContent} as fast as plain.`,
+      + `${duration(plain_s * poor.token_ids.length)}. With many such steps guessing is slower than plain. This whole `
+      + `race was ${refs.ratio.textContent} as fast.`,
   },
   {
     title: "k: how many tokens to guess",
     stage: () => { STAGES.lengths(); replay.seek(replay.duration); },
     target: () => [S.whatIf instanceof WhatIf && refs.whatIfK.closest(".pf-whatif"),
       root.querySelector("[data-board=right]")],
-    words: ({ right, lane }) => "k is how many tokens are guessed at once. A short draft wins little; a long one costs "
-      + `more, and its end is often wrong. ${S.whatIf instanceof WhatIf ?
+    words: ({ right, lane }) => "k is how many tokens are guessed at once. Few win little; many cost more, and the "
+      + `last are often wrong. ${S.whatIf instanceof WhatIf ?
         `With ${guesser(toldDrafter())} alone: ${lengthWords(S.whatIf)}.` :
         `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
           .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
