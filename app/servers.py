@@ -1,0 +1,60 @@
+"""Races on servers that the operator named on the command line: the same page, with another backend and one choice of
+model. No visitor names a server, and no URL or key gets here: see `engine.remote.endpoint`."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from engine.errors import UsageError
+from engine.progress import Progress
+from engine.remote.endpoint import Endpoint, Question
+from engine.remote.race import RemoteRace
+
+from .catalogue import Catalogue, Offer, Pair, load_presets
+from .loader import ModelStatus
+from .request import RaceRequest, StudyRequest
+from .worker import Race
+
+NOTE = "Both lanes are decoded on servers. What drafts there, and how much, is theirs."
+NO_STUDY = "here the lanes are servers; python -m engine study compares servers on many prompts"
+
+
+def servers_catalogue(model: str, chat: bool) -> Catalogue:
+    """One choice: the model, on its servers. chat: prompts are messages for the chat endpoint unless the box is
+    unticked."""
+    pair = Pair("servers", model, model, "none", 1, NOTE, True if chat else None)
+    return Catalogue(load_presets(), (Offer(pair, ""),), pair, on_servers=True)
+
+
+class Ready:
+    """In the place of a loader: there is nothing to load."""
+
+    def __init__(self, target: str, num_servers: int) -> None:
+        self.status = ModelStatus(target, "ready", f"{target} on {num_servers} servers")
+
+    def start(self, target: str) -> None:
+        """Nothing."""
+
+
+class ServersBackend:
+    """Prepares races of servers. endpoints: of the lanes, in their order. same_device: they take turns."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], same_device: bool) -> None:
+        self._endpoints, self._same_device = endpoints, same_device
+        models = dict.fromkeys(endpoint.model for endpoint in endpoints)
+        self.loader = Ready(" and ".join(models), len(endpoints))
+
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race:
+        """The race that was asked for. Raises UsageError."""
+        text = request.prompt
+        question = Question(messages=(("user", text),)) if request.chat else Question(text)
+        return RemoteRace(self._endpoints, question, request.spec.params, self._same_device)
+
+    def beside(self, race: Any, progress: Progress) -> Mapping[str, Any]:
+        """Nothing: a server's drafters cannot be asked."""
+        return {}
+
+    def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Any:
+        """Raises UsageError: that is another command's."""
+        raise UsageError(NO_STUDY)
