@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import sys
 
@@ -10,8 +11,10 @@ from app import machine
 from app.backend import TorchBackend
 from app.catalogue import Catalogue, load, on_hub
 from app.checks import Check, look
+from app.servers import ServersBackend, servers_catalogue
 from app.ui import build, launch
 from engine.errors import UsageError
+from engine.remote.endpoint import PREFIX, endpoints_of
 
 
 def _host(text: str) -> str:
@@ -70,15 +73,50 @@ def arguments() -> argparse.Namespace:
         "default pair's) or ids of pairs with commas (default: all where only this machine can reach the page, else "
         "loaded; behind a proxy of your own, say loaded)",
     )
+    servers = parser.add_argument_group("races on servers, instead of the engine's own")
+    servers.add_argument(
+        "--lane",
+        metavar="NAME=openai:URL",
+        action="append",
+        default=[],
+        help="a lane that an OpenAI-compatible server decodes, as baseline=openai:http://localhost:8000/v1; give two "
+        "or more. The key: $OPENAI_API_KEY, or $PHOTOFINISH_KEY_<LANE>",
+    )
+    servers.add_argument(
+        "--model",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="the model, as the servers call it; LANE=NAME for one lane's",
+    )
+    servers.add_argument("--same-device", action="store_true", help="the servers share a device: lanes take turns")
+    servers.add_argument("--chat", action="store_true", help="prompts are messages for the chat endpoint")
     return parser.parse_args()
 
 
-if __name__ == "__main__":
-    options = arguments()
+def _on_servers(options: argparse.Namespace) -> tuple[Catalogue, ServersBackend]:
+    """The page's choices and backend for lanes on servers. Raises UsageError."""
+    if options.target or options.drafter or options.pairs:
+        raise UsageError("--lane races servers: give it without --target, --drafter and --pairs")
+    lanes = [(name, spec) for name, _, spec in (lane.partition("=") for lane in options.lane)]
+    for name, spec in lanes:
+        if not name or not spec.startswith(PREFIX):
+            raise UsageError(f"--lane must be NAME={PREFIX}URL, not {name!r}=...")
+    if len({name for name, _ in lanes}) < max(2, len(lanes)):
+        raise UsageError(f"a race of servers needs two lanes or more with different names, not {len(lanes)}")
+    backend = ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device)
+    return servers_catalogue(backend.loader.status.target, options.chat), backend
+
+
+def _here(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend, Check | None]:
+    """The same for lanes of this machine, and what finds out the rest beside the page. Raises UsageError."""
+    if options.model or options.same_device or options.chat:
+        raise UsageError("--model, --same-device and --chat are of lanes on servers: give --lane NAME=openai:URL")
+    if sys.platform == "win32":
+        raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
     pairs = options.pairs if options.pairs is not None else "all" if own_page else "loaded"
-    backend = TorchBackend(options.dtype, options.device, watched_here=own_page)
-    here = machine.probe()
+    backend, here = TorchBackend(options.dtype, options.device, watched_here=own_page), machine.probe()
 
     def offered(known: machine.Machine) -> Catalogue:
         return load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
@@ -86,18 +124,22 @@ if __name__ == "__main__":
     def start(catalogue: Catalogue) -> None:
         backend.loader.start(catalogue.default.target)
 
+    at_first = offered(here)
+    check = Check(at_first, lambda: offered(look(here, on_hub(), backend.gpu_bytes)), start) if here.gpu else None
+    return at_first, backend, check
+
+
+if __name__ == "__main__":
+    options = arguments()
     try:
-        if sys.platform == "win32":
-            raise UsageError(machine.NOTES[sys.platform])
-        at_first = offered(here)
-        check = Check(at_first, lambda: offered(look(here, on_hub(), backend.gpu_bytes)), start) if here.gpu else None
+        at_first, backend, check = (*_on_servers(options), None) if options.lane else _here(options)
         demo = build(at_first, backend, check)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)
     if check is None:
-        start(at_first)
+        backend.loader.start(at_first.default.target)
     else:
         check.start()
     demo.block_thread()

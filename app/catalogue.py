@@ -70,12 +70,14 @@ class Offer:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Everything on offer, and what is chosen when the page opens. `note`: on the machine's system, "" for Linux."""
+    """Everything on offer, and what is chosen when the page opens. `note`: on the machine's system, "" for Linux.
+    on_servers: lanes are decoded on servers, so nothing of how they draft can be chosen."""
 
     presets: tuple[Preset, ...]
     offers: tuple[Offer, ...]
     default: Pair
     note: str = ""
+    on_servers: bool = False
 
     @property
     def runnable(self) -> tuple[Pair, ...]:
@@ -119,7 +121,8 @@ class Catalogue:
     def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
         """The drafter and k to race a preset with: the preset's, or the pair's own where its target has no such
         drafter."""
-        return (preset.drafter, preset.k) if preset.drafter in self.drafters(pair) else (pair.drafter, pair.k)
+        own = not self.on_servers and preset.drafter in self.drafters(pair)
+        return (preset.drafter, preset.k) if own else (pair.drafter, pair.k)
 
 
 def load(

@@ -4,7 +4,7 @@ names. No Gradio here."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from engine.spec import MAX_AUTO_K, MAX_WIDTH
@@ -17,6 +17,8 @@ LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
 CHAT = "Send the prompt as one message, for models that were tuned to chat."
 RULES = [("same tokens (coupled)", "coupled"), ("same odds (rejection)", "rejection")]
+OF_THE_ENGINE = ("drafter", "k", "width", "audit", "rule", "more")
+"""What only lanes of this engine have."""
 STUDY = "synthetic:0.8 drafts right 80 times in 100, to study the hardware."
 
 
@@ -73,7 +75,16 @@ def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
 
 
 def controls(catalogue: Catalogue) -> tuple[Control, ...]:
-    """All controls in their order on the page and in the API, set to the first preset and the default pair."""
+    """All controls in their order on the page and in the API, set to the first preset and the default pair. What does
+    nothing on servers is not shown there."""
+    found = _controls(catalogue)
+    if not catalogue.on_servers:
+        return found
+    hidden = {"visible": False}
+    return tuple(replace(each, look={**each.look, **hidden}) if each.name in OF_THE_ENGINE else each for each in found)
+
+
+def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     pair = catalogue.default
     first = preset_values(catalogue, catalogue.presets[0], pair)
     return (

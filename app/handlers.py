@@ -25,6 +25,7 @@ from .controls import chat_help, more_choices, pair_choices, preset_values, text
 from .figures import Chart
 from .recorded import recorded_view
 from .request import RaceRequest, read_again, read_request, read_study
+from .servers import ServersBackend
 from .stream import Stage, first_frame
 from .study import Studies, refused_study
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
@@ -39,7 +40,7 @@ MAX_RECORDING_CHARS = 8_000_000
 class Handlers:
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
-    def __init__(self, catalogue: Catalogue, backend: TorchBackend, check: Check | None = None) -> None:
+    def __init__(self, catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: Check | None = None) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
         self.stage = Stage(backend)
         self._studies = Studies(backend, self.stage.queue)

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.errors import UsageError
 from engine.progress import Progress
+from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
 
@@ -49,7 +50,7 @@ class ServersBackend:
         """The race that was asked for. Raises UsageError."""
         text = request.prompt
         question = Question(messages=(("user", text),)) if request.chat else Question(text)
-        return RemoteRace(self._endpoints, question, request.spec.params, self._same_device)
+        return RemoteRace(self._endpoints, question, request.spec.params, Patience(), self._same_device)
 
     def beside(self, race: Any, progress: Progress) -> Mapping[str, Any]:
         """Nothing: a server's drafters cannot be asked."""

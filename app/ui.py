@@ -28,6 +28,7 @@ from .player import SHELL
 from .quiet_log import shorten_gradios
 from .race_view import RACE_VIEW_CSS
 from .race_view.component import race_view
+from .servers import ServersBackend
 from .stream import first_frame
 from .study_view import STUDY_VIEW_CSS, study_view
 from .theme import HEAD, PAGE_CSS, theme
@@ -49,7 +50,7 @@ RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? 
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
-def build(catalogue: Catalogue, backend: TorchBackend, check: Check | None = None) -> gr.Blocks:
+def build(catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: Check | None = None) -> gr.Blocks:
     """The whole page, not yet served. Loads nothing. check: what finds out the rest beside it."""
     handlers = Handlers(catalogue, backend, check)
     preset = catalogue.presets[0]

@@ -13,12 +13,14 @@ from typing import Any, Literal, Union
 from engine.events import Failed, LaneEvent, to_json
 from engine.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import spec_of
-from engine.spec import BASELINE, PLAIN, SPECULATIVE
+from engine.spec import BASELINE, PLAIN, SERVER, SPECULATIVE
 
 State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped", "failed"]
 ENDED = ("finished", "stopped", "failed")
 RECORDED, SYNTHETIC = "RECORDED", "SYNTHETIC"
 RUNNING_TEXT = "Racing: the lanes take turns on one device; the clock is each lane's own time."
+SERVERS_TEXT = "Racing: each lane on its server, all at once. Times are taken here, the way to the server included."
+SERVERS_IN_TURN = "Racing: one server after the other. Times are taken here, the way to the server included."
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def fold(view: RaceView, news: News) -> RaceView:
         return replace(view, state="preparing", text=text, share=news.share, left_s=left_s)
     if isinstance(news, Prepared):
         ribbon = SYNTHETIC if news.header.get("synthetic") else view.ribbon
-        now_running = replace(view, state="running", text=RUNNING_TEXT, share=None, left_s=None)
+        text = _running_text(news.header)
+        now_running = replace(view, state="running", text=text, share=None, left_s=None)
         return replace(now_running, ribbon=ribbon, header=news.header)
     over = replace(view, state=news.state, text=news.text, share=None, left_s=None)
     return replace(over, recording=news.recording, again=news.again)
@@ -157,6 +160,12 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "again": now.again,
         "beside": now.beside if before is None or before.beside is None else None,
     }
+
+
+def _running_text(header: Mapping[str, Any]) -> str:
+    if header["device"]["type"] != SERVER:
+        return RUNNING_TEXT
+    return SERVERS_IN_TURN if header["spec"]["solo"] else SERVERS_TEXT
 
 
 def first_named(header: Mapping[str, Any] | None, role: str) -> str:
