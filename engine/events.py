@@ -38,7 +38,8 @@ class Started:
 @dataclass(frozen=True, slots=True)
 class Step:
     """One verification step. `token_ids[:num_accepted] == drafted[:num_accepted]`; the rest is the target's own token,
-    unless a stop cut it off. Of a server's step perhaps only the number of drafts is known: then `drafted` is empty."""
+    unless a stop cut it off. Of a server's step perhaps only the number of drafts is known: then `drafted` is empty.
+    One of unknown width without drafts may be several that came together, and commit any number of tokens."""
 
     index: int
     position: int
@@ -183,7 +184,9 @@ def _check(event: Event) -> None:
                 f"step {event.index} names {len(event.drafted)} drafted tokens and has num_drafted "
                 f"{event.num_unknown}, which is for those that are not known"
             )
-        if n > event.num_drafted or not n <= len(event.token_ids) <= n + 1 or event.drafted[:n] != known:
+        together = event.width is None and not event.num_drafted
+        fits_n = together or n <= len(event.token_ids) <= n + 1
+        if n > event.num_drafted or not fits_n or event.drafted[:n] != known:
             raise UsageError(
                 f"step {event.index} contradicts itself: {n} accepted of {event.num_drafted} drafted, "
                 f"{len(event.token_ids)} committed"

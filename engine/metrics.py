@@ -31,11 +31,11 @@ class LaneMetrics:
     decode_s: float | None
     """Sum of draft_s + verify_s over the steps."""
     tokens_per_s: float | None
-    """num_tokens / decode_s; prefill apart."""
+    """num_tokens / decode_s; prefill apart. Of a server's lane without the tokens that came first: see `_untimed`."""
     ttft_s: float | None
     """Time to first token: prefill_s + the first step's seconds."""
     tpot_s: float | None
-    """Time per output token: decode_s / num_tokens."""
+    """Time per output token: decode_s / num_tokens, less those that came first from a server."""
     itl_p50_s: float | None
     """Median seconds of a step: what a streaming reader waits between updates. Percentiles interpolate linearly."""
     itl_p95_s: float | None
@@ -61,18 +61,19 @@ def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
     done = steps(events, lane)
     prefill_s = next((e.event.prefill_s for e in events if isinstance(e.event, Started)), None)
     seconds = [step.seconds for step in done]
-    num_tokens, decode_s = _num_tokens(done), sum(seconds)
+    num_tokens, decode_s, untimed = _num_tokens(done), sum(seconds), _untimed(done)
+    num_timed = num_tokens - _num_tokens(untimed)
     drafted, accepted = tuple(step.num_drafted for step in done), tuple(step.num_accepted for step in done)
     by_position, conditional = _by_position(done)
     return LaneMetrics(
         num_tokens=num_tokens,
         prefill_s=_finite(prefill_s),
         decode_s=_finite(decode_s),
-        tokens_per_s=ratio(num_tokens, decode_s),
+        tokens_per_s=ratio(num_timed, decode_s),
         ttft_s=_finite(prefill_s + seconds[0]) if prefill_s is not None and seconds else None,
-        tpot_s=ratio(decode_s, num_tokens),
-        itl_p50_s=percentile(seconds, 0.50),
-        itl_p95_s=percentile(seconds, 0.95),
+        tpot_s=ratio(decode_s, num_timed),
+        itl_p50_s=percentile(seconds[len(untimed) :], 0.50),
+        itl_p95_s=percentile(seconds[len(untimed) :], 0.95),
         num_steps=len(done),
         per_step_drafted=drafted,
         per_step_accepted=accepted,
@@ -96,7 +97,7 @@ def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | 
 def race_speedup(
     events: Iterable[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
 ) -> float | None:
-    """The `speedup` of a lane over the `fastest_plain` decoding of its race. None without a plain lane."""
+    """The `speedup` of a lane over the `fastest_plain` decoding of its race. None without one."""
     events = list(events)
     return speedup(steps(events, fastest_plain(events, lane, plain, baseline)), steps(events, lane))
 
@@ -105,12 +106,14 @@ def fastest_plain(
     events: Sequence[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
 ) -> str:
     """What a lane is compared with: the lane called `plain`, or the one called `baseline` if that drafted nothing and
-    was faster. Often both run at one width; then they are the same work measured twice, and the ratio is taken against
-    the luckier."""
+    was faster, or if no lane is called plain, as in a race of two servers. Often both run at one width; then they are
+    the same work measured twice, and the ratio is taken against the luckier."""
     done, undrafted = steps(events, lane), steps(events, baseline)
     against = speedup(steps(events, plain), done), speedup(undrafted, done)
-    if any(step.num_drafted for step in undrafted) or against[0] is None or against[1] is None:
+    if any(step.num_drafted for step in undrafted) or against[1] is None or (plain and against[0] is None):
         return plain
+    if against[0] is None:
+        return baseline
     return plain if against[0] <= against[1] else baseline
 
 
@@ -199,6 +202,13 @@ def _num_tokens(done: Sequence[Step]) -> int:
     return sum(len(step.token_ids) for step in done)
 
 
+def _untimed(done: Sequence[Step]) -> Sequence[Step]:
+    """The first steps of a server's lane, which came with its first text: their time is the prompt's. A lane that
+    knows its widths has none."""
+    first = next((i for i, step in enumerate(done) if step.seconds > 0 or step.width is not None), len(done))
+    return done[:first]
+
+
 def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
     seconds, num_tokens = 0.0, 0
     for step in done:
@@ -206,7 +216,7 @@ def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
             break
         seconds += step.seconds
         num_tokens += len(step.token_ids)
-    return ratio(seconds, num_tokens)
+    return ratio(seconds, num_tokens - _num_tokens(_untimed(done)))
 
 
 def _by_position(done: Sequence[Step]) -> tuple[tuple[float, ...], tuple[float | None, ...]]:

@@ -18,6 +18,8 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
 SMALLEST = 5e-324
 """Of all numbers above 0."""
+SERVER = "server"
+"""What a lane has for a drafter that is decoded on a server, whatever drafts there."""
 RULES = ("coupled", "rejection")
 """Acceptance rules; `session/set_up.py` knows what each is."""
 PLAIN, BASELINE, SPECULATIVE = ROLES = ("plain", "baseline", "speculative")
@@ -110,6 +112,8 @@ class LaneSpec:
         """The most tokens that a step of this lane may draft."""
         if not isinstance(self.k, str):
             return self.k
+        if self.drafter == SERVER:
+            return MAX_K
         return MAX_AUTO_K if isinstance(self.width, str) else min(MAX_AUTO_K, self.width - 1)
 
 

@@ -8,6 +8,8 @@ const VERDICTS = {
   different: ["\u2715", "Different: a fault", "This must not happen. Please report it, with the race file."],
   same_distribution: ["\u223c", "Same odds, not the same text",
     "The texts may part, and that is no fault: each token is as likely as without guesses, but drawn anew."],
+  same_text: ["=", "The same text", "Both servers wrote the same, letter for letter."],
+  other_text: ["\u2260", "Two texts", "The servers' texts part. Servers round differently, so neither text is wrong."],
 };
 const RIBBONS = {
   __proto__: null,

@@ -13,7 +13,7 @@ function repeatedShare(ids) {
       row = 0;
     }
   }
-  return ids.length ? sum([...copied]) / ids.length : 0;
+  return ids.some(Boolean) ? sum([...copied]) / ids.length : 0;
 }
 
 function loopSentence(ids) {

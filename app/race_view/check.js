@@ -7,7 +7,8 @@ const MAX_LANES = 16, MAX_K = 63, MAX_AUTO_K = 15;
 const MAX_STOP_STRINGS = 16, MAX_STOP_LENGTH = 200, MAX_NEW_TOKENS = 100000;
 const RULES = ["coupled", "rejection"];
 const ROLES = ["plain", "baseline", "speculative"];
-const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"];
+const VERDICT_KINDS = ["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution",
+  "same_text", "other_text"];
 
 const { MAX_SECONDS, MAX_TOKEN_ID, MAX_WIDTH, MAX_NAME, Unusable, shown, shape, isCount, isObject, text, shortText, count,
   number, time, flag, width, anyWidth, token, maybe, ifThere, list, fields } = Shapes;
@@ -95,7 +96,7 @@ function checkRecording(recording) {
   recording.spec.lanes.forEach(checkLane);
   const lanes = new Map(recording.spec.lanes.map((spec) =>
     [spec.name, { spec, started: false, ended: false, clock: 0, wall: 0, steps: [], ids: [], sums: [],
-      prompt: recording.prompt.token_ids }]));
+      text: "", prompt: recording.prompt.token_ids }]));
   if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length)
     throw new Unusable(
       `it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
@@ -143,10 +144,10 @@ function checkEvent(event, lanes, recording) {
   if (lane.ended) throw new Unusable(`${who} goes on after its end`);
   if (event.type === "started") {
     if (lane.started) throw new Unusable(`${who} starts twice`);
-    if (event.num_prompt_tokens !== recording.prompt.token_ids.length)
+    if (lane.prompt.length && event.num_prompt_tokens !== lane.prompt.length)
       throw new Unusable(
         `${who} started on ${event.num_prompt_tokens} prompt tokens, `
-          + `but the prompt has ${recording.prompt.token_ids.length}`);
+          + `but the prompt has ${lane.prompt.length}`);
     lane.started = true;
   } else if (event.type !== "failed" && !lane.started) throw new Unusable(`${who} does not begin with a started event`);
   if (event.type === "step") checkStep(event, lane, who, recording.spec);
@@ -164,13 +165,14 @@ function checkEvent(event, lanes, recording) {
 function checkStep(step, lane, who, spec) {
   const which = `step ${step.index} of ${who}`, kept = step.num_accepted, committed = step.token_ids.length;
   const drafted = numDrafted(step), { k, width: laneWidth } = lane.spec;
-  const most = k !== "auto" ? k : typeof laneWidth === "number" ? Math.min(MAX_AUTO_K, laneWidth - 1) : MAX_AUTO_K;
+  const most = k !== "auto" ? k : lane.spec.drafter === "server" ? MAX_K : typeof laneWidth === "number" ? Math.min(MAX_AUTO_K, laneWidth - 1) : MAX_AUTO_K;
   if (step.index !== lane.steps.length || step.position !== lane.ids.length)
     throw new Unusable(
       `${which} at position ${step.position} comes where step ${lane.steps.length} at position ${lane.ids.length} should`);
   if (step.drafted.length && step.num_drafted)
     throw new Unusable(`${which} names drafted tokens and has num_drafted, which is for those that are not known`);
-  if (kept > drafted || committed < Math.max(1, kept) || committed > kept + 1 ||
+  const together = step.width === null && drafted === 0;
+  if (kept > drafted || committed < Math.max(1, kept) || (committed > kept + 1 && !together) ||
     step.drafted.slice(0, kept).some((id, i) => id !== step.token_ids[i])) {
     throw new Unusable(
       `${which} contradicts itself: ${kept} accepted of ${drafted} drafted, ${committed} committed`);
@@ -191,6 +193,7 @@ function checkStep(step, lane, who, spec) {
   lane.steps.push(step);
   lane.clock += step.draft_s + step.verify_s;
   step.token_ids.forEach((id) => lane.ids.push(id));
+  lane.text += step.pieces.join("");
   step.checksums.forEach((value) => lane.sums.push(value));
 }
 
@@ -206,7 +209,9 @@ function checkClaim(key, kind, a, b) {
   const common = Math.min(a.ids.length, b.ids.length);
   const same = (x, y) => x.slice(0, common).every((value, i) => value === y[i]);
   const bits = common === 0 || (a.sums.length > 0 && same(a.sums, b.sums));
-  if ((kind.startsWith("identical") && !same(a.ids, b.ids)) || (kind === "identical_bits" && !bits))
+  const texts = a.text.startsWith(b.text) || b.text.startsWith(a.text);
+  if ((kind.startsWith("identical") && !same(a.ids, b.ids)) || (kind === "identical_bits" && !bits) ||
+    (kind === "same_text" && !texts))
     throw new Unusable(`its ${key} says ${kind}, but its events differ`);
 }
 

@@ -111,9 +111,17 @@ function percentile(values, share) {
   return ordered[low] + (ordered[high] - ordered[low]) * (place - low);
 }
 
+// How many steps of a server's lane came with its first text: their time is the prompt's. A lane that knows its widths
+// has none.
+function numUntimed(steps) {
+  const first = steps.findIndex((step) => stepSeconds(step) > 0 || step.width !== null);
+  return first < 0 ? steps.length : first;
+}
+
 // LaneMetrics of a lane's first n steps.
 function metricsOf(lane, n) {
-  const steps = lane.steps.slice(0, n), times = steps.map(stepSeconds);
+  const steps = lane.steps.slice(0, n), times = steps.map(stepSeconds), untimed = numUntimed(steps);
+  const timed = lane.tokens[n] - lane.tokens[untimed], gaps = times.slice(untimed);
   const numTokens = lane.tokens[n], decode = sum(times), prefill = lane.started ? lane.started.prefill_s : null;
   const drafted = steps.map(numDrafted), accepted = steps.map((step) => step.num_accepted);
   const drafts = steps.filter(numDrafted);
@@ -125,9 +133,9 @@ function metricsOf(lane, n) {
       drafts.filter((step) => numDrafted(step) > i && step.num_accepted >= i).length));
   }
   return {
-    num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(numTokens, decode),
-    ttft_s: prefill !== null && times.length ? prefill + times[0] : null, tpot_s: quotient(decode, numTokens),
-    itl_p50_s: percentile(times, 0.5), itl_p95_s: percentile(times, 0.95), num_steps: n,
+    num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(timed, decode),
+    ttft_s: prefill !== null && times.length ? prefill + times[0] : null, tpot_s: quotient(decode, timed),
+    itl_p50_s: percentile(gaps, 0.5), itl_p95_s: percentile(gaps, 0.95), num_steps: n,
     per_step_drafted: drafted, per_step_accepted: accepted, acceptance_rate: quotient(sum(accepted), sum(drafted)),
     mean_acceptance_length: quotient(numTokens, n), acceptance_by_position: share,
       conditional_acceptance_by_position: conditional,
@@ -165,13 +173,15 @@ function unseenAtTheEnd(lane, stop) {
   return lane.finished && places.length ? text.length - Math.min(...places) : 0;
 }
 
-// The speed-up over the fastest plain decoding: the plain lane, or the baseline if that drafted nothing and was faster.
+// The speed-up over the fastest plain decoding: the plain lane, or the baseline if that drafted nothing and was faster, or
+// if no lane is called plain.
 // names: of both, by role; countOf: steps of a lane that are over.
 function raceSpeedup(race, names, lane, countOf) {
   const plain = race.lane(names.plain), baseline = race.lane(names.baseline);
   const over = (other) => (other ? speedupOf(other, countOf(other), lane, lane ? countOf(lane) : 0) : null);
   const drafts = baseline?.steps.slice(0, countOf(baseline)).some(numDrafted);
   const values = [over(plain), drafts ? null : over(baseline)];
+  if (names.plain === undefined) return values[1];
   return values[0] === null || values[1] === null ? values[0] : Math.min(...values);
 }
 
@@ -182,7 +192,7 @@ function speedupOf(plain, numPlain, lane, numLane) {
   const perToken = (one) => {
     let spent = 0, i = 0;
     for (; i < one.steps.length && one.tokens[i] < n; i++) spent += stepSeconds(one.steps[i]);
-    return quotient(spent, one.tokens[i]);
+    return quotient(spent, one.tokens[i] - one.tokens[numUntimed(one.steps)]);
   };
   return quotient(perToken(plain), perToken(lane));
 }

@@ -14,7 +14,7 @@ from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
 from ..text import check_prompt_text, encode_prompt
 from ..what_if.ask import asked_of
 from .arguments import Command, integer, integer_or_auto, not_empty, one_of, option, shown, words
-from .hold import hold_race
+from .hold import hold, hold_race
 from .lanes import LANES, lanes_asked
 from .options import (
     DEVICE,
@@ -31,6 +31,8 @@ from .options import (
     set_threads,
 )  # fmt: skip
 from .output import console, print_json, progress_line
+from .servers import OPTIONS as SERVERS
+from .servers import race_of_servers, servers_asked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,25 +78,30 @@ def _race(options: Namespace) -> int:
     params = SamplingParams(
         options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop)
     )
-    spec = RaceSpec(lanes_asked(options), params, options.audit, options.solo)
+    servers = servers_asked(options)
+    spec = None if servers else RaceSpec(lanes_asked(options), params, options.audit, options.solo)
     text = read_prompt(options)
-    if options.tables:
+    if spec is not None and options.tables:
         asked_of(spec)
     if options.save is not None:
         recordings.check_writable(options.save)
     set_threads(options.threads)
 
     out = None if options.json else console()
-    recording = hold_race(
-        options.target,
-        options.dtype,
-        options.device,
-        spec,
-        lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
-        None if out is None else _screen_on(out),
-        settle_threads=options.threads is None,
-        tables=options.tables,
-    )
+    screen = None if out is None else _screen_on(out)
+    if spec is None:
+        recording = hold(lambda _: race_of_servers(servers, options, params, text), screen)
+    else:
+        recording = hold_race(
+            options.target,
+            options.dtype,
+            options.device,
+            spec,
+            lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
+            screen,
+            settle_threads=options.threads is None,
+            tables=options.tables,
+        )
     try:
         if options.save is not None:
             recordings.write(options.save, recording)
@@ -172,6 +179,7 @@ RACE = Command(
         *PROMPT,
         TARGET,
         *LANES,
+        *SERVERS,
         option(
             "--rule",
             metavar="R",

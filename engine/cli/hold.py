@@ -33,12 +33,24 @@ def hold_race(
     context manager whose value is called with every event. tables: the recording gets tables of drafts, asked for when
     the race is over; an interrupt then ends the asking alone. While it runs, what libraries print goes to stderr.
     Raises UsageError or RaceError."""
+    return hold(
+        lambda progress: set_up(target, dtype, device, spec, prompt_of, progress, settle_threads), screen, tables
+    )
+
+
+def hold(
+    make: Callable[[Progress], Any],
+    screen: Callable[[Mapping[str, Any]], Any] | None = None,
+    tables: bool = False,
+) -> dict[str, Any]:
+    """Run the race that `make` makes: a TorchRace, or one with its `header`, `events` and `result`. The rest as of
+    `hold_race`."""
     with ExitStack() as stack:
         if screen is None:
             stack.enter_context(redirect_stdout(sys.stderr))
         with progress_line() as progress:
-            race = set_up(target, dtype, device, spec, prompt_of, progress, settle_threads)
-            stream = stack.enter_context(closing(race.events()))  # type: ignore[type-var]
+            race = make(progress)
+            stream = stack.enter_context(closing(race.events()))
             begun = _until_a_step(stream)
         header = race.header()
         events: list[LaneEvent] = []

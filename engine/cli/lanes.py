@@ -6,6 +6,7 @@ from argparse import ArgumentTypeError, Namespace
 
 from ..drafters import check as check_drafter
 from ..errors import UsageError
+from ..remote.endpoint import PREFIX
 from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, lanes_of
 from .arguments import integer_or_auto, option, shown, words
 
@@ -14,19 +15,26 @@ MAX_NAME = 40
 
 
 def _lane(text: str) -> tuple[str, str, int | str]:
-    """NAME=DRAFTER[@K] -> (name, drafter, k)."""
+    """NAME=DRAFTER[@K] -> (name, drafter, k). A server's URL is kept whole, and out of errors."""
     name, _, drafting = words(text).partition("=")
+    if drafting.startswith(PREFIX) and name:
+        return _named(name), drafting, AUTO
     drafter, _, k = drafting.rpartition("@") if "@" in drafting else (drafting, "", AUTO)
     if not (name and drafter):
-        raise ArgumentTypeError(f"must be NAME=DRAFTER or NAME=DRAFTER@K, not {shown(text)}")
-    if len(name) > MAX_NAME or not name.isprintable():
-        raise ArgumentTypeError(f"NAME must have at most {MAX_NAME} characters, all visible, not {shown(name)}")
-    if name in (PLAIN, BASELINE):
+        given = "" if PREFIX in text else f", not {shown(text)}"
+        raise ArgumentTypeError(f"must be NAME=DRAFTER or NAME=DRAFTER@K{given}")
+    if _named(name) in (PLAIN, BASELINE):
         raise ArgumentTypeError(f"NAME must not be {PLAIN} or {BASELINE}: both lanes run in every race")
     try:
         return name, drafter, integer_or_auto(0, MAX_K)(k)
     except ArgumentTypeError as error:
         raise ArgumentTypeError(f"K, after the last @ of {shown(text)}, {error}") from error
+
+
+def _named(name: str) -> str:
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise ArgumentTypeError(f"NAME must have at most {MAX_NAME} characters, all visible, not {shown(name)}")
+    return name
 
 
 LANES = (
@@ -43,8 +51,8 @@ LANES = (
         type=_lane,
         action="append",
         default=[],
-        help="a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto; "
-        "may be given again",
+        help="a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
+        f"or {PREFIX}URL for a server; may be given again",
     ),
 )
 

@@ -16,7 +16,7 @@ from ..measure.roofline import roofline
 from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
 from ..models.random_targets import PREFIX
 from ..recordings.recording import events_of, failures, spec_of, text
-from ..spec import BASELINE, PLAIN
+from ..spec import BASELINE, PLAIN, SERVER
 from .terminal import clean, is_live
 
 VERDICT_WORDS = {
@@ -25,6 +25,8 @@ VERDICT_WORDS = {
     "near_tie": "a near-tie flip, see below",
     "different": "DIFFERENT, which is a fault",
     "same_distribution": "same odds, not the same text",
+    "same_text": "the same text",
+    "other_text": "the texts part, see below",
 }
 CAUTION = "bold #e69f00"
 VERDICT_STYLES = {
@@ -33,6 +35,8 @@ VERDICT_STYLES = {
     "near_tie": "bold #e69f00",
     "different": "bold reverse #d55e00",
     "same_distribution": "bold #56b4e9",
+    "same_text": "bold #009e73",
+    "other_text": "bold #e69f00",
 }
 MAX_POSITIONS = 15
 COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18
@@ -67,6 +71,8 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
     for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
         words = clean(verdict["sentence"])
         console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICT_STYLES[verdict["kind"]]))
+    for name, promise in recording.get("promises", {}).items():
+        console.print(Text(f"{clean(name)}: {clean(promise)}"))
     console.print(Text(widths_line(recording["widths"])))
     console.print(Text(circumstances(recording), "dim"))
     for ribbon in ribbons(recording, recorded):
@@ -99,7 +105,8 @@ def _print_headline(console: Console, recording: Mapping[str, Any], metrics: Map
 def widths_line(widths: Mapping[str, Any]) -> str:
     """Which widths the steps ran at, and why."""
     plain = f"; plain at width {widths['plain_width']}" if widths["plain_width"] is not None else ""
-    return f"widths: {clean(widths['note'])}{plain}; cache of {widths['cache_length']} tokens"
+    cache = f"; cache of {widths['cache_length']} tokens" if widths["cache_length"] else ""
+    return f"widths: {clean(widths['note'])}{plain}{cache}"
 
 
 def _print_texts(console: Console, texts: Mapping[str, str]) -> None:
@@ -163,7 +170,7 @@ def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
     """The device and the versions of a recording or a bench, each in a few words."""
     device, versions = report["device"], report["versions"]
     return (
-        f"{device['type']}: {device['name']}, threads: {device['threads']}",
+        f"{device['type']}: {device['name']}" + ("" if device["type"] == SERVER else f", threads: {device['threads']}"),
         ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
     )
 

@@ -73,7 +73,7 @@ class LaneView:
     def __init__(self, name: str, role: str, synthetic: bool) -> None:
         self.name, self.role, self.synthetic = name, role, synthetic
         self.spans: list[tuple[str, str]] = []
-        self.num_tokens = self.num_steps = self.num_drafted = self.num_accepted = 0
+        self.num_tokens = self.num_timed = self.num_steps = self.num_drafted = self.num_accepted = 0
         self.clock_s = 0.0
         self.status = "prefill"
 
@@ -85,6 +85,7 @@ class LaneView:
             case Step() as step:
                 self.spans += [(text, STYLES[mark]) for text, mark in marked(step)]
                 self.num_tokens += len(step.token_ids)
+                self.num_timed += len(step.token_ids) if self.clock_s > 0 else 0
                 self.num_steps += 1
                 self.num_drafted += step.num_drafted
                 self.num_accepted += step.num_accepted
@@ -95,7 +96,7 @@ class LaneView:
                 self.spans.append((f"\nfailed: {clean(message)}", "bold reverse"))
 
     def speed(self) -> str:
-        return f"{self.num_tokens / self.clock_s:.1f} tok/s" if self.clock_s > 0 and self.num_tokens else "- tok/s"
+        return f"{self.num_timed / self.clock_s:.1f} tok/s" if self.clock_s > 0 and self.num_timed else "- tok/s"
 
     def panel(self, text: Text, height: int | None = None) -> Panel:
         title = Text(f"{clean(self.name)}  {self.speed()}", "bold")

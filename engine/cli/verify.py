@@ -7,11 +7,11 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import RaceError
+from ..errors import RaceError, UsageError
 from ..events import Prompt, steps
 from ..exactness.verdict import part
 from ..recordings import recording as recordings
-from ..spec import AUTO, LaneSpec
+from ..spec import AUTO, SERVER, LaneSpec
 from ..text import check_prompt_text
 from .arguments import Command, option
 from .hold import hold_race
@@ -144,6 +144,8 @@ def _listed(names: Mapping[str, Any]) -> str:
 
 def _verify(options: Namespace) -> int:
     recorded = recordings.read(options.file)
+    if recorded["device"]["type"] == SERVER:
+        raise UsageError("this is a race of servers: they cannot be run again here, so nothing can be verified")
     asked = recorded["prompt"]
     prompt = Prompt(asked["text"], tuple(asked["token_ids"]), asked.get("chat", False))
     check_prompt_text(prompt.text)

@@ -33,7 +33,8 @@ SCHEMA = 2
 """What is written; schema 1 is read as well."""
 FORMAT = "photofinish-race"
 IDENTICAL = ("identical_bits", "identical_tokens")
-VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution")
+VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution", "same_text", "other_text")
+"""The last two are of servers."""
 
 
 def check(recording: Any) -> dict[str, Any]:
@@ -161,6 +162,7 @@ class _Lane:
     ended: bool = False
     clock_s: float = 0.0
     wall_s: float = 0.0
+    text: str = ""
 
     def __post_init__(self) -> None:
         self.steps: list[Step] = []
@@ -185,7 +187,7 @@ class _Lane:
         if isinstance(event, Started):
             if self.started:
                 raise UsageError(f"{who} starts twice")
-            if event.num_prompt_tokens != num_prompt_tokens:
+            if num_prompt_tokens and event.num_prompt_tokens != num_prompt_tokens:
                 raise UsageError(
                     f"{who} started on {event.num_prompt_tokens} prompt tokens, but the prompt has {num_prompt_tokens}"
                 )
@@ -234,6 +236,7 @@ class _Lane:
         self.steps.append(step)
         self.clock_s += step.seconds
         self.token_ids += step.token_ids
+        self.text += "".join(step.pieces)
         self.checksums += step.checksums
 
     def _same_time(self, seconds: float, who: str, what: str) -> None:
@@ -266,6 +269,11 @@ def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -
     fits(verdict, _VERDICT, which)
     common = min(len(a.token_ids), len(b.token_ids))
     same_tokens = a.token_ids[:common] == b.token_ids[:common]
+    same_text = a.text.startswith(b.text) or b.text.startswith(a.text)
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
-    if (verdict["kind"] in IDENTICAL and not same_tokens) or (verdict["kind"] == "identical_bits" and not same_bits):
+    if (
+        (verdict["kind"] in IDENTICAL and not same_tokens)
+        or (verdict["kind"] == "identical_bits" and not same_bits)
+        or (verdict["kind"] == "same_text" and not same_text)
+    ):
         raise UsageError(f"{which} says {verdict['kind']}, but its events differ")

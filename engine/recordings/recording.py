@@ -113,7 +113,8 @@ def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
 def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
     """What `race --json` prints: the circumstances, each lane's tokens, text and numbers, and of each speculative lane
     its verdict and its speed-up over the fastest plain decoding. `verdict` and `speedup` are those of the only one;
-    None where there are several. `oracles`: of the lanes whose race has tables."""
+    None where there are several. `oracles`: of the lanes whose race has tables.
+    `promises`: what servers said of themselves."""
     events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
     speedups = race_speedups(events, spec.lanes)
     verdicts = {lane: _verdict(recording, lane) for lane in speedups}
@@ -135,6 +136,7 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
         "verdicts": verdicts,
         "speedups": speedups,
         "oracles": recording.get("oracles", {}),
+        "promises": recording.get("promises", {}),
     }
 
 

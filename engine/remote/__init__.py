@@ -1,8 +1,13 @@
 """OpenAI-compatible servers as lanes: what is asked of them, and what they say, as it comes.
 
+    hidden.py     keys and URLs kept out of every text
     endpoint.py   a server as the operator names it, and what is asked of it
     sse.py        server-sent events from bytes
     reply.py      an answer: tokens, times, counts
     client.py     one question to one server
+    steps.py      the steps of a lane, from the chunks and the server's own counts
+    lane.py       one lane: a thread, warmed up, then raced
+    race.py       a race of servers
+    verdict.py    whether two servers wrote the same text
 
 May import: the files at the root of the engine, and httpx."""

@@ -7,9 +7,10 @@ are looked at.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,13 @@ from .reply import Chunk, Reader, Reply, said_in
 from .sse import Events
 
 CONNECT_S = 10.0
+DRAIN_S = 0.5
+"""How long the end of an answer that is complete is waited for, so that its connection can serve another."""
 MAX_ERROR_BYTES = 16_384
+MAX_WORDS = 200
+
+for _library in ("httpx", "httpcore"):
+    logging.getLogger(_library).setLevel(logging.WARNING)  # below it they log URLs
 
 
 class RemoteError(RaceError):
@@ -93,15 +100,26 @@ async def _ask(
         async with request as response:
             if response.status_code != 200:
                 raise await _refused(endpoint, response)
-            async for received in response.aiter_raw():
+            at_s, parts = 0.0, response.aiter_raw()
+            async for received in parts:
                 at_s = time.perf_counter() - began
                 for data in events.feed(received):
                     chunk = reader.take(data, at_s)
                     if chunk is not None and on_chunk is not None:
                         on_chunk(chunk)
                 if reader.done:
+                    await _drain(parts)
                     break
-        return reader.end(time.perf_counter() - began)
+        reader.reply.with_extras = with_extras
+        return reader.end(at_s if reader.done else time.perf_counter() - began)
+
+
+async def _drain(parts: AsyncIterator[bytes]) -> None:
+    """Read what follows a complete answer, which is its end, and let go of it."""
+    with suppress(TimeoutError, httpx.HTTPError, httpx.StreamError):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in parts:
+                pass
 
 
 @asynccontextmanager
@@ -113,7 +131,7 @@ async def _named(endpoint: Endpoint, patience: Patience) -> Any:
     except RemoteError:
         raise
     except RaceError as error:
-        raise RemoteError(endpoint.redact(f"lane {lane}: {error}"), "broken") from error
+        raise RemoteError(f"lane {lane}: {endpoint.redact(str(error))[:MAX_WORDS]}", "broken") from error
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
         raise RemoteError(f"the server of lane {lane} cannot be reached", "connect") from error
     except httpx.TimeoutException as error:
@@ -131,11 +149,12 @@ async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
         if len(received) > MAX_ERROR_BYTES:
             break
     try:
-        words = said_in(httpx.Response(200, content=received).json())
-    except ValueError:
-        words = " ".join(received[:200].decode("utf-8", "replace").split())
-    status, after = response.status_code, response.headers.get("Retry-After", "")[:40]
+        words = endpoint.redact(said_in(httpx.Response(200, content=received).json()))[:MAX_WORDS]
+    except (ValueError, RecursionError):
+        words = ""
+    status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]
     told = f": {words}" if words else ""
     wait = f"; ask again in {after} s" if after.isdecimal() else ""
-    message = f"the server of lane {endpoint.lane} answered {status}{told}{wait}"
-    return RemoteError(endpoint.redact(message), "status", status, after)
+    redirected = ", a redirect, which is not followed" if 300 <= status < 400 else ""
+    message = f"the server of lane {endpoint.lane} answered {status}{redirected}{told}{wait}"
+    return RemoteError(message, "status", status, after)

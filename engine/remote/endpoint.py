@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import UsageError
 from ..spec import SamplingParams
+from .hidden import hide
 
 PREFIX = "openai:"
 KEY = "OPENAI_API_KEY"
 KEY_OF_LANE = "PHOTOFINISH_KEY_"
 MAX_URL, MAX_KEY = 2000, 4000
-HIDDEN = "[hidden]"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,15 @@ class Endpoint:
     def redact(self, text: str) -> str:
         """A text of the server, or of a library about it, without the key, the URL or the names of its host."""
         parts = urlsplit(self.url)
-        hidden = {self.key, self.url, parts.netloc, parts.hostname or ""} - {""}
-        for secret in sorted(hidden, key=len, reverse=True):
-            text = re.sub(re.escape(secret), HIDDEN, text, flags=re.IGNORECASE)
-        return text
+        return hide(text, self.secrets | {parts.netloc, parts.hostname or ""} - {""})
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What no text that a model wrote may hold: the key and where the server is. The bare name of this machine
+        itself, as localhost:8000, is no secret: models write it."""
+        parts = urlsplit(self.url)
+        host = set() if parts.hostname in LOOPBACK else {parts.netloc}
+        return frozenset({self.key, parts.password or "", f"{parts.scheme}://{parts.netloc}"} | host) - {""}
 
 
 def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) -> Endpoint:
@@ -62,6 +68,19 @@ def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) ->
     if len(key) > MAX_KEY or not key.isascii() or not key.isprintable():
         raise UsageError(f"the key in ${where} must be at most {MAX_KEY} visible ASCII characters")
     return Endpoint(lane, model, url, key)
+
+
+def endpoints_of(lanes: Sequence[tuple[str, str]], models: Sequence[str], environ: Mapping[str, str]) -> list[Endpoint]:
+    """The endpoints of lanes (name, openai:URL); models: NAME for all, or LANE=NAME. Raises UsageError."""
+    names = [name for name, _ in lanes]
+    own: dict[str, str] = {}
+    for model in models:
+        lane, equals, name = model.partition("=")
+        key, value = (lane, name) if equals and lane in names else ("", model)
+        if key in own:
+            raise UsageError(f"--model is given twice for {f'lane {key!r}' if key else 'all lanes'}")
+        own[key] = value
+    return [endpoint_of(name, spec, own.get(name) or own.get("", ""), environ) for name, spec in lanes]
 
 
 @dataclass(frozen=True)

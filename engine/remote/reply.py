@@ -12,6 +12,7 @@ DONE = "[DONE]"
 MAX_TOKENS_OVER = 1000
 """A server that sends so many more tokens than it was asked for is cut off."""
 MAX_ID = 2**31 - 1
+PROMPT_IDS = "prompt_token_ids"
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,15 @@ class Drafted:
 @dataclass
 class Reply:
     """An answer. num_tokens and num_prompt_tokens: by the server's usage; None before its last event, and where it
-    gives none. ended_s: when the stream ended. finish_reason: as the server says it."""
+    gives none. ended_s: when the stream ended. finish_reason: as the server says it. prompt_ids: the prompt's tokens,
+    where it says them. with_extras: whether it was asked for what only some servers know."""
 
     chunks: list[Chunk] = field(default_factory=list)
     num_prompt_tokens: int | None = None
     num_tokens: int | None = None
     finish_reason: str | None = None
+    prompt_ids: tuple[int, ...] = ()
+    with_extras: bool = True
     drafted: Drafted | None = None
     ended_s: float | None = None
 
@@ -84,17 +88,18 @@ class Reader:
             return None
         try:
             event = json.loads(data)
-        except ValueError as error:
-            raise RaceError(f"the server sent an event that is not JSON: {data[:60]!r}") from error
+        except (ValueError, RecursionError) as error:
+            raise RaceError(f"the server sent an event of {len(data)} characters that is not JSON") from error
         if not isinstance(event, dict):
-            raise RaceError(f"the server sent an event that is not an object: {data[:60]!r}")
+            raise RaceError(f"the server sent an event of {len(data)} characters that is no JSON object")
         if event.get("error"):
-            raise RaceError(f"the server ended the stream with an error: {said_in(event)}")
+            raise RaceError(f"the server ended the stream with an error: {said_in(event) or 'it does not say which'}")
         choice = _first(event.get("choices"))
-        running = self._usage(event, final=choice is None)
+        running = self._usage(event)
         self._drafted(event)
         if choice is None:
             return None
+        self.reply.prompt_ids = self.reply.prompt_ids or _ids(choice, PROMPT_IDS) or _ids(event, PROMPT_IDS)
         if isinstance(reason := choice.get("finish_reason"), str):
             self.reply.finish_reason = reason
         text, ids = _text(choice), _ids(choice)
@@ -122,7 +127,7 @@ class Reader:
             raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
         return reply
 
-    def _usage(self, event: dict[str, Any], final: bool) -> int | None:
+    def _usage(self, event: dict[str, Any]) -> int | None:
         """The running count of tokens, where the event has one; the last one is the answer's."""
         usage, timings = event.get("usage"), event.get("timings")
         if isinstance(usage, dict):
@@ -136,24 +141,27 @@ class Reader:
     def _drafted(self, event: dict[str, Any]) -> None:
         metrics, timings, meta = event.get("metrics"), event.get("timings"), event.get("meta_info")
         told = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-        if isinstance(told, dict) and "per_step_accepted" in told:
+        if isinstance(told, dict) and isinstance(told.get("per_step_accepted"), list):
             accepted, drafted = _counts(told, "per_step_accepted"), _counts(told, "per_step_drafted")
             if len(accepted) != len(drafted) or any(a > d for a, d in zip(accepted, drafted, strict=False)):
                 raise RaceError("the server's lists of accepted and drafted tokens contradict each other")
             self.reply.drafted = Drafted(sum(accepted), sum(drafted), len(accepted), accepted, drafted)
+        elif isinstance(told, dict):
+            names = ("num_accepted_draft_tokens", "num_draft_tokens", "num_spec_steps")
+            self.reply.drafted = _sums(told, *names)
         elif isinstance(timings, dict) and "draft_n" in timings:
             self.reply.drafted = Drafted(_count(timings, "draft_n_accepted"), _count(timings, "draft_n"))
         elif isinstance(meta, dict) and "spec_verify_ct" in meta:
             names = ("spec_accept_token_num", "spec_draft_token_num", "spec_verify_ct")
-            num_accepted, num_drafted, num_steps = (_count(meta, name) for name in names)
-            self.reply.drafted = Drafted(num_accepted, num_drafted, num_steps)
+            self.reply.drafted = _sums(meta, *names)
 
 
 def said_in(event: Any) -> str:
-    """A server's own words of an error, in a line; it may be of any shape."""
+    """A server's own words of an error, in a line; "" where it has none. They may hold anything: hide secrets in
+    them before you cut them off."""
     error = event.get("error", event) if isinstance(event, dict) else event
     words = error.get("message") if isinstance(error, dict) else error
-    return " ".join(str(words if isinstance(words, str) else json.dumps(error)).split())[:200]
+    return " ".join(words.split()) if isinstance(words, str) else ""
 
 
 def _first(choices: Any) -> dict[str, Any] | None:
@@ -170,22 +178,29 @@ def _text(choice: dict[str, Any]) -> str:
     parts = [holder.get("text")] if "text" in holder else [holder.get("reasoning_content"), holder.get("content")]
     if any(part is not None and not isinstance(part, str) for part in parts):
         raise RaceError("the server sent a text that is not a string")
-    return "".join(part or "" for part in parts)
+    text = "".join(part or "" for part in parts)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise RaceError("the server sent half a character (a lone surrogate)")
+    return text
 
 
-def _ids(choice: dict[str, Any]) -> tuple[int, ...]:
-    ids = choice.get("token_ids")
+def _ids(choice: dict[str, Any], name: str = "token_ids") -> tuple[int, ...]:
+    ids = choice.get(name)
     if ids is None:
         return ()
     if not isinstance(ids, list) or not all(type(token) is int and 0 <= token <= MAX_ID for token in ids):
-        raise RaceError("the server's token ids are not a list of integers from 0 on")
+        raise RaceError(f"the server's {name} are not a list of integers from 0 on")
     return tuple(ids)
+
+
+def _sums(holder: dict[str, Any], accepted: str, drafted: str, steps: str) -> Drafted:
+    return Drafted(_count(holder, accepted), _count(holder, drafted), _count(holder, steps))
 
 
 def _count(holder: dict[str, Any], name: str) -> int:
     value = holder.get(name)
     if type(value) is not int or not 0 <= value <= MAX_ID:
-        raise RaceError(f"the server's {name} is not a count: {str(value)[:40]}")
+        raise RaceError(f"the server's {name} is no count from 0 to {MAX_ID}")
     return value
 
 

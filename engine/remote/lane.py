@@ -1,0 +1,167 @@
+"""One lane of a race of servers: a thread with an event loop of its own, a connection that is warmed up, a question."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+import httpx
+
+from ..errors import RaceError
+from ..events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
+from ..spec import SamplingParams
+from .client import Patience, ask, new_client
+from .endpoint import Endpoint, Question
+from .hidden import hide
+from .reply import Chunk, Reply
+from .steps import Written
+
+WARM_UP = Question("1 2 3")
+WARM_UP_CHAT = Question(messages=(("user", "Say yes."),))
+KEEP_WARM_S = 2.0
+"""How often a lane that waits for the others asks its warm-up question again: servers close a connection that is silent
+for 5 s."""
+
+
+class RemoteLane:
+    """A lane on a server. `start` warms it up and sets `ready`; it races when `go` is set, says so by `say`, and `None`
+    at the end. Errors become Failed; their words hold no secret.
+
+    secrets: of all servers of the race: none stands in its text."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        question: Question,
+        params: SamplingParams,
+        patience: Patience,
+        secrets: Collection[str],
+        say: Callable[[LaneEvent | None], None],
+    ) -> None:
+        self.endpoint, self.question, self.params, self.patience = endpoint, question, params, patience
+        self.written, self.reply, self.failed = Written(params.max_new_tokens, secrets), Reply(), ""
+        self.ready, self.go, self.began = Flag(), Flag(), 0.0
+        self.sent_s, self.ended_s, self.chunks = 0.0, 0.0, list[Chunk]()
+        self._secrets, self._say, self._stopped = secrets, say, False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = Thread(target=self._run, name=f"lane {endpoint.lane}", daemon=True)
+        self._num_said, self._clock_s, self._with_extras = 0, 0.0, True
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """End the lane where it stands, and wait for its thread so long at most."""
+        self._stopped = True
+        self.go.set()
+        if self._thread.ident is None:
+            return
+        with suppress(RuntimeError):  # of a loop that has ended meanwhile
+            if self._loop is not None and self._task is not None:
+                self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            self._decode()
+        except asyncio.CancelledError:
+            pass
+        except RaceError as error:
+            self._fail(hide(str(error), self._secrets))
+        except Exception as error:
+            self._fail(f"the client of lane {self.endpoint.lane} failed: {type(error).__name__}")
+        finally:
+            self.ready.set()
+            self._say(None)
+
+    def _decode(self) -> None:
+        with asyncio.Runner() as runner:
+            client = new_client()
+            try:
+                self._do(runner, self._warm_up(client))
+                self.ready.set()
+                while not self.go.wait(KEEP_WARM_S):
+                    self._do(runner, self._warm_up(client))
+                self._do(runner, self._race(client))
+            finally:
+                runner.run(client.aclose())
+
+    def _do(self, runner: asyncio.Runner, what: Coroutine[Any, Any, None]) -> None:
+        async def named() -> None:
+            self._task = asyncio.current_task()
+            if self._stopped:
+                what.close()
+                raise asyncio.CancelledError
+            await what
+
+        self._loop = runner.get_loop()
+        runner.run(named())
+
+    async def _warm_up(self, client: httpx.AsyncClient) -> None:
+        params = replace(self.params, max_new_tokens=1, stop=())
+        question = WARM_UP_CHAT if self.question.messages else WARM_UP
+        reply = await ask(client, self.endpoint, question, params, self.patience, with_extras=self._with_extras)
+        self._with_extras = reply.with_extras
+
+    async def _race(self, client: httpx.AsyncClient) -> None:
+        self.sent_s = time.perf_counter() - self.began
+        args = (client, self.endpoint, self.question, self.params, self.patience, self._take, self._with_extras)
+        self.reply = reply = await ask(*args)
+        num_tokens = reply.num_tokens or 0
+        try:
+            self.written.end(num_tokens)
+        except RaceError as error:
+            raise RaceError(f"lane {self.endpoint.lane}: {error}") from error
+        if reply.finish_reason not in (None, *FINISH_REASONS):
+            raise RaceError(f"the server of lane {self.endpoint.lane} ended its answer for a reason of its own")
+        self.ended_s = reply.ended_s or 0.0
+        self._tell(Finished(self.reason, num_tokens, self._clock_s), self.ended_s)
+
+    @property
+    def reason(self) -> str:
+        """Why the answer ended; servers do not say whether a stop string did it."""
+        full = self.reply.finish_reason is None and self.reply.num_tokens == self.params.max_new_tokens
+        return "length" if full else self.reply.finish_reason or "stop"
+
+    def _take(self, chunk: Chunk) -> None:
+        self.written.take(chunk)
+        if not self._num_said and len(self.written.ends) > 1:
+            self._tell(Started(0, chunk.at_s), chunk.at_s)
+        if self._num_said < len(self.written.ends) - 1 and (step := self.written.last_chunk()) is not None:
+            self._num_said += 1
+            self._clock_s += step.seconds
+            self._tell(step, chunk.at_s)
+
+    def _tell(self, event: Event, at_s: float) -> None:
+        self._say(LaneEvent(self.endpoint.lane, self._clock_s, event, self.sent_s + at_s))
+
+    def _fail(self, message: str) -> None:
+        self.failed = message
+        self.written.flush()
+        self.ended_s = max(0.0, time.perf_counter() - self.began - self.sent_s) if self.began else 0.0
+        self._tell(Failed(message), self.ended_s)
+
+    def events(self, done: list[Step]) -> list[LaneEvent]:
+        """The lane's events, with these steps for those that were told while it ran."""
+        name, written, clock_s = self.endpoint.lane, self.written, 0.0
+        found: list[LaneEvent] = []
+        if done:
+            first_s = written.at_s[0]
+            started = Started(self.reply.num_prompt_tokens or 0, first_s)
+            found.append(LaneEvent(name, 0.0, started, self.sent_s + first_s))
+        for step in done:
+            clock_s += step.seconds
+            found.append(LaneEvent(name, clock_s, step, self.sent_s + written.at_s[step.position]))
+        if self.failed:
+            found.append(LaneEvent(name, clock_s, Failed(self.failed), self.sent_s + self.ended_s))
+        elif self.ended_s:
+            ended = Finished(self.reason, len(written.token_ids), clock_s)
+            found.append(LaneEvent(name, clock_s, ended, self.sent_s + self.ended_s))
+        return found

@@ -1,0 +1,152 @@
+"""A race of servers: the same question to each of them, its events as they come, a recording at the end."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from queue import SimpleQueue
+from typing import Any
+
+import httpx
+
+from ..errors import UsageError
+from ..events import LaneEvent, Step, to_json
+from ..spec import AUTO, BASELINE, SERVER, LaneSpec, RaceSpec, SamplingParams
+from .client import Patience
+from .endpoint import Endpoint, Question
+from .lane import RemoteLane
+from .verdict import judge
+
+CLOSE_S = 2.0
+
+
+class RemoteRace:
+    """Lanes on servers that decode the same question: with same_device one after the other, else all at once, on the
+    wall clock. `header()`, `events()` and `result()` as of TorchRace.
+
+    Every server has answered a short question on the same connection before its lane's clock starts. What a server's
+    lane says live are its chunks, as steps without drafts; `result()` has the race's events anew, with the steps by the
+    servers' own lists where they give them. Nothing in any of it holds a key or a URL. Raises UsageError for lanes that
+    cannot race; a server that fails, fails its lane alone.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        question: Question,
+        params: SamplingParams,
+        patience: Patience,
+        same_device: bool = False,
+    ) -> None:
+        lanes = tuple(LaneSpec(each.lane, SERVER, AUTO) for each in endpoints)
+        self.spec = RaceSpec(lanes, params, solo=same_device)
+        self.endpoints, self.question = {each.lane: each for each in endpoints}, question
+        self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._said: SimpleQueue[LaneEvent | None] = SimpleQueue()
+        secrets = frozenset[str]().union(*(each.secrets for each in endpoints))
+        for each in endpoints:
+            if any(secret in each.lane or secret in each.model for secret in secrets):
+                raise UsageError("the name of a lane or model holds a server's key or URL")
+        self.lanes = {
+            name: RemoteLane(each, question, params, patience, secrets, self._said.put)
+            for name, each in self.endpoints.items()
+        }
+
+    def header(self) -> dict[str, Any]:
+        """What is known before the first token."""
+        models = list(dict.fromkeys(each.model for each in self.endpoints.values()))
+        where = "one device, lane after lane" if self.spec.solo else "all lanes at once"
+        text = self.question.text or "\n".join(content for _, content in self.question.messages)
+        return {
+            "model": {
+                "name": ", ".join(models),
+                "revision": None,
+                "digest": None,
+                "dtype": "a precision that is not known",
+                "licence": None,
+            },
+            "device": {"type": SERVER, "name": where, "threads": None},
+            "versions": {"python": platform.python_version(), "httpx": httpx.__version__},
+            "commit": None,
+            "created": self.created,
+            "widths": {
+                "width": None,
+                "widths_class": [],
+                "plain_width": None,
+                "exact": False,
+                "cache_length": 0,
+                "note": "not known of servers",
+            },
+            "spec": json.loads(json.dumps(asdict(self.spec))),
+            "prompt": {"text": text, "token_ids": [], "chat": bool(self.question.messages)},
+        }
+
+    def events(self) -> Iterator[LaneEvent]:
+        """The race, to be iterated once; closing it ends all lanes at once."""
+        lanes, began = list(self.lanes.values()), 0.0
+        try:
+            for together in [[lane] for lane in lanes] if self.spec.solo else [lanes]:
+                for lane in together:
+                    lane.start()
+                for lane in together:
+                    lane.ready.wait()
+                began = began or time.perf_counter()
+                for lane in together:
+                    lane.began = began
+                    lane.go.set()
+                running = len(together)
+                while running:
+                    said = self._said.get()
+                    if said is None:
+                        running -= 1
+                    else:
+                        yield said
+        finally:
+            for lane in lanes:
+                lane.close(0)
+            for lane in lanes:
+                lane.close(CLOSE_S)
+
+    def result(self) -> dict[str, Any]:
+        """The events with their final steps, what each server said of itself, and the verdicts on the lanes against the
+        baseline."""
+        steps, promises = {}, {}
+        for name, lane in self.lanes.items():
+            steps[name], promises[name] = _told(lane, self.endpoints[name].model)
+        events = [event for name, lane in self.lanes.items() for event in lane.events(steps[name])]
+        verdicts = {}
+        for baseline in self.spec.named(BASELINE):
+            for name, lane in self.lanes.items():
+                if self.endpoints[name].model != self.endpoints[baseline].model:
+                    promises[name] += "; another model than that of the baseline: the texts are not compared"
+                elif name != baseline:
+                    verdicts[name] = judge(self.lanes[baseline], lane)
+        events.sort(key=lambda event: event.wall_s or 0.0)
+        return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}
+
+
+def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
+    """The final steps of a lane, and a sentence on what its server said."""
+    drafted, written = lane.reply.drafted, lane.written
+    told = [f"a server, model {model}; times are taken here, the way to it included"]
+    if not written.has_ids:
+        told.append("it counts its tokens and does not name them: each has the id 0")
+    if drafted is None:
+        told.append("it says nothing of drafts; a step is a chunk")
+    elif not drafted.accepted:
+        told.append(
+            f"it says that it accepted {drafted.num_accepted} of {drafted.num_drafted} drafted tokens, and not at "
+            "which step; a step is a chunk"
+        )
+    elif (found := written.steps(drafted)) is not None:
+        told.append("steps by its own lists of accepted and drafted tokens; those of one chunk share its time")
+        return found, "; ".join(told)
+    else:
+        told.append(
+            f"its lists of {drafted.num_accepted} accepted tokens in {drafted.num_steps} steps contradict its "
+            f"{len(written.token_ids)} tokens, or have steps of too many drafts; a step is a chunk"
+        )
+    return written.steps() or [], "; ".join(told)

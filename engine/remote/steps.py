@@ -1,0 +1,140 @@
+"""The steps of a server's lane, from the chunks of its answer and what it counts itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+from ..errors import RaceError
+from ..events import Step
+from ..spec import MAX_K
+from .hidden import Hiding
+from .reply import Chunk, Drafted
+
+
+@dataclass
+class Written:
+    """What a lane has written so far: by token its id (0 where the server only counts), its text and when it came. A
+    chunk's text stands on its first token. ends: after which tokens a chunk ended, 0 first.
+
+    secrets stay out of the text: see `hidden.Hiding`. limit: how many tokens were asked for."""
+
+    limit: int
+    secrets: Collection[str] = ()
+    token_ids: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    at_s: list[float] = field(default_factory=list)
+    ends: list[int] = field(default_factory=lambda: [0])
+    has_ids: bool = True
+
+    def __post_init__(self) -> None:
+        self._hiding, self._text = Hiding(self.secrets), ""
+
+    def take(self, chunk: Chunk) -> None:
+        """Raises RaceError where the chunk's tokens cannot be told, or contradict those before."""
+        if chunk.num_tokens is None:
+            raise RaceError(
+                "the server says with its chunks neither token ids (return_token_ids) nor how many tokens there are so "
+                "far (continuous_usage_stats, timings_per_token), so they cannot be told apart"
+            )
+        self._text += self._hiding.feed(chunk.text)
+        self.has_ids = self.has_ids and bool(chunk.token_ids)
+        self._add(chunk.num_tokens, chunk.token_ids, chunk.at_s)
+
+    def end(self, num_tokens: int) -> None:
+        """num_tokens: of the whole answer, by usage. Those that came without text belong to the last chunk. Raises
+        RaceError as `take` does, and for an answer without tokens."""
+        if not self.at_s:
+            raise RaceError("the server's answer has no token")
+        before = self.ends[-1]
+        self._add(num_tokens, (), self.at_s[-1])
+        if self.ends[-1] > before:
+            self.ends.remove(before)
+        self.flush()
+
+    def flush(self) -> None:
+        """Text that was kept back, or came without a token of its own, stands on the last token."""
+        if self.pieces:
+            self.pieces[-1] += self._text + self._hiding.flush()
+            self._text = ""
+
+    def _add(self, num_tokens: int, token_ids: Sequence[int], at_s: float) -> None:
+        before = self.ends[-1]
+        if num_tokens < before:
+            raise RaceError(f"the server counts {num_tokens} tokens after it counted {before}")
+        if num_tokens > self.limit:
+            raise RaceError(f"the server sent {num_tokens} tokens, {self.limit} were asked for")
+        if (num_new := num_tokens - before) == 0:
+            return
+        self.token_ids += token_ids or [0] * num_new
+        self.pieces += [self._text, *[""] * (num_new - 1)]
+        self.at_s += [at_s] * num_new
+        self.ends.append(num_tokens)
+        self._text = ""
+
+    def last_chunk(self) -> Step | None:
+        """The last chunk as a step without drafts; None where it brought no token."""
+        if len(self.ends) < 2:
+            return None
+        start = self.ends[-2]
+        seconds = self.at_s[start] - self.at_s[start - 1] if start else 0.0
+        return self._step(len(self.ends) - 2, _Cut(start, self.ends[-1]), seconds)
+
+    def steps(self, drafted: Drafted | None = None) -> list[Step] | None:
+        """The lane's steps: its chunks; with the server's lists of accepted and drafted tokens those of the lists, and
+        None where they contradict the chunks. Steps that came at one time share the time since the ones before, each
+        alike; the first have none."""
+        cuts = [_Cut(a, b) for a, b in pairwise(self.ends)] if drafted is None else _cuts(self.ends, drafted)
+        if cuts is None:
+            return None
+        done: list[Step] = []
+        before_s = self.at_s[0] if self.at_s else 0.0
+        for at_s, together in groupby(cuts, key=lambda cut: self.at_s[cut.start]):
+            group = list(together)
+            done += [self._step(len(done) + i, cut, (at_s - before_s) / len(group)) for i, cut in enumerate(group)]
+            before_s = at_s
+        return done
+
+    def _step(self, index: int, cut: _Cut, seconds: float) -> Step:
+        tokens = tuple(self.token_ids[cut.start : cut.end])
+        return Step(
+            *(index, cut.start, (), cut.num_accepted, tokens, 0.0, seconds, None),
+            pieces=tuple(self.pieces[cut.start : cut.end]),
+            num_unknown=cut.num_drafted,
+        )
+
+
+@dataclass(frozen=True)
+class _Cut:
+    start: int
+    end: int
+    num_accepted: int = 0
+    num_drafted: int = 0
+
+
+def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
+    """The server's lists laid on its chunks. The first token is the prompt's; every entry of the lists is a step of
+    accepted + 1 tokens, the last of which the end may have cut; all other tokens are steps without a draft, which vLLM
+    leaves out of its lists. A chunk holds whole steps. Every entry stands at the first place where it can: if there is
+    any way to lay them, this one is found, and it is the only one where the entries fill the text.
+
+    A step that the end has cut has accepted no more tokens than it wrote."""
+    if not ends[-1] or any(each > MAX_K for each in drafted.drafted):
+        return None
+    entries = list(zip(drafted.accepted, drafted.drafted, strict=True))
+    cuts, at = [_Cut(0, 1)], 1
+    for start, end in pairwise(ends):
+        at = max(at, start)
+        while at < end:
+            size, num_accepted, num_drafted = 1, 0, 0
+            if entries:
+                accepted, most = entries[0]
+                cut_off = end == ends[-1] and len(entries) == 1
+                if at + accepted + 1 <= end or cut_off:
+                    size = min(accepted + 1, end - at)
+                    num_accepted, num_drafted = min(accepted, size), most
+                    entries.pop(0)
+            cuts.append(_Cut(at, at + size, num_accepted, num_drafted))
+            at += size
+    return None if entries else cuts

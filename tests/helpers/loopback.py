@@ -1,0 +1,156 @@
+"""A server on a port of this machine that says what a test tells it to, byte for byte, and streams of vLLM's kind for
+it to say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Body = dict[str, Any]
+Answer = Callable[[str, Body], AsyncIterator[bytes]]
+"""(path, body) -> what is written to the socket, part by part, HTTP's head included."""
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+WORDS = ("The", " cat", "é", " 猫", "\n", " sat", "👩‍💻", " on", " it", ".")
+
+
+class Loopback:
+    """url: of the server. asked: the bodies of all questions so far. num_connections: how many were opened."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer, self.asked, self.num_connections, self.headers = answer, list[Body](), 0, list[str]()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        try:
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                size = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
+                body = json.loads(await reader.readexactly(size))
+                self.asked.append(body)
+                self.headers.append(head)
+                async for part in self.answer(head.split(" ")[1], body):
+                    writer.write(part)
+                    await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@contextmanager
+def servers(*answers: Answer) -> Iterator[list[Loopback]]:
+    """A server for each answer, all in one thread, on ports that the system chooses."""
+    found = [Loopback(answer) for answer in answers]
+    loop = asyncio.new_event_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def opened() -> None:
+        for each in found:
+
+            async def serve(reader: Any, writer: Any, each: Loopback = each) -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                tasks.add(task)
+                await each.serve(reader, writer)
+                tasks.discard(task)
+
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            each.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+    async def closed() -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    loop.run_until_complete(opened())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        asyncio.run_coroutine_threadsafe(closed(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+        loop.close()
+
+
+def sse(*events: Any) -> bytes:
+    """Server-sent events, [DONE] last."""
+    return b"".join(
+        b"data: " + (json.dumps(event) if event != "[DONE]" else event).encode() + b"\n\n" for event in events
+    )
+
+
+def http(part: bytes) -> bytes:
+    """A part of a chunked body."""
+    return f"{len(part):x}\r\n".encode() + part + b"\r\n" if part else b""
+
+
+def refusal(status: int, body: bytes, headers: str = "") -> bytes:
+    return f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+
+def tokens_of(words: Sequence[str]) -> list[int]:
+    return [sum(map(ord, word)) + 1 for word in words]
+
+
+def stream_of(sizes: Sequence[int], words: Sequence[str], more: Body | None = None, ids: bool = True) -> list[Any]:
+    """vLLM's events for an answer of these words, one token each, in chunks of these sizes; `more`: beside its last
+    usage."""
+    events: list[Any] = []
+    at = 0
+    for size in sizes:
+        part = words[at : at + size]
+        at += size
+        choice: Body = {"index": 0, "text": "".join(part), "finish_reason": "length" if at == len(words) else None}
+        if ids:
+            choice["token_ids"] = tokens_of(part)
+        if len(events) == 0 and ids:
+            choice["prompt_token_ids"] = [1, 2, 3]
+        events.append({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": at}})
+    last = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": len(words)}, **(more or {})}
+    return [*events, last, "[DONE]"]
+
+
+def lists(accepted: Sequence[int], drafted: Sequence[int]) -> Body:
+    """What vLLM says of its drafts."""
+    return {"metrics": {"speculative_decoding": {"per_step_accepted": accepted, "per_step_drafted": drafted}}}
+
+
+def says(parts: Sequence[bytes], pause_s: float = 0.0, end: bool = True, head: bytes = HEAD) -> Answer:
+    """An answer of these parts of a body; a question for one token, which warms up, gets one token. end: whether the
+    body is closed properly, else the connection is dropped."""
+
+    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
+        yield HEAD if body["max_tokens"] == 1 else head
+        if body["max_tokens"] == 1:
+            yield http(sse(*stream_of([1], ["x"]))) + b"0\r\n\r\n"
+            return
+        for part in parts:
+            yield http(part)
+            if pause_s:
+                await asyncio.sleep(pause_s)
+        if not end:
+            raise ConnectionError
+        yield b"0\r\n\r\n"
+
+    return answer
+
+
+def raw(*parts: bytes, then: float = 0.0) -> Answer:
+    """An answer of these bytes to the race's question, after which the server is silent so long and then hangs up."""
+
+    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
+        if body["max_tokens"] == 1:
+            yield HEAD + http(sse(*stream_of([1], ["x"]))) + b"0\r\n\r\n"
+            return
+        for part in parts:
+            yield part
+        await asyncio.sleep(then)
+        if then:
+            raise ConnectionError
+
+    return answer
