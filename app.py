@@ -105,7 +105,7 @@ def _on_servers(options: argparse.Namespace) -> tuple[Catalogue, ServersBackend]
     if len({name for name, _ in lanes}) < max(2, len(lanes)):
         raise UsageError(f"a race of servers needs two lanes or more with different names, not {len(lanes)}")
     backend = ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device)
-    return servers_catalogue(backend.loader.status.target, options.chat), backend
+    return servers_catalogue(backend.model, options.chat), backend
 
 
 def _here(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend, Check | None]:

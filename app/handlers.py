@@ -40,7 +40,9 @@ MAX_RECORDING_CHARS = 8_000_000
 class Handlers:
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
-    def __init__(self, catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: Check | None = None) -> None:
+    def __init__(
+        self, catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: Check | None = None
+    ) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
         self.stage = Stage(backend)
         self._studies = Studies(backend, self.stage.queue)

@@ -31,20 +31,21 @@ def servers_catalogue(model: str, chat: bool) -> Catalogue:
 class Ready:
     """In the place of a loader: there is nothing to load."""
 
-    def __init__(self, target: str, num_servers: int) -> None:
-        self.status = ModelStatus(target, "ready", f"{target} on {num_servers} servers")
+    def __init__(self, what: str) -> None:
+        self.status = ModelStatus(what, "ready", "")
 
     def start(self, target: str) -> None:
         """Nothing."""
 
 
 class ServersBackend:
-    """Prepares races of servers. endpoints: of the lanes, in their order. same_device: they take turns."""
+    """Prepares races of servers. endpoints: of the lanes, in their order. same_device: they take turns. `model`: what
+    they run, in words."""
 
     def __init__(self, endpoints: Sequence[Endpoint], same_device: bool) -> None:
         self._endpoints, self._same_device = endpoints, same_device
-        models = dict.fromkeys(endpoint.model for endpoint in endpoints)
-        self.loader = Ready(" and ".join(models), len(endpoints))
+        self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
+        self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
 
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
         """The race that was asked for. Raises UsageError."""

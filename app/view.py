@@ -52,12 +52,14 @@ class Prepared:
 @dataclass(frozen=True)
 class Ended:
     """The race is over. `recording` is the whole of it, None where it never ran. `again`: of a recorded race that was
-    run again, what became of its tokens."""
+    run again, what became of its tokens. `events`: those of the recording, where they are not the ones that were told
+    while it ran; see `engine.remote.race`."""
 
     state: Literal["finished", "stopped", "failed"]
     text: str
     recording: Mapping[str, Any] | None = None
     again: str = ""
+    events: tuple[LaneEvent, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def fold(view: RaceView, news: News) -> RaceView:
         now_running = replace(view, state="running", text=text, share=None, left_s=None)
         return replace(now_running, ribbon=ribbon, header=news.header)
     over = replace(view, state=news.state, text=news.text, share=None, left_s=None)
-    return replace(over, recording=news.recording, again=news.again)
+    return replace(over, recording=news.recording, again=news.again, events=news.events or view.events)
 
 
 def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
@@ -169,9 +171,9 @@ def _running_text(header: Mapping[str, Any]) -> str:
 
 
 def first_named(header: Mapping[str, Any] | None, role: str) -> str:
-    """The name of the first lane of a role, which is the one that the page shows; the role's own name where there is
-    none."""
-    return next(iter(spec_of(header).named(role) if header else ()), role)
+    """The name of the first lane of a role, which is the one that the page shows; "" where there is none, and the
+    role's own name before the lanes are known."""
+    return next(iter(spec_of(header).named(role)), "") if header else role
 
 
 def _speedup(view: RaceView) -> float | None:

@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from engine.errors import PhotofinishError
-from engine.events import LaneEvent, Started
+from engine.events import LaneEvent, Started, from_json
 from engine.progress import Progress
 from engine.recordings.recording import build
 
@@ -164,11 +164,14 @@ class Worker:
         self._news += held
         if self._unwatched:
             raise _Halt
+        result = race.result()
+        final = tuple(map(from_json, result.get("events", ())))
         if self._stop.is_set():
-            return race, Ended("stopped", STOPPED_TEXT, build(header, events, {**race.result(), "stopped": True}))
-        recording = build(header, events, race.result())
+            stopped = build(header, events, {**result, "stopped": True})
+            return race, Ended("stopped", STOPPED_TEXT, stopped, events=final)
+        recording = build(header, events, result)
         again = told_again(self._recorded, recording) if self._recorded else ""
-        return race, Ended("finished", finished_text(events), recording, again)
+        return race, Ended("finished", finished_text(events), recording, again, final)
 
     def _progress(self, text: str, share: float | None) -> None:
         if self._is_running:  # a lane of a race of one lane after the other reads its prompt

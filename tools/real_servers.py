@@ -110,7 +110,9 @@ def check(drafter: str, ports: dict[str, int], question: Question, params: Sampl
     drafted, own = told.drafted, [step for step in steps(done, "speculative") if step.num_drafted]
     counts = [(step.num_accepted, step.num_drafted) for step in own]
     listed = list(zip(drafted.accepted, drafted.drafted, strict=True)) if drafted else []
-    cut = bool(listed) and counts[:-1] == listed[:-1] and counts[-1][1] == listed[-1][1] and counts[-1][0] < listed[-1][0]
+    cut = (
+        bool(listed) and counts[:-1] == listed[:-1] and counts[-1][1] == listed[-1][1] and counts[-1][0] < listed[-1][0]
+    )
     wrong = {
         "counts": counts != listed and not cut,
         "tokens": any(

@@ -11,6 +11,11 @@ const VERDICTS = {
   same_text: ["=", "The same text", "Both servers wrote the same, letter for letter."],
   other_text: ["\u2260", "Two texts", "The servers' texts part. Servers round differently, so neither text is wrong."],
 };
+const IN_TURNS = "The lanes take turns on one device, a step at a time, and the next step goes to the lane whose clock is "
+  + "behind. Each clock is the lane's own time.";
+const TAKEN_HERE = "Times are taken here, when text arrives, so the way to the server is in them.";
+const ON_SERVERS = [`Each lane was decoded on its server, all at once. ${TAKEN_HERE}`,
+  `The lanes were decoded on their servers, one after the other. ${TAKEN_HERE}`];
 const RIBBONS = {
   __proto__: null,
   RECORDED: "an earlier race, played from its file",
@@ -86,7 +91,7 @@ class Board {
 
   title(name, header) {
     const { prompt, spec } = header ?? {}, params = spec?.params;
-    const facts = [prompt?.token_ids && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
+    const facts = [prompt?.token_ids?.length > 0 && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
       params && (params.temperature > 0 ?
       `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
       params?.temperature > 0 && ruleOf(header) === "rejection" && "same odds (rejection)"].filter(Boolean).join(", ");
@@ -245,12 +250,14 @@ class Board {
 
   facts(header) {
     if (!header) { write(this.refs.facts, ""); return; }
+    write(this.refs.timingNote, isOfServers(header) ? ON_SERVERS[header.spec?.solo ? 1 : 0] : IN_TURNS);
     const { model, device, widths, spec, created, commit } = header, params = spec?.params;
     const sampling = params ?
       [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",
       `rule ${ruleOf(header)}`, `at most ${params.max_new_tokens} tokens`] : [];
     const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling,
       widths?.note,
+      ...Object.entries(header.promises ?? {}).map(([lane, words]) => `${laneTitle(lane, {})}: ${words}`),
       created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
     write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
   }
@@ -263,6 +270,7 @@ function laneTitle(name, first) {
 }
 
 function guessWords(lane) {
+  if (lane.drafter === "server") return "on a server";
   const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
   const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", inside);
   return oneLine(`guesses: ${words}; ${lane.k === "auto" ? "length automatic" : `at most ${lane.k}`}`).slice(0, 120);

@@ -74,6 +74,9 @@ function sides(lanes) {
   return [left, drafting[0] ?? "speculative"];
 }
 
+// Whether a race was held on servers: a header's, or a whole recording's.
+function isOfServers(header) { return header?.device?.type === "server"; }
+
 // The rule by which the lane on the right keeps guesses.
 function ruleOf(header) { return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled"; }
 

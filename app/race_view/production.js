@@ -64,6 +64,7 @@ function productionOf(header, lane, steps) {
 function noServer(header, target, head) {
   if (RANDOM_WEIGHTS.test(header.model.name)) return "These weights are drawn by chance: there is nothing to serve.";
   if (head.kind === "synthetic") return "The drafts of this race are made up: no server has such a drafter.";
+  if (head.kind === "server") return "This race was held on servers; what they were started with is not known here.";
   if (head.kind === "none") return "This lane drafts nothing: a server needs no option for that.";
   if (!["ngram", "draft_model", "eagle3", "dflash"].includes(head.kind))
     return `No server's equivalent of the drafter ${oneLine(head.kind).slice(0, 80)} is known.`;

@@ -104,6 +104,7 @@ function rawMember(source) { return Check.rawMember(source, "recording"); }
 
 function setHeader(header) {
   S.header = header;
+  root.toggleAttribute("data-servers", isOfServers(header));
   const lanes = header.spec?.lanes ?? [];
   Object.assign(S, { sides: sides(lanes), first: firstByRole(lanes) });
   board.title(S.name || startOf(header.prompt?.text), header);
@@ -113,7 +114,8 @@ function setHeader(header) {
 
 // The whole race: what was missed on the way is in it.
 function setRecording(recording, raw) {
-  const missed = S.holes > 0 || recording.events.length < S.race.numEvents;
+  // of servers the steps are known at the end alone
+  const missed = S.holes > 0 || recording.events.length < S.race.numEvents || isOfServers(recording);
   if (missed) Object.values(views).forEach((view) => view.clear());
   if (missed) S.marked.clear();
   if (missed) chart.clear();

@@ -3,7 +3,7 @@
 // What the right lane raced, by the names of the page's controls; null before there is a race.
 function racedSettings() {
   const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
-  return !lane || !prompt ? null : { target: model.name, prompt: prompt.text, chat: Boolean(prompt.chat),
+  return !lane || !prompt || lane.drafter === "server" ? null : { target: model.name, prompt: prompt.text, chat: Boolean(prompt.chat),
     drafter: lane.drafter, k: lane.k, rule: lane.rule,
     temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,
     max_new_tokens: spec.params.max_new_tokens };
@@ -50,7 +50,9 @@ function linkOf({ target, ...settings }) {
 for (const button of root.querySelectorAll("[data-copy]"))
   button.addEventListener("click", async () => {
     const raced = racedSettings(), make = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw }[button.dataset.copy];
-    if (!raced || !S.raw) return undefined;
+    if (!S.raw) return undefined;
+    if (!raced && button.dataset.copy !== "json")
+      return board.alert("A race on servers does not name them: only its JSON can be copied.");
     try { await navigator.clipboard.writeText(make(raced)); board.announce("Copied."); } catch {
       return board.alert("This browser does not let a page copy; save the race instead."); }
     const words = button.textContent;

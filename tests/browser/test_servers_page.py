@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,8 +57,8 @@ def dies(after: int) -> Answer:
 
 
 def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
-    """A page that says a race of servers was on one device, that calls a difference a fault, shows a drafter's text that
-    nobody sent, takes the other lane down with a dead one, or tells a visitor where the servers are."""
+    """A page that says a race of servers was on one device, that shows text of drafts that nobody
+    sent, takes the other lane down with a dead one, or tells a visitor where the servers are."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with servers(vllm("vllm_plain_words", 0.02), dies(0)) as found:
         lanes = [f"{name}=openai:{each.url}" for name, each in zip(("baseline", "speculative"), found, strict=True)]
@@ -75,7 +76,7 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             tab.wait_for_function(f"{STATE}.duration > 0")
             with tab.expect_download() as download:
                 tab.click("[data-ref=save]")
-            recording = loads(open(download.value.path(), "rb").read())
+            recording = loads(Path(download.value.path()).read_bytes())
             assert recording["verdicts"]["speculative"]["kind"] == "same_text"
             assert "The same text" in tab.inner_text("[data-ref=verdict]")
             own = steps(events_of(recording), "speculative")
@@ -85,12 +86,16 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             tab.keyboard.press("End")
             tab.wait_for_timeout(300)
             assert tab.text_content("[data-ref=rightText]").strip() == text_of("vllm_eagle3_words").strip()
-            assert not tab.locator(".pf-rejected:visible, [data-kind=rejected]:visible").count()
+            tab.screenshot(path="/tmp/pf/t/sp0.png")
+            assert not tab.locator("[data-ref=rightText] .pf-rejected").count()
             for name in ("steps", "onestep", "whatif", "why", "charts", "decide", "timing"):
-                tab.click(f"[data-tab={name}]")
+                button = tab.locator(f".pf-tab[data-tab={name}]")
+                button.click()
                 tab.wait_for_timeout(400)
-                assert tab.inner_text(f"#{tab.get_attribute(f'[data-tab={name}]', 'aria-controls')}").strip(), name
-            tab.click("[data-tab=text]")
+                assert tab.inner_text(f"#{button.get_attribute('aria-controls')}").strip(), name
+                tab.wait_for_timeout(1500)
+                tab.screenshot(path=f"/tmp/pf/t/sp_{name}.png")
+            tab.click(".pf-tab[data-tab=text]")
             assert tab.evaluate(UNREADABLE) == []
             run_race(tab)
             shown = tab.inner_text("body")

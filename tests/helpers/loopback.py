@@ -34,7 +34,7 @@ class Loopback:
                 async for part in self.answer(head.split(" ")[1], body):
                     writer.write(part)
                     await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()
@@ -65,10 +65,10 @@ def servers(*answers: Answer) -> Iterator[list[Loopback]]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    loop.run_until_complete(opened())
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
+        asyncio.run_coroutine_threadsafe(opened(), loop).result(5)
         yield found
     finally:
         asyncio.run_coroutine_threadsafe(closed(), loop).result(5)
