@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import httpx
@@ -54,7 +56,12 @@ def new_client(num_streams: int = 1) -> httpx.AsyncClient:
     """A client for so many streams at once, to be closed. It follows no redirects, and reads no proxy, certificate or
     password from the environment: a request goes where the operator said and nowhere else."""
     limits = httpx.Limits(max_connections=num_streams, max_keepalive_connections=num_streams)
-    return httpx.AsyncClient(limits=limits, follow_redirects=False, trust_env=False)
+    return httpx.AsyncClient(limits=limits, verify=_certificates(), follow_redirects=False, trust_env=False)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)
 
 
 async def ask(

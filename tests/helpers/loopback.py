@@ -34,7 +34,7 @@ class Loopback:
                 async for part in self.answer(head.split(" ")[1], body):
                     writer.write(part)
                     await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()
