@@ -23,9 +23,8 @@ def repeated_share(token_ids: Sequence[int]) -> float:
 
     Read by a person first, 40 completions of the held-out prompts (200 tokens, temperature 0 and 0.8) and the seven
     shipped races: LOOPS_ABOVE tells loops from the rest in 46 of 47. The share of 4-grams seen before does not: 71 % in
-    a list of events, 59 % in a paragraph that is written again and again. Ids that are all 0 are those of a server that
-    only counts: of them nothing is known."""
-    return len(_repeated(token_ids)) / len(token_ids) if any(token_ids) else 0.0
+    a list of events, 59 % in a paragraph that is written again and again."""
+    return len(_repeated(token_ids)) / len(token_ids) if token_ids else 0.0
 
 
 def loop_start(token_ids: Sequence[int]) -> int | None:
@@ -56,9 +55,10 @@ def _repeated(token_ids: Sequence[int]) -> set[int]:
 
 
 def loop_sentence(token_ids: Sequence[int]) -> str | None:
-    """What to say beside the ratio of a text that goes round in a loop; None for any other."""
+    """What to say beside the ratio of a text that goes round in a loop; None for any other, and for ids that
+    are all 0, of a server that only counts its tokens."""
     share = repeated_share(token_ids)
-    if share <= LOOPS_ABOVE:
+    if share <= LOOPS_ABOVE or not any(token_ids):
         return None
     return f"The text repeats itself: {100 * share:.0f} % of it copies what stands right before. That is easy to guess."
 

@@ -13,12 +13,12 @@ function repeatedShare(ids) {
       row = 0;
     }
   }
-  return ids.some(Boolean) ? sum([...copied]) / ids.length : 0;
+  return ids.length ? sum([...copied]) / ids.length : 0;
 }
 
 function loopSentence(ids) {
   const share = repeatedShare(ids);
-  return share <= LOOPS_ABOVE ? "" : `The text repeats itself: ${(100 * share).toFixed(0)} % of it copies what stands `
+  return share <= LOOPS_ABOVE || !ids.some(Boolean) ? "" : `The text repeats itself: ${(100 * share).toFixed(0)} % of it copies what stands `
     + "right before. That is easy to guess.";
 }
 

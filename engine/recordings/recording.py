@@ -136,7 +136,7 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
         "verdicts": verdicts,
         "speedups": speedups,
         "oracles": recording.get("oracles", {}),
-        "promises": recording.get("promises", {}),
+        **({"promises": recording["promises"]} if "promises" in recording else {}),
     }
 
 

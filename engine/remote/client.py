@@ -36,7 +36,8 @@ for _library in ("httpx", "httpcore"):
 
 class RemoteError(RaceError):
     """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is no answer) or
-    `disconnected`. status: of HTTP, where it answered. retry_after: what it said of when to ask again."""
+    `disconnected`. status: of HTTP, where it answered. retry_after: in how many seconds to
+    ask again, where it said so."""
 
     def __init__(self, message: str, kind: str, status: int | None = None, retry_after: str = "") -> None:
         super().__init__(message)
@@ -161,7 +162,8 @@ async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
         words = ""
     status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]
     told = f": {words}" if words else ""
-    wait = f"; ask again in {after} s" if after.isdecimal() else ""
+    after = after if after.isdecimal() else ""
+    wait = f"; ask again in {after} s" if after else ""
     redirected = ", a redirect, which is not followed" if 300 <= status < 400 else ""
     message = f"the server of lane {endpoint.lane} answered {status}{redirected}{told}{wait}"
     return RemoteError(message, "status", status, after)

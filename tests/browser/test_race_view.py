@@ -29,11 +29,12 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import known_in_part, recordings, servers_races
+from tests.helpers.races import known_in_part, on_servers, recordings, servers_races
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
 IN_PART = known_in_part(SHORT, random.Random(2))
+SERVERS = on_servers(SHORT)
 
 
 def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("recorded", [SHORT, IN_PART], ids=["whole", "in part"])
+@pytest.mark.parametrize("recorded", [SHORT, IN_PART, SERVERS], ids=["whole", "in part", "of servers"])
 def test_the_numbers_of_a_replay_are_those_of_the_engine(page: Any, recorded: dict[str, Any]) -> None:
     """In replay no server counts; the page's own formulas must be engine.metrics, not something like them."""
     feed(page, recorded)

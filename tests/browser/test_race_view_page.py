@@ -42,6 +42,8 @@ SHORT = race_over(words_of(TEXT)[:60], seed=5)
         ("near_tie", "Near-tie flip"),
         ("different", "Different: a fault"),
         ("same_distribution", "Same odds, not the same text"),
+        ("same_text", "The same text"),
+        ("other_text", "Two texts"),
     ],
 )
 def test_the_verdict_is_graded(page: Any, kind: str, word: str) -> None:

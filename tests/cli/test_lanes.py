@@ -68,7 +68,7 @@ def test_any_text_is_a_lane_or_refused_in_words(text):
         (["--lane", "a\x1b[2J=ngram"], "all visible"),
         (["--lane", "a=ngram", "--lane", "a=none"], "lanes with different names, not 4: plain, baseline, a, a"),
         (["--lane", "a=nonsense@3"], "unknown drafter 'nonsense'; choose one of: dflash, draft_model"),
-        (["--lane", "a=openai:http://localhost:8000/v1@7"], "unknown drafter 'openai'; choose one of: dflash"),
+        (["--lane", "a=openai:localhost:8000/v1@7", "--model", "m"], "lane 'a' needs openai:http://HOST:PORT/v1"),
         (["--lane", "a=ngram", "--drafter", "ngram"], "give it without --drafter and --k"),
         (["--k", "7", "--lane", "a=ngram"], "give it without --drafter and --k"),
         ([f"--lane={i}=ngram" for i in range(15)], "a race needs from 1 to 16 lanes with different names, not 17"),

@@ -23,7 +23,7 @@ from engine.metrics import (
     speedup,
 )
 from engine.recordings.recording import events_of
-from tests.helpers.races import recordings
+from tests.helpers.races import on_servers, recordings
 
 
 def make_step(index: int, position: int, drafted: int, accepted: int, committed: int, seconds: float) -> Step:
@@ -196,3 +196,27 @@ def test_only_steps_of_equal_width_are_compared():
     ]
     assert disturbance([*wide[:-1], *narrow]) is None
     assert disturbance(make_lane(*((0, 0, 1, 0.01 if i % 2 else 1.0) for i in range(MIN_STEPS_TO_JUDGE - 1)))) is None
+
+
+@given(recordings(failing=False))
+def test_what_came_first_from_a_server_is_the_prompts(recording):
+    """A server that sends ten tokens with its first chunk would look ten tokens faster; a lane of this engine, whose
+    steps have widths, would be counted otherwise than before."""
+    for served, whole in ((on_servers_if_long(recording), False), (recording, True)):
+        events = events_of(served)
+        for lane in ("plain", "baseline", "speculative"):
+            done, m = steps(events, lane), lane_metrics(events, lane)
+            counted = sum(len(step.token_ids) for step in done[0 if whole or done[0].width else 1 :])
+            decode_s = sum(step.seconds for step in done)
+            assert m.tokens_per_s == (pytest.approx(counted / decode_s) if decode_s else None)
+            assert m.tpot_s == (pytest.approx(decode_s / counted) if counted else None)
+            first = pytest.approx(m.prefill_s + done[0].seconds)
+            assert m.ttft_s == first and m.num_tokens == sum(len(step.token_ids) for step in done)
+            if not whole and done[0].width is None:
+                assert m.itl_p50_s == pytest.approx(percentile([step.seconds for step in done[1:]], 0.5))
+
+
+def on_servers_if_long(recording):
+    """The race as servers tell it, where every lane has the steps that it takes."""
+    lanes = [steps(events_of(recording), lane) for lane in ("plain", "baseline", "speculative")]
+    return on_servers(recording) if min(map(len, lanes)) > 3 else recording

@@ -14,7 +14,7 @@ from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, ste
 from engine.exactness.verdict import Difference, compare
 from engine.race import race
 from engine.recordings.recording import build, events_of, token_ids
-from engine.spec import BASELINE, SPECULATIVE, RaceSpec, SamplingParams, lanes_of, standard_lanes
+from engine.spec import BASELINE, SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of, standard_lanes
 
 PIECES = (
     "The",
@@ -206,6 +206,31 @@ def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -
     if rng.random() < 0.5:
         out["table_margins"] = {name: [[round(9 * rng.random(), 2) for _ in draft] for draft in drafts]}
     out["tables"], out["costs"] = {name: drafts}, {"verify_s": costs_s, "draft_s": {name: costs_s}}
+    return out
+
+
+def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The same race as servers tell it: no step has a width or a name of a draft, the first of a lane has no time, and
+    the second and third came as one chunk that nobody can take apart."""
+    out = copy.deepcopy(recorded)
+    out["spec"]["audit"], out["prompt"]["token_ids"] = False, []
+    for lane in out["spec"]["lanes"]:
+        lane.update(drafter=SERVER, k="auto", width="auto")
+        events = [event for event in out["events"] if event["lane"] == lane["name"]]
+        done = [event for event in events if event["type"] == "step"]
+        for key in ("token_ids", "pieces"):
+            done[1][key] += done[2][key]
+        done[1].update(num_accepted=0, drafted=[], drafted_pieces=[])
+        out["events"].remove(done.pop(2))
+        clock_s = 0.0
+        for i, event in enumerate(done):
+            event.update(index=i, width=None, checksums=[], verify_s=event["verify_s"] * (i > 0), draft_s=0.0)
+            if event["drafted"]:
+                event.update(num_drafted=len(event["drafted"]), drafted=[], drafted_pieces=[])
+            event["clock_s"] = clock_s = clock_s + event["verify_s"]
+        events[-1].update(clock_s=clock_s, decode_s=clock_s)
+    for verdict in out["verdicts"].values():
+        verdict.update(kind="same_text", rows_different=None, first_difference=None)
     return out
 
 

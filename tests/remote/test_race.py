@@ -1,0 +1,244 @@
+"""A race of two servers on loopback: what its recording says is what the servers said."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.events import Failed, Finished, Started, Step, steps
+from engine.recordings import recording as recordings
+from engine.recordings.steps_csv import steps_csv
+from engine.remote.client import Patience
+from engine.remote.endpoint import Endpoint, Question
+from engine.remote.race import RemoteRace
+from engine.spec import SamplingParams
+from tests.helpers.loopback import WORDS, Answer, lists, says, servers, sse, stream_of, tokens_of
+
+TEXT = list(WORDS) * 3
+ACCEPTED = [0, 2, 1, 0, 3, 4, 5, 2, 1, 1]
+DRAFTED = [5, 5, 2, 5, 5, 4, 5, 5, 5, 5]
+PLAIN = stream_of([1] * len(TEXT), TEXT)
+SPECULATIVE = stream_of([1, *(n + 1 for n in ACCEPTED)], TEXT, lists(ACCEPTED, DRAFTED))
+PATIENCE = Patience(5.0, 10.0)
+MAX = SamplingParams(max_new_tokens=len(TEXT))
+
+
+def race_of(urls: list[str], params: SamplingParams = MAX, patience: Patience = PATIENCE, **more: Any) -> RemoteRace:
+    names = ["baseline", "speculative", "third"]
+    endpoints = [Endpoint(name, "a-model", url, f"key-of-{name}") for name, url in zip(names, urls, strict=False)]
+    return RemoteRace(endpoints, Question("Once"), params, patience, **more)
+
+
+def held(*answers: Answer, **more: Any) -> dict[str, Any]:
+    """The recording of a race of servers that answer so, as it comes back from its file."""
+    with servers(*answers) as found:
+        race = race_of([each.url for each in found], **more)
+        events = list(race.events())
+        recording = recordings.build(race.header(), events, race.result())
+    return recordings.loads(json.dumps(recording).encode())
+
+
+def without_times(recording: dict[str, Any]) -> dict[str, Any]:
+    """The recording but for times, lane by lane: which lane says something first is a matter of time."""
+    times = ("clock_s", "wall_s", "prefill_s", "draft_s", "verify_s", "decode_s")
+    events = [{key: value for key, value in e.items() if key not in times} for e in recording["events"]]
+    return {**recording, "events": sorted(events, key=lambda e: e["lane"]), "created": ""}
+
+
+def steps_in(recording: dict[str, Any], lane: str = "speculative") -> list[Step]:
+    return steps(recordings.events_of(recording), lane)
+
+
+def test_a_race_records_what_both_servers_said():
+    """Tokens, text, drafts, the verdict or who won would be other than the servers said; a lane would pay for its
+    connection; the file could not be opened, replayed or exported."""
+    pause_s = 0.01
+    with servers(says([sse(e) for e in PLAIN], pause_s), says([sse(e) for e in SPECULATIVE], pause_s)) as found:
+        race = race_of([each.url for each in found])
+        live = list(race.events())
+        recording = recordings.build(race.header(), live, race.result())
+    assert [each.num_connections for each in found] == [1, 1] and [len(each.asked) for each in found] == [2, 2]
+    recording = recordings.loads(json.dumps(recording).encode())
+    told = recordings.summary(recording)
+    for name in ("baseline", "speculative"):
+        lane = told["lanes"][name]
+        assert lane["token_ids"] == tokens_of(TEXT) and lane["text"] == "".join(TEXT) and lane["num_tokens"] == 30
+        assert 0 < lane["prefill_s"] == lane["ttft_s"] < 0.2
+    assert told["lanes"]["speculative"]["per_step_accepted"] == (0, *ACCEPTED)
+    assert told["lanes"]["speculative"]["per_step_drafted"] == (0, *DRAFTED)
+    plain, speculative = (told["lanes"][name]["tokens_per_s"] for name in ("baseline", "speculative"))
+    assert plain < min(speculative, 1 / pause_s) and speculative < 29 / (10 * pause_s)
+    assert told["speedup"] == pytest.approx(speculative / plain)
+    assert told["verdicts"]["speculative"]["kind"] == "same_text" and told["verdict"]["rows_compared"] == 30
+    assert recording["prompt"] == {"text": "Once", "token_ids": [], "chat": False}
+    walls = [e["wall_s"] for e in recording["events"]]
+    assert walls == sorted(walls)
+    for name in ("baseline", "speculative"):
+        own = [e.event for e in live if e.lane == name]
+        assert (
+            isinstance(own[0], Started) and isinstance(own[-1], Finished) and not any(s.num_drafted for s in own[1:-1])
+        )
+        assert "".join(piece for s in own[1:-1] for piece in s.pieces) == "".join(TEXT)
+    assert len(steps_csv(recording).splitlines()) == 1 + 30 + 11
+    assert all(secret not in json.dumps(recording) for secret in ("key-of", "127.0.0.1", "http:"))
+
+
+def test_lanes_run_at_once_and_on_one_device_one_after_the_other():
+    """Two servers on one device would slow each other while the page says that they do not; two on their own would
+    wait for each other."""
+    answers = [says([sse(e) for e in PLAIN], 0.01), says([sse(e) for e in SPECULATIVE], 0.01)]
+    for same_device in (False, True):
+        recording = held(*answers, same_device=same_device)
+        begins, ends = (
+            {e["lane"]: e["wall_s"] for e in recording["events"] if e["type"] == kind}
+            for kind in ("started", "finished")
+        )
+        assert (begins["speculative"] > ends["baseline"]) == same_device == recording["spec"]["solo"]
+        assert same_device or abs(begins["speculative"] - begins["baseline"]) < 0.1
+
+
+@st.composite
+def told(draw: st.DrawFn) -> tuple[list[str], list[int], list[int]]:
+    """(words of an answer, accepted, drafted): steps of a drafter that drafts at every step."""
+    accepted = draw(st.lists(st.integers(0, 5), min_size=1, max_size=12))
+    drafted = [draw(st.integers(n, 7)) for n in accepted]
+    num = 1 + sum(accepted) + len(accepted)
+    return [draw(st.sampled_from(WORDS)) for _ in range(num)], accepted, drafted
+
+
+@settings(max_examples=15)
+@given(told(), st.randoms(use_true_random=False))
+def test_cuts_and_merges_change_nothing_but_times(answer, rng):
+    """A character split between two reads, or two chunks that came together, would change tokens, text or drafts."""
+    words, accepted, drafted = answer
+    sizes = [1, *(n + 1 for n in accepted)]
+    params = SamplingParams(max_new_tokens=len(words))
+    whole = sse(*stream_of(sizes, words, lists(accepted, drafted)))
+    joined = sizes[:]
+    while len(joined) > 1 and rng.random() < 0.7:
+        i = rng.randrange(len(joined) - 1)
+        joined[i : i + 2] = [joined[i] + joined[i + 1]]
+    merged = sse(*stream_of(joined, words, lists(accepted, drafted)))
+    places = sorted(rng.randrange(len(whole)) for _ in range(rng.randrange(1, 40)))
+    cut = [whole[a:b] for a, b in pairwise([0, *places, len(whole)]) if a < b]
+    first = held(says([whole]), says(cut), params=params)
+    second = held(says([whole]), says([merged]), params=params)
+    kept = ("index", "position", "num_accepted", "token_ids", "num_unknown")
+    for recording in (first, second):
+        assert [[getattr(step, key) for key in kept] for step in steps_in(recording)] == [
+            [getattr(step, key) for key in kept] for step in steps_in(first, "baseline")
+        ]
+        assert [s.num_accepted for s in steps_in(recording)[1:]] == accepted
+        assert [s.num_drafted for s in steps_in(recording)[1:]] == drafted
+        assert recording["verdicts"]["speculative"]["kind"] == "same_text"
+    of = [[e for e in without_times(first)["events"] if e["lane"] == lane] for lane in ("baseline", "speculative")]
+    assert [{**e, "lane": ""} for e in of[0]] == [{**e, "lane": ""} for e in of[1]]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.none() | st.integers(0, 5), max_size=20), st.randoms(use_true_random=False), st.integers(0, 3))
+def test_the_servers_list_is_found_in_every_merge(truth, rng, cut):
+    """An n-gram drafter drafts at some steps and vLLM lists these alone: its counts would be lost, or called a lie."""
+    from engine.remote.reply import Chunk, Drafted
+    from engine.remote.steps import Written
+
+    sizes = [1, *(1 if n is None else n + 1 for n in truth)]
+    if truth and truth[-1]:
+        sizes[-1] = max(1, sizes[-1] - cut)
+    accepted = tuple(n for n in truth if n is not None)
+    drafted = Drafted(sum(accepted), 7 * len(accepted), len(accepted), accepted, (7,) * len(accepted))
+    written, at, num = Written(1000), 0.0, 0
+    while sizes:
+        some = rng.randrange(1, len(sizes) + 1) if rng.random() < 0.5 else 1
+        num += (size := sum(sizes[:some]))
+        sizes, at = sizes[some:], at + rng.random()
+        written.take(Chunk(at, "x" * size, tuple(range(size)), num))
+    written.end(num)
+    found = written.steps(drafted)
+    assert found is not None and sum(len(s.token_ids) for s in found) == num
+    told = [(s.num_accepted, len(s.token_ids)) for s in found if s.num_drafted]
+    assert [n for n, _ in told][:-1] == list(accepted)[:-1] and len(told) == len(accepted)
+    assert not told or told[-1][0] in (accepted[-1], told[-1][1])
+    assert sum(s.seconds for s in found) == pytest.approx(written.at_s[-1] - written.at_s[0])
+
+
+def test_lists_that_contradict_the_tokens_are_not_believed():
+    """A server's own figures would stand in the recording as if they had been checked."""
+    lies = stream_of([1, *(n + 1 for n in ACCEPTED)], TEXT, lists([5] * 10, [5] * 10))
+    recording = held(says([sse(*PLAIN)]), says([sse(*lies)]))
+    assert "contradict" in recording["promises"]["speculative"]
+    assert [len(s.token_ids) for s in steps_in(recording)] == [1, *(n + 1 for n in ACCEPTED)]
+    assert not any(s.num_drafted for s in steps_in(recording))
+
+
+def test_counts_without_ids_are_counted_and_never_compared():
+    """Tokens that nobody named would look like tokens that are equal; sums would become steps."""
+    answers = [stream_of([1] * 30, TEXT, ids=False), stream_of([3] * 10, TEXT, ids=False)]
+    for events in answers:
+        events[-2]["timings"] = {"draft_n": 44, "draft_n_accepted": 19}
+    recording = held(*(says([sse(*events)]) for events in answers))
+    told = recordings.summary(recording)
+    assert told["lanes"]["speculative"]["token_ids"] == [0] * 30 and told["lanes"]["speculative"]["num_steps"] == 10
+    assert told["verdict"]["kind"] == "same_text" and told["verdict"]["first_difference"] is None
+    assert "19 of 44" in recording["promises"]["speculative"] and "id 0" in recording["promises"]["speculative"]
+    assert told["lanes"]["speculative"]["acceptance_rate"] is None
+
+
+def test_two_texts_part_in_context_with_both_servers_odds():
+    """Two servers that round differently would look broken, or their difference could not be judged."""
+    other = [*TEXT[:12], " dog", *TEXT[13:]]
+    ids = (tokens_of(TEXT)[12], tokens_of(other)[12])
+
+    def odds(answer: Answer, first: float) -> Answer:
+        async def both(path, body):
+            if isinstance(body["prompt"], str):
+                async for part in answer(path, body):
+                    yield part
+                return
+            assert body["prompt"] == [1, 2, 3, *tokens_of(TEXT)[:12]]
+            likely = {f"token_id:{ids[0]}": first, f"token_id:{ids[1]}": -1.0}
+            data = json.dumps({"choices": [{"logprobs": {"top_logprobs": [likely]}}]}).encode()
+            yield b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+
+        return both
+
+    speculative = stream_of([1] * 30, other)
+    recording = held(odds(says([sse(*PLAIN)]), -0.9), odds(says([sse(*speculative)]), -1.1))
+    verdict = recording["verdicts"]["speculative"]
+    assert verdict["kind"] == "other_text" and not recordings.faults(recording)
+    assert verdict["first_difference"]["position"] == 12 and verdict["first_difference"]["tokens"] == list(ids)
+    assert verdict["first_difference"]["log_probabilities"] == [[-0.9, -1.0], [-1.1, -1.0]]
+    assert "a fault" not in verdict["sentence"] and 'speculative goes on " dog 猫' in verdict["sentence"]
+
+
+def test_two_models_are_not_compared():
+    """Two models that write two texts would be told that they differ."""
+    with servers(says([sse(*PLAIN)]), says([sse(*SPECULATIVE)])) as found:
+        endpoints = [Endpoint(lane, lane, each.url) for lane, each in zip(("baseline", "other"), found, strict=True)]
+        race = RemoteRace(endpoints, Question("x"), MAX, PATIENCE)
+        result = [list(race.events()), race.result()][1]
+    assert result["verdicts"] == {} and "another model" in result["promises"]["other"]
+
+
+def test_closing_the_stream_ends_all_lanes():
+    """A visitor who presses Stop would leave two servers writing for nobody, and threads behind."""
+    import threading
+
+    never = says([sse(e) for e in PLAIN[:5]] + [b": nothing\n"] * 10_000, 0.05)
+    before = threading.active_count()
+    with servers(never, never) as found:
+        race = race_of([each.url for each in found])
+        stream = race.events()
+        next(e for e in stream if isinstance(e.event, Step))
+        began = time.perf_counter()
+        stream.close()
+        assert time.perf_counter() - began < 1 and threading.active_count() == before + 1
+        recording = recordings.build(race.header(), [], {**race.result(), "stopped": True})
+    recordings.loads(json.dumps(recording).encode())
+    assert not any(isinstance(e.event, (Finished, Failed)) for e in recordings.events_of(recording))
