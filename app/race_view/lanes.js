@@ -1,8 +1,8 @@
 // One lane's text: a node for each verification step, made once, appended or taken away as the lane time asks. And the
 // popover of a step.
 
-const TAGS = { accepted: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
-const KIND_WORDS = { accepted: "kept", rejected: "dropped", correction: "the model's own instead",
+const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
+const KIND_WORDS = { accepted: "kept", together: "guesses that were kept and the model's own, not told apart", rejected: "dropped", correction: "the model's own instead",
   bonus: "one more by the model itself", plain: "the model's own, no guess" };
 
 function tokenNode(piece) {

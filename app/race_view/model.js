@@ -84,12 +84,14 @@ function ruleOf(header) { return header?.spec?.lanes?.find((lane) => lane.role =
 const numDrafted = (step) => step.num_drafted ?? step.drafted.length;
 const widthWords = (width) => (width === null ? "unknown width" : `width ${width}`);
 
-// The tokens of one step in reading order: kept, thrown away (where they are known), then the target's own.
+// The tokens of one step in reading order: kept, thrown away (where they are known), then the target's own. Of a server's
+// step the text may be known as a whole alone: then its kept guesses and its own token are "together".
 function tokensOf(step) {
   const kept = step.num_accepted, drafted = numDrafted(step);
   const committed = (kind) => (id, i) => ({ kind, id, text: step.pieces.length ? step.pieces[i] : `#${id} ` });
   const own = drafted === 0 ? "plain" : kept === drafted ? "bonus" : "correction";
   const all = step.token_ids.map((id, i) => committed(i < kept ? "accepted" : own)(id, i));
+  if (kept && step.num_drafted && all.slice(1).every(({ text }) => text === "")) all[0].kind = "together";
   const rejected = step.drafted.slice(kept).map((id, i) =>
     ({ kind: "rejected", id, text: step.drafted_pieces.length ? step.drafted_pieces[kept + i] : `#${id} ` }));
   return [...all.slice(0, kept), ...rejected, ...all.slice(kept)];

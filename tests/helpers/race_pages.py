@@ -233,6 +233,8 @@ def expected(
                 n, size = e["num_accepted"], e.get("num_drafted", len(e["drafted"]))
                 own = "plain" if not size else "bonus" if n == size else "correction"
                 kept = [["accepted", t, p] for t, p in zip(e["token_ids"][:n], e["pieces"][:n], strict=True)]
+                if n and "num_drafted" in e and not any(e["pieces"][1:]):
+                    kept[0][0] = "together"  # a server's step whose text is known as a whole alone
                 lost = [["rejected", t, p] for t, p in zip(e["drafted"][n:], e["drafted_pieces"][n:], strict=True)]
                 target = [[own, t, p] for t, p in zip(e["token_ids"][n:], e["pieces"][n:], strict=True)]
                 out.append([lane, e["index"], kept + lost + target])
