@@ -136,6 +136,8 @@ def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
         told.append("it counts its tokens and does not name them: each has the id 0")
     if drafted is None:
         told.append("it says nothing of drafts; a step is a chunk")
+    elif not drafted.num_drafted:
+        told.append("it drafted nothing; a step is a chunk")
     elif not drafted.accepted:
         told.append(
             f"it says that it accepted {drafted.num_accepted} of {drafted.num_drafted} drafted tokens, and not at "
