@@ -160,7 +160,7 @@ def _shares(shares: Sequence[float | None]) -> str:
 def _ratio(value: float | None, noise: float | None) -> str:
     """Seconds per token of the fastest plain decoding over this lane's, same run, same number of tokens."""
     if value is None:
-        return "no ratio without tokens in both"
+        return "no ratio without tokens in both, and without a lane that drafts nothing"
     if noise is not None and is_noise(value, noise):
         return f"{value:.2f}x as fast as plain: no difference, the noise is \u00b1{100 * noise:.0f} %"
     return f"{value:.2f}x as fast as plain" + (": slower" if value < 1 else "")

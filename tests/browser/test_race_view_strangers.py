@@ -30,7 +30,7 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import candidates_of, in_schema_1, known_in_part
+from tests.helpers.races import candidates_of, in_schema_1, known_in_part, on_servers
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
@@ -186,12 +186,23 @@ def row(**broken: Any) -> Callable[[dict[str, Any]], object]:
     return change("candidates", {**CANDIDATES, "lanes": lanes})
 
 
+def call_two_texts_one(recorded: dict[str, Any]) -> None:
+    recorded.update(on_servers(recorded))
+    next(e for e in recorded["events"] if e["type"] == "step" and e["lane"] == "speculative")["pieces"][0] += "!"
+
+
+def commit_two_at_once(recorded: dict[str, Any]) -> None:
+    recorded.update(on_servers(recorded))
+    next(e for e in recorded["events"] if e["type"] == "step" and len(e["token_ids"]) > 1)["width"] = 1
+
+
 OF_SCHEMA = {
     1: [
         change("verdict/kind", "perfect"), change("verdict/rows_compared", None), change("verdict/sentence", {}),
         change("plain_verdict", change), change("verdict", change), change("verdict", []),
     ],
     2: [
+        call_two_texts_one, commit_two_at_once,
         change("verdicts", change), change("verdicts", []), change("verdicts", None),
         change("verdicts/speculative", None), change("verdicts/speculative/kind", "perfect"),
         change("verdicts/plain/rows_compared", None),
@@ -274,6 +285,9 @@ def test_every_good_recording_opens(page: Any) -> None:
         page.evaluate(SETTLED)
         assert page.evaluate(TOKENS) == expected(recorded)
         assert words(page, "verdictWord").startswith("Identical") and words(page, "plainVerdict")
+    assert page.evaluate("text => window.photofinish.open(text)", json.dumps(on_servers(SHORT))) is True
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(on_servers(SHORT)) and words(page, "verdictWord") == "The same text"
 
 
 @pytest.mark.browser
