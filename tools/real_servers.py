@@ -148,11 +148,13 @@ def main() -> None:
             for name, drafting in kinds.items()
         }
         for drafter in DRAFTING:
-            for i, (question, params) in enumerate(questions(options.races)):
+            saved = options.save is None
+            for question, params in questions(options.races):
                 recording, row = check(drafter, ports, question, params)
                 rows.append(row)
-                if options.save and i == 0:
-                    recordings.write(options.save / f"vllm_{drafter}.json", recording)
+                if not saved and row["listed_steps"]:
+                    recordings.write(options.save / f"race_vllm_{drafter}.json", recording)
+                    saved = True
     wrong = [row for row in rows if row["wrong"]]
     found = {**environment.versions(), "races": len(rows), "wrong": len(wrong), "rows": rows}
     print(f"{len(rows)} races, {len(wrong)} with counts that differ from the server's: {wrong[:3]}")
