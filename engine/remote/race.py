@@ -136,7 +136,7 @@ def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
         told.append("it counts its tokens and does not name them: each has the id 0")
     if drafted is None:
         told.append("it says nothing of drafts; a step is a chunk")
-    elif not drafted.num_drafted:
+    elif not drafted.num_drafted and not drafted.accepted:
         told.append("it drafted nothing; a step is a chunk")
     elif not drafted.accepted:
         told.append(
