@@ -139,7 +139,7 @@ def test_a_wait_is_told_as_it_is(place, expected_s) -> None:
     assert status["left_s"] == (max(1, round(expected_s)) if known else None)
     assert ("Nobody can say" in status["text"]) == (expected_s is None)
     assert ("longer than usual" in status["text"]) == (expected_s == math.inf)
-    for news in (Prepared({}), Ended("stopped", "Stopped.")):
+    for news in (Prepared(header_of(fixed_race())), Ended("stopped", "Stopped.")):
         assert fold(view, news).left_s is None
 
 

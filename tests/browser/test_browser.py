@@ -173,10 +173,12 @@ def test_everything_is_in_sight_and_nothing_moves(browser, server, size) -> None
     stays where it is."""
     tab = browser.new_page(viewport={"width": size[0], "height": size[1]})
     open_tab(tab, server)
+    width = "document.querySelector('.pf').clientWidth"
+    without_panel = tab.evaluate(width)
     set_number(tab, "Length", "600")
     tab.keyboard.press("Escape")
     tab.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
-    tab.wait_for_function("document.querySelector('.pf').clientWidth > 0.85 * innerWidth")  # the panel has gone
+    tab.wait_for_function(f"{width} === {without_panel}")
     tab.wait_for_timeout(500)
     tab.evaluate(SHIFTS)
     for moment in ("before", "running", "finished"):

@@ -19,6 +19,8 @@ from tests.helpers.trained import PROMPTS
 pytestmark = pytest.mark.browser
 NUM_TOKENS = 12
 TEXTS = [*PROMPTS[:2], "def f(x):\n    return x\n", "<img src=x onerror=alert(1)> {{value}} ${1}\n"]
+NUM_MANY = 14
+MANY = "\n".join(f"x{i} = [{i}, {i + 1}]" for i in range(NUM_MANY))
 OVER = "dialog.ps section[data-verdict]:not([data-verdict=''])"
 REF = "dialog.ps [data-ref={}]"
 
@@ -47,9 +49,17 @@ def ref(name: str) -> str:
     return REF.format(name)
 
 
+def says(page: Any, name: str, words: str) -> None:
+    """Wait until a part of the dialog says this."""
+    page.wait_for_function(
+        "([part, words]) => document.querySelector(part).textContent.includes(words)", arg=[ref(name), words]
+    )
+
+
 def choose(page: Any, text: str, name: str = "mine.jsonl") -> None:
     page.set_input_files(ref("file"), {"name": name, "mimeType": "text/plain", "buffer": text.encode()})
     page.fill(ref("length"), str(NUM_TOKENS))
+    says(page, "found", f"{name}: {len(text.split(chr(10))) - text.endswith(chr(10))} prompt")
 
 
 def test_a_file_to_a_verdict(tab: Any, tmp_path: Path) -> None:
@@ -59,7 +69,6 @@ def test_a_file_to_a_verdict(tab: Any, tmp_path: Path) -> None:
     tab.keyboard.press("Enter")
     assert tab.is_disabled(ref("start"))
     choose(tab, lines())
-    assert tab.inner_text(ref("found")) == "mine.jsonl: 4 prompts."
     tab.focus(ref("start"))
     tab.keyboard.press("Enter")
     tab.wait_for_selector(f"{ref('stop')}:enabled")
@@ -95,23 +104,23 @@ def test_a_file_to_a_verdict(tab: Any, tmp_path: Path) -> None:
 def test_stopped_and_gone_on_with(tab: Any, server: Any) -> None:
     """Prompts that are raced again after the page was left, or rows of another file among them."""
     tab.click("#page-study-button")
-    choose(tab, "\n".join(["a = 1; b = 2", "print(1)", "x = [1, 2, 3]", "y = 'four'"]), "mine.txt")
+    choose(tab, MANY, "mine.txt")
     tab.click(ref("start"))
     tab.wait_for_function(f"() => document.querySelectorAll('{ref('all')} tr').length > 0", timeout=RACE_MS)
     tab.click(ref("stop"))
     tab.wait_for_selector(OVER, timeout=RACE_MS)
     first = tab.locator(f"{ref('all')} tr").count()
-    assert first < 4 and "what the finished ones say" in tab.inner_text(ref("caution"))
+    assert first < NUM_MANY and "what the finished ones say" in tab.inner_text(ref("caution"))
     speeds = tab.evaluate("JSON.parse(localStorage.getItem('photofinish.study')).rows.map(row => row.speedup)")
     open_tab(tab, server)
     tab.click("#page-study-button")
     choose(tab, "print(1)\n", "other.txt")
     assert tab.inner_text(ref("start")) == "Start"
-    choose(tab, "\n".join(["a = 1; b = 2", "print(1)", "x = [1, 2, 3]", "y = 'four'"]), "mine.txt")
+    choose(tab, MANY, "mine.txt")
     assert tab.inner_text(ref("start")) == "Go on"
     tab.click(ref("start"))
     tab.wait_for_selector(OVER, timeout=RACE_MS)
-    assert "4 of 4 prompts finished" in tab.inner_text(ref("says"))
+    assert f"{NUM_MANY} of {NUM_MANY} prompts finished" in tab.inner_text(ref("says"))
     kept = [f"{speed:.2f}×" for speed in speeds]
     assert all(each in tab.text_content(ref("all")) for each in kept), "the finished ones, as they were"
     assert tab.evaluate("localStorage.getItem('photofinish.study')") is None and tab.inner_text(ref("start")) == "Start"
@@ -122,15 +131,16 @@ def test_what_cannot_be_studied_is_said(tab: Any) -> None:
     tab.click("#page-study-button")
     choose(tab, '{"prompt": 3}')
     tab.click(ref("start"))
-    tab.wait_for_function(f"() => document.querySelector('{ref('says')}').textContent.includes('Line 1')")
+    says(tab, "says", "Line 1")
     assert tab.is_hidden(ref("result")) and tab.is_enabled(ref("start"))
     tab.set_input_files(ref("file"), {"name": "x.txt", "mimeType": "text/plain", "buffer": b"\xff\xfe"})
-    assert "not UTF-8" in tab.inner_text(ref("found")) and tab.is_disabled(ref("start"))
+    says(tab, "found", "not UTF-8")
+    assert tab.is_disabled(ref("start"))
     tab.fill(ref("paste"), "one\n\ntwo\n")
-    assert tab.inner_text(ref("found")) == "prompts.txt: 2 prompts."
+    says(tab, "found", "prompts.txt: 2 prompts.")
     tab.fill(ref("limit"), "500")
     tab.click(ref("start"))
-    tab.wait_for_function(f"() => document.querySelector('{ref('says')}').textContent.includes('not 500')")
+    says(tab, "says", "not 500")
 
 
 def test_its_numbers_are_the_engines() -> None:

@@ -119,7 +119,14 @@ def test_another_studys_file_is_refused_without_torch(more, words, file, tmp_pat
 def _head(file: str) -> str:
     from engine.traffic.prompts import digest, read_prompts
 
-    asked = {"target": str(TRAINED), "drafters": DRAFTERS, "temperature": 0.0, "seed": 0, "max_new_tokens": 128}
+    asked = {
+        "target": str(TRAINED),
+        "drafters": DRAFTERS,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "seed": 0,
+        "max_new_tokens": 128,
+    }
     prompts = digest(read_prompts(Path(file).read_text(), file))
     head = {"format": "photofinish-study", "schema": 1, **asked, "dtype": "float32", "device": "auto"}
     return json.dumps({**head, "prompts": prompts, "about": {}}) + "\n"
