@@ -29,6 +29,7 @@ FLOORS = (
     "what_if",
     "cli",
     "traffic",
+    "load",
     "bench",
     "training",
 )
