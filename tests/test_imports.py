@@ -29,7 +29,7 @@ FLOORS = (
     "what_if",
     "cli",
     "traffic",
-    "load",
+    "under_load",
     "bench",
     "training",
 )

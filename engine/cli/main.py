@@ -35,7 +35,7 @@ COMMANDS = {
         "race a file of your prompts and say whether speculative decoding is worth it on them",
     ),
     "study": (
-        "engine.load.command:STUDY",
+        "engine.under_load.command:STUDY",
         "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
     ),
     "bench": (

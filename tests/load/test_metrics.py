@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from engine.load.metrics import HIGHER, Answer, crossing, geomean, improvement_percent, level_metrics, report
+from engine.under_load.metrics import HIGHER, Answer, crossing, geomean, improvement_percent, level_metrics, report
 from tests.helpers import ROOT
 
 PUBLISHED = ROOT / "tests" / "fixtures" / "gptoss_study.json"

@@ -12,7 +12,7 @@ import pytest
 
 from engine.cli.main import main
 from engine.errors import UsageError
-from engine.load.data import read_questions
+from engine.under_load.data import read_questions
 
 FIRST_S, INTERVAL_S, TOKENS, KEY = 0.8, 0.1, 5, "sk-secret-of-the-test"
 

@@ -16,8 +16,8 @@ WARM_UP = 2
 
 
 def read_questions(text: str, name: str, chat: bool) -> list[Question]:
-    """Every prompt of a file, each text once. chat: plain texts become the message of a user. A conversation goes as
-    messages whether or not. Raises UsageError that says what is wrong and where."""
+    """Every prompt of a file, each once. chat: texts become the message of a user; a conversation is one in any case.
+    Raises UsageError that says what is wrong and where."""
     pairs: list[tuple[str, tuple[tuple[str, str], ...]]]
     if text.lstrip("\ufeff \r\n\t").startswith("["):
         pairs = [(each, ()) for each in _sharegpt(parse(text.lstrip("\ufeff").encode(), MAX_BYTES))]
