@@ -29,6 +29,7 @@ FLOORS = (
     "what_if",
     "cli",
     "traffic",
+    "under_load",
     "bench",
     "training",
 )

@@ -34,6 +34,10 @@ COMMANDS = {
         "engine.traffic.command:STUDY",
         "race a file of your prompts and say whether speculative decoding is worth it on them",
     ),
+    "study": (
+        "engine.under_load.command:STUDY",
+        "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
+    ),
     "bench": (
         "engine.bench.command:BENCH",
         "measure our lanes and transformers' generate on the same prompts, in one run",
