@@ -44,8 +44,8 @@ def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[st
     [
         (
             "nonsense",
-            "unknown command 'nonsense'; choose one of: bench, export, load, race, replay, study-prompts, sweep, "
-            "train, verify",
+            "unknown command 'nonsense'; choose one of: bench, export, load, race, replay, study, study-prompts, "
+            "sweep, train, verify",
         ),
         ("race", "exactly one prompt, by --prompt TEXT or --prompt-file FILE, not none"),
         ("race --prompt a --prompt b", "exactly one prompt"),
