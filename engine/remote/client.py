@@ -27,6 +27,9 @@ from .sse import Events
 CONNECT_S = 10.0
 DRAIN_S = 0.5
 """How long the end of an answer that is complete is waited for, so that its connection can serve another."""
+SENDING = ".send_request_headers.started"
+"""What httpcore calls the moment before a request's first byte is written. Of 200 that are asked at once the last is
+written 50 ms after the first, which is not the server's time."""
 MAX_ERROR_BYTES = 16_384
 MAX_WORDS = 200
 
@@ -74,9 +77,9 @@ async def ask(
     on_chunk: Callable[[Chunk], None] | None = None,
     with_extras: bool = True,
 ) -> Reply:
-    """The server's answer. Seconds count from when the request was sent. on_chunk is called as they come. A server that
-    answers 400 or 422 is asked once more without what only some servers know; with_extras says whether to try it at
-    all. Raises RemoteError; its message names the lane and neither URL nor key."""
+    """The server's answer. Seconds count from when the first byte of the request was written. on_chunk is called as
+    they come. A server that answers 400 or 422 is asked once more without what only some servers know; with_extras says
+    whether to try it at all. Raises RemoteError; its message names the lane and neither URL nor key."""
     try:
         async with asyncio.timeout(patience.total_s):
             try:
@@ -101,10 +104,21 @@ async def _ask(
 ) -> Reply:
     path, body = request_of(endpoint, question, params, with_extras)
     timeout = httpx.Timeout(patience.silence_s, connect=min(CONNECT_S, patience.silence_s), pool=None)
-    reader, events = Reader(params.max_new_tokens), Events()
+    reader, events, began = Reader(params.max_new_tokens), Events(), 0.0
+
+    async def noted(name: str, details: Any) -> None:
+        nonlocal began
+        if name.endswith(SENDING):
+            began = time.perf_counter()
+
     async with _named(endpoint, patience):
-        began = time.perf_counter()
-        request = client.stream("POST", endpoint.url + path, json=body, headers=endpoint.headers(), timeout=timeout)
+        request = client.stream(
+            *("POST", endpoint.url + path),
+            json=body,
+            headers=endpoint.headers(),
+            timeout=timeout,
+            extensions={"trace": noted},
+        )
         async with request as response:
             if response.status_code != 200:
                 raise await _refused(endpoint, response)
@@ -118,7 +132,7 @@ async def _ask(
                 if reader.done:
                     await _drain(parts)
                     break
-        reader.reply.with_extras = with_extras
+        reader.reply.with_extras, reader.reply.began = with_extras, began
         return reader.end(at_s if reader.done else time.perf_counter() - began)
 
 

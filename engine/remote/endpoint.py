@@ -85,10 +85,12 @@ def endpoints_of(lanes: Sequence[tuple[str, str]], models: Sequence[str], enviro
 
 @dataclass(frozen=True)
 class Question:
-    """What a server is asked to go on with: a text, or with `messages` a conversation of (role, content)."""
+    """What a server is asked to go on with: a text, or with `messages` a conversation of (role, content). to_the_end:
+    it is not to stop before it has written the most tokens."""
 
     text: str = ""
     messages: tuple[tuple[str, str], ...] = ()
+    to_the_end: bool = False
 
 
 EXTRAS = {"return_token_ids": True, "timings_per_token": True}
@@ -113,6 +115,7 @@ def request_of(
         "stream_options": options,
         **({"stop": list(params.stop)} if params.stop else {}),
         **({"top_k": params.top_k} if params.top_k else {}),
+        **({"ignore_eos": True} if question.to_the_end else {}),
         **(EXTRAS if with_extras else {}),
     }
     if question.messages:

@@ -52,6 +52,7 @@ class Reply:
     with_extras: bool = True
     drafted: Drafted | None = None
     ended_s: float | None = None
+    began: float = 0.0
 
     @property
     def text(self) -> str:

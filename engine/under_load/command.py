@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
-from typing import Any
 
 from ..cli.arguments import Command, integer, list_of, not_empty, number, option, shown, words
-from ..cli.commands import read_text
 from ..cli.options import JSON, LENGTH, SEED, TEMPERATURE
 from ..cli.output import console, print_json, progress_line
 from ..errors import RaceError, UsageError
 from ..progress import Progress
 from ..recordings.recording import OUTPUT_SCHEMA
-from ..remote.client import RemoteError
-from ..remote.endpoint import PREFIX, Endpoint, Question, endpoint_of
+from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..spec import SamplingParams
-from .data import WARM_UP, check_enough, read_questions
-from .metrics import level_metrics, report
-from .users import ask_all
+from .data import HUMAN_EVAL, SYNTHETIC, WARM_UP, check_enough, read_data
+from .metrics import report
+from .saved import Saved
+from .study import Key, Listener, Plan, Row, faults, run
+from .users import Asked
 
 MAX_USERS, MAX_REQUESTS, MAX_LANES, MAX_TIMEOUT_S = 1000, 100_000, 4, 86_400
 
@@ -41,65 +41,59 @@ def _endpoints(given: Sequence[str], model: str) -> list[Endpoint]:
     return [endpoint_of(name, spec, model, os.environ) for name, _, spec in pairs]
 
 
-def _levels(
-    endpoints: Sequence[Endpoint],
-    questions: Sequence[Question],
-    params: SamplingParams,
-    options: Namespace,
-    progress: Progress,
-    levels: list[dict[str, Any]],
-    faults: list[str],
-) -> None:
-    """Run every level, and add what it says to `levels`, and to `faults` why a lane has no answer in it."""
-    for endpoint in endpoints:
-        progress(f"warming {endpoint.lane} up", 0.0)
-        answers, failures, _ = ask_all(endpoint, questions[-WARM_UP:], 1, params, options.timeout)
-        if not answers:
-            raise failures[0]
-    for index, num_users in enumerate(options.concurrency):
-        start = index * options.requests
-        its = questions[start : start + options.requests]
-        for endpoint in endpoints:
-            progress(f"{endpoint.lane}: {len(its)} requests of {num_users} users", index / len(options.concurrency))
-            seeded = SamplingParams(params.temperature, seed=params.seed + start, max_new_tokens=params.max_new_tokens)
-            answers, failures, wall_s = ask_all(endpoint, its, num_users, seeded, options.timeout)
-            levels.append(
-                {
-                    "lane": endpoint.lane,
-                    "concurrency": num_users,
-                    **level_metrics(answers, len(failures), wall_s, options.dollars),
-                    "num_timeouts": sum(failure.kind == "timeout" for failure in failures),
-                    "wall_s": wall_s,
-                }
-            )
-            if not answers:
-                faults.append(_fault(num_users, failures))
-
-
-def _fault(num_users: int, failures: Sequence[RemoteError]) -> str:
-    return f"with {num_users} users no request was answered: {failures[0]}"
-
-
-def _study(options: Namespace) -> int:
-    endpoints = _endpoints(options.lane, options.model)
-    params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=options.max_new_tokens)
-    num_levels = len(options.concurrency)
-    SamplingParams(seed=options.seed + num_levels * options.requests)  # the last seed must be one as well
+def _plan(options: Namespace) -> Plan:
+    """What was asked for, with all its prompts. Raises UsageError before any request."""
+    endpoints, num_levels = _endpoints(options.lane, options.model), len(options.concurrency)
+    num = num_levels * options.requests
+    SamplingParams(seed=options.seed + num)  # the last seed must be one as well
     try:
-        questions = read_questions(read_text(options.data), options.data, options.chat)
+        questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed)
         check_enough(len(questions), num_levels, options.requests)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.data)}: {error}") from error
-    levels, faults, interrupted = list[dict[str, Any]](), list[str](), False
+    params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=num_tokens or options.max_new_tokens)
+    its = (*questions[:num], *questions[-WARM_UP:])
+    more = (options.timeout, options.dollars, options.separate)
+    return Plan(tuple(endpoints), its, tuple(options.concurrency), options.requests, params, *more)
+
+
+def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: Saved | None) -> Listener:
+    """What a study tells, on the progress line, in `rows` and in its file."""
+    num_all = len(plan.keys) * plan.num_requests
+    now: dict[Key, int] = {(row["lane"], row["concurrency"]): plan.num_requests for row in rows}
+
+    def asked(key: Key, its: Asked) -> None:
+        now[key] = len(its.answers) + len(its.failures)
+        failed = f", {len(its.failures)} failed" if its.failures else ""
+        progress(f"{key[0]}, {key[1]} users: {now[key]} of {plan.num_requests}{failed}", sum(now.values()) / num_all)
+
+    def begun(key: Key) -> None:
+        if saved is not None:
+            saved.begin(key)
+
+    def add(row: Row) -> None:
+        rows.append(row)
+        if saved is not None:
+            saved.add(row)
+
+    return Listener(lambda lane: progress(f"warming {lane} up", sum(now.values()) / num_all), begun, asked, add)
+
+
+def _study(options: Namespace) -> int:
+    plan = _plan(options)
+    saved = Saved(options.save, plan) if options.save else None
+    rows, interrupted = list(saved.rows if saved else ()), False
+    finished, before = [(row["lane"], row["concurrency"]) for row in rows], set(saved.begun) if saved else set()
     try:
         with progress_line() as progress:
-            _levels(endpoints, questions, params, options, progress, levels, faults)
+            asyncio.run(run(plan, finished, before, _listener(plan, progress, rows, saved)))
     except KeyboardInterrupt:
-        if not levels:
+        if not rows:
             raise
         interrupted = True
-    lanes = [endpoint.lane for endpoint in endpoints]
-    found = report(levels, lanes, OUTPUT_SCHEMA)
+    lanes = [endpoint.lane for endpoint in plan.endpoints]
+    rows.sort(key=lambda row: plan.keys.index((row["lane"], row["concurrency"])))
+    found = report(rows, lanes, OUTPUT_SCHEMA)
     if options.json:
         print_json(found)
     else:
@@ -108,8 +102,8 @@ def _study(options: Namespace) -> int:
         print_report(console(), found, lanes)
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
-    if faults:
-        raise RaceError("; ".join(dict.fromkeys(faults)))
+    if failed := faults(rows):
+        raise RaceError("; ".join(failed))
     return 0
 
 
@@ -137,7 +131,9 @@ STUDY = Command(
             metavar="FILE",
             type=not_empty,
             required=True,
-            help="JSON lines with prompt, messages or turns, one prompt a line, or ShareGPT's JSON; - is stdin",
+            help="JSON lines with prompt, messages or turns, one prompt a line, or ShareGPT's JSON; - is stdin; or "
+            f"{HUMAN_EVAL} (its package must be installed); or {SYNTHETIC}INPUT,OUTPUT: so many random words, answered "
+            "with so many tokens",
         ),
         option("--chat", action="store_true", help="send each prompt as a user's message, to the chat endpoint"),
         LENGTH,
@@ -156,13 +152,21 @@ STUDY = Command(
             type=number(0, 1e6),
             help="what a lane's machine costs an hour, for the price of a million output tokens",
         ),
+        option("--separate", action="store_true", help="the servers share no device: ask them at the same time"),
+        option(
+            "--save",
+            metavar="FILE",
+            type=not_empty,
+            help="keep each level in FILE when it is over; if FILE is there already, go on where it ended",
+        ),
         JSON,
     ),
     _study,
     "Example: python -m engine study --lane baseline=openai:http://localhost:8000/v1 --lane "
     "speculative=openai:http://localhost:8001/v1 --model NAME --concurrency 1,5,25 --data prompts.jsonl --chat. Keys "
-    "come from OPENAI_API_KEY, or PHOTOFINISH_KEY_<LANE>. Lanes run one after the other at each level, with the same "
-    "prompts in the same order, and no prompt is used twice within a lane. A failed request is counted and not asked "
+    "come from OPENAI_API_KEY, or PHOTOFINISH_KEY_<LANE>. Lanes run one after the other at each level (with "
+    "--separate at once), with the same prompts in the same order, and no prompt is used twice within a lane. A failed "
+    "request is counted and not asked "
     "again. Exit status: 0 finished; 1 a server answered nothing at a level; 2 the arguments or the file cannot be "
     "used; 130 interrupted, after what the finished levels say was printed.",
 )

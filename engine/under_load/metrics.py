@@ -17,6 +17,7 @@ HIGHER = {
     "itl_p95_s": False,
     "tpot_p95_s": False,
     "latency_median_s": False,
+    "largest_gap_s": False,
     "mean_acceptance_length": True,
     "dollars_per_million": False,
 }
@@ -25,7 +26,8 @@ HIGHER = {
 
 @dataclass(frozen=True)
 class Answer:
-    """One finished request. Seconds count from when it was sent: to the first text, to the last, to the end.
+    """One finished request. Seconds count from when it was sent: to the first text, to the last, to the end. gap_s: the
+    longest between two pieces of its text; None where there is one piece.
     num_prompt_tokens: None where the server does not say it. num_accepted, num_steps: draft tokens that were kept, and
     verifications of a draft; None where the server does not say them."""
 
@@ -36,6 +38,7 @@ class Answer:
     num_prompt_tokens: int | None = None
     num_accepted: int | None = None
     num_steps: int | None = None
+    gap_s: float | None = None
 
 
 def level_metrics(
@@ -57,6 +60,7 @@ def level_metrics(
         "itl_p95_s": percentile([span / (num - 1) for span, num in spans if num > 1], 0.95),
         "tpot_p95_s": percentile([a.latency_s / a.num_tokens for a in answers if a.num_tokens], 0.95),
         "latency_median_s": percentile([answer.latency_s for answer in answers], 0.5),
+        "largest_gap_s": max((answer.gap_s for answer in answers if answer.gap_s is not None), default=None),
         "mean_acceptance_length": _acceptance_length(answers),
         "dollars_per_million": dollars_per_hour * 1e6 / 3600 / rate if rate and dollars_per_hour is not None else None,
     }
@@ -99,7 +103,13 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int) 
     if len(lanes) == 2:
         first, second = (means[lane] for lane in lanes)
         gains = {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
-    return {"schema": schema, "levels": list(levels), "geomeans": means, "improvement_percent": gains}
+    return {
+        "schema": schema,
+        "levels": list(levels),
+        "geomeans": means,
+        "improvement_percent": gains,
+        "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
+    }
 
 
 def _acceptance_length(answers: Sequence[Answer]) -> float | None:

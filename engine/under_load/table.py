@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..cli.terminal import clean
-from .metrics import HIGHER, crossing
+from .metrics import HIGHER
 
 COLUMNS = {
     "output_tokens_per_s": ("output tok/s", 1, 1),
@@ -19,6 +19,7 @@ COLUMNS = {
     "itl_p95_s": ("ITL P95 ms", 1000, 2),
     "tpot_p95_s": ("TPOT P95 ms", 1000, 2),
     "latency_median_s": ("latency s", 1, 2),
+    "largest_gap_s": ("gap s", 1, 2),
     "mean_acceptance_length": ("accept length", 1, 2),
     "dollars_per_million": ("$ per 1M", 1, 2),
 }
@@ -35,16 +36,34 @@ def print_report(console: Console, found: Mapping[str, Any], lanes: Sequence[str
         table.add_column(Text(column), justify="right")
     for level in sorted(levels, key=lambda each: (each["concurrency"], lanes.index(each["lane"]))):
         errors = f"{level['num_errors']} of {level['num_requests']}"
-        _row(table, [level["lane"], str(level["concurrency"]), errors, *(_told(m, level[m]) for m in metrics)])
+        users = f"{level['concurrency']}{'*' if level['asked_before'] else ''}"
+        _row(table, [level["lane"], users, errors, *(_told(m, level[m]) for m in metrics)])
     for lane, means in found["geomeans"].items():
         _row(table, [lane, "geomean", "", *(_told(metric, means[metric]) for metric in metrics)])
     if gains := found["improvement_percent"]:
         cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
         _row(table, [f"{lanes[1]} is better by", "", "", *cells])
     console.print(table)
-    if len(lanes) == 2 and (between := crossing(levels, *lanes)):
-        text = f"{lanes[1]} stops being better in output tokens/s between {between[0]} and {between[1]} users."
-        console.print(Text(clean(text)))
+    for note in _notes(found, lanes):
+        console.print(Text(clean(note)))
+
+
+def _notes(found: Mapping[str, Any], lanes: Sequence[str]) -> Iterator[str]:
+    """Sentences below the table."""
+    levels = found["levels"]
+    if between := found["crossing"]:
+        yield f"{lanes[1]} stops being better in output tokens/s between {between[0]} and {between[1]} users."
+    if any(level["acceptance_from"] == "server" for level in levels):
+        yield "The acceptance length is by the servers' own counters, which are over all their users."
+    if any(level["asked_before"] for level in levels):
+        yield "* asked again: a stopped run had sent these prompts already, and the server may have them in its cache."
+    for level in levels:
+        if level["num_errors"]:
+            yield f"{level['lane']}, {level['concurrency']} users: {_counted(level['errors'])}. First: {level['fault']}"
+
+
+def _counted(errors: Mapping[str, int]) -> str:
+    return ", ".join(f"{num} x {kind}" for kind, num in errors.items())
 
 
 def _row(table: Table, cells: Sequence[str]) -> None:
