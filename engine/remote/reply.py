@@ -42,7 +42,8 @@ class Drafted:
 class Reply:
     """An answer. num_tokens and num_prompt_tokens: by the server's usage; None before its last event, and where it
     gives none. ended_s: when the stream ended. finish_reason: as the server says it. prompt_ids: the prompt's tokens,
-    where it says them. with_extras: whether it was asked for what only some servers know."""
+    where it says them. with_extras: whether it was asked for what only some servers know. began: when its request was
+    sent, by `time.perf_counter`."""
 
     chunks: list[Chunk] = field(default_factory=list)
     num_prompt_tokens: int | None = None
@@ -124,6 +125,8 @@ class Reader:
             reply.num_tokens = self._num_ids
         if reply.num_tokens is None:
             raise RaceError("the server says neither usage nor token ids, so its tokens cannot be counted")
+        if reply.num_tokens > self._max_tokens:
+            raise RaceError(f"the server sent {reply.num_tokens} tokens, {self._max_tokens} were asked for")
         if self._num_ids and self._num_ids != reply.num_tokens:
             raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
         return reply

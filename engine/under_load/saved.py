@@ -25,6 +25,7 @@ ROW = {
     "fault": Maybe(TEXT),
     "wall_s": NUMBER,
     "asked_before": FLAG,
+    "is_up": FLAG,
     **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens", "num_timeouts"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
 }

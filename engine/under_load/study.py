@@ -15,7 +15,7 @@ from ..spec import SamplingParams
 from .counters import acceptance_length, read_counters
 from .data import WARM_UP
 from .metrics import level_metrics
-from .users import Asked, ask_all
+from .users import Asked, ask_all, is_up
 
 Key = tuple[str, int]
 """A level of a lane: its name and the number of users."""
@@ -99,13 +99,15 @@ async def _level(plan: Plan, endpoint: Endpoint, index: int, begun: Collection[K
     before = await read_counters(endpoint)
     asked = await ask_all(endpoint, questions, key[1], params, plan.timeout_s, lambda now: listener.asked(key, now))
     after = await read_counters(endpoint)
-    listener.row(row_of(key, asked, acceptance_length(before, after), plan.dollars, key in begun))
+    row = row_of(key, asked, acceptance_length(before, after), plan.dollars)
+    listener.row({**row, "asked_before": key in begun, "is_up": not asked.failures or await is_up(endpoint)})
 
 
-def row_of(key: Key, asked: Asked, server_wide: float | None, dollars: float | None, asked_before: bool) -> Row:
-    """The row of a level. server_wide: the acceptance length by the server's counters, taken where its answers say
-    none. `acceptance_from` says which it is, `errors` how many failures of each kind, `fault` the words of the first,
-    `asked_before` whether a stopped run had asked these prompts already."""
+def row_of(key: Key, asked: Asked, server_wide: float | None, dollars: float | None) -> Row:
+    """What the answers of a level say. server_wide: the acceptance length by the server's counters, taken where its
+    answers say none. `acceptance_from` says which it is, `errors` how many failures of each kind, `fault` the words of
+    the first. A row has also `asked_before`: whether a stopped run had asked these prompts already, and `is_up`:
+    whether the server answered at the end."""
     row = level_metrics(asked.answers, len(asked.failures), asked.wall_s, dollars)
     own = row["mean_acceptance_length"]
     if own is None:
@@ -119,14 +121,13 @@ def row_of(key: Key, asked: Asked, server_wide: float | None, dollars: float | N
         "errors": dict(Counter(failure.kind for failure in asked.failures)),
         "fault": str(asked.failures[0]) if asked.failures else None,
         "wall_s": asked.wall_s,
-        "asked_before": asked_before,
     }
 
 
 def is_whole(row: Mapping[str, Any]) -> bool:
-    """Whether a level says something of its server: some request was answered, and it could be reached to the end. One
-    that is not is measured again when the study goes on."""
-    return row["num_requests"] > row["num_errors"] and not row["errors"].get("connect")
+    """Whether a level says something of its server: some request was answered, and the server was there to the end. A
+    level that is not whole is measured again when the study goes on."""
+    return row["num_requests"] > row["num_errors"] and row["is_up"]
 
 
 def faults(rows: Sequence[Row]) -> list[str]:

@@ -71,14 +71,21 @@ async def ask_all(
     return asked
 
 
-async def _open(client: httpx.AsyncClient, endpoint: Endpoint) -> None:
-    """A connection that is kept open, by a request that costs a server nothing. Whatever fails here fails again, and is
-    counted, when the question is asked."""
+async def is_up(endpoint: Endpoint) -> bool:
+    """Whether the server answers at all."""
+    async with new_client() as client:
+        return await _open(client, endpoint)
+
+
+async def _open(client: httpx.AsyncClient, endpoint: Endpoint) -> bool:
+    """Open a connection that stays open, by a request that costs a server nothing. Whatever fails here fails again, and
+    is counted, when the question is asked."""
     try:
         async with asyncio.timeout(CONNECT_S):
             await client.get(f"{endpoint.url}/models", headers=endpoint.headers())
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL):
-        pass
+        return False
+    return True
 
 
 def answer_of(reply: Reply) -> Answer:

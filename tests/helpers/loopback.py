@@ -27,6 +27,9 @@ class Loopback:
         self.num_connections += 1
         try:
             while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                if head.startswith("GET"):
+                    writer.write(refusal(404, b""))
+                    continue
                 size = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
                 body = json.loads(await reader.readexactly(size))
                 self.asked.append(body)

@@ -1,0 +1,108 @@
+"""A server that answers at a known schedule, for studies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+FIRST_S, INTERVAL_S, TOKENS = 0.8, 0.1, 5
+
+
+class Scheduled:
+    """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow. bad:
+    prompts that hold it are refused. keep: whether connections stay open. most: after so many questions it closes its
+    port and all connections. counters: whether /metrics has vLLM's, by which each answer is two drafts of which three
+    tokens were accepted.
+
+    asked: the bodies of all questions; spans: when each began and ended; heads: of all requests, by connection."""
+
+    def __init__(self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9) -> None:
+        self.pace, self.bad, self.keep, self.most, self.counters = pace, bad, keep, most, False
+        self.asked, self.spans, self.heads = list[dict[str, Any]](), list[tuple[float, float]](), list[list[str]]()
+        self.port, self.listening = 0, None
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads: list[str] = []
+        self.heads.append(heads)
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            began = time.perf_counter()
+            heads.append(head.decode().split(" HTTP")[0])
+            if head.startswith(b"GET"):
+                writer.write(self._told(heads[-1]))
+                continue
+            size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+            body = json.loads(await reader.readexactly(size))
+            self.asked.append(body)
+            if len(self.asked) > self.most:
+                self.listening.close()
+                raise ConnectionError
+            if self.bad and self.bad in body["prompt"]:
+                writer.write(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+                continue
+            await self._stream(writer, began)
+            self.spans.append((began, time.perf_counter()))
+            if not self.keep:
+                return
+
+    async def _stream(self, writer: asyncio.StreamWriter, began: float) -> None:
+        kept = "Transfer-Encoding: chunked" if self.keep else "Connection: close"
+        writer.write(f"HTTP/1.1 200 OK\r\n{kept}\r\n\r\n".encode())
+        for index in range(TOKENS):
+            due = began + self.pace * (FIRST_S + index * INTERVAL_S)
+            await asyncio.sleep(due - time.perf_counter())
+            writer.write(self._part({"choices": [{"text": "a"}]}))
+        usage = {"prompt_tokens": 5, "completion_tokens": TOKENS}
+        writer.write(self._part({"choices": [], "usage": usage}) + self._part("[DONE]"))
+        if self.keep:
+            writer.write(b"0\r\n\r\n")
+
+    def _part(self, event: Any) -> bytes:
+        data = f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
+        return f"{len(data):x}\r\n".encode() + data + b"\r\n" if self.keep else data
+
+    def _told(self, head: str) -> bytes:
+        text = "{}"
+        if head.endswith("/metrics") and self.counters:
+            num = len(self.spans)
+            text = (
+                "# HELP vllm:spec_decode_num_drafts_total x\n"
+                f'vllm:spec_decode_num_drafts_total{{engine="0"}} {2.0 * num}\n'
+                f'vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {3.0 * num}\n'
+            )
+        return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+
+
+@contextmanager
+def serving(server: Scheduled, port: int = 0) -> Iterator[str]:
+    """Its URL. port: the same as an earlier server's, or any."""
+    loop, ready = asyncio.new_event_loop(), threading.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await server.answer(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def begin() -> None:
+        server.listening = await asyncio.start_server(handle, "127.0.0.1", port, reuse_address=True)
+        server.port = server.listening.sockets[0].getsockname()[1]
+        ready.set()
+
+    def run() -> None:
+        loop.create_task(begin())
+        loop.run_forever()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert ready.wait(5)
+    yield f"http://127.0.0.1:{server.port}/v1"
+    loop.call_soon_threadsafe(server.listening.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(5)
