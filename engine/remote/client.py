@@ -27,9 +27,10 @@ from .sse import Events
 CONNECT_S = 10.0
 DRAIN_S = 0.5
 """How long the end of an answer that is complete is waited for, so that its connection can serve another."""
-SENDING = ".send_request_headers.started"
-"""What httpcore calls the moment before a request's first byte is written. Of 200 that are asked at once the last is
-written 50 ms after the first, which is not the server's time."""
+OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_headers.started"
+"""What httpcore calls two moments: before it opens a connection, and before a request's first byte is written. Of 200
+requests that are made at once the last is written 50 ms after the first, which is not the server's time."""
+GONE = "Server disconnected without sending a response"
 MAX_ERROR_BYTES = 16_384
 MAX_WORDS = 200
 
@@ -104,27 +105,21 @@ async def _ask(
 ) -> Reply:
     path, body = request_of(endpoint, question, params, with_extras)
     timeout = httpx.Timeout(patience.silence_s, connect=min(CONNECT_S, patience.silence_s), pool=None)
-    reader, events, began = Reader(params.max_new_tokens), Events(), 0.0
-
-    async def noted(name: str, details: Any) -> None:
-        nonlocal began
-        if name.endswith(SENDING):
-            began = time.perf_counter()
-
+    reader, events, sent = Reader(params.max_new_tokens), Events(), _Sent()
     async with _named(endpoint, patience):
-        request = client.stream(
+        request = client.build_request(
             *("POST", endpoint.url + path),
             json=body,
             headers=endpoint.headers(),
             timeout=timeout,
-            extensions={"trace": noted},
+            extensions={"trace": sent.note},
         )
-        async with request as response:
+        async with _answered(client, request, sent) as response:
             if response.status_code != 200:
                 raise await _refused(endpoint, response)
             at_s, parts = 0.0, response.aiter_raw()
             async for received in parts:
-                at_s = time.perf_counter() - began
+                at_s = time.perf_counter() - sent.at
                 for data in events.feed(received):
                     chunk = reader.take(data, at_s)
                     if chunk is not None and on_chunk is not None:
@@ -132,8 +127,38 @@ async def _ask(
                 if reader.done:
                     await _drain(parts)
                     break
-        reader.reply.with_extras, reader.reply.began = with_extras, began
-        return reader.end(at_s if reader.done else time.perf_counter() - began)
+        reader.reply.with_extras, reader.reply.began = with_extras, sent.at
+        return reader.end(at_s if reader.done else time.perf_counter() - sent.at)
+
+
+class _Sent:
+    """When a request's first byte was written (`time.perf_counter`), and whether a connection was opened for it."""
+
+    def __init__(self) -> None:
+        self.at, self.is_new = 0.0, False
+
+    async def note(self, name: str, details: Any) -> None:
+        if name == OPENING:
+            self.is_new = True
+        elif name == SENDING:
+            self.at = time.perf_counter()
+
+
+@asynccontextmanager
+async def _answered(client: httpx.AsyncClient, request: httpx.Request, sent: _Sent) -> AsyncIterator[httpx.Response]:
+    """The response. A server may close a connection that is kept open just when it is used again (llama.cpp's did after
+    1 of 20 answers). A completion changes nothing there, so it is sent once more, on a new connection: RFC 9110, 9.2.2.
+    A server that is gone refuses that."""
+    try:
+        response = await client.send(request, stream=True)
+    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+        if sent.is_new or (isinstance(error, httpx.RemoteProtocolError) and not str(error).startswith(GONE)):
+            raise
+        response = await client.send(request, stream=True)
+    try:
+        yield response
+    finally:
+        await response.aclose()
 
 
 async def _drain(parts: AsyncIterator[bytes]) -> None:

@@ -1,6 +1,6 @@
-"""A server's own counters of speculative decoding, which are over all its users: vLLM's, at /metrics.
+"""A server's own counters of speculative decoding, which are over all its users: vLLM's and llama.cpp's, at /metrics.
 
-https://docs.vllm.ai/en/v0.32.0/usage/metrics.html
+https://docs.vllm.ai/en/v0.32.0/usage/metrics.html; llama-server with --metrics, tools/server/README.md
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from ..remote.client import CONNECT_S, new_client
 from ..remote.endpoint import Endpoint
 
 MAX_BYTES = 16 * 1024**2
-NUM_DRAFTS, NUM_ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
-_LINE = re.compile(rf"^({NUM_DRAFTS}|{NUM_ACCEPTED})(?:\{{[^\n]*\}})? ([0-9.eE+]{{1,32}})\s*$", re.M)
+NUM_DRAFTS, NUM_ACCEPTED = "spec_decode_num_drafts_total", "spec_decode_num_accepted_tokens_total"
+_LINE = re.compile(
+    rf"^(?:vllm|llamacpp):({NUM_DRAFTS}|{NUM_ACCEPTED})(?:\{{[^\n]*\}})? ([0-9.eE+]{{1,32}})\s*$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)

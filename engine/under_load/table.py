@@ -1,4 +1,5 @@
-"""What a study of servers prints: each level, geometric means, improvement, where the curves cross."""
+"""What a study of servers prints: each level, geometric means, improvement, where the curves cross. docs/load.md says
+what each number means."""
 
 from __future__ import annotations
 
@@ -10,47 +11,61 @@ from rich.table import Table
 from rich.text import Text
 
 from ..cli.terminal import clean
-from .metrics import HIGHER
 
 COLUMNS = {
     "output_tokens_per_s": ("output tok/s", 1, 1),
     "total_tokens_per_s": ("total tok/s", 1, 1),
-    "ttft_p95_s": ("TTFT P95 s", 1, 3),
-    "itl_p95_s": ("ITL P95 ms", 1000, 2),
-    "tpot_p95_s": ("TPOT P95 ms", 1000, 2),
+    "ttft_p95_s": ("TTFT s", 1, 3),
+    "itl_p95_s": ("ITL ms", 1000, 2),
+    "tpot_p95_s": ("TPOT ms", 1000, 2),
     "latency_median_s": ("latency s", 1, 2),
     "largest_gap_s": ("gap s", 1, 2),
-    "mean_acceptance_length": ("accept length", 1, 2),
+    "mean_acceptance_length": ("accepted", 1, 2),
     "dollars_per_million": ("$ per 1M", 1, 2),
 }
 """Metric -> (column, factor, decimals)."""
 
 
+PARTS = (
+    ("output_tokens_per_s", "total_tokens_per_s", "mean_acceptance_length", "dollars_per_million"),
+    ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "latency_median_s", "largest_gap_s"),
+)
+"""Metrics of one table, which fits 80 columns."""
+
+
 def print_report(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:
     """found: what --json prints."""
-    levels = found["levels"]
-    metrics = [metric for metric in HIGHER if any(level[metric] is not None for level in levels)]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column(Text("lane"), overflow="fold")
-    for column in ("users", "errors", *(COLUMNS[metric][0] for metric in metrics)):
-        table.add_column(Text(column), justify="right")
-    for level in sorted(levels, key=lambda each: (each["concurrency"], lanes.index(each["lane"]))):
-        errors = f"{level['num_errors']} of {level['num_requests']}"
-        users = f"{level['concurrency']}{'*' if level['asked_before'] else ''}"
-        _row(table, [level["lane"], users, errors, *(_told(m, level[m]) for m in metrics)])
-    for lane, means in found["geomeans"].items():
-        _row(table, [lane, "geomean", "", *(_told(metric, means[metric]) for metric in metrics)])
-    if gains := found["improvement_percent"]:
-        cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
-        _row(table, [f"{lanes[1]} is better by", "", "", *cells])
-    console.print(table)
+    for part in PARTS:
+        metrics = [metric for metric in part if any(level[metric] is not None for level in found["levels"])]
+        if metrics:
+            console.print(_table(found, lanes, metrics))
+            console.print()
     for note in _notes(found, lanes):
         console.print(Text(clean(note)))
 
 
+def _table(found: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[str]) -> Table:
+    """Levels, geometric means and improvement, of these metrics."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(Text("lane"), overflow="fold")
+    for column in ("users", "failed", *(COLUMNS[metric][0] for metric in metrics)):
+        table.add_column(Text(column), justify="right")
+    for level in sorted(found["levels"], key=lambda each: (each["concurrency"], lanes.index(each["lane"]))):
+        users = f"{level['concurrency']}{'*' if level['asked_before'] else ''}"
+        failed = f"{level['num_errors']}/{level['num_requests']}"
+        _row(table, [level["lane"], users, failed, *(_told(metric, level[metric]) for metric in metrics)])
+    for lane, means in found["geomeans"].items():
+        _row(table, [lane, "mean", "", *(_told(metric, means[metric]) for metric in metrics)])
+    if gains := found["improvement_percent"]:
+        cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
+        _row(table, [f"{lanes[1]} better by", "", "", *cells])
+    return table
+
+
 def _notes(found: Mapping[str, Any], lanes: Sequence[str]) -> Iterator[str]:
-    """Sentences below the table."""
+    """Sentences below the tables."""
     levels = found["levels"]
+    yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median. mean: geometric, over all levels."
     if between := found["crossing"]:
         yield f"{lanes[1]} stops being better in output tokens/s between {between[0]} and {between[1]} users."
     if any(level["acceptance_from"] == "server" for level in levels):

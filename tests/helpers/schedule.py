@@ -15,14 +15,15 @@ FIRST_S, INTERVAL_S, TOKENS = 0.8, 0.1, 5
 
 class Scheduled:
     """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow. bad:
-    prompts that hold it are refused. keep: whether connections stay open. most: after so many questions it closes its
+    prompts that hold it are refused. keep: whether connections stay open; without, they are closed after an answer, and
+    with `stale` nobody is told, until the next question. most: after so many questions it closes its
     port and all connections. counters: whether /metrics has vLLM's, by which each answer is two drafts of which three
     tokens were accepted.
 
     asked: the bodies of all questions; spans: when each began and ended; heads: of all requests, by connection."""
 
     def __init__(self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9) -> None:
-        self.pace, self.bad, self.keep, self.most, self.counters = pace, bad, keep, most, False
+        self.pace, self.bad, self.keep, self.most, self.counters, self.stale = pace, bad, keep, most, False, False
         self.asked, self.spans, self.heads = list[dict[str, Any]](), list[tuple[float, float]](), list[list[str]]()
         self.port, self.listening = 0, None
 
@@ -37,6 +38,8 @@ class Scheduled:
                 continue
             size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
             body = json.loads(await reader.readexactly(size))
+            if self.stale and sum(head.startswith("POST") for head in heads) > 1:
+                return
             self.asked.append(body)
             if len(self.asked) > self.most:
                 self.listening.close()
@@ -85,7 +88,7 @@ def serving(server: Scheduled, port: int = 0) -> Iterator[str]:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await server.answer(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()
@@ -95,14 +98,24 @@ def serving(server: Scheduled, port: int = 0) -> Iterator[str]:
         server.port = server.listening.sockets[0].getsockname()[1]
         ready.set()
 
+    async def end() -> None:
+        server.listening.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     def run() -> None:
-        loop.create_task(begin())
+        loop.run_until_complete(begin())
         loop.run_forever()
+        loop.run_until_complete(end())
+        loop.close()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert ready.wait(5)
-    yield f"http://127.0.0.1:{server.port}/v1"
-    loop.call_soon_threadsafe(server.listening.close)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(5)
+    try:
+        yield f"http://127.0.0.1:{server.port}/v1"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)

@@ -107,6 +107,17 @@ def test_a_failed_request_is_counted_and_not_asked_again(tmp_path, capfd) -> Non
     assert sum(body["prompt"] == "question 1." for body in server.asked) == 1
 
 
+def test_a_connection_that_was_closed_meanwhile_is_no_failed_request(tmp_path, capfd) -> None:
+    """llama.cpp's server closes connections when they are used again: one request in twenty would count as failed."""
+    server = Scheduled()
+    server.stale = True
+    with serving(server) as url:
+        assert study(tmp_path, {"a": url}, 22, "--concurrency", "2", "--requests", "20") == 0
+    level = json.loads(capfd.readouterr().out)["levels"][0]
+    assert level["num_errors"] == 0 and level["num_output_tokens"] == 20 * TOKENS
+    assert len(server.heads) > 20 and len({body["prompt"] for body in server.asked}) == len(server.asked) == 22
+
+
 def test_a_server_that_is_not_there_is_said_at_once(tmp_path, capfd) -> None:
     """A study of a dead server would hang, or print its URL."""
     assert study(tmp_path, {"a": "http://127.0.0.1:9/v1"}, 6, "--concurrency", "1", "--requests", "4") == 1
