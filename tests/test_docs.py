@@ -25,7 +25,7 @@ TOLD = [page for page in PAGES if page.name != "log.md"]
 """The log tells of what is gone."""
 README_CHARACTERS = 6000
 COMMANDS = ROOT / "docs" / "commands.md"
-OF_OTHERS = {"--gpus", "--speculative-config"}
+OF_OTHERS = {"--metrics", "--gpus", "--speculative-config"}
 """Options in docs that are other programs'."""
 
 

@@ -11,9 +11,9 @@ import pytest
 from engine.cli.main import main
 from engine.under_load.data import WARM_UP
 from tests.helpers.loopback import Answer, Body, says, servers
-from tests.remote.test_faults import GOOD, SAID, TEXT
+from tests.helpers.server_faults import GOOD, SAID, TEXT
 
-TIMEOUT_S, NUM = 0.5, 3
+TIMEOUT_S, NUM = 1.5, 3
 NO_FAULT = {"counts go back", "no counts", "its own reason"}
 """What makes a race impossible and is nothing to a study, which counts by usage alone."""
 CASES = [case for case in SAID if case[0] not in NO_FAULT]

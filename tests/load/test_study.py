@@ -47,7 +47,7 @@ def test_a_known_schedule_is_measured(tmp_path, capfd, keep) -> None:
     for level, rounds in zip(levels, (2, 1), strict=True):
         rate = 2 * TOKENS / (rounds * latency)
         for name, true in {**truth, "output_tokens_per_s": rate, "total_tokens_per_s": 2 * rate}.items():
-            assert level[name] == pytest.approx(true, rel=0.15), name
+            assert level[name] == pytest.approx(true, rel=0.3), name
         assert level["largest_gap_s"] >= INTERVAL_S * 0.9
 
 

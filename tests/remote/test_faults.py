@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,79 +13,10 @@ from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
 from engine.spec import SamplingParams
-from tests.helpers.loopback import HEAD, WORDS, Answer, http, lists, raw, refusal, says, servers, sse, stream_of
+from tests.helpers.loopback import Answer, refusal, says, servers, sse, stream_of
+from tests.helpers.server_faults import GOOD, SAID, TEXT, error, without_usage
 
-TEXT = list(WORDS) * 2
-GOOD = sse(*stream_of([1] * len(TEXT), TEXT))
-EVENTS = [sse(event) for event in stream_of([1] * len(TEXT), TEXT)]
 PATIENCE = Patience(0.5, 1.0)
-
-
-def changed(place: int, change: Callable[[Any], Any]) -> bytes:
-    """A good stream but for one event."""
-    events = stream_of([1] * len(TEXT), TEXT)
-    events[place] = change(events[place])
-    return sse(*events)
-
-
-def counting(*counts: int) -> bytes:
-    """A stream without ids whose running counts are these."""
-    events = stream_of([1] * len(counts), TEXT[: len(counts)], ids=False)
-    for event, count in zip(events, counts, strict=False):
-        event["usage"]["completion_tokens"] = count
-    return sse(*events)
-
-
-def used(num_prompt_tokens: int, num_tokens: int) -> Callable[[Any], Any]:
-    usage = {"prompt_tokens": num_prompt_tokens, "completion_tokens": num_tokens}
-    return lambda event: {**event, "usage": usage}
-
-
-def ids_of_text(_: Any) -> Any:
-    return {"choices": [{"text": "x", "token_ids": ["7"]}]}
-
-
-def without_usage(ids: bool) -> bytes:
-    events = stream_of([1] * len(TEXT), TEXT, ids=ids)
-    for event in events[:-2]:
-        del event["usage"]
-    return sse(*events)
-
-
-def error(message: str) -> bytes:
-    return json.dumps({"error": {"message": message, "code": 1}}).encode()
-
-
-SAID = [
-    ("disconnect", says(EVENTS[:5], end=False), "broke the connection off"),
-    ("no end", says(EVENTS[:5]), "broke off after 5 events, without an end"),
-    ("429", raw(refusal(429, error("slow down"), "Retry-After: 7\r\n")), "answered 429: slow down; ask again in 7 s"),
-    ("429 alone", raw(refusal(429, b"")), "answered 429"),
-    ("500", raw(refusal(500, b"<html>secret trace</html>")), "answered 500"),
-    ("503 in the middle", says([*EVENTS[:3], sse({"error": {"message": "gone"}})]), "with an error: gone"),
-    ("wrong model", raw(refusal(404, error("The model `a` does not exist."))), "404: The model `a` does not exist."),
-    ("redirect", raw(refusal(302, b"", "Location: http://127.0.0.1:1/\r\n")), "302, a redirect, which is not followed"),
-    ("not JSON", says([b"data: {oops\n\n"]), "not JSON"),
-    ("too deep", says([b"data: " + b"[" * 100_000 + b"\n\n"]), "not JSON"),
-    ("not UTF-8", says([b"data: \xff\xfe\n\n"]), "not UTF-8"),
-    ("no object", says([b"data: 7\n\n"]), "no JSON object"),
-    ("not HTTP", raw(b"SSH-2.0-x\r\n\r\n", then=0.01), "broke the connection off"),
-    ("no stream", raw(HEAD + b"zz\r\n", then=0.01), "broke the connection off"),
-    ("half a character", says([changed(0, lambda e: {**e, "choices": [{"text": "\ud83d"}]})]), "half a character"),
-    ("ids of text", says([changed(0, ids_of_text)]), "token_ids are not a list of integers"),
-    ("more ids than counted", says([changed(-2, used(3, 5))]), "sent 20 token ids and counts 5"),
-    ("counts go back", says([counting(1, 5, 3)]), "counts 3 tokens after it counted 5"),
-    ("too many", says([sse(*stream_of([1] * 21, [*TEXT, "x"]))]), "sent 21 tokens, 20 were asked for"),
-    ("no counts", says([without_usage(ids=False)]), "neither token ids (return_token_ids) nor how many tokens"),
-    ("no tokens", says([sse({"choices": [{"text": "", "finish_reason": "stop"}]}, "[DONE]")]), "neither usage nor"),
-    ("negative", says([changed(0, used(-1, 1))]), "prompt_tokens is no count"),
-    ("lists of other lengths", says([sse(*stream_of([1] * 20, TEXT, lists([1], [1, 2])))]), "contradict each other"),
-    ("its own reason", says([changed(19, lambda e: {**e, "choices": [{**e["choices"][0], "finish_reason": "abort"}]})]),
-     "a reason of its own"),
-    ("silent", raw(HEAD + http(EVENTS[0]), then=9.0), "was silent for 0.5 s"),
-    ("says nothing", raw(then=9.0), "was silent for 0.5 s"),
-    ("never ends", says([EVENTS[0]] + [b": still here\n\n"] * 1000, 0.05), "did not finish within 1 s"),
-]  # fmt: skip
 
 
 def held(*answers: Answer, urls: tuple[str, ...] = ()) -> dict[str, Any]:
