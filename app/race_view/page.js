@@ -1,6 +1,7 @@
 // What the page around the race does by itself: which buttons can do something now, and the keys of the whole page.
 
 const RACING = ["preparing", "running"];
+const LOOK_AGAIN_MS = 300, LOOKS = 200;
 const SETTLED_MS = 700;     // until an example's prompt and settings are in their places
 const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
@@ -95,4 +96,9 @@ refs.liveHere.addEventListener("click", () => {
   [...document.querySelectorAll("#page-presets button")].find((each) => each.textContent.trim() === S.name)?.click();
   return setTimeout(race, SETTLED_MS);
 });
-for (const ms of [0, 300, 1000, 3000]) setTimeout(offer, ms);      // the page's buttons may come later than the race
+// The page's buttons may come later than the race, and on a busy machine much later. An exported race has none.
+function offerSoon(left) {
+  offer();
+  if (left && !pageButton("race")) setTimeout(() => offerSoon(left - 1), LOOK_AGAIN_MS);
+}
+setTimeout(() => offerSoon(LOOKS), 0);

@@ -150,6 +150,7 @@ def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> Non
     assert other.evaluate(TOKENS) == expected(recording)
     run_race(other, button="[data-ref=liveHere]")
     num = sum(len(e["token_ids"]) for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step")
+    other.wait_for_selector("[data-ref=verdictMeans]:not(:empty)")
     told = other.text_content("[data-ref=verdictMeans]")
     assert told.startswith(f"This machine wrote the same {num} tokens, bit for bit, at "), told
     assert other.is_visible("[data-ref=verdictMeans]") and not other.evaluate(f"{STATE}.fromFile")

@@ -98,6 +98,7 @@ def test_a_script_by_keyboard_alone(browser, server, title: str, dark: bool) -> 
     tab.wait_for_function(f"{STATE}.duration > 0")
     tab.click("[data-tab=steps]")
     tab.focus("#page-stage-button")
+    tab.wait_for_selector("[data-ref=liveHere]")  # the page's buttons may come later than the race
     before = tab.evaluate(PAGE)
     tab.keyboard.press("Enter")
     tab.wait_for_selector(".pf[data-stage]")
