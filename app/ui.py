@@ -23,6 +23,7 @@ from .controls import Control, controls
 from .figures import Chart
 from .guarded_queue import guard
 from .handlers import STUDY_SETTINGS, Handlers
+from .no_function import handlers as unknown_functions
 from .no_uploads import NoUploads
 from .player import SHELL
 from .quiet_log import shorten_gradios
@@ -137,7 +138,11 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         run_history=False,
         footer_links=["api"],
         ssr_mode=False,
-        app_kwargs={"middleware": [Middleware(NoUploads)], "routes": [Route("/player", _player)]},
+        app_kwargs={
+            "middleware": [Middleware(NoUploads)],
+            "routes": [Route("/player", _player)],
+            "exception_handlers": unknown_functions(page.fns),
+        },
         prevent_thread_lock=True,
     )
 

@@ -89,6 +89,18 @@ def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
 
 
 @pytest.mark.slow
+def test_a_function_that_is_not_there_is_the_callers_mistake(server) -> None:
+    """Each was answered "Internal Server Error", with a traceback of 40 lines in the log."""
+    before = server.log.stat().st_size
+    asked = [("run/predict", number) for number in (-1, 98, 2**70)] + [("call/nothing", None), ("run/nothing", None)]
+    for path, number in asked:
+        body = {"data": [], "fn_index": number, "session_hash": "a"}
+        answer = httpx.post(f"{server.url}/gradio_api/{path}", json=body)
+        assert answer.status_code == 404 and "this page has no function" in answer.text, (path, number)
+    assert "Traceback" not in server.log.read_text()[before:]
+
+
+@pytest.mark.slow
 def test_nonsense_does_not_fill_the_disk(server) -> None:
     """Each malformed call wrote a traceback of 100 lines: 2,400 of them made 100 MB. The first one must stand there."""
     before = server.log.stat().st_size
