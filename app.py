@@ -90,6 +90,11 @@ def arguments() -> argparse.Namespace:
         help="the model, as the servers call it; LANE=NAME for one lane's",
     )
     servers.add_argument("--same-device", action="store_true", help="the servers share a device: lanes take turns")
+    servers.add_argument(
+        "--under-load",
+        action="store_true",
+        help="visitors may put these servers under load: up to 200 users at once, whose tokens you pay for",
+    )
     servers.add_argument("--chat", action="store_true", help="prompts are messages for the chat endpoint")
     return parser.parse_args()
 

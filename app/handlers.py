@@ -23,6 +23,9 @@ from .cheats import cheats
 from .checks import Check
 from .controls import chat_help, more_choices, pair_choices, preset_values, text_for
 from .figures import Chart
+from .load_request import SETTINGS as LOAD_SETTINGS
+from .load_request import read_load
+from .load_study import LoadStudies, refused_load
 from .recorded import recorded_view
 from .request import RaceRequest, read_again, read_request, read_study
 from .servers import ServersBackend
@@ -41,11 +44,18 @@ class Handlers:
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
     def __init__(
-        self, catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: Check | None = None
+        self,
+        catalogue: Catalogue,
+        backend: TorchBackend | ServersBackend,
+        check: Check | None = None,
+        under_load: bool = False,
     ) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
         self.stage = Stage(backend)
         self._studies = Studies(backend, self.stage.queue)
+        self.loads: LoadStudies | None = None
+        if under_load and isinstance(backend, ServersBackend):
+            self.loads = LoadStudies(backend.endpoints, not backend.same_device, self.stage.queue)
         self.recorded = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
 
     @property
@@ -103,6 +113,24 @@ class Handlers:
     async def stop_study(self, request: gr.Request) -> None:
         """End the visitor's study."""
         self._studies.stop(_visitor(request))
+
+    async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
+        """Hold a study of the page's servers under load: frames as JSON text. What cannot be studied is refused in
+        one."""
+        assert self.loads is not None
+        try:
+            settings = dict(zip(LOAD_SETTINGS, values, strict=True))
+            asked = read_load(self.loads.endpoints, self.loads.separate, settings, event._data)
+            async with aclosing(self.loads.frames(_visitor(request), _address(request), asked)) as frames:
+                async for frame in frames:
+                    yield frame
+        except PhotofinishError as error:
+            yield refused_load(str(error))
+
+    async def stop_load(self, request: gr.Request) -> None:
+        """End the visitor's study of servers."""
+        assert self.loads is not None
+        self.loads.stop(_visitor(request))
 
     async def resume(self, race: object, request: gr.Request) -> AsyncGenerator[str, None]:
         """The frames of the race that this browser watched before its page was loaded again, by the race's id; none

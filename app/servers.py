@@ -43,7 +43,7 @@ class ServersBackend:
     they run, in words."""
 
     def __init__(self, endpoints: Sequence[Endpoint], same_device: bool) -> None:
-        self._endpoints, self._same_device = endpoints, same_device
+        self.endpoints, self.same_device = endpoints, same_device
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
         self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
 
@@ -51,7 +51,7 @@ class ServersBackend:
         """The race that was asked for. Raises UsageError."""
         text = request.prompt
         question = Question(messages=(("user", text),)) if request.chat else Question(text)
-        return RemoteRace(self._endpoints, question, request.spec.params, Patience(), self._same_device)
+        return RemoteRace(self.endpoints, question, request.spec.params, Patience(), self.same_device)
 
     def beside(self, race: Any, progress: Progress) -> Mapping[str, Any]:
         """Nothing: a server's drafters cannot be asked."""

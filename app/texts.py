@@ -27,10 +27,20 @@ HEADER = """
   time.</p>
 </header>
 """
+UNDER_LOAD_BUTTON = """<button type="button" id="page-load-button" title="Many users at once: what each server gives, and
+    where guessing stops paying">Under load</button>"""
 PANEL_HEAD = """
 <div class="page-panel-head"><h2 class="page-panel-title">Settings</h2>
 <button type="button" id="page-panel-close">Close</button></div>
 """
+
+
+def header(under_load: bool) -> str:
+    """The top of the page; with a button for studies of servers in the place of the one for prompts."""
+    begin, end = HEADER.index('<button type="button" id="page-study-button"'), HEADER.index("</button>\n  <p>")
+    return HEADER[:begin] + UNDER_LOAD_BUTTON + HEADER[end + len("</button>") :] if under_load else HEADER
+
+
 SMALL_MODEL = "A small model: fast, not clever."
 RANDOM_WEIGHTS = (
     "RANDOM WEIGHTS: step times are those of this shape; the text, and how much of a draft is accepted, mean nothing."

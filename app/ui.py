@@ -23,6 +23,8 @@ from .controls import Control, controls
 from .figures import Chart
 from .guarded_queue import guard
 from .handlers import STUDY_SETTINGS, Handlers
+from .load_request import SETTINGS as LOAD_SETTINGS
+from .load_view import LOAD_VIEW_CSS, load_view
 from .no_function import handlers as unknown_functions
 from .no_uploads import NoUploads
 from .player import SHELL
@@ -51,14 +53,20 @@ RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? 
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
-def build(catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: Check | None = None) -> gr.Blocks:
-    """The whole page, not yet served. Loads nothing. check: what finds out the rest beside it."""
-    handlers = Handlers(catalogue, backend, check)
+def build(
+    catalogue: Catalogue,
+    backend: TorchBackend | ServersBackend,
+    check: Check | None = None,
+    under_load: bool = False,
+) -> gr.Blocks:
+    """The whole page, not yet served. Loads nothing. check: what finds out the rest beside it. under_load: whether
+    visitors may put its servers under load."""
+    handlers = Handlers(catalogue, backend, check, under_load)
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, fill_width=True) as page:
         with gr.Row(elem_id="page-top"):
-            gr.HTML(texts.HEADER)
+            gr.HTML(texts.header(handlers.loads is not None))
             model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
@@ -75,6 +83,7 @@ def build(catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: C
         drawn = _figures("page-charts", charts(()))
         reasons = _figures("page-why", why((), {}))
         study = study_view(elem_id="page-study")
+        load = None if handlers.loads is None else load_view(handlers.loads.separate, elem_id="page-load")
         gr.HTML(texts.footer())
         components = _settings(catalogue, settings)
         components.update(prompt=prompt, expectation=expectation, race=race)
@@ -98,6 +107,9 @@ def build(catalogue: Catalogue, backend: TorchBackend | ServersBackend, check: C
         settings_of_study = _named(STUDY_SETTINGS, components)
         study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
         study.clear(handlers.stop_study, queue=False, **PRIVATE)
+        if load is not None:
+            load.submit(handlers.load, _named(LOAD_SETTINGS, components), load, trigger_mode="once", **PRIVATE)
+            load.clear(handlers.stop_load, queue=False, **PRIVATE)
         race.submit(handlers.charts, None, drawn, **PRIVATE)
         race.expand(handlers.why, None, reasons, **PRIVATE)
         race.select(handlers.example, None, race, queue=False, **PRIVATE)
@@ -132,7 +144,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         server_name=host,
         server_port=port,
         theme=theme(),
-        css=RACE_VIEW_CSS + STUDY_VIEW_CSS + PAGE_CSS,
+        css=RACE_VIEW_CSS + STUDY_VIEW_CSS + LOAD_VIEW_CSS + PAGE_CSS,
         head=HEAD,
         show_error=False,
         run_history=False,

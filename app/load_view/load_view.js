@@ -1,0 +1,141 @@
+// The dialog: what is asked, starting, stopping, and what the server tells of the study. Finished levels are kept in this
+// browser, so that a study goes on after the page was left.
+
+const KEPT_KEY = "photofinish.load";
+const LOST_MS = 15000, LOOK_MS = 3000;      // the server's frames come every two seconds
+const RUNS = ["waiting", "running", "asked"];
+const TURNS = SEPARATE ? "The servers are asked at the same time." :
+  "The servers take turns at each level, since they may share a device.";
+const dialog = element.querySelector("dialog");
+const refs = Object.fromEntries([...dialog.querySelectorAll("[data-ref]")].map((node) => [node.dataset.ref, node]));
+// source: {name, text} of the file, or null: random words; frame: the last one.
+const study = { source: null, frame: null, heardMs: 0, state: "idle" };
+
+// The server decides whether kept levels are of the study that is asked for.
+function keptRun() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(KEPT_KEY));
+    return Array.isArray(kept?.rows) ? kept : null;
+  } catch { return null; /* forbidden, or not JSON */ }
+}
+
+function keep({ key, rows, begun, state }) {
+  try {
+    if (state === "finished" && !begun.length) return localStorage.removeItem(KEPT_KEY);
+    return localStorage.setItem(KEPT_KEY, JSON.stringify({ key, rows, begun }));
+  } catch { return undefined; /* a browser may forbid it, or have no room */ }
+}
+
+async function read(file) {
+  if (!file) return;
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    study.source = text.length > MAX_STUDY_CHARS ? null : { name: file.name, text };
+    const lines = text.split("\n").filter((line) => line.trim()).length;
+    refs.found.textContent = study.source ? `${oneLine(file.name).slice(0, 80)}: ${plural(lines, "line")}.` :
+      `${oneLine(file.name).slice(0, 80)} has ${text.length} characters; at most ${MAX_STUDY_CHARS} are allowed.`;
+  } catch {
+    study.source = null;
+    refs.found.textContent = `${oneLine(file.name).slice(0, 80)} is not UTF-8 text.`;
+  }
+  draw();
+}
+
+function start() {
+  Object.assign(study, { frame: null, state: "asked", heardMs: Date.now() });
+  trigger("submit", { users: refs.users.value, requests: Number(refs.requests.value),
+    max_new_tokens: Number(refs.length.value), dollars: refs.dollars.value === "" ? null : Number(refs.dollars.value),
+    words: Number(refs.words.value), name: study.source?.name ?? null, text: study.source?.text ?? null,
+    kept: keptRun() });
+  draw();
+}
+
+function onFrame(words) {
+  let frame;
+  try { frame = JSON.parse(words); } catch { return; }
+  Object.assign(study, { state: frame.state, heardMs: Date.now(), frame });
+  if (frame.key) keep(frame);
+  draw();
+}
+
+function draw() {
+  const { frame, state } = study, runs = RUNS.includes(state), report = frame?.report ?? null;
+  refs.start.disabled = runs;
+  refs.stop.disabled = !runs;
+  for (const name of ["users", "requests", "length", "dollars", "words", "open", "forget"]) refs[name].disabled = runs;
+  refs.words.disabled ||= study.source !== null;
+  refs.forget.hidden = study.source === null;
+  refs.goes.hidden = state === "idle";
+  const lost = runs && Date.now() - study.heardMs > LOST_MS;
+  refs.says.textContent = lost ? "The server does not answer. What is finished is kept: load the page again and start the "
+    + "same study." : state === "asked" ? "Asking the server." : oneLine(frame?.text ?? "");
+  refs.progress.hidden = !runs;
+  refs.progress.value = frame?.share ?? 0;
+  const button = document.getElementById("page-load-button");
+  if (button) button.textContent = runs && frame ? `Under load ${Math.floor(100 * (frame.share ?? 0))} %` : "Under load";
+  refs.result.hidden = !report;
+  if (!report) return;
+  const metrics = Object.keys(METRICS).filter((name) => report.levels.some((row) => typeof row[name] === "number"));
+  refs.said.textContent = outcome(report, frame.lanes, !runs);
+  refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
+  refs.heads.replaceChildren(headRow(metrics));
+  refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));
+  refs.notes.textContent = notes(report.levels);
+  refs.save.disabled = refs.copy.disabled = runs;
+}
+
+function notes(levels) {
+  const failed = levels.filter((row) => row.num_errors).map((row) => sentence(`${oneLine(row.lane)} with ${
+    plural(row.concurrency, "user")}: ${row.num_errors} of ${row.num_requests} requests failed; the first: ${
+    oneLine(row.fault ?? "")}`));
+  return [...failed,
+    levels.some((row) => row.asked_before) ? "* asked again after a stop: the server may have these prompts in its cache."
+      : "", levels.some((row) => row.acceptance_from === "server") ?
+      "Tokens a step are by the servers' own counters, which are over all their users." : "",
+    "Means are geometric, over the levels that every server has finished."].filter(Boolean).join(" ");
+}
+
+function commandOf(frame) {
+  const lanes = frame.lanes.map((lane) => `--lane ${shellQuoted(lane)}=openai:URL`).join(" ");
+  const options = { model: frame.model, concurrency: refs.users.value.replaceAll(" ", ""), requests: refs.requests.value,
+    data: study.source?.name ?? `synthetic:${refs.words.value},${refs.length.value}`,
+    "max-new-tokens": study.source ? refs.length.value : null, dollars: refs.dollars.value || null };
+  return `python -m engine study ${lanes} ${Object.entries(options).filter(([, value]) => value !== null)
+    .map(([name, value]) => `--${name} ${shellQuoted(String(value))}`).join(" ")}${frame.separate ? " --separate" : ""}`;
+}
+
+refs.turns.textContent = TURNS;
+refs.requests.max = MAX_REQUESTS;
+refs.length.max = MAX_NEW_TOKENS;
+refs.words.max = MAX_WORDS;
+refs.open.addEventListener("click", () => refs.file.click());
+refs.file.addEventListener("change", async () => {
+  const [file] = refs.file.files;
+  refs.file.value = "";
+  await read(file);
+});
+refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
+refs.start.addEventListener("click", start);
+refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
+refs.close.addEventListener("click", () => dialog.close());
+refs.save.addEventListener("click", () => {
+  const url = URL.createObjectURL(new Blob([JSON.stringify(study.frame.report)], { type: "application/json" }));
+  const link = make("a");
+  Object.assign(link, { href: url, download: "photofinish_load.json" });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+});
+refs.copy.addEventListener("click", async () => {
+  const words = refs.copy.textContent;
+  try {
+    await navigator.clipboard.writeText(commandOf(study.frame));
+    refs.copy.textContent = "Copied";
+  } catch { refs.copy.textContent = "This browser does not let a page copy"; }
+  setTimeout(() => { refs.copy.textContent = words; }, 1200);
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest?.("#page-load-button")) dialog.showModal();
+});
+setInterval(() => { if (RUNS.includes(study.state) && Date.now() - study.heardMs > LOST_MS) draw(); }, LOOK_MS);
+watch("value", () => { if (props.value) onFrame(props.value); });
+draw();
