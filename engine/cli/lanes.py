@@ -58,11 +58,13 @@ LANES = (
 
 
 def lanes_asked(options: Namespace) -> tuple[LaneSpec, ...]:
-    """The lanes of the race that these options ask for, their drafters checked. Raises UsageError."""
-    if options.lane and (options.drafter, options.k) != (None, None):
+    """The lanes that this machine decodes in the race that these options ask for, their drafters checked. Raises
+    UsageError."""
+    own = [lane for lane in options.lane if not lane[1].startswith(PREFIX)]
+    if own and (options.drafter, options.k) != (None, None):
         raise UsageError("--lane says which drafters race and with which k: give it without --drafter and --k")
     k = DEFAULT_K if options.k is None else options.k
-    drafting = options.lane or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
+    drafting = own or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
     for _, drafter, _ in drafting:
         check_drafter(drafter)
     return lanes_of(drafting, options.width, options.rule)
