@@ -76,7 +76,8 @@ class MixedRace:
         verdicts = dict(here["verdicts"])
         for name in self.here.spec.named(BASELINE):
             baseline = self._answer_of(name)
-            verdicts |= {lane: self._judge(baseline, lane) for lane in self.servers.lanes}
+            wrote = [lane for lane, its in self.servers.lanes.items() if its.written.token_ids]
+            verdicts |= {lane: self._judge(baseline, lane) for lane in wrote}
         events = [*map(to_json, self._told), *servers["events"]]
         return {**here, "promises": servers["promises"], "events": events, "verdicts": verdicts}
 
