@@ -11,12 +11,6 @@ const VERDICTS = {
   same_text: ["=", "The same text", "Both wrote the same, letter for letter."],
   other_text: ["\u2260", "Two texts", "The texts part. Two programs round differently, so neither text is wrong."],
 };
-const IN_TURNS = "The lanes take turns on one device, a step at a time, and the next step goes to the lane whose clock is "
-  + "behind. Each clock is the lane's own time.";
-const TAKEN_HERE = "Times are taken here, when text arrives, so the way to the server is in them.";
-const ON_SERVERS = [`Each lane was decoded on its server, all at once. ${TAKEN_HERE}`,
-  `The lanes were decoded on their servers, one after the other. ${TAKEN_HERE}`];
-const ELSEWHERE = "as fast as plain here: two devices, two clocks";
 const RIBBONS = {
   __proto__: null,
   RECORDED: "an earlier race, played from its file",
@@ -129,7 +123,7 @@ class Board {
     }
     const other = plainIsFaster(metrics, sideNames, first) ? plain : null;
     const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
-    const even = value !== null && (Math.abs(value - 1) < 0.005 || isNoise(value, noise));
+    const even = value !== null && (this.elsewhere || Math.abs(value - 1) < 0.005 || isNoise(value, noise));
     const sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
     this.root.dataset.sense = sense;
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
@@ -138,10 +132,10 @@ class Board {
     write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
       `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
-    refs.ratioWords.title = "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
+    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
-      const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];
+      const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
       ["left", "right"].forEach((side, i) => {
         const node = this.cells[`${side}-${cell}`], worse = comparable && values[i] > values[1 - i];
         write(node.querySelector("dd"), texts[i]);
@@ -253,9 +247,7 @@ class Board {
 
   facts(header) {
     if (!header) { write(this.refs.facts, ""); return; }
-    const places = header.places?.sentence;
-    write(this.refs.timingNote, isOfServers(header) ? ON_SERVERS[header.spec?.solo ? 1 : 0] :
-      places ? `${IN_TURNS} ${oneLine(places).slice(0, 400)}.` : IN_TURNS);
+    write(this.refs.timingNote, clockWords(header));
     const { model, device, widths, spec, created, commit } = header, params = spec?.params;
     const sampling = params ?
       [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",

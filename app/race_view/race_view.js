@@ -260,7 +260,7 @@ function places(lanes, counts) {
   const words = (side, other) => {
     if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
     if (!done(side)) return "";
-    const behind = lanes[other]?.finished ? lanes[side].clock - lanes[other].clock : 0;
+    const behind = lanes[other]?.finished && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
     return behind > 0 && done(other) ?
       `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
   };
