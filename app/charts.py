@@ -22,7 +22,7 @@ from engine.what_if.tables import seconds_of
 
 from .colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .figures import HEIGHT, Chart, axes, bars, level, percent, points, shown
-from .view import first_named, is_on_another_device, sentence
+from .view import first_named, is_shown_elsewhere, sentence
 
 MS = 1000.0
 LEGEND_LINE = 20
@@ -41,7 +41,7 @@ def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None)
     over k, of all lanes, where `header` is a whole recording with tables."""
     lane, plain = (first_named(header, role) for role in (SPECULATIVE, PLAIN))
     done = steps(events, lane)
-    times_of_plain = [] if is_on_another_device(header) else [step.seconds for step in steps(events, plain)]
+    times_of_plain = [] if is_shown_elsewhere(header) else [step.seconds for step in steps(events, plain)]
     plain_step_s = percentile(times_of_plain, 0.5)
     bound = roofline(header or {}, events, plain)
     times = step_times(done, plain_step_s, bound.sentence if bound else "")

@@ -177,7 +177,7 @@ def first_named(header: Mapping[str, Any] | None, role: str) -> str:
     return next(iter(spec_of(header).named(role)), "") if header else role
 
 
-def is_on_another_device(header: Mapping[str, Any] | None) -> bool:
+def is_shown_elsewhere(header: Mapping[str, Any] | None) -> bool:
     """Whether the lane that the page shows was decoded on a server, and its plain lanes here."""
     if not header:
         return False

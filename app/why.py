@@ -22,7 +22,7 @@ from .colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .figures import ABOVE, HEIGHT, Chart, axes, bars, percent, points, shown
 from .sources import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
 from .users import users
-from .view import first_named, is_on_another_device, sentence
+from .view import first_named, is_shown_elsewhere, sentence
 
 BAR_HEIGHT = 220
 MAX_ROWS = 12
@@ -40,7 +40,7 @@ NOT_KNOWN = (
 def compared_of(events: Sequence[LaneEvent], recording: Mapping[str, Any]) -> Compared | None:
     """The lane on the page and the plain decoding that the page's ratio is against; None where they ran on two
     devices."""
-    if is_on_another_device(recording):
+    if is_shown_elsewhere(recording):
         return None
     return compared(events, *(first_named(recording, role) for role in (SPECULATIVE, PLAIN, BASELINE)))
 

@@ -129,10 +129,12 @@ class Board {
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
     const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
-    write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
+    write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ?
+      `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
       `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
-    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
+    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS :
+      "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
@@ -144,7 +146,8 @@ class Board {
     }
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
     const [whole, wholeRight] = [left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
-    if (!final) write(refs.ttftNote, this.elsewhere ? "" : [cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
+    if (!final) write(refs.ttftNote, this.elsewhere ? "" : [
+      cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
       `The first token came ${duration(cost)} later with guesses.` : "", speedup !== null && whole && wholeRight
       && left.num_tokens === right.num_tokens ?
       `The clocks begin when the prompt has been read; with the reading, the lane with guesses was `

@@ -62,8 +62,8 @@ function drawDecide() {
   const { plain, other } = lanesToPrice(), ready = !S.live && plain && other;
   refs.decide.hidden = !ready;
   write(refs.decideWaits, ready ? "" : S.live ? "This is said when the race is over." :
-    isElsewhere(S.header, S.sides[1]) ? "The lane on the right ran on a server, on another device than the plain lane: "
-      + "what guesses save can only be said on one device." :
+    isElsewhere(S.header, S.sides[1]) ? "The lane on the right ran on a server, and the plain lane here: what guesses "
+      + "save can only be said of one program on one device." :
     "This race has no plain lane and no lane with guesses that wrote a token, so there is nothing to compare.");
   if (!ready) return;
   drawMoney(plain, other);

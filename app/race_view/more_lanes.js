@@ -7,7 +7,7 @@ const guessing = () => (S.header?.spec?.lanes ?? []).filter((lane) => lane.role 
 const shortName = ({ name, drafter, k }) => oneLine(drafter === "server" ? `${name}, on a server` : `${drafter}, ${k === "auto" ? "auto" : `at most ${k}`}`).slice(0, 80);
 
 // Places of lanes by seconds a token, 1 the fastest. Two that cannot be told apart by their noise share a place; one on
-// another device than the others has none, and no ratio.
+// a server beside others that are not has none, and no ratio.
 function placesOf(names) {
   const lanes = names.map((name) => S.race.lane(name)).filter((lane) => lane?.finished && lane.steps.length);
   const cost = (lane) => sum(lane.steps.map(stepSeconds)) / lane.tokens.at(-1), places = new Map();

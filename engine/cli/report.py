@@ -96,7 +96,7 @@ def _print_headline(console: Console, recording: Mapping[str, Any], metrics: Map
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
         style = VERDICT_STYLES[verdict["kind"]] if verdict is not None else "bold"
         if name in elsewhere and value is not None:
-            told = f"{value:.2f}x as fast as plain on this machine, but by another device and another clock"
+            told = f"{value:.2f}x as fast as plain here, but on a server: another clock, as a rule another device"
         else:
             told = _ratio(value, ratio_noise(steps(events, plain), done))
         console.print(Text(f"{which}{told}{same}", style))

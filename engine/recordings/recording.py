@@ -106,7 +106,8 @@ def spec_of(recording: Mapping[str, Any]) -> RaceSpec:
 
 
 def is_elsewhere(recording: Mapping[str, Any], lane: LaneSpec) -> bool:
-    """Whether a lane ran on a server and others did not: its seconds are another device's, by another clock."""
+    """Whether a lane ran on a server and others did not: its seconds are by another clock, and as a rule of another
+    device."""
     return lane.drafter == SERVER and recording["device"]["type"] != SERVER
 
 
@@ -120,7 +121,7 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
     its verdict and its speed-up over the fastest plain decoding. `verdict` and `speedup` are those of the only one on
     this machine; None where there are several. `oracles`: of the lanes whose race has tables.
     `promises`: what servers said of themselves. `places`: where each lane ran, if not all in one place; the ratio of a
-    lane on a server is then of two devices."""
+    lane on a server is then of two clocks."""
     events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
     speedups = race_speedups(events, spec.lanes)
     verdicts = {lane: _verdict(recording, lane) for lane in speedups}

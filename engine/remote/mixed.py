@@ -20,6 +20,7 @@ USUAL = (
     "; if it is the same model, another precision or another checkpoint than this machine's is the usual reason, and "
     "two texts are no fault of either"
 )
+DICE = "each draws by its own dice, so two texts are what to expect, and no fault of either"
 
 
 class LocalRace(Protocol):
@@ -57,8 +58,8 @@ class MixedRace:
             "spec": json.loads(json.dumps(asdict(self.spec))),
             "places": {
                 "lanes": {lane.name: THERE if lane.name in servers else HERE for lane in self.spec.lanes},
-                "sentence": f"First the lanes on this machine, {then}: two devices, two clocks, two times; a server's "
-                "seconds include the way to it",
+                "sentence": f"First the lanes on this machine, {then}: two clocks at two times, and as a rule two "
+                "devices; a server's seconds include the way to it",
             },
         }
 
@@ -92,9 +93,7 @@ class MixedRace:
         there = answer_of(lane)
         if there.is_over:  # bytes that no token completed: some servers show them, some leave them out
             baseline, there = (replace(each, text=each.text.rstrip("\ufffd")) for each in (baseline, there))
-        why = USUAL
+        why = f"; at temperature {temperature:g} {DICE}" if temperature else USUAL
         if lane.reply.prompt_ids and lane.reply.prompt_ids != self.here.prompt.token_ids:
             why += "; the server read the prompt as other tokens: its tokenizer or its chat template is another one"
-        if temperature:
-            why += f"; at temperature {temperature:g} each draws by its own dice"
         return judge(baseline, there, why)

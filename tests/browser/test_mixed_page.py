@@ -81,13 +81,13 @@ def test_a_lane_on_a_server_stands_beside_those_of_this_machine(
             tab.click(".pf-tab[data-tab=text]")
             tab.locator(".pf-track-more").click()
             tab.wait_for_timeout(300)
-            assert "on another device" in tab.inner_text("[data-ref=ratioWords]")
+            assert "by a server's clock" in tab.inner_text("[data-ref=ratioWords]")
             assert "Two texts" in tab.inner_text("[data-ref=verdict]")
             assert tab.text_content("[data-ref=rightText]").replace("\n", "") == "".join(WORDS).replace("\n", "")
             assert tab.locator("[data-ref=rightText] .pf-together").count() == 10
             assert tab.evaluate(UNREADABLE) == []
             tab.click(".pf-tab[data-tab=decide]")
-            assert "on another device" in tab.inner_text("[data-ref=decideWaits]")
+            assert "of one program on one device" in tab.inner_text("[data-ref=decideWaits]")
             tab.click(".pf-tab[data-tab=timing]")
             timing = tab.inner_text("#" + tab.get_attribute(".pf-tab[data-tab=timing]", "aria-controls"))
             assert "First the lanes on this machine, then lane there on its server" in timing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,11 +146,13 @@ def saying(pieces: Sequence[str], ids: Sequence[int] | None, prompt_ids: Sequenc
     return answer
 
 
-def test_a_server_is_graded_as_servers_are(alone):
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_server_is_graded_as_servers_are(temperature):
     """The server's own precision would look like a fault of this program, or its text would be called the same where
     it is not; a prompt that the server read otherwise would go unseen."""
-    pieces, ids = continued(alone)
-    prompt_ids = alone["prompt"]["token_ids"]
+    params = replace(PARAMS, temperature=temperature)
+    alone = recorded(race_here(params=params))
+    prompt_ids, (pieces, ids) = alone["prompt"]["token_ids"], continued(alone)
     other, other_ids = [*pieces[:9], " snake", *pieces[10:]], [*ids[:9], ids[9] + 1, *ids[10:]]
     answers = [
         saying(pieces, ids, prompt_ids),
@@ -159,15 +162,16 @@ def test_a_server_is_graded_as_servers_are(alone):
         saying(other, other_ids, [1, *prompt_ids]),
     ]
     with servers(*answers) as found:
-        recording = recorded(with_server(race_here(), *(each.url for each in found)))
+        recording = recorded(with_server(race_here(params=params), *(each.url for each in found)))
     verdicts = [recording["verdicts"][f"there-{i}"] for i in range(len(answers))]
     assert [each["kind"] for each in verdicts] == ["same_text", "same_text", *["other_text"] * 3]
     assert [each["rows_different"] for each in verdicts] == [None] * 5 and not recordings.faults(recording)
     assert verdicts[0]["sentence"].endswith("in the same tokens") and "tokens" not in verdicts[1]["sentence"]
     for verdict in verdicts[2:]:
         assert f"character {len(''.join(pieces[:9]))}" in verdict["sentence"]
-        assert "if it is the same model, another precision" in verdict["sentence"]
-        assert "no fault of either" in verdict["sentence"] and "own dice" in verdict["sentence"]
+        assert ("if it is the same model, another precision" in verdict["sentence"]) == (temperature == 0)
+        assert ("own dice" in verdict["sentence"]) == (temperature > 0)
+        assert "no fault of either" in verdict["sentence"]
     first = verdicts[2]["first_difference"]
     assert (first["position"], first["tokens"]) == (9, [ids[9], ids[9] + 1])
     assert verdicts[3]["first_difference"] is None
@@ -207,7 +211,7 @@ def test_the_command_races_both_and_its_file_can_be_used(tmp_path, capsys, monke
         shown = run("race", *asked, f"--lane=there=openai:{found[0].url}", "--save", str(file))
         assert "Bearer sk-of-the-operator" in found[0].headers[-1]
     assert "identical, bit for bit: baseline and speculative" in shown and "two texts: baseline and there" in shown
-    assert "x as fast as plain on this machine, but by another device and another clock" in shown
+    assert "x as fast as plain here, but on a server: another clock, as a rule another device" in shown
     assert "│ ran on │ this machine │ this machine │ this machine │" in shown and "│ ran on │ a server │" in shown
     assert "First the lanes on this machine, then lane there on its server" in shown
     assert "ran on" in run("replay", str(file), "--speed", "0")
