@@ -88,6 +88,9 @@ def test_a_lane_on_a_server_stands_beside_those_of_this_machine(
             assert tab.evaluate(UNREADABLE) == []
             tab.click(".pf-tab[data-tab=decide]")
             assert "of one program on one device" in tab.inner_text("[data-ref=decideWaits]")
+            tab.click(".pf-tab[data-tab=onestep]")
+            tab.wait_for_selector("text=Step 1 of 11")
+            assert "Saved" not in tab.inner_text("#" + tab.get_attribute(".pf-tab[data-tab=onestep]", "aria-controls"))
             tab.click(".pf-tab[data-tab=timing]")
             timing = tab.inner_text("#" + tab.get_attribute(".pf-tab[data-tab=timing]", "aria-controls"))
             assert "First the lanes on this machine, then lane there on its server" in timing
