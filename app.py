@@ -11,10 +11,11 @@ from app import machine
 from app.backend import TorchBackend
 from app.catalogue import Catalogue, load, on_hub
 from app.checks import Check, look
-from app.servers import ServersBackend, servers_catalogue
+from app.servers import MixedBackend, ServersBackend, servers_catalogue
 from app.ui import build, launch
 from engine.errors import UsageError
 from engine.remote.endpoint import PREFIX, endpoints_of
+from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
 
 def _host(text: str) -> str:
@@ -73,14 +74,15 @@ def arguments() -> argparse.Namespace:
         "default pair's) or ids of pairs with commas (default: all where only this machine can reach the page, else "
         "loaded; behind a proxy of your own, say loaded)",
     )
-    servers = parser.add_argument_group("races on servers, instead of the engine's own")
+    servers = parser.add_argument_group("lanes on servers, beside the engine's own or instead of them")
     servers.add_argument(
         "--lane",
         metavar="NAME=openai:URL",
         action="append",
         default=[],
-        help="a lane that an OpenAI-compatible server decodes, as baseline=openai:http://localhost:8000/v1; give two "
-        "or more. The key: $OPENAI_API_KEY, or $PHOTOFINISH_KEY_<LANE>",
+        help="a lane that an OpenAI-compatible server decodes, as there=openai:http://localhost:8000/v1; may be given "
+        "again. Where one is called baseline or plain, all lanes are on servers. The key: $OPENAI_API_KEY, or "
+        "$PHOTOFINISH_KEY_<LANE>",
     )
     servers.add_argument(
         "--model",
@@ -99,29 +101,50 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _on_servers(options: argparse.Namespace) -> tuple[Catalogue, ServersBackend]:
-    """The page's choices and backend for lanes on servers. Raises UsageError."""
-    if options.target or options.drafter or options.pairs:
-        raise UsageError("--lane races servers: give it without --target, --drafter and --pairs")
+def _servers(options: argparse.Namespace) -> tuple[ServersBackend | None, bool]:
+    """What races the lanes on servers, None where there are none; and whether this machine has lanes too. Raises
+    UsageError."""
     lanes = [(name, spec) for name, _, spec in (lane.partition("=") for lane in options.lane)]
+    if not lanes:
+        if options.model or options.same_device or options.chat:
+            raise UsageError("--model, --same-device and --chat are of lanes on servers: give --lane NAME=openai:URL")
+        return None, True
     for name, spec in lanes:
         if not name or not spec.startswith(PREFIX):
             raise UsageError(f"--lane must be NAME={PREFIX}URL, not {name!r}=...")
-    if len({name for name, _ in lanes}) < max(2, len(lanes)):
+    names = {name for name, _ in lanes}
+    beside = not names & {PLAIN, BASELINE}
+    if len(names) < len(lanes) or (len(lanes) == 1 and not beside):
         raise UsageError(f"a race of servers needs two lanes or more with different names, not {len(lanes)}")
-    backend = ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device)
-    return servers_catalogue(backend.model, options.chat), backend
+    if not beside and (options.target or options.drafter or options.pairs):
+        raise UsageError(
+            f"a lane called {PLAIN} or {BASELINE} puts all lanes on servers: give it another name, or give "
+            "it without --target, --drafter and --pairs"
+        )
+    if beside and SPECULATIVE in names:
+        raise UsageError(f"lane {SPECULATIVE!r} runs on this machine in this race: give the server's another name")
+    if beside and options.chat:
+        raise UsageError("--chat is for pages whose lanes are all on servers; here a box in Settings says it")
+    return ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device), beside
 
 
-def _here(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend, Check | None]:
-    """The same for lanes of this machine, and what finds out the rest beside the page. Raises UsageError."""
-    if options.model or options.same_device or options.chat:
-        raise UsageError("--model, --same-device and --chat are of lanes on servers: give --lane NAME=openai:URL")
+def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | ServersBackend, Check | None]:
+    """The page's choices and backend, and what finds out beside the page what else this machine can run. Raises
+    UsageError."""
+    servers, beside = _servers(options)
+    if servers is not None and not beside:
+        return servers_catalogue(servers.model, options.chat), servers, None
+    return _here(options, servers)
+
+
+def _here(options: argparse.Namespace, servers: ServersBackend | None) -> tuple[Catalogue, TorchBackend, Check | None]:
+    """The same for lanes of this machine, with those of `servers` after them."""
     if sys.platform == "win32":
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
     pairs = options.pairs if options.pairs is not None else "all" if own_page else "loaded"
-    backend, here = TorchBackend(options.dtype, options.device, watched_here=own_page), machine.probe()
+    how, here = (options.dtype, options.device, own_page), machine.probe()
+    backend = TorchBackend(*how) if servers is None else MixedBackend(servers, *how)
 
     def offered(known: machine.Machine) -> Catalogue:
         return load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
@@ -137,7 +160,7 @@ def _here(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend, Check |
 if __name__ == "__main__":
     options = arguments()
     try:
-        at_first, backend, check = (*_on_servers(options), None) if options.lane else _here(options)
+        at_first, backend, check = _page(options)
         demo = build(at_first, backend, check)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:

@@ -14,7 +14,7 @@ from engine.events import LaneEvent, Step, steps
 from engine.measure.roofline import roofline
 from engine.metrics import lane_metrics, percentile, ratio, speedup
 from engine.recordings.recording import spec_of
-from engine.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, LaneSpec
+from engine.spec import AUTO, BASELINE, PLAIN, SERVER, SPECULATIVE, LaneSpec
 from engine.what_if.ask import asked_of
 from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
@@ -22,7 +22,7 @@ from engine.what_if.tables import seconds_of
 
 from .colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .figures import HEIGHT, Chart, axes, bars, level, percent, points, shown
-from .view import first_named, sentence
+from .view import first_named, is_shown_elsewhere, sentence
 
 MS = 1000.0
 LEGEND_LINE = 20
@@ -32,6 +32,8 @@ NO_TABLES = (
     "page, where they are made after the race unless somebody waits, or with race --tables --save FILE."
 )
 
+NOT_ASKED = "A server's drafter cannot be asked what it would have guessed."
+
 
 def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None) -> tuple[Chart, Chart, Chart, Chart]:
     """Step times, acceptance by position, tokens per step: of the speculative lane on the page, the first one of the
@@ -39,7 +41,8 @@ def charts(events: Sequence[LaneEvent], header: Mapping[str, Any] | None = None)
     over k, of all lanes, where `header` is a whole recording with tables."""
     lane, plain = (first_named(header, role) for role in (SPECULATIVE, PLAIN))
     done = steps(events, lane)
-    plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
+    times_of_plain = [] if is_shown_elsewhere(header) else [step.seconds for step in steps(events, plain)]
+    plain_step_s = percentile(times_of_plain, 0.5)
     bound = roofline(header or {}, events, plain)
     times = step_times(done, plain_step_s, bound.sentence if bound else "")
     return times, acceptance(events, lane), tokens_per_step(done), speed_over_k(events, header)
@@ -131,12 +134,15 @@ def speed_over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any] | Non
     """Tokens per second at every k that the recording's tables tell, by drafter, beside what was raced and the oracle
     of the speculative lane on the page."""
     title = "Speed at every length of guesses"
+    lanes = spec_of(recording).lanes if recording else ()
+    if any(lane.name == first_named(recording, SPECULATIVE) and lane.drafter == SERVER for lane in lanes):
+        return Chart(title, None, NOT_ASKED)
     try:
         found = what_if_of(recording) if recording else None
         if recording and found:
             return Chart(title, *_over_k(events, recording, found))
         if recording:
-            asked_of(spec_of(recording))  # raises where such a race has no tables
+            asked_of(spec_of(recording).without_servers())  # raises where such a race has no tables
     except UsageError as error:
         return Chart(title, None, sentence(str(error)))
     return Chart(title, None, NO_TABLES)
@@ -144,7 +150,7 @@ def speed_over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any] | Non
 
 def _over_k(events: Sequence[LaneEvent], recording: Mapping[str, Any], found: WhatIf) -> tuple[Any, str]:
     """Figure and sentence. Raises UsageError where the tables are of no drafter of the lane, or of none at all."""
-    lanes = spec_of(recording).lanes
+    lanes = spec_of(recording).without_servers().lanes
     rates = {lane.name: lane_metrics(events, lane.name).tokens_per_s or 0.0 for lane in lanes}
     undrafted = [lane.name for lane in lanes if lane.role in (PLAIN, BASELINE)]
     first = next(lane for lane in lanes if lane.name == first_named(recording, SPECULATIVE))

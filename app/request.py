@@ -62,15 +62,16 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
 
 
 def read_again(catalogue: Catalogue, recorded: Mapping[str, Any]) -> RaceRequest:
-    """The race of a recording, to be held once more. Raises UsageError where this page does not offer its target or a
-    drafter of it, or where it is longer than a race of this page may be."""
-    target, prompt, spec = recorded["model"]["name"], recorded["prompt"], spec_of(recorded)
+    """The race of a recording, to be held once more without its lanes on servers. Raises UsageError where this page
+    does not offer its target or a drafter of it, or where it is longer than a race of this page may be."""
+    target, prompt = recorded["model"]["name"], recorded["prompt"]
     pair = next((each for each in catalogue.runnable if each.target == target), None)
     if pair is None:
         raise UsageError(
             f"this race was run with the model {target[:MAX_NAME]!r}; this page can run: "
             + ", ".join(dict.fromkeys(each.target for each in catalogue.runnable))
         )
+    spec = spec_of(recorded).without_servers()
     for lane in spec.lanes:
         catalogue.drafter(pair, lane.drafter)
     _check_prompt(prompt["text"])

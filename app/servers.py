@@ -1,5 +1,6 @@
 """Races on servers that the operator named on the command line: the same page, with another backend and one choice of
-model. No visitor names a server, and no URL or key gets here: see `engine.remote.endpoint`."""
+model, or with the servers' lanes beside this machine's. No visitor names a server, and no URL or key gets here: see
+`engine.remote.endpoint`."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from engine.errors import UsageError
 from engine.progress import Progress
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
+from engine.remote.mixed import MixedRace
 from engine.remote.race import RemoteRace
 
+from .backend import TorchBackend
 from .catalogue import Catalogue, Offer, Pair, load_presets
 from .loader import ModelStatus
 from .request import RaceRequest, StudyRequest
@@ -47,7 +50,7 @@ class ServersBackend:
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
         self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
 
-    def prepare(self, request: RaceRequest, progress: Progress) -> Race:
+    def prepare(self, request: RaceRequest, progress: Progress) -> RemoteRace:
         """The race that was asked for. Raises UsageError."""
         text = request.prompt
         question = Question(messages=(("user", text),)) if request.chat else Question(text)
@@ -60,3 +63,21 @@ class ServersBackend:
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Any:
         """Raises UsageError: that is another command's."""
         raise UsageError(NO_STUDY)
+
+
+class MixedBackend(TorchBackend):
+    """Prepares the races of this machine, each with the lanes on servers after its own. The rest as of TorchBackend."""
+
+    def __init__(self, servers: ServersBackend, dtype: str, device: str, watched_here: bool) -> None:
+        super().__init__(dtype, device, watched_here)
+        self._servers = servers
+
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race:
+        """The race that was asked for; of a recorded one that is run again, the lanes here alone. Raises UsageError
+        and RaceError."""
+        here: Any = super().prepare(request, progress)
+        return here if request.recorded else MixedRace(here, self._servers.prepare(request, progress))
+
+    def beside(self, race: Any, progress: Progress) -> Mapping[str, Any]:
+        """As of TorchBackend: of the lanes here."""
+        return super().beside(race.here if isinstance(race, MixedRace) else race, progress)

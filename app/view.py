@@ -12,13 +12,14 @@ from typing import Any, Literal, Union
 
 from engine.events import Failed, LaneEvent, to_json
 from engine.metrics import lane_metrics, race_speedup
-from engine.recordings.recording import spec_of
+from engine.recordings.recording import is_elsewhere, spec_of
 from engine.spec import BASELINE, PLAIN, SERVER, SPECULATIVE
 
 State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped", "failed"]
 ENDED = ("finished", "stopped", "failed")
 RECORDED, SYNTHETIC = "RECORDED", "SYNTHETIC"
 RUNNING_TEXT = "Racing: the lanes take turns on one device; the clock is each lane's own time."
+MIXED_TEXT = "Racing: the lanes here take turns on one device; then the lanes on servers."
 SERVERS_TEXT = "Racing: each lane on its server, all at once. Times are taken here, the way to the server included."
 SERVERS_IN_TURN = "Racing: one server after the other. Times are taken here, the way to the server included."
 
@@ -166,7 +167,7 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
 
 def _running_text(header: Mapping[str, Any]) -> str:
     if header["device"]["type"] != SERVER:
-        return RUNNING_TEXT
+        return MIXED_TEXT if "places" in header else RUNNING_TEXT
     return SERVERS_IN_TURN if header["spec"]["solo"] else SERVERS_TEXT
 
 
@@ -174,6 +175,14 @@ def first_named(header: Mapping[str, Any] | None, role: str) -> str:
     """The name of the first lane of a role, which is the one that the page shows; "" where there is none, and the
     role's own name before the lanes are known."""
     return next(iter(spec_of(header).named(role)), "") if header else role
+
+
+def is_shown_elsewhere(header: Mapping[str, Any] | None) -> bool:
+    """Whether the lane that the page shows was decoded on a server, and its plain lanes here."""
+    if not header:
+        return False
+    name = first_named(header, SPECULATIVE)
+    return any(lane.name == name and is_elsewhere(header, lane) for lane in spec_of(header).lanes)
 
 
 def _speedup(view: RaceView) -> float | None:

@@ -22,12 +22,15 @@ from .colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .figures import ABOVE, HEIGHT, Chart, axes, bars, percent, points, shown
 from .sources import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
 from .users import users
-from .view import first_named, sentence
+from .view import first_named, is_shown_elsewhere, sentence
 
 BAR_HEIGHT = 220
 MAX_ROWS = 12
 LOOP = "The text does not go round in a loop, so no part of the speed comes from one."
-NO_RATIO = "This race has no two lanes to compare: it needs a plain one and one with guesses, which wrote something."
+NO_RATIO = (
+    "This race has no two lanes to compare: it needs a plain one and one with guesses, which wrote something on one "
+    "device."
+)
 NOT_KNOWN = (
     "Where the accepted tokens came from is not known: this recording does not say which guesses were copies and which "
     "a model made."
@@ -35,7 +38,10 @@ NOT_KNOWN = (
 
 
 def compared_of(events: Sequence[LaneEvent], recording: Mapping[str, Any]) -> Compared | None:
-    """The lane on the page and the plain decoding that the page's ratio is against."""
+    """The lane on the page and the plain decoding that the page's ratio is against; None where they ran on two
+    devices."""
+    if is_shown_elsewhere(recording):
+        return None
     return compared(events, *(first_named(recording, role) for role in (SPECULATIVE, PLAIN, BASELINE)))
 
 

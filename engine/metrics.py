@@ -153,14 +153,17 @@ class Disturbance:
 def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
     """The worst lane whose 95th percentile of step times is more than DISTURBED times its median; None in a quiet race.
 
-    Only steps of equal width are compared with each other, those of unknown width too, and only where a lane has at
-    least MIN_STEPS_TO_JUDGE of them."""
+    Only steps of equal width are compared with each other, and only where a lane has at least MIN_STEPS_TO_JUDGE of
+    them. Those of unknown width are a server's: they count where no others are, since the machine is not theirs."""
     seconds: dict[tuple[str, int | None], list[float]] = {}
     for e in events:
         if isinstance(e.event, Step):
             seconds.setdefault((e.lane, e.event.width), []).append(e.event.seconds)
+    known = any(width is not None for _, width in seconds)
     found = []
     for (lane, width), times in seconds.items():
+        if known and width is None:
+            continue
         median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
         if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > DISTURBED * median_s:
             found.append(Disturbance(lane, width, median_s, p95_s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import UsageError, choices
 
@@ -20,6 +20,8 @@ SMALLEST = 5e-324
 """Of all numbers above 0."""
 SERVER = "server"
 """What a lane has for a drafter that is decoded on a server, whatever drafts there."""
+HERE, THERE = "this machine", "a server"
+"""Where a lane was decoded, in words."""
 RULES = ("coupled", "rejection")
 """Acceptance rules; `session/set_up.py` knows what each is."""
 PLAIN, BASELINE, SPECULATIVE = ROLES = ("plain", "baseline", "speculative")
@@ -140,6 +142,10 @@ class RaceSpec:
     def named(self, role: str) -> list[str]:
         """The names of the lanes of a role, in their order."""
         return [lane.name for lane in self.lanes if lane.role == role]
+
+    def without_servers(self) -> RaceSpec:
+        """The same race without its lanes on servers. Raises UsageError where it has no others."""
+        return replace(self, lanes=tuple(lane for lane in self.lanes if lane.drafter != SERVER))
 
 
 def role_named(name: str) -> str:

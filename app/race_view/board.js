@@ -8,14 +8,9 @@ const VERDICTS = {
   different: ["\u2715", "Different: a fault", "This must not happen. Please report it, with the race file."],
   same_distribution: ["\u223c", "Same odds, not the same text",
     "The texts may part, and that is no fault: each token is as likely as without guesses, but drawn anew."],
-  same_text: ["=", "The same text", "Both servers wrote the same, letter for letter."],
-  other_text: ["\u2260", "Two texts", "The servers' texts part. Servers round differently, so neither text is wrong."],
+  same_text: ["=", "The same text", "Both wrote the same, letter for letter."],
+  other_text: ["\u2260", "Two texts", "The texts part. Two programs round differently, so neither text is wrong."],
 };
-const IN_TURNS = "The lanes take turns on one device, a step at a time, and the next step goes to the lane whose clock is "
-  + "behind. Each clock is the lane's own time.";
-const TAKEN_HERE = "Times are taken here, when text arrives, so the way to the server is in them.";
-const ON_SERVERS = [`Each lane was decoded on its server, all at once. ${TAKEN_HERE}`,
-  `The lanes were decoded on their servers, one after the other. ${TAKEN_HERE}`];
 const RIBBONS = {
   __proto__: null,
   RECORDED: "an earlier race, played from its file",
@@ -105,6 +100,8 @@ class Board {
   // first: the name of the first lane of each role
   names(header, sideNames, first) {
     const spec = (name) => header?.spec?.lanes?.find((lane) => lane.name === name);
+    this.elsewhere = isElsewhere(header, sideNames[1]);
+    this.root.toggleAttribute("data-servers", isOnServer(header, sideNames[1]));
     sideNames.forEach((name, i) => {
       const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name, first);
       for (const ref of [`${side}Name`, `${side}TextName`]) write(this.refs[ref], words);
@@ -126,19 +123,21 @@ class Board {
     }
     const other = plainIsFaster(metrics, sideNames, first) ? plain : null;
     const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
-    const even = value !== null && (Math.abs(value - 1) < 0.005 || isNoise(value, noise));
+    const even = value !== null && (this.elsewhere || Math.abs(value - 1) < 0.005 || isNoise(value, noise));
     const sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
     this.root.dataset.sense = sense;
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
     const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
-    write(refs.ratioWords, even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
+    write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ?
+      `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
       `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
-    refs.ratioWords.title = "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
+    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS :
+      "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
-      const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];
+      const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
       ["left", "right"].forEach((side, i) => {
         const node = this.cells[`${side}-${cell}`], worse = comparable && values[i] > values[1 - i];
         write(node.querySelector("dd"), texts[i]);
@@ -147,7 +146,8 @@ class Board {
     }
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
     const [whole, wholeRight] = [left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
-    if (!final) write(refs.ttftNote, [cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
+    if (!final) write(refs.ttftNote, this.elsewhere ? "" : [
+      cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
       `The first token came ${duration(cost)} later with guesses.` : "", speedup !== null && whole && wholeRight
       && left.num_tokens === right.num_tokens ?
       `The clocks begin when the prompt has been read; with the reading, the lane with guesses was `
@@ -250,7 +250,7 @@ class Board {
 
   facts(header) {
     if (!header) { write(this.refs.facts, ""); return; }
-    write(this.refs.timingNote, isOfServers(header) ? ON_SERVERS[header.spec?.solo ? 1 : 0] : IN_TURNS);
+    write(this.refs.timingNote, clockWords(header));
     const { model, device, widths, spec, created, commit } = header, params = spec?.params;
     const sampling = params ?
       [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",

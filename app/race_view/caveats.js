@@ -45,3 +45,18 @@ function relativeError(steps) {
   const all = sum([...kinds.values()].map((times) => times.length * (times.length > 1 ? variance(times) : pooled)));
   return total > 0 ? Math.sqrt(all) / total : null;
 }
+
+// How the clocks of a race ran, and what stands beside a ratio of two clocks.
+const IN_TURNS = "The lanes take turns on one device, a step at a time, and the next step goes to the lane whose clock is "
+  + "behind. Each clock is the lane's own time.";
+const TAKEN_HERE = "Times are taken here, when text arrives, so the way to the server is in them.";
+const ON_SERVERS = [`Each lane was decoded on its server, all at once. ${TAKEN_HERE}`,
+  `The lanes were decoded on their servers, one after the other. ${TAKEN_HERE}`];
+const ELSEWHERE = "as fast as plain, by a server's clock";
+const TWO_CLOCKS = "The plain lane ran here, this one on a server, as a rule on another device: two clocks, two times.";
+
+function clockWords(header) {
+  if (isOfServers(header)) return ON_SERVERS[header.spec?.solo ? 1 : 0];
+  const places = header.places?.sentence;
+  return places ? `${IN_TURNS} ${oneLine(places).slice(0, 400)}.` : IN_TURNS;
+}

@@ -48,6 +48,7 @@ const recordingOf = (lane, more) => fields({
   prompt: fields({ text, token_ids: list(token), chat: ifThere(flag) }),
   events: list(fields({})),
   synthetic: ifThere(list(shortText)), stopped: ifThere(flag), runs: ifThere(fields({ sentence: shortText })),
+  places: ifThere(fields({ lanes: namesOf, sentence: shortText })),
   ...more,
 });
 const SCHEMAS = new Map([[1, recordingOf(OLD_LANE, { verdict: maybe(VERDICT), plain_verdict: maybe(VERDICT) })],
@@ -96,7 +97,7 @@ function checkRecording(recording) {
   recording.spec.lanes.forEach(checkLane);
   const lanes = new Map(recording.spec.lanes.map((spec) =>
     [spec.name, { spec, started: false, ended: false, clock: 0, wall: 0, steps: [], ids: [], sums: [],
-      text: "", prompt: recording.prompt.token_ids }]));
+      text: "", prompt: spec.drafter === "server" ? [] : recording.prompt.token_ids }]));
   if (!lanes.size || lanes.size > MAX_LANES || lanes.size !== recording.spec.lanes.length)
     throw new Unusable(
       `it has ${recording.spec.lanes.length} lanes; from 1 to ${MAX_LANES} with different names can be shown`);
@@ -188,7 +189,7 @@ function checkStep(step, lane, who, spec) {
     if (step[name].length && step[name].length !== size)
       throw new Unusable(`${which} has ${step[name].length} ${name} for ${size} tokens`);
   }
-  if (step.checksums.length > 0 !== spec.audit)
+  if (step.checksums.length > 0 !== (spec.audit && lane.spec.drafter !== "server"))
     throw new Unusable(`${which} has ${step.checksums.length} checksums, but audit is ${spec.audit}`);
   lane.steps.push(step);
   lane.clock += step.draft_s + step.verify_s;

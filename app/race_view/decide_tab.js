@@ -50,7 +50,7 @@ function lanesToPrice() {
   };
   const plain = [of(S.first.plain), S.first.baseline ? of(S.first.baseline) : null].filter(Boolean)
     .sort((a, b) => b.tokensPerS - a.tokensPerS)[0] ?? null;
-  return { plain, other: of(S.sides[1]) };
+  return { plain, other: isElsewhere(S.header, S.sides[1]) ? null : of(S.sides[1]) };
 }
 
 function drawDecide() {
@@ -62,6 +62,8 @@ function drawDecide() {
   const { plain, other } = lanesToPrice(), ready = !S.live && plain && other;
   refs.decide.hidden = !ready;
   write(refs.decideWaits, ready ? "" : S.live ? "This is said when the race is over." :
+    isElsewhere(S.header, S.sides[1]) ? "The lane on the right ran on a server, and the plain lane here: what guesses "
+      + "save can only be said of one program on one device." :
     "This race has no plain lane and no lane with guesses that wrote a token, so there is nothing to compare.");
   if (!ready) return;
   drawMoney(plain, other);

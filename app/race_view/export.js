@@ -17,7 +17,7 @@ function stepsCsv(recording) {
 // test_the_page_builds_the_file_that_the_command_builds.
 function toldOf({ model, device, created, synthetic, spec, verdicts }) {
   const lane = spec.lanes.find(({ name }) => name === S.sides[1]), { race } = S.raced ?? S;
-  const ratio = raceSpeedup(race, S.first, race.lane(S.sides[1]), (each) => each.steps.length);
+  const ratio = isElsewhere(S.header, S.sides[1]) ? null : raceSpeedup(race, S.first, race.lane(S.sides[1]), (each) => each.steps.length);
   const title = [synthetic?.length ? "SYNTHETIC: " : "", [model.name, lane?.drafter].filter(Boolean).join(", "),
     ratio === null ? "" : `: ${ratio.toFixed(1)}\u00d7 as fast as plain`].join("");
   const verdict = Object.hasOwn(verdicts, S.sides[1]) ? verdicts[S.sides[1]].sentence : "no verdict";

@@ -77,6 +77,13 @@ function sides(lanes) {
 // Whether a race was held on servers: a header's, or a whole recording's.
 function isOfServers(header) { return header?.device?.type === "server"; }
 
+// Whether a lane was decoded on a server; and whether others of its race were not, so that its seconds are another
+// device's, by another clock.
+function isOnServer(header, name) {
+  return Boolean(header?.spec?.lanes?.some((lane) => lane.name === name && lane.drafter === "server"));
+}
+function isElsewhere(header, name) { return isOnServer(header, name) && !isOfServers(header); }
+
 // The rule by which the lane on the right keeps guesses.
 function ruleOf(header) { return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled"; }
 
@@ -159,7 +166,9 @@ function disturbance(race) {
     groups.get(key).times.push(stepSeconds(step));
   }
   let worst = null;
+  const known = [...groups.values()].some(({ width }) => width !== null);
   for (const { lane, width, times } of groups.values()) {
+    if (known && width === null) continue;
     const median = percentile(times, 0.5), p95 = percentile(times, 0.95), ratio = quotient(p95, median);
     if (times.length >= MIN_STEPS_TO_JUDGE && ratio > DISTURBED && ratio > (worst?.ratio ?? 0))
       worst = { lane, width, median, p95, ratio };

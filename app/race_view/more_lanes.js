@@ -4,9 +4,10 @@
 const more = { rows: new Map() };
 
 const guessing = () => (S.header?.spec?.lanes ?? []).filter((lane) => lane.role === "speculative");
-const shortName = ({ drafter, k }) => oneLine(`${drafter}, ${k === "auto" ? "auto" : `at most ${k}`}`).slice(0, 80);
+const shortName = ({ name, drafter, k }) => oneLine(drafter === "server" ? `${name}, on a server` : `${drafter}, ${k === "auto" ? "auto" : `at most ${k}`}`).slice(0, 80);
 
-// Places of lanes by seconds a token, 1 the fastest. Two that cannot be told apart by their noise share a place.
+// Places of lanes by seconds a token, 1 the fastest. Two that cannot be told apart by their noise share a place; one on
+// a server beside others that are not has none, and no ratio.
 function placesOf(names) {
   const lanes = names.map((name) => S.race.lane(name)).filter((lane) => lane?.finished && lane.steps.length);
   const cost = (lane) => sum(lane.steps.map(stepSeconds)) / lane.tokens.at(-1), places = new Map();
@@ -60,10 +61,11 @@ function drawMore(t, total) {
     more.rows.delete(name);
   }
   if (!several) return;
-  const over = !S.live && t >= replay.duration, places = over ? placesOf(lanes.map(({ name }) => name)) : new Map();
+  const over = !S.live && t >= replay.duration, here = lanes.filter(({ name }) => !isElsewhere(S.header, name));
+  const places = over ? placesOf(here.map(({ name }) => name)) : new Map();
   const titled = (lane) => `${places.has(lane.name) ? `${places.get(lane.name)}. ` : ""}${shortName(lane)}`;
   const counted = ({ name }, tokens) => {
-    const lane = S.race.lane(name), gain = over && lane?.finished ? raceSpeedup(S.race, S.first, lane, (each) =>
+    const lane = S.race.lane(name), gain = over && lane?.finished && !isElsewhere(S.header, name) ? raceSpeedup(S.race, S.first, lane, (each) =>
       each.steps.length) : null;
     const icon = over ? VERDICTS[verdictOn(name)?.kind]?.[0] ?? "" : "";
     return `${icon} ${tokens}${gain === null ? "" : `  ${gain.toFixed(2)}\u00d7`}`;

@@ -104,7 +104,6 @@ function rawMember(source) { return Check.rawMember(source, "recording"); }
 
 function setHeader(header) {
   S.header = header;
-  root.toggleAttribute("data-servers", isOfServers(header));
   const lanes = header.spec?.lanes ?? [];
   Object.assign(S, { sides: sides(lanes), first: firstByRole(lanes) });
   board.title(S.name || startOf(header.prompt?.text), header);
@@ -115,7 +114,8 @@ function setHeader(header) {
 // The whole race: what was missed on the way is in it.
 function setRecording(recording, raw) {
   // of servers the steps are known at the end alone
-  const missed = S.holes > 0 || recording.events.length < S.race.numEvents || isOfServers(recording);
+  const missed = S.holes > 0 || recording.events.length < S.race.numEvents
+    || recording.spec.lanes.some(({ name }) => isOnServer(recording, name));
   if (missed) Object.values(views).forEach((view) => view.clear());
   if (missed) S.marked.clear();
   if (missed) chart.clear();
@@ -230,7 +230,7 @@ function numbers(lanes, counts, tokens, t) {
   }
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
-  const noise = whole && !S.told ? ratioNoise(done(divisor), done(lanes.right)) : null;
+  const noise = whole && !S.told && !isElsewhere(S.header, S.sides[1]) ? ratioNoise(done(divisor), done(lanes.right)) : null;
   const [leftTitle, rightTitle] = titles();
   const judged = !live || counts.right % 8 === 0;        // a race that runs shares its cores with this page
   const written = live ? done(lanes.right) : lanes.right?.steps ?? [];
@@ -260,7 +260,7 @@ function places(lanes, counts) {
   const words = (side, other) => {
     if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
     if (!done(side)) return "";
-    const behind = lanes[other]?.finished ? lanes[side].clock - lanes[other].clock : 0;
+    const behind = lanes[other]?.finished && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
     return behind > 0 && done(other) ?
       `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
   };

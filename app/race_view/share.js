@@ -1,5 +1,8 @@
 // A race to take away: as the command and the Python that hold it again, and as a link to this page with its settings.
 
+// A command or a script names no server.
+const ownLanes = () => guessing().filter(({ drafter }) => drafter !== "server");
+
 // What the right lane raced, by the names of the page's controls; null before there is a race.
 function racedSettings() {
   const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
@@ -11,22 +14,22 @@ function racedSettings() {
 
 function commandOf(raced) {
   const options = { target: raced.target === DEFAULT_TARGET ? null : raced.target, prompt: raced.prompt,
-    ...(guessing().length > 1 ? {} : { drafter: raced.drafter, k: raced.k }),
+    ...(ownLanes().length > 1 ? {} : { drafter: raced.drafter, k: raced.k }),
     rule: raced.rule === "coupled" ? null : raced.rule,
     temperature: raced.temperature || null,
     "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
     "max-new-tokens": raced.max_new_tokens };
   return `python -m engine race ${Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
-    `--${name} ${shellQuoted(String(value))}`).join(" ")}${guessing().length > 1 ? guessing().map((lane) =>
+    `--${name} ${shellQuoted(String(value))}`).join(" ")}${ownLanes().length > 1 ? ownLanes().map((lane) =>
     ` --lane ${shellQuoted(`${lane.name}=${lane.drafter}@${lane.k}`)}`).join("") : ""}${raced.chat ? " --chat" : ""} --audit`;
 }
 
 function pythonOf(raced) {
   const value = JSON.stringify, rule = raced.rule === "coupled" ? "" : `, rule=${value(raced.rule)}`;
   const target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
-  const several = guessing().length > 1, lane = (each) =>
+  const several = ownLanes().length > 1, lane = (each) =>
     `    LaneSpec(${value(each.name)}, ${value(each.drafter)}, ${value(each.k)}${rule}),\n`;
-  const lanes = several ? `(\n    LaneSpec("plain", width="fastest"),\n    LaneSpec("baseline"),\n${guessing().map(lane)
+  const lanes = several ? `(\n    LaneSpec("plain", width="fastest"),\n    LaneSpec("baseline"),\n${ownLanes().map(lane)
     .join("")})` : `standard_lanes(${value(raced.drafter)}, k=${value(raced.k)}${rule})`;
   return `from engine import ${several ? "LaneSpec, " : ""}RaceSpec, SamplingParams, TorchRace, encode_prompt, load, race_speedup${
     several ? "" : ", standard_lanes"}

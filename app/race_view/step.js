@@ -123,8 +123,9 @@ class Walk {
   }
 
   cost(step) {
-    const plain = percentile((this.plain?.steps ?? []).map(stepSeconds), 0.5), tokens = step.token_ids.length;
-    const own = stepSeconds(step);
+    const comparable = !isElsewhere(this.recording, this.lane?.name);
+    const plain = comparable ? percentile((this.plain?.steps ?? []).map(stepSeconds), 0.5) : null;
+    const own = stepSeconds(step), tokens = step.token_ids.length;
     return { seconds: own, tokens, plain, saved: plain === null ? null : plain * tokens - own };
   }
 

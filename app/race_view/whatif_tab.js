@@ -28,6 +28,7 @@ function whatIfOf() {
   if (ruleOf(S.recording) === "rejection") return NO_TABLES_BY_ODDS;
   if (!S.recording.tables || !S.recording.costs)
     return S.fromFile || S.besideCame || S.state !== "finished" || S.ribbon.includes("RECORDED") ? NO_TABLES : BEING_MADE;
+  if (isOnServer(S.recording, S.sides[1])) return "A server's drafter cannot be asked what it would have guessed.";
   if (!verdictOn(S.sides[1])?.kind.startsWith("identical"))
     return "Only a race whose texts are identical can be told at another length.";
   S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RaceError, UsageError
+from ..progress import Progress
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
 from ..text import check_prompt_text, encode_prompt
 from ..what_if.ask import asked_of
 from .arguments import Command, integer, integer_or_auto, not_empty, one_of, option, shown, words
-from .hold import hold, hold_race
+from .hold import hold, set_up
 from .lanes import LANES, lanes_asked
 from .options import (
     DEVICE,
@@ -32,7 +33,7 @@ from .options import (
 )  # fmt: skip
 from .output import console, print_json, progress_line
 from .servers import OPTIONS as SERVERS
-from .servers import race_of_servers, servers_asked
+from .servers import has_local_lanes, race_of_servers, servers_asked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,8 +79,9 @@ def _race(options: Namespace) -> int:
     params = SamplingParams(
         options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop)
     )
-    servers = servers_asked(options)
-    spec = None if servers else RaceSpec(lanes_asked(options), params, options.audit, options.solo)
+    lanes = lanes_asked(options) if has_local_lanes(options) else ()
+    servers = servers_asked(options, lanes)
+    spec = RaceSpec(lanes, params, options.audit, options.solo) if lanes else None
     text = read_prompt(options)
     if spec is not None and options.tables:
         asked_of(spec)
@@ -89,19 +91,27 @@ def _race(options: Namespace) -> int:
 
     out = None if options.json else console()
     screen = None if out is None else _screen_on(out)
-    if spec is None:
-        recording = hold(lambda _: race_of_servers(servers, options, params, text), screen)
-    else:
-        recording = hold_race(
+    remote = race_of_servers(servers, options, params, text) if servers else None
+
+    def make(progress: Progress) -> Any:
+        if spec is None:
+            return remote
+        here = set_up(
             options.target,
             options.dtype,
             options.device,
             spec,
             lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
-            screen,
+            progress,
             settle_threads=options.threads is None,
-            tables=options.tables,
         )
+        if remote is None:
+            return here
+        from ..remote.mixed import MixedRace
+
+        return MixedRace(here, remote)
+
+    recording = hold(make, screen, options.tables)
     try:
         if options.save is not None:
             recordings.write(options.save, recording)

@@ -52,17 +52,19 @@ LANES = (
         action="append",
         default=[],
         help="a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
-        f"or {PREFIX}URL for a server; may be given again",
+        f"or {PREFIX}URL for a server, beside --drafter or alone; may be given again",
     ),
 )
 
 
 def lanes_asked(options: Namespace) -> tuple[LaneSpec, ...]:
-    """The lanes of the race that these options ask for, their drafters checked. Raises UsageError."""
-    if options.lane and (options.drafter, options.k) != (None, None):
+    """The lanes that this machine decodes in the race that these options ask for, their drafters checked. Raises
+    UsageError."""
+    own = [lane for lane in options.lane if not lane[1].startswith(PREFIX)]
+    if own and (options.drafter, options.k) != (None, None):
         raise UsageError("--lane says which drafters race and with which k: give it without --drafter and --k")
     k = DEFAULT_K if options.k is None else options.k
-    drafting = options.lane or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
+    drafting = own or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
     for _, drafter, _ in drafting:
         check_drafter(drafter)
     return lanes_of(drafting, options.width, options.rule)

@@ -15,8 +15,8 @@ from ..events import steps
 from ..measure.roofline import roofline
 from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
 from ..models.random_targets import PREFIX
-from ..recordings.recording import events_of, failures, spec_of, text
-from ..spec import BASELINE, PLAIN, SERVER
+from ..recordings.recording import events_of, failures, is_elsewhere, spec_of, text
+from ..spec import BASELINE, HERE, PLAIN, SERVER, THERE
 from .terminal import clean, is_live
 
 VERDICT_WORDS = {
@@ -88,18 +88,26 @@ def _print_headline(console: Console, recording: Mapping[str, Any], metrics: Map
         key=lambda name: metrics[name].tokens_per_s or 0.0,
         default="",
     )
-    ratios = race_speedups(events, spec.lanes)
+    ratios, elsewhere = race_speedups(events, spec.lanes), _elsewhere(recording)
     for name, value in ratios.items():
         done = steps(events, name)
         verdict = recording["verdicts"].get(name)
         same = f"; {VERDICT_WORDS[verdict['kind']]}" if verdict is not None else ""
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
         style = VERDICT_STYLES[verdict["kind"]] if verdict is not None else "bold"
-        console.print(Text(f"{which}{_ratio(value, ratio_noise(steps(events, plain), done))}{same}", style))
+        if name in elsewhere and value is not None:
+            told = f"{value:.2f}x as fast as plain here, but on a server: another clock, as a rule another device"
+        else:
+            told = _ratio(value, ratio_noise(steps(events, plain), done))
+        console.print(Text(f"{which}{told}{same}", style))
         if (loop := loop_sentence([token for step in done for token in step.token_ids])) is not None:
             console.print(Text(f"{which}{loop}", CAUTION))
     if (disturbed := disturbance(events)) is not None:
         console.print(Text(clean(disturbed.sentence), CAUTION))
+
+
+def _elsewhere(recording: Mapping[str, Any]) -> list[str]:
+    return [lane.name for lane in spec_of(recording).lanes if is_elsewhere(recording, lane)]
 
 
 def widths_line(widths: Mapping[str, Any]) -> str:
@@ -123,6 +131,8 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> 
     table.add_column("")
     for name in metrics:
         table.add_column(Text(clean(name)), justify="right", overflow="fold")
+    if elsewhere := _elsewhere(recording):
+        table.add_row(Text("ran on"), *(Text(THERE if name in elsewhere else HERE) for name in metrics))
     ends = {e["lane"]: e.get("reason", "failed") for e in recording["events"] if e["type"] in ("finished", "failed")}
     table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
     for label, value in _ROWS:
@@ -181,7 +191,7 @@ def circumstances(recording: Mapping[str, Any]) -> str:
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
         *ran_on(recording),
-        recording.get("runs", {}).get("sentence", ""),
+        *(recording.get(part, {}).get("sentence", "") for part in ("runs", "places")),
         f"temperature {params['temperature']:g}, seed {params['seed']}"
         + (", audited" if recording["spec"]["audit"] else ""),
     ]

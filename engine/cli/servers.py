@@ -1,4 +1,4 @@
-"""A race of servers on the command line: what `race` does where its lanes are on servers."""
+"""A race with servers on the command line: what `race` does where all or some of its lanes are on servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
-from ..spec import SamplingParams
+from ..spec import LaneSpec, SamplingParams
 from .arguments import number, option, words
 
 if TYPE_CHECKING:
@@ -33,24 +33,42 @@ OPTIONS = (
         help=f"servers: the longest silence in seconds, and {TOTAL} times that for the whole (default {TIMEOUT_S:g})",
     ),
 )
-LOCAL = ("target", "drafter", "k", "audit", "tables", "threads")
+LOCAL_LANES = ("target", "drafter", "k")
+"""Options that ask for lanes on this machine beside those on servers."""
+LOCAL = ("audit", "tables", "threads")
 """Options of the local engine, which mean nothing to a server."""
 LOCAL_WORDS = {"rule": "coupled", "width": "auto", "dtype": "auto", "device": "auto"}
 
 
-def servers_asked(options: Namespace) -> list[Endpoint]:
-    """The servers that --lane names; [] where it names none. Raises UsageError."""
+def has_local_lanes(options: Namespace) -> bool:
+    """Whether this machine decodes lanes of the race that these options ask for."""
+    on_servers = [spec.startswith(PREFIX) for _, spec, _ in options.lane]
+    return not on_servers or not all(on_servers) or bool(_given(options, LOCAL_LANES))
+
+
+def _given(options: Namespace, names: Sequence[str]) -> list[str]:
+    return [name for name in names if getattr(options, name) not in (None, False)]
+
+
+def servers_asked(options: Namespace, here: Sequence[LaneSpec]) -> list[Endpoint]:
+    """The servers that --lane names; [] where it names none. here: the lanes on this machine. Raises UsageError."""
     servers = [(name, spec) for name, spec, _ in options.lane if spec.startswith(PREFIX)]
     if not servers:
         if options.model or options.same_device or options.timeout is not None:
             raise UsageError(f"--model, --same-device and --timeout are for lanes on servers: --lane NAME={PREFIX}URL")
         return []
-    if len(servers) < len(options.lane):
-        raise UsageError("all lanes of a race are on servers, or all on this machine: their times are not comparable")
-    given = [name for name in LOCAL if getattr(options, name) not in (None, False)]
-    given += [name for name, usual in LOCAL_WORDS.items() if getattr(options, name) != usual]
-    if given:
-        raise UsageError(f"--{given[0]} is for lanes on this machine; a server decides it itself")
+    given = _given(options, LOCAL) + [name for name, usual in LOCAL_WORDS.items() if getattr(options, name) != usual]
+    if given and not here:
+        raise UsageError(
+            f"--{given[0]} is for lanes on this machine; a server decides it itself. --target, --drafter or --k adds "
+            "this machine's lanes"
+        )
+    if options.tables and here:
+        raise UsageError("--tables is for races without servers; the local lanes' tokens are the same in both")
+    taken = {lane.name for lane in here}
+    for name, _ in servers:
+        if name in taken:
+            raise UsageError(f"lane {name!r} runs on this machine in this race: give the server's another name")
     return endpoints_of(servers, options.model, os.environ)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import RaceError, UsageError
@@ -35,8 +35,9 @@ def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, A
     "rows_compared", "rows_different", "error"}}, "digest": {"recorded", "here", "same"}, "differences": [str],
     "sentence": str}. A lane that asked for the fastest width counts only where it ran at the same width both times: the
     fastest may be another one today, and another width is another rounding. Nor does a lane count that samples by
-    rejection as many drafts as pay: which of its draws decide depends on time. `rows_*` is None without checksums."""
-    spec = recordings.spec_of(recorded)
+    rejection as many drafts as pay: which of its draws decide depends on time. Lanes on servers are left out. `rows_*`
+    is None without checksums."""
+    spec = recordings.spec_of(recorded).without_servers()
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
     excused = {
         lane.name: why for lane in spec.lanes if (why := _excuse(lane, spec.params.temperature, same_plain_width))
@@ -51,7 +52,9 @@ def compare(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, A
         "differences": _differences(recorded, here),
     }
     same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
-    return {**result, "sentence": _sentence(result, excused, same_kernels)}
+    servers = [lane.name for lane in recordings.spec_of(recorded).lanes if lane not in spec.lanes]
+    told = f"; {_listed(servers)} ran on servers, which cannot be run again here" if servers else ""
+    return {**result, "sentence": _sentence(result, excused, same_kernels) + told}
 
 
 def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple[str, str] | None:
@@ -138,7 +141,7 @@ def _how_it_parted(name: str, lane: Mapping[str, Any]) -> str:
     )
 
 
-def _listed(names: Mapping[str, Any]) -> str:
+def _listed(names: Collection[str]) -> str:
     return "lanes " + ", ".join(repr(name) for name in names) if names else "no lane"
 
 
@@ -157,7 +160,7 @@ def _verify(options: Namespace) -> int:
         options.target or recorded["model"]["name"],
         recorded["model"]["dtype"],
         device,
-        recordings.spec_of(recorded),
+        recordings.spec_of(recorded).without_servers(),
         lambda tokenizer: prompt,
     )
     result = compare(recorded, here)

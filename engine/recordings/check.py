@@ -20,6 +20,7 @@ from ..spec import (
     MAX_WIDTH,
     PLAIN,
     ROLES,
+    SERVER,
     SPECULATIVE,
     LaneSpec,
     RaceSpec,
@@ -139,6 +140,7 @@ _RECORDING = {
     "synthetic": IfThere([NAME]),
     "stopped": IfThere(FLAG),
     "runs": IfThere({"sentence": NAME}),
+    "places": IfThere({"lanes": NAMES, "sentence": NAME}),
 }
 SHAPES: dict[int, dict[str, Any]] = {
     1: {
@@ -231,7 +233,7 @@ class _Lane:
             raise UsageError(f"{which} says it copied from place {step.copied[1]} of the text, which has other tokens")
         if step.width is not None and not num_drafted < step.width <= MAX_WIDTH:
             raise UsageError(f"{which} ran at width {step.width}, which must be from {num_drafted + 1} to {MAX_WIDTH}")
-        if bool(step.checksums) != spec.audit:
+        if bool(step.checksums) != (spec.audit and self.spec.drafter != SERVER):
             raise UsageError(f"{which} has {len(step.checksums)} checksums, but audit is {str(spec.audit).lower()}")
         self.steps.append(step)
         self.clock_s += step.seconds
@@ -245,7 +247,8 @@ class _Lane:
 
 
 def _check_events(recording: Mapping[str, Any], spec: RaceSpec) -> None:
-    lanes = {lane.name: _Lane(lane, recording["prompt"]["token_ids"]) for lane in spec.lanes}
+    prompt_ids = recording["prompt"]["token_ids"]
+    lanes = {lane.name: _Lane(lane, [] if lane.drafter == SERVER else prompt_ids) for lane in spec.lanes}
     for event in map(from_json, recording["events"]):
         if event.lane not in lanes:
             raise UsageError(

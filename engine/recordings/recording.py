@@ -20,7 +20,7 @@ from ..cache import write_atomically
 from ..errors import RaceError, UsageError
 from ..events import Failed, LaneEvent, from_json, steps, to_json
 from ..metrics import lane_metrics, race_speedups
-from ..spec import PLAIN, SPECULATIVE, RaceSpec
+from ..spec import PLAIN, SERVER, SPECULATIVE, LaneSpec, RaceSpec
 from ..strict_json import parse
 from ..text import visible_text
 from .check import FORMAT, SCHEMA, check, read_spec
@@ -105,6 +105,12 @@ def spec_of(recording: Mapping[str, Any]) -> RaceSpec:
     return read_spec(recording["spec"])
 
 
+def is_elsewhere(recording: Mapping[str, Any], lane: LaneSpec) -> bool:
+    """Whether a lane ran on a server and others did not: its seconds are by another clock, and as a rule of another
+    device."""
+    return lane.drafter == SERVER and recording["device"]["type"] != SERVER
+
+
 def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
     """The events of a checked recording, in the order in which they happened."""
     return [from_json(event) for event in recording["events"]]
@@ -112,13 +118,15 @@ def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
 
 def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
     """What `race --json` prints: the circumstances, each lane's tokens, text and numbers, and of each speculative lane
-    its verdict and its speed-up over the fastest plain decoding. `verdict` and `speedup` are those of the only one;
-    None where there are several. `oracles`: of the lanes whose race has tables.
-    `promises`: what servers said of themselves."""
+    its verdict and its speed-up over the fastest plain decoding. `verdict` and `speedup` are those of the only one on
+    this machine; None where there are several. `oracles`: of the lanes whose race has tables.
+    `promises`: what servers said of themselves. `places`: where each lane ran, if not all in one place; the ratio of a
+    lane on a server is then of two clocks."""
     events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
     speedups = race_speedups(events, spec.lanes)
     verdicts = {lane: _verdict(recording, lane) for lane in speedups}
-    only = next(iter(speedups)) if len(speedups) == 1 else ""
+    own = [lane.name for lane in spec.lanes if lane.name in speedups and not is_elsewhere(recording, lane)]
+    only = own[0] if len(own) == 1 else ""
     return {
         "schema": OUTPUT_SCHEMA,
         "device": recording["device"]["type"],
@@ -136,7 +144,7 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
         "verdicts": verdicts,
         "speedups": speedups,
         "oracles": recording.get("oracles", {}),
-        **({"promises": recording["promises"]} if "promises" in recording else {}),
+        **{name: recording[name] for name in ("promises", "places") if name in recording},
     }
 
 

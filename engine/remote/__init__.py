@@ -8,6 +8,7 @@
     steps.py      the steps of a lane, from the chunks and the server's own counts
     lane.py       one lane: a thread, warmed up, then raced
     race.py       a race of servers
-    verdict.py    whether two servers wrote the same text
+    mixed.py      a race of lanes on this machine and of lanes on servers
+    verdict.py    whether a server wrote the same text as another lane
 
 May import: the files at the root of the engine, and httpx."""

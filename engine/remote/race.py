@@ -18,7 +18,7 @@ from ..spec import AUTO, BASELINE, SERVER, LaneSpec, RaceSpec, SamplingParams
 from .client import Patience
 from .endpoint import Endpoint, Question
 from .lane import RemoteLane
-from .verdict import judge
+from .verdict import answer_of, judge
 
 CLOSE_S = 2.0
 
@@ -117,13 +117,14 @@ class RemoteRace:
         for name, lane in self.lanes.items():
             steps[name], promises[name] = _told(lane, self.endpoints[name].model)
         events = [event for name, lane in self.lanes.items() for event in lane.events(steps[name])]
-        verdicts = {}
+        verdicts, t = {}, self.spec.params.temperature
+        why = f"; at temperature {t:g} each server draws by its own dice" if t else ""
         for baseline in self.spec.named(BASELINE):
             for name, lane in self.lanes.items():
                 if self.endpoints[name].model != self.endpoints[baseline].model:
                     promises[name] += "; another model than that of the baseline: the texts are not compared"
                 elif name != baseline:
-                    verdicts[name] = judge(self.lanes[baseline], lane)
+                    verdicts[name] = judge(answer_of(self.lanes[baseline]), answer_of(lane), why)
         events.sort(key=lambda event: event.wall_s or 0.0)
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}
 

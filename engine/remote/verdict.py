@@ -1,11 +1,13 @@
-"""Whether two servers wrote the same text. Servers are graded as servers: two texts are nobody's fault here."""
+"""Whether two lanes wrote the same text, of which a server wrote one at least. Servers are graded as servers: two texts
+are nobody's fault here."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -20,18 +22,36 @@ NUM_LIKELIEST = 5
 MAX_BYTES = 256 * 1024
 
 
-def judge(a: RemoteLane, b: RemoteLane) -> dict[str, Any]:
-    """The verdict on two lanes of one model, in the form of a recording's. Of two texts it says where they part and how
-    each goes on; where both servers name their tokens and take them for a prompt, they are asked how likely either
-    token was."""
-    texts = ["".join(lane.written.pieces) for lane in (a, b)]
-    names = [lane.endpoint.lane for lane in (a, b)]
+@dataclass(frozen=True)
+class Answer:
+    """What a lane wrote. has_ids: whether its tokens are named. is_over: whether it came to its end. server: the lane
+    itself, where it is on one."""
+
+    lane: str
+    text: str
+    token_ids: Sequence[int]
+    has_ids: bool = True
+    is_over: bool = True
+    server: RemoteLane | None = None
+
+
+def answer_of(lane: RemoteLane) -> Answer:
+    """What a server's lane has written so far."""
+    written, is_over = lane.written, bool(lane.ended_s and not lane.failed)
+    return Answer(lane.endpoint.lane, "".join(written.pieces), written.token_ids, written.has_ids, is_over, lane)
+
+
+def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
+    """The verdict on two lanes of one model, in the form of a recording's. Of two texts it says where they part, how
+    each goes on, and `why`; where both name their tokens, servers that take tokens for a prompt are asked how likely
+    either token was."""
+    texts, names = [a.text, b.text], [a.lane, b.lane]
     both = f"{names[0]} and {names[1]}"
-    num_common = min(len(lane.written.token_ids) for lane in (a, b))
-    over = all(lane.ended_s and not lane.failed for lane in (a, b))
+    ids = [a.token_ids, b.token_ids]
+    num_common = min(map(len, ids))
+    over = a.is_over and b.is_over
     at = next((i for i, (x, y) in enumerate(zip(*texts, strict=False)) if x != y), min(map(len, texts)))
-    known = a.written.has_ids and b.written.has_ids
-    ids = [lane.written.token_ids for lane in (a, b)]
+    known = a.has_ids and b.has_ids
     place = next((i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y), None) if known else None
     difference = None
     if at == max(map(len, texts)) or (at == min(map(len, texts)) and not over):
@@ -42,7 +62,8 @@ def judge(a: RemoteLane, b: RemoteLane) -> dict[str, Any]:
     else:
         kind = "other_text"
         ways = [f"{name} goes on {_shown(text[at:])}" for name, text in zip(names, texts, strict=True)]
-        where = f"after {_shown(texts[0][max(0, at - NUM_CHARACTERS) : at])} (character {at})"
+        before = f"after {_shown(texts[0][max(0, at - NUM_CHARACTERS) : at])} (character {at})"
+        where = before if at else "at the first character"
         sentence = f"two texts: {both} part {where}: {ways[0]}, {ways[1]}"
         if place is not None:
             tokens = [ids[0][place], ids[1][place]]
@@ -50,9 +71,9 @@ def judge(a: RemoteLane, b: RemoteLane) -> dict[str, Any]:
             difference = {"position": place, "tokens": tokens, "pieces": pieces, "margin": None, "widths": [None, None]}
             likely = asyncio.run(_ask_both(a, b, place))
             difference["log_probabilities"] = likely
-            sentence += f"; at token {place} " + "; ".join(map(_told, names, [tokens] * 2, likely))
-        if a.params.temperature:
-            sentence += f"; at temperature {a.params.temperature:g} each server draws by its own dice"
+            asked = [(each.lane, odds) for each, odds in zip((a, b), likely, strict=True) if each.server]
+            sentence += f"; at token {place} " + "; ".join(_told(name, tokens, odds) for name, odds in asked)
+        sentence += why
     return {
         "kind": kind,
         "rows_compared": num_common if place is None else place + 1,
@@ -75,17 +96,17 @@ def _told(name: str, tokens: list[int], likely: list[float] | None) -> str:
     return f"{name} gives {said}"
 
 
-async def _ask_both(a: RemoteLane, b: RemoteLane, place: int) -> list[list[float] | None]:
-    tokens = [lane.written.token_ids[place] for lane in (a, b)]
+async def _ask_both(a: Answer, b: Answer, place: int) -> list[list[float] | None]:
+    tokens = [each.token_ids[place] for each in (a, b)]
     async with new_client(2) as client:
-        asked = (_ask(client, lane, tokens, place) for lane in (a, b))
+        asked = (_ask(client, each.server, tokens, place) for each in (a, b))
         return list(await asyncio.gather(*asked))
 
 
-async def _ask(client: httpx.AsyncClient, lane: RemoteLane, tokens: list[int], place: int) -> list[float] | None:
+async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[int], place: int) -> list[float] | None:
     """A server's log-probabilities of two tokens after the first `place` ones of its answer; None where it says
     none."""
-    if not lane.reply.prompt_ids:
+    if lane is None or not lane.reply.prompt_ids:
         return None
     endpoint = lane.endpoint
     try:

@@ -71,7 +71,12 @@ def test_a_study_is_another_commands() -> None:
         (["--lane", f"a=openai:{URLS[0]}", "--lane", f"a=openai:{URLS[1]}", "--model", "m"], "different names"),
         (["--lane", f"a=openai:{URLS[0]}", "--lane", f"b=openai:{URLS[1]}"], "--model NAME"),
         (["--lane", f"a=openai:{URLS[0]}", "--lane", "b=openai:ftp://x", "--model", "m"], "needs openai:http"),
-        (["--lane", f"a=openai:{URLS[0]}", "--target", "x"], "without --target"),
+        (
+            ["--lane", f"baseline=openai:{URLS[0]}", "--lane", f"b=openai:{URLS[1]}", "--target", "x"],
+            "without --target",
+        ),
+        (["--lane", f"speculative=openai:{URLS[0]}", "--model", "m"], "give the server's another name"),
+        (["--lane", f"a=openai:{URLS[0]}", "--model", "m", "--chat"], "a box in Settings"),
         (["--same-device"], "give --lane"),
     ],
 )

@@ -14,7 +14,7 @@ from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, ste
 from engine.exactness.verdict import Difference, compare
 from engine.race import race
 from engine.recordings.recording import build, events_of, token_ids
-from engine.spec import BASELINE, SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of, standard_lanes
+from engine.spec import BASELINE, HERE, SERVER, SPECULATIVE, THERE, RaceSpec, SamplingParams, lanes_of, standard_lanes
 
 PIECES = (
     "The",
@@ -326,3 +326,18 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         ).to_json()
 
     return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}})
+
+
+def beside_a_server(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The same race with one more lane, `there`, that a server decoded after the others: it wrote what the lane that
+    drafts wrote, and read the prompt as one token more."""
+    out, there = copy.deepcopy(recorded), on_servers(recorded)
+    (lane,) = (each for each in there["spec"]["lanes"] if each["name"] == SPECULATIVE)
+    out["spec"]["lanes"].append({**lane, "name": "there"})
+    events = [{**event, "lane": "there"} for event in there["events"] if event["lane"] == SPECULATIVE]
+    events[0]["num_prompt_tokens"] += 1
+    out["events"] += events
+    out["verdicts"]["there"] = there["verdicts"][SPECULATIVE]
+    here = {each["name"]: HERE for each in recorded["spec"]["lanes"]}
+    out["places"] = {"lanes": {**here, "there": THERE}, "sentence": "First here, then there"}
+    return {**out, "promises": {"there": "a server"}}

@@ -1,0 +1,99 @@
+"""A race of one prompt with lanes on this machine and lanes on servers: first the ones, alone, then the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, replace
+from typing import Any, Protocol
+
+import httpx
+
+from ..events import Finished, LaneEvent, Prompt, steps, to_json
+from ..spec import BASELINE, HERE, THERE, RaceSpec
+from ..text import visible_text
+from .race import RemoteRace
+from .verdict import Answer, answer_of, judge
+
+USUAL = (
+    "; if it is the same model, another precision or another checkpoint than this machine's is the usual reason, and "
+    "two texts are no fault of either"
+)
+DICE = "each draws by its own dice, so two texts are what to expect, and no fault of either"
+
+
+class LocalRace(Protocol):
+    """A race on this machine: see `session.TorchRace`."""
+
+    spec: RaceSpec
+    prompt: Prompt
+
+    def header(self) -> dict[str, Any]: ...
+    def events(self) -> Iterator[LaneEvent]: ...
+    def result(self) -> Mapping[str, Any]: ...
+
+
+class MixedRace:
+    """The lanes of `here` as they race without servers, then those of `servers`. `header()`, `events()` and `result()`
+    as of both. No byte is sent to a server before the last local lane has ended, so neither disturbs the other; their
+    seconds are of two clocks, at two times.
+
+    A server's lane is compared with the baseline of `here` as servers are with each other: see `verdict.judge`. Raises
+    UsageError where the lanes of both cannot be one race."""
+
+    def __init__(self, here: LocalRace, servers: RemoteRace) -> None:
+        self.here, self.servers = here, servers
+        self.spec = replace(here.spec, lanes=(*here.spec.lanes, *servers.spec.lanes))
+        self._told: list[LaneEvent] = []
+
+    def header(self) -> dict[str, Any]:
+        """That of the local race, with all lanes, and in `places` where each of them ran."""
+        here, servers = self.here.header(), list(self.servers.lanes)
+        how = "one after the other" if self.servers.spec.solo else "all at once"
+        then = f"then lane {servers[0]} on its server" if len(servers) == 1 else f"then the lanes on servers, {how}"
+        return {
+            **here,
+            "versions": {**here["versions"], "httpx": httpx.__version__},
+            "spec": json.loads(json.dumps(asdict(self.spec))),
+            "places": {
+                "lanes": {lane.name: THERE if lane.name in servers else HERE for lane in self.spec.lanes},
+                "sentence": f"First the lanes on this machine, {then}: two clocks at two times, and as a rule two "
+                "devices; a server's seconds include the way to it",
+            },
+        }
+
+    def events(self) -> Iterator[LaneEvent]:
+        """The race, to be iterated once; closing it ends the lanes that run."""
+        with closing(self.here.events()) as source:  # type: ignore[type-var]
+            for event in source:
+                self._told.append(event)
+                yield event
+        yield from self.servers.events()
+
+    def result(self) -> dict[str, Any]:
+        """The local race's own, with the servers' promises and final steps, and the verdicts on them."""
+        here, servers = self.here.result(), self.servers.result()
+        verdicts = dict(here["verdicts"])
+        for name in self.here.spec.named(BASELINE):
+            baseline = self._answer_of(name)
+            wrote = [lane for lane, its in self.servers.lanes.items() if its.written.token_ids]
+            verdicts |= {lane: self._judge(baseline, lane) for lane in wrote}
+        events = [*map(to_json, self._told), *servers["events"]]
+        return {**here, "promises": servers["promises"], "events": events, "verdicts": verdicts}
+
+    def _answer_of(self, lane: str) -> Answer:
+        done = steps(self._told, lane)
+        text = visible_text("".join(piece for step in done for piece in step.pieces), self.spec.params.stop)
+        is_over = any(e.lane == lane and isinstance(e.event, Finished) for e in self._told)
+        return Answer(lane, text, [token for step in done for token in step.token_ids], is_over=is_over)
+
+    def _judge(self, baseline: Answer, name: str) -> dict[str, Any]:
+        lane, temperature = self.servers.lanes[name], self.spec.params.temperature
+        there = answer_of(lane)
+        if there.is_over:  # bytes that no token completed: some servers show them, some leave them out
+            baseline, there = (replace(each, text=each.text.rstrip("\ufffd")) for each in (baseline, there))
+        why = f"; at temperature {temperature:g} {DICE}" if temperature else USUAL
+        if lane.reply.prompt_ids and lane.reply.prompt_ids != self.here.prompt.token_ids:
+            why += "; the server read the prompt as other tokens: its tokenizer or its chat template is another one"
+        return judge(baseline, there, why)
