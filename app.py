@@ -161,7 +161,9 @@ if __name__ == "__main__":
     options = arguments()
     try:
         at_first, backend, check = _page(options)
-        demo = build(at_first, backend, check)
+        if options.under_load and not isinstance(backend, ServersBackend):
+            raise UsageError("--under-load is for pages whose lanes are all on servers: call one plain or baseline")
+        demo = build(at_first, backend, check, options.under_load)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)

@@ -27,8 +27,10 @@ HEADER = """
   time.</p>
 </header>
 """
-UNDER_LOAD_BUTTON = """<button type="button" id="page-load-button" title="Many users at once: what each server gives, and
-    where guessing stops paying">Under load</button>"""
+UNDER_LOAD_BUTTON = (
+    '<button type="button" id="page-load-button" title="Many users at once: what each server gives, and where guessing '
+    'stops paying">Under load</button>'
+)
 PANEL_HEAD = """
 <div class="page-panel-head"><h2 class="page-panel-title">Settings</h2>
 <button type="button" id="page-panel-close">Close</button></div>

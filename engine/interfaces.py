@@ -95,6 +95,18 @@ class WholeStepTarget(Target, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a drafter takes beside its target. weight_bytes: of weights as they lie in memory; what it shares with the
+    target counts 0. token_bytes: of cache for a token of context, keys and values."""
+
+    weight_bytes: int = 0
+    token_bytes: int = 0
+
+    def __add__(self, other: Memory) -> Memory:
+        return Memory(self.weight_bytes + other.weight_bytes, self.token_bytes + other.token_bytes)
+
+
 class Drafter(ABC):
     """Guesses what the target will say next. It changes speed, never tokens. A new drafter derives from this class and
     writes `prefill` and `propose`; the attributes have defaults."""
@@ -110,6 +122,7 @@ class Drafter(ABC):
     parts: tuple[Drafter, ...] = ()
     """The drafters that it chooses between, if that is all it does; () for none. `auto` k asks them and not their
     owner: it weighs each by its own cost and acceptance."""
+    memory: Memory = Memory()
 
     @abstractmethod
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:

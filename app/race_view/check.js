@@ -71,9 +71,9 @@ const EVENTS = new Map(Object.entries({
 
 // A recording of schema 1 in the form of schema 2: roles follow from the names; `verdict` was on the last speculative
 // lane, `plain_verdict` on the plain one. What schema 1 does not know does not come along:
-// tables with their pieces and margins, costs, oracles, candidates and promises are left out.
+// tables with their pieces and margins, costs, oracles, candidates, promises and memory are left out.
 function fromSchema1({ verdict, plain_verdict: plainVerdict, tables, table_pieces: pieces, table_margins: margins, costs,
-  oracles, candidates, promises, ...old }) {
+  oracles, candidates, promises, drafter_bytes: drafterBytes, ...old }) {
   const role = (name) => (name === "plain" || name === "baseline" ? name : "speculative");
   const lanes = old.spec.lanes.map((lane) => ({ ...lane, role: role(lane.name) }));
   const last = Object.fromEntries(lanes.map((lane) => [lane.role, lane.name]));

@@ -1,5 +1,5 @@
 // What may stand beside a race in its recording, from a stranger: tables of drafts with margins, costs and oracles, what
-// the target might have said at each row, promises.
+// the target might have said at each row, promises, what memory drafters take.
 // Twin of engine/recordings/beside.py and candidates.py; compared by
 // test_a_broken_file_gives_one_sentence_and_changes_nothing.
 
@@ -18,14 +18,15 @@ const ROWS = list(list(fields({ ids: list(count), logits: list(number), log_z: n
   noise: ifThere(list(list(number))) })));
 const BESIDE = { tables: ifThere(fields({})), table_pieces: ifThere(namesOf), table_margins: ifThere(fields({})),
   oracles: ifThere(fields({})), costs: ifThere(fields({ verify_s: costs, draft_s: fields({}) })),
-  candidates: ifThere(fields({ seeds: list(count), pieces: namesOf, lanes: fields({}) })), promises: ifThere(namesOf) };
+  candidates: ifThere(fields({ seeds: list(count), pieces: namesOf, lanes: fields({}) })), promises: ifThere(namesOf),
+  drafter_bytes: ifThere(fields({})) };
 const isClose = (a, b) => Math.abs(a - b) <= 1e-6 * Math.max(1, b);
 const sameSizes = (lists, sizes) => lists.length === sizes.length && lists.every((each, i) => each.length === sizes[i]);
 
 // Tables, candidates and promises speak of tokens and lanes that are there; costs are of the tables, oracles of lanes
 // and of the seconds that these took. Twin of engine/recordings/beside.py.
 function checkBeside({ tables = {}, table_margins: margins = {}, costs: { verify_s: verifyS, draft_s: draftS } = {},
-  oracles = {}, candidates, promises = {} }, lanes) {
+  oracles = {}, candidates, promises = {}, drafter_bytes: drafterBytes = {} }, lanes) {
   const longest = Math.max(...[...lanes.values()].map((lane) => lane.ids.length));
   for (const [name, drafts] of Object.entries(tables)) {
     list(draft)(drafts, `the table of ${shown(name)}`);
@@ -54,6 +55,10 @@ function checkBeside({ tables = {}, table_margins: margins = {}, costs: { verify
       throw new Unusable(`${which} took ${oracle.seconds} seconds, which is not its share of the lane's own`);
   }
   if (candidates) checkCandidates(candidates, lanes);
+  for (const [name, taken] of Object.entries(drafterBytes)) {
+    if (!lanes.has(name)) throw new Unusable(`it has the bytes of lane ${shown(name)}, which the race does not have`);
+    fields({ weights: count, cache_per_token: count })(taken, `the bytes of lane ${shown(name)}`);
+  }
   for (const name of Object.keys(promises))
     if (!lanes.has(name)) throw new Unusable(`it has a promise of lane ${shown(name)}, which the race does not have`);
 }

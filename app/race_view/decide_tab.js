@@ -69,6 +69,20 @@ function drawDecide() {
   drawMoney(plain, other);
   const lane = S.header.spec.lanes.find(({ name }) => name === S.sides[1]);
   drawProduction(productionOf(S.header, lane, other.steps));
+  drawMemory(lane, sum(other.steps.map((step) => step.token_ids.length)),
+    usersAt(other.tokensPerS, entered().wanted));
+}
+
+// What the lane's drafter takes, where the race says it; numUsers: those of the table of money.
+function drawMemory(lane, numTokens, numUsers) {
+  const { rows, words } = memoryKnown(S.header, lane) ?
+    memoryOf(S.header.drafter_bytes[lane.name], S.header.prompt.token_ids.length + numTokens, numUsers) :
+    { rows: [], words: "" };
+  refs.memory.hidden = !rows.length;
+  refs.memoryUsers.hidden = numUsers < 2;
+  write(refs.memoryUsers, `${numUsers} users`);
+  refs.memoryRows.replaceChildren(...rows.map(([what, ...cells]) => rowOf(what, "", cells)));
+  write(refs.memoryWords, words);
 }
 
 function rowOf(words, term, cells) {

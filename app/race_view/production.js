@@ -9,6 +9,7 @@ const OLD_FLAGS = "Gone, and still in many posts: --speculative-model and --num-
 const HUB = /^[\w-][\w.-]*\/[\w.-]+$/;
 const LOOKUP_MAX = 4;       // our n-gram drafter looks for a match of so many tokens before it looks for a shorter one
 const LONGEST_PROMPT = 2000;
+const LONG_CONTEXT = 8192;   // tokens of a user's text, beside those of the race
 
 // A name from a recording may be a stranger's: none that a tool would take for an option, and none with a character
 // that a terminal would take for a key.
@@ -52,7 +53,7 @@ function productionOf(header, lane, steps) {
     isShipped(head) && SHIPPED,
     !HUB.test(target.name) && "The target is a folder of the machine that raced: put yours in its place.",
     head.options && `\u201c#${oneLine(head.options)}\u201d of this drafter has no equivalent in a server.`,
-    memoryWords(served)].filter(Boolean);
+    !memoryKnown(header, lane) && memoryWords(served)].filter(Boolean);
   const servers = Object.entries({ vllm: vllmOf, sglang: sglangOf, llama: llamaOf }).map(([id, make]) => {
     const [name, version] = SERVERS[id];
     return [make(target, served, k)].flat().map((made) => ({ name, version, command: null, ...made }));
@@ -84,6 +85,29 @@ const ALONE_SHIPPED = `${NO_HEADS} There is no command. Race n-gram here to see 
 
 // A published head in the speculators format, told by its name.
 const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculator/i.test(head.name);
+
+// Whether the recording says what the lane's drafter takes.
+function memoryKnown(header, lane) { return Object.hasOwn(header.drafter_bytes ?? {}, lane.name); }
+
+// What a drafter takes, {weights, cache_per_token} in bytes: {rows of [what, one user, all], words}. numTokens: of the
+// race's prompt and text; numUsers: who share the weights, and have a cache each.
+function memoryOf({ weights, cache_per_token: cache }, numTokens, numUsers) {
+  if (weights + cache === 0) return { rows: [], words: "The drafter takes no memory: no weights, no cache." };
+  const users = [...new Set([1, Math.max(1, numUsers)])];
+  const cacheOf = (tokens) => [`cache of ${tokens.toLocaleString("en-US")} tokens`,
+    ...users.map((n) => bytesWords(cache * tokens * n))];
+  return { rows: [["weights", ...users.map(() => bytesWords(weights))], cacheOf(numTokens), cacheOf(LONG_CONTEXT)],
+    words: `Cache: ${bytesWords(cache)} a token \u00d7 tokens \u00d7 users (keys and values). Weights: once for all `
+      + "users, as they lie in the memory of the machine that raced; a server may keep them in more or fewer bits. What "
+      + "is the target's own is not counted." };
+}
+
+// Three digits and a unit, as engine/measure/roofline.py has them.
+function bytesWords(bytes) {
+  const [size, unit] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([least]) => bytes >= least)
+    ?? [1, "bytes"];
+  return `${Number((bytes / size).toPrecision(3))} ${unit}`;
+}
 
 function memoryWords({ kind }) {
   return kind === "ngram" ? "The drafter takes no memory: no weights, no cache." :

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..caveats import is_noise, loop_sentence, ratio_noise
 from ..events import steps
-from ..measure.roofline import roofline
+from ..measure.roofline import amount, roofline
 from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
 from ..models.random_targets import PREFIX
 from ..recordings.recording import events_of, failures, is_elsewhere, spec_of, text
@@ -65,6 +65,9 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
                 console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
     for name, oracle in recording.get("oracles", {}).items():
         console.print(Text(f"{clean(name)}: {100 * oracle['share']:.0f} % of the oracle's speed, the best choice of k"))
+    for name, taken in recording.get("drafter_bytes", {}).items():
+        parts = amount(taken["weights"]), amount(taken["cache_per_token"])
+        console.print(Text(f"{clean(name)}: its drafter takes {parts[0]} of weights, {parts[1]} of cache a token"))
     plain = next(iter(spec.named(PLAIN)), "")
     if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))

@@ -57,7 +57,7 @@ class AutoDrafter(Drafter):
         by_margin: bool = True,
     ) -> None:
         self.drafters = drafter.parts or (drafter,)
-        self.hidden_layers, self.synthetic = drafter.hidden_layers, drafter.synthetic
+        self.hidden_layers, self.synthetic, self.memory = drafter.hidden_layers, drafter.synthetic, drafter.memory
         self._step_s, self._clock, self.by_margin = tuple(step_s), clock, by_margin
         self.draft_s = tuple(DraftTime() for _ in self.drafters)
         """What drafts of each of them cost, as it was seen last."""

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..heads.layers import Rope, rope_table
-from ..interfaces import Draft, GoOn, MarginDrafter
+from ..interfaces import Draft, GoOn, MarginDrafter, Memory
+from ..measure.held import held_bytes
 
 if TYPE_CHECKING:
     from . import DrafterContext
@@ -79,6 +80,8 @@ class HeadDrafter(MarginDrafter):
         self.width = self.max_k + 1
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
         self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device)
+        token_bytes = sum(side[:, :, :1].nbytes for side in (*self.buffers.keys, *self.buffers.values))
+        self.memory = Memory(held_bytes(head, context.loaded.model), token_bytes)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
         self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0

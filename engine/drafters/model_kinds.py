@@ -36,6 +36,8 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 
 
 def _make(name: str, context: DrafterContext) -> Drafter:
+    from ..interfaces import Memory
+    from ..measure.held import held_bytes, token_bytes
     from ..target.target import StaticTarget, cache_length
     from .device_draft_model import DeviceDraftModelDrafter
     from .device_picks import stays_on_device
@@ -57,16 +59,15 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     length = cache_length(num_prompt, num_new, WIDTH)
     model = StaticTarget(draft.prepared, length, (WIDTH,), reach=context.k, pool=context.pool)
     model.warm(context.prompt.token_ids[:-1])
+    vocab_size = target.prepared.vocab_size
+    drafter: DraftModelDrafter
     if stays_on_device(context):
-        drafter = DeviceDraftModelDrafter(model, context.sample, target.prepared.vocab_size, context.k)
+        drafter = DeviceDraftModelDrafter(model, context.sample, vocab_size, context.k)
         drafter.warm()
-        return drafter
-    return DraftModelDrafter(
-        model,
-        context.sample,
-        target.prepared.vocab_size,
-        context.keep_logits,
-    )
+    else:
+        drafter = DraftModelDrafter(model, context.sample, vocab_size, context.keep_logits)
+    drafter.memory = Memory(held_bytes(draft.model, target.model), token_bytes(draft.prepared))
+    return drafter
 
 
 KIND = Kind(name_of, _make, label="a smaller model of the same tokenizer", table="any k")

@@ -33,7 +33,8 @@ class SyntheticDrafter(Drafter):
         self, reference: Sequence[int], rate: float, seed: int, vocab_size: int, cost: Drafter | None = None
     ) -> None:
         self._cost = cost
-        self.hidden_layers = () if cost is None else cost.hidden_layers
+        if cost is not None:
+            self.hidden_layers, self.memory = cost.hidden_layers, cost.memory
         self._proposals = tuple(
             _spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference)
         )

@@ -38,7 +38,7 @@ class Roofline:
     def sentence(self) -> str:
         """What that means, for who watches the race."""
         step = f"The plain lane's median step of {1000 * self.step_s:.{1 if self.step_s >= 1e-3 else 3}f} ms"
-        why = f"(it must read {_amount(self.num_bytes)}; this device reads {_amount(self.bandwidth)}/s)"
+        why = f"(it must read {amount(self.num_bytes)}; this device reads {amount(self.bandwidth)}/s)"
         if self.share > 1:
             return (
                 f"{step} is shorter than memory would take {why}: the weights are at least partly held in cache, and "
@@ -79,7 +79,8 @@ def _figure(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and 0 < value <= MAX_BYTES else None
 
 
-def _amount(num_bytes: float) -> str:
+def amount(num_bytes: float) -> str:
+    """Bytes in three digits and a unit; 1 kB is 1000."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {unit}"

@@ -1,5 +1,5 @@
-"""What may stand beside a race in its recording: tables of drafts with costs and oracles, candidates, promises. They
-speak of tokens and lanes that are there, and of times that the events have.
+"""What may stand beside a race in its recording: tables of drafts with costs and oracles, candidates, promises, what
+memory drafters take. They speak of tokens and lanes that are there, and of times that the events have.
 
 Standard library only. Everything raises UsageError with one sentence.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import UsageError
 from ..events import MAX_SECONDS, Step
 from ..spec import MAX_K, MAX_WIDTH
-from ..strict_json import NAMES, NUMBER, OBJECT, IfThere, Shape, fits, short
+from ..strict_json import COUNT, NAMES, NUMBER, OBJECT, IfThere, Shape, fits, short
 from .candidates import SHAPE, check_candidates
 
 MAX_TOKEN_ID = 2**31 - 1
@@ -54,6 +54,7 @@ BESIDE = {
     "oracles": IfThere(OBJECT),
     "candidates": IfThere(SHAPE),
     "promises": IfThere(NAMES),
+    "drafter_bytes": IfThere(OBJECT),
 }
 
 
@@ -74,6 +75,10 @@ def check_beside(recording: Mapping[str, Any], lanes: Mapping[str, Sequence[Step
             raise UsageError(f"{which} took {oracle['seconds']!r} seconds, which is not its share of the lane's own")
     if "candidates" in recording:
         check_candidates(recording["candidates"], lanes)
+    for name, taken in recording.get("drafter_bytes", {}).items():
+        if name not in lanes:
+            raise UsageError(f"it has the bytes of lane {short(name)}, which the spec does not have")
+        fits(taken, {"weights": COUNT, "cache_per_token": COUNT}, f"the bytes of lane {short(name)}")
     for name in recording.get("promises", {}):
         if name not in lanes:
             raise UsageError(f"it has a promise of lane {short(name)}, which the spec does not have")

@@ -19,7 +19,7 @@ from ..interfaces import Drafter
 from ..measure import environment
 from ..progress import Progress, silent
 from ..race import race
-from ..spec import BASELINE, PLAIN, LaneSpec, RaceSpec
+from ..spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec, RaceSpec
 from ..target.target import StaticTarget
 from ..text import Pieces, StopAt, end_token_ids
 from .candidates import Candidates, dice_of
@@ -148,6 +148,11 @@ class TorchRace:
                 "note": plan_.note,
             },
             "roofline": self.roofline,
+            "drafter_bytes": {
+                name: {"weights": lane.drafter.memory.weight_bytes, "cache_per_token": lane.drafter.memory.token_bytes}
+                for name, lane in self.lanes.items()
+                if lane.spec.role == SPECULATIVE
+            },
             "synthetic": [name for name, lane in self.lanes.items() if lane.drafter.synthetic],
             "spec": json.loads(json.dumps(asdict(self.spec))),
             "prompt": {**asdict(self.prompt), "token_ids": list(self.prompt.token_ids)},

@@ -177,6 +177,7 @@ CHANGES = [
     change("versions", {"a": 1}), change("synthetic", "x"),
 ]  # fmt: skip
 CANDIDATES = candidates_of(SHORT, random.Random(3))
+BYTES = {"weights": 1, "cache_per_token": 1}
 
 
 def row(**broken: Any) -> Callable[[dict[str, Any]], object]:
@@ -237,6 +238,9 @@ OF_SCHEMA = {
         change("events/4/copied", [0]), change("events/4/copied", [99, 0]), change("events/4/copied", [0, -1]),
         change("promises", []), change("promises", {"plain": 1}), change("promises", {"toString": "x"}),
         change("promises", {"plain": "x" * 10_001}),
+        *(change("drafter_bytes", broken) for broken in (
+            [], {"toString": BYTES}, {"plain": {"weights": 1}}, {"plain": {**BYTES, "weights": -1}}, {"plain": None},
+        )),
     ],
 }  # fmt: skip
 

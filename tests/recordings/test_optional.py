@@ -1,5 +1,5 @@
 """What a recording may have and need not: drafts of which only the number is known, no width, wall times, candidates,
-tables and promises."""
+tables, promises and what drafters take."""
 
 from __future__ import annotations
 
@@ -133,10 +133,15 @@ def copied(*places: Any) -> Callable[[dict[str, Any]], object]:
     return apply
 
 
+def taken(lane: str, **num_bytes: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda r: r.update(drafter_bytes={lane: num_bytes})
+
+
 def margins(**change: Any) -> Callable[[dict[str, Any]], object]:
     return lambda r: r.update(table_margins=change)
 
 
+BYTES = {"weights": 2**40, "cache_per_token": 0}
 COSTS = {"verify_s": [0.5] * 64, "draft_s": {"ngram": [*range(64)], "speculative": [0] * 64}}
 ORACLES = {"speculative": {"seconds": 0, "share": 0.0}, "plain": {"seconds": 0, "share": 0}}
 
@@ -208,6 +213,9 @@ WRONG = {
     "copied from place 9 of the text, which has other tokens": copied(2, 9),
     "promises must be an object of strings": lambda r: r.update(promises={"plain": 1}),
     "a promise of lane 'nobody', which the spec does not have": lambda r: r.update(promises={"nobody": "x"}),
+    "the bytes of lane 'nobody', which the spec does not have": taken("nobody", weights=0, cache_per_token=0),
+    "the bytes of lane 'plain' lack": taken("plain", weights=0),
+    "the bytes of lane 'plain'.weights must be a non-negative": taken("plain", weights=-1, cache_per_token=0),
     "width must be an integer from 1 to 64, not 0": lambda r: r["widths"].update(width=0),
 }
 
@@ -217,7 +225,7 @@ def test_what_contradicts_the_race_is_refused(words):
     """A table of another race, or scores of a token that nobody wrote, would be shown beside this one."""
     recording = races.fixed_race()
     good = {"tables": {"ngram": DRAFTS, "speculative": []}, "costs": COSTS, "oracles": ORACLES}
-    recording.update(copy.deepcopy({**good, "promises": {"plain": ""}}))
+    recording.update(copy.deepcopy({**good, "promises": {"plain": ""}, "drafter_bytes": {"speculative": BYTES}}))
     recording["spec"]["params"]["temperature"] = 0.5
     recording["candidates"] = races.candidates_of(recording, random.Random(0))
     assert recordings.loads(json.dumps(recording).encode()) == recording

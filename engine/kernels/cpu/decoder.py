@@ -105,7 +105,8 @@ class NativeDecoder(StepDecoder):
         return native.arguments
 
     def _floats(self, values: Tensor) -> int:
-        self._kept_alive.append(kept := values.detach().float().contiguous())
+        kept = values.detach().float().contiguous()
+        self.register_buffer(f"norm_{len(self._buffers)}", kept, persistent=False)
         return kept.data_ptr()
 
     def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:

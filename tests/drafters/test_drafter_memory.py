@@ -1,0 +1,152 @@
+"""What a drafter says of its memory: no more and no less than what making it allocates beside its target."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import drafters
+from engine.drafters.auto import AutoDrafter
+from engine.interfaces import Memory
+from engine.models.loading import LoadedModel, load
+from tests.helpers.head_files import save
+from tests.helpers.head_fixtures import SIZE, VOCAB, context, formats_target
+from tests.helpers.random_heads import DFLASH, EAGLE3, LAYERS, SPECULATORS, TENSORS, dflash_tensors, eagle3_tensors
+from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import ARGUMENTS, DRAFT, text_of
+
+DTYPES = ("float32", "bfloat16")
+WEIGHTLESS = ("none", "ngram", "synthetic")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_objects() -> Iterator[None]:
+    """What was there before is of no interest, and looking through all of it takes seconds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def live(wanted: Any = lambda tensor: True) -> dict[int, int]:
+    """Every storage that a tensor of this process holds now -> its bytes."""
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if type(thing) in (Tensor, torch.nn.Parameter, torch.nn.Buffer)]
+    return dict(
+        (id(tensor), torch.ops.mkldnn._nbytes(tensor))
+        if tensor.is_mkldnn
+        else (tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
+        for tensor in tensors
+        if wanted(tensor)
+    )
+
+
+def made(text: str, loaded: LoadedModel, num_new: int = 8, length: int = 256) -> Any:
+    """A drafter of a race of so many new tokens, whose caches have that length."""
+    assert loaded.prepared
+    here = replace(context(loaded, 5, num_new=num_new), length=length, reference=lambda: (1, 2, 3))
+    return drafters.make(text, here)
+
+
+def forget_work(loaded: LoadedModel, name: str) -> None:
+    """Let go of what a compiled decoder keeps to work with, once and for every race: angles, and room."""
+    decoder = loaded.companion(name).model.get_decoder()
+    if hasattr(decoder, "tables_for"):
+        decoder._tables = None
+        vars(decoder._room).clear()
+
+
+def allocated(text: str, loaded: LoadedModel) -> tuple[Any, int]:
+    """(a drafter, bytes that stay when it is made for the first time, and do not come again with a second one)."""
+    assert loaded.prepared
+    before = sum(live().values())
+    first = made(text, loaded)
+    if DRAFT.name in text:
+        forget_work(loaded, str(DRAFT))
+    between = sum(live().values())
+    second = made(text, loaded)
+    if DRAFT.name in text:
+        forget_work(loaded, str(DRAFT))
+    again = sum(live().values()) - between
+    assert second.memory == first.memory
+    return first, between - before - again
+
+
+def cache_growth(text: str, loaded: LoadedModel) -> float:
+    """Bytes of keys and values by which a drafter for more tokens is larger, for each token more."""
+    sizes = []
+    for num_new, length in ((8, 256), (520, 768)):
+        before = live(lambda tensor: tensor.dim() == 4)
+        kept = made(text, loaded, num_new, length)
+        new = {where: size for where, size in live(lambda tensor: tensor.dim() == 4).items() if where not in before}
+        sizes.append(sum(new.values()))
+        del kept
+    return (sizes[1] - sizes[0]) / 512
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_every_kind_says_what_it_allocates(name: str, dtype: str) -> None:
+    """Decide would tell an engineer a drafter's file size, or count what is the target's own, and call it memory."""
+    loaded = load(str(TRAINED), dtype, "cpu")
+    drafter, num_bytes = allocated(text_of(name), loaded)
+    assert drafter.memory.weight_bytes == num_bytes
+    assert drafter.memory.token_bytes == cache_growth(text_of(name), loaded)
+    assert (drafter.memory == Memory()) == (name in WEIGHTLESS)
+    assert AutoDrafter(drafter, [0.01, 0.011]).memory == drafter.memory
+
+
+EMBEDDED = {"own": VOCAB}
+HEADS = {
+    "an output of few words": ("eagle3", LAYERS, EAGLE3, {}),
+    "an embedding of its own": ("eagle3", LAYERS, EAGLE3, EMBEDDED),
+    "the target's embedding, copied in its file": ("eagle3", LAYERS, EAGLE3, EMBEDDED),
+    "two layers": ("eagle3", {**LAYERS, "num_hidden_layers": 2}, EAGLE3, {}),
+    "borrows the output": ("dflash", LAYERS, DFLASH, {}),
+    "borrows nothing": ("dflash", {**LAYERS, "hidden_size": 48}, {**DFLASH, "draft_vocab_size": 96}, EMBEDDED),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", HEADS)
+def test_a_head_counts_what_it_does_not_borrow(case: str, dtype: str, tmp_path: Path) -> None:
+    """An embedding or an output layer that is the target's would be counted twice, or one of its own not at all."""
+    kind, layers, config, more = HEADS[case]
+    tensors = (eagle3_tensors if kind == "eagle3" else dflash_tensors)(layers, config, **more)
+    loaded = formats_target(dtype)
+    embedding = loaded.model.get_input_embeddings().weight
+    shares = case.startswith("the target's")
+    if shares:
+        tensors["embed_tokens.weight"] = embedding.detach().float()
+    model_type = SPECULATORS[kind]["transformer_layer_config"]["model_type"]
+    whole = {**config, "transformer_layer_config": {**layers, "model_type": model_type}}
+    text = f"{kind}:{save(tmp_path / 'head', whole, tensors)}"
+    drafter, num_bytes = allocated(text, loaded)
+    assert drafter.memory.weight_bytes == num_bytes
+    assert drafter.memory.token_bytes == cache_growth(text, loaded)
+    assert drafter.memory.token_bytes == 2 * layers["num_hidden_layers"] * 2 * 16 * embedding.element_size()
+
+
+def test_a_head_that_shares_its_embedding_takes_that_much_less(tmp_path: Path) -> None:
+    """The same head with the target's embedding, and with another of that size, would seem to cost the same."""
+    loaded = formats_target("float32")
+    target = loaded.model.get_input_embeddings().weight.detach()
+    taken = []
+    for name, rows in (("shared", target), ("own", target + 1)):
+        config, tensors = SPECULATORS["eagle3"], {**TENSORS["eagle3"], "embed_tokens.weight": rows}
+        taken.append(made(f"eagle3:{save(tmp_path / name, config, tensors)}", loaded).memory.weight_bytes)
+    assert taken[1] - taken[0] == VOCAB * SIZE * 4
+
+
+def test_the_target_itself_as_a_draft_model_takes_a_cache_alone() -> None:
+    """Weights that are there already would be counted as the drafter's."""
+    loaded = load(str(TRAINED), "float32", "cpu")
+    drafter = made(f"draft_model:{loaded.info.name}", loaded)
+    assert drafter.memory.weight_bytes == 0 < drafter.memory.token_bytes
