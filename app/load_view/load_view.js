@@ -99,9 +99,11 @@ function commandOf(frame) {
   const lanes = frame.lanes.map((lane) => `--lane ${shellQuoted(lane)}=openai:URL`).join(" ");
   const options = { model: frame.model, concurrency: refs.users.value.replaceAll(" ", ""), requests: refs.requests.value,
     data: study.source?.name ?? `synthetic:${refs.words.value},${refs.length.value}`,
-    "max-new-tokens": study.source ? refs.length.value : null, dollars: refs.dollars.value || null };
+    "max-new-tokens": study.source ? refs.length.value : null, dollars: refs.dollars.value || null,
+    temperature: frame.temperature || null, seed: frame.seed || null };
   return `python -m engine study ${lanes} ${Object.entries(options).filter(([, value]) => value !== null)
-    .map(([name, value]) => `--${name} ${shellQuoted(String(value))}`).join(" ")}${frame.separate ? " --separate" : ""}`;
+    .map(([name, value]) => `--${name} ${shellQuoted(String(value))}`).join(" ")}${frame.chat ? " --chat" : ""}${
+    frame.separate ? " --separate" : ""}`;
 }
 
 refs.turns.textContent = TURNS;
