@@ -131,7 +131,7 @@ def race_speedups(events: Iterable[LaneEvent], lanes: Iterable[LaneSpec]) -> dic
 @dataclass(frozen=True, slots=True)
 class Disturbance:
     """A lane whose steps of one width took so unequal times that the machine must have been busy with something
-    else."""
+    else; of unknown width, a server's, which may also send what one step wrote in several pieces."""
 
     lane: str
     width: int | None
@@ -140,13 +140,15 @@ class Disturbance:
 
     @property
     def sentence(self) -> str:
-        times = (
-            f"of {width_words(self.width)} took {1000 * self.median_s:.1f} ms at the median and "
-            f"{1000 * self.p95_s:.1f} ms at the 95th percentile"
-        )
+        times = f"{1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at the 95th percentile"
+        if self.width is None:
+            return (
+                f"Pieces of lane {self.lane} came {times} apart: its server sends the tokens of a step one by one, or "
+                "was busy with something else."
+            )
         return (
-            f"The machine was disturbed: steps of lane {self.lane} {times}, so the ratio of this race is not to be "
-            "quoted."
+            f"The machine was disturbed: steps of lane {self.lane} of {width_words(self.width)} took {times}, so the "
+            "ratio of this race is not to be quoted."
         )
 
 

@@ -236,16 +236,16 @@ class Board {
     write(this.refs.verdictMeans, "");
   }
 
-  acceptance(metrics, drafts, over) {
+  acceptance(metrics, drafts, over, onServer) {
     const { refs } = this, drafted = metrics ? sum(metrics.per_step_drafted) : 0;
     const silent = drafts && over && metrics !== undefined && drafted === 0;
     refs.warning.hidden = !silent;
-    write(refs.warning, silent ?
-      "Nothing was guessed in this race: every token of this lane is the model's own, one a step." : "");
+    write(refs.warning, !silent ? "" : onServer ? "Which tokens were guessed is not known: Timing has what the server said."
+      : "Nothing was guessed in this race: every token of this lane is the model's own, one a step.");
     write(refs.rate, percent(metrics?.acceptance_rate));
     write(refs.rateWords, drafted ?
       `${sum(metrics.per_step_accepted)} kept of ${drafted} tokens guessed` : "kept of all tokens guessed");
-    write(refs.meanLength, metrics?.mean_acceptance_length?.toFixed(2) ?? "–");
+    write(refs.meanLength, (onServer && !drafted ? null : metrics?.mean_acceptance_length)?.toFixed(2) ?? "–");
   }
 
   facts(header) {

@@ -174,9 +174,11 @@ function disturbance(race) {
       worst = { lane, width, median, p95, ratio };
   }
   const ms = (value) => `${(1000 * value).toFixed(1)} ms`;
-  return !worst ? "" : `The machine was disturbed: steps of lane ${worst.lane} of ${widthWords(worst.width)} took `
-    + `${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile, `
-    + "so the ratio of this race is not to be quoted.";
+  if (!worst) return "";
+  const took = `${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile`;
+  return worst.width === null ? `Pieces of lane ${worst.lane} came ${took} apart: its server sends the tokens of a step one `
+    + "by one, or was busy with something else." : `The machine was disturbed: steps of lane ${worst.lane} of ${
+    widthWords(worst.width)} took ${took}, so the ratio of this race is not to be quoted.`;
 }
 
 // How many characters at the end of a finished lane's text a reader does not get to see: from the first stop string on.

@@ -240,7 +240,8 @@ function numbers(lanes, counts, tokens, t) {
   S.timed ||= whole;
   board.cautions(S.disturbed, loop);
   const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
-  board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole);
+  board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole,
+    spec?.drafter === "server");
   write(refs.chartWords, tokens.right ?
     `At ${seconds(t)} s the lane ${rightTitle} had written ${plural(tokens.right, "token")} `
       + `and the lane ${leftTitle} ${tokens.left}. Steeper is faster; a jump is a guess that was kept.`

@@ -38,6 +38,8 @@ VERDICT_STYLES = {
     "same_text": "bold #009e73",
     "other_text": "bold #e69f00",
 }
+OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
+"""Not known of a server that says nothing of its steps: what it sends are pieces."""
 MAX_POSITIONS = 15
 COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18
 """Lanes that do not fit beside each other stand in a table of their own: no number is cut."""
@@ -138,8 +140,11 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> 
         table.add_row(Text("ran on"), *(Text(THERE if name in elsewhere else HERE) for name in metrics))
     ends = {e["lane"]: e.get("reason", "failed") for e in recording["events"] if e["type"] in ("finished", "failed")}
     table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
+    servers = [lane.name for lane in spec_of(recording).lanes if lane.drafter == SERVER]
+    untold = [name for name in servers if name in metrics and not sum(metrics[name].per_step_drafted)]
     for label, value in _ROWS:
-        table.add_row(Text(label), *(Text(value(m)) for m in metrics.values()))
+        cells = ("-" if name in untold and label in OF_STEPS else value(m) for name, m in metrics.items())
+        table.add_row(Text(label), *map(Text, cells))
     return table
 
 

@@ -83,14 +83,14 @@ def test_drafts_count_whether_they_are_known_or_not(recording):
 
 
 def test_a_disturbed_lane_of_unknown_width_is_named():
-    """A server tells no widths: its stalls would go unseen, or the sentence say "width None"."""
+    """A server tells no widths: its stalls would go unseen, or be laid to this machine."""
     recording = races.fixed_race()
     events = recordings.events_of(recording)
     first = next(e for e in recording["events"] if e["lane"] == "plain" and e["type"] == "step")
     many = [{**first, "width": None, "verify_s": 1.0 if i % 9 == 0 else 0.1} for i in range(2 * MIN_STEPS_TO_JUDGE)]
     assert disturbance(events) is None
     found = disturbance(map(from_json, many))
-    assert found is not None and found.width is None and "steps of lane plain of unknown width took" in found.sentence
+    assert found is not None and found.width is None and "Pieces of lane plain came" in found.sentence
 
 
 def test_a_servers_jitter_does_not_disturb_this_machine():
