@@ -127,15 +127,15 @@ class Board {
     const other = plainIsFaster(metrics, sideNames, first) ? plain : null;
     const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
     const even = value !== null && (Math.abs(value - 1) < 0.005 || isNoise(value, noise));
-    const sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
-    this.root.dataset.sense = sense;
+    const sense = this.root.dataset.sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
     const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
     write(refs.ratioWords, even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
-      `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s` : ""}`
+      `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s in a lane of its own` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
-    refs.ratioWords.title = "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
+    refs.ratioWords.title = "Tokens a second, divided, from when the prompt has been read."
+      + (other ? " Plain was faster still in a lane of its own, at the width that suits it: tab Timing." : "");
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];
@@ -272,7 +272,7 @@ function laneTitle(name, first) {
 function guessWords(lane) {
   if (lane.drafter === "server") return "on a server";
   const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
-  const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", inside);
+  const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", DRAFTER_NAMES[inside] ?? inside);
   return oneLine(`guesses: ${words}; ${lane.k === "auto" ? "length automatic" : `at most ${lane.k}`}`).slice(0, 120);
 }
 

@@ -3,13 +3,10 @@
 
 const ROOM_KEY = "photofinish.room";
 const PROMPT_LETTERS = 600;       // of the prompt, its end is shown
-// Which drafter a table is of, by the field's name.
-const DRAFTER_TITLES = { __proto__: null, ngram: "n-gram", eagle3: "EAGLE-3", dflash: "DFlash", draft_model: "small model",
-  synthetic: "made up" };
 // S: the race that is played on; null while nobody plays. round: the player's; lengths: of each drafter with a table.
 const game = { S: null, round: null, lengths: null };
 
-const titleOf = (drafter) => DRAFTER_TITLES[drafter.split(":")[0]] ?? oneLine(drafter).slice(0, 30);
+const titleOf = (drafter) => DRAFTER_NAMES[drafter.split(":")[0]] ?? oneLine(drafter).slice(0, 30);
 
 // Why nobody can play on the race on the screen, "" where one can.
 function notPlayed() {

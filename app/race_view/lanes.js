@@ -109,8 +109,11 @@ class Popover {
   constructor(root, box, stepOf) {
     Object.assign(this, { root, box, stepOf, target: null, pinned: false, timer: 0 });
     const step = (event) => event.target.closest?.(".pf-text .pf-step");
+    let at = "";        // of the mouse: what moves beneath one that rests opens nothing
+    const moves = ({ clientX, clientY }) => { const before = at; at = `${clientX} ${clientY}`; return at !== before; };
+    root.addEventListener("pointermove", moves);
     root.addEventListener("pointerover", (event) => {
-      if (event.pointerType === "touch" || this.pinned) return;
+      if (!moves(event) || event.pointerType === "touch" || this.pinned) return;
       if (box.contains(event.target)) return clearTimeout(this.timer);
       const node = step(event);
       if (node) this.open(node); else this.closeSoon();
