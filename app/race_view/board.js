@@ -112,7 +112,7 @@ class Board {
       const drafts = lane ? lane.drafter !== "none" : i === 1;
       write(this.refs[`${side}Kind`], !drafts ? "no guesses" : lane ? guessWords(lane) : "guesses, then checks");
       this.refs[`${side}Kind`].title = lane ?
-        oneLine(`drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`).slice(0, 200) : "";
+        oneLine(`${guessWords(lane)}; drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`).slice(0, 320) : "";
     });
   }
 
@@ -132,10 +132,10 @@ class Board {
     const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
     write(refs.ratioWords, even && noise > 0 ? `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
-      `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s in a lane of its own` : ""}`
+      `as fast as plain${value !== null && other ? ` in its fastest lane, ${rate(other.tokens_per_s)} tok/s` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
     refs.ratioWords.title = "Tokens a second, divided, from when the prompt has been read."
-      + (other ? " Plain was faster still in a lane of its own, at the width that suits it: tab Timing." : "");
+      + (other ? " Plain ran twice: as on the board, and at the width that is fastest for it (tab Timing)." : "");
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = values.every((value) => typeof value === "number") && texts[0] !== texts[1];

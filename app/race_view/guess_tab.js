@@ -6,8 +6,6 @@ const PROMPT_LETTERS = 600;       // of the prompt, its end is shown
 // S: the race that is played on; null while nobody plays. round: the player's; lengths: of each drafter with a table.
 const game = { S: null, round: null, lengths: null };
 
-const titleOf = (drafter) => DRAFTER_NAMES[drafter.split(":")[0]] ?? oneLine(drafter).slice(0, 30);
-
 // Why nobody can play on the race on the screen, "" where one can.
 function notPlayed() {
   if (S.live || !S.recording) return "When the race is over.";
@@ -94,7 +92,7 @@ function endRound() {
 function lineOf(who, tallies) {
   const rate = ({ kept, guessed }) => percent(quotient(kept, guessed));
   return [`${who} ${rate(tallies.You)} of ${tallies.You.guessed}`, ...[...game.lengths.keys()].filter((name) =>
-    tallies[name]).map((name) => `${titleOf(name)} ${rate(tallies[name])}`)].join(", ");
+    tallies[name]).map((name) => `${drafterName(name)} ${rate(tallies[name])}`)].join(", ");
 }
 
 function drawGame() {
@@ -112,7 +110,7 @@ function drawGame() {
     return line;
   };
   refs.gameScores.replaceChildren(row("You", now.You), ...[...lengths].map(([drafter, k]) =>
-    row(`${titleOf(drafter)}, ${k} at once`, now[drafter])), row("The room", room.tallies.You));
+    row(`${drafterName(drafter)}, ${k} at once`, now[drafter])), row("The room", room.tallies.You));
   refs.gameText.scrollTop = refs.gameText.scrollHeight;
 }
 

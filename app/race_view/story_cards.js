@@ -12,7 +12,7 @@ const shownStep = (index) => views.right.nodes.find((node) => Number(node.datase
 
 // What guesses, by the names in a drafter's own.
 const guesser = (drafter) => drafter.split(/[:+]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
-  .map((name) => `a ${name}`).join(", or ") || oneLine(drafter).slice(0, 30);
+  .map((name) => `${/^[aeiou]/.test(name) ? "an" : "a"} ${name}`).join(", or ") || oneLine(drafter).slice(0, 30);
 
 // What a race tells the story by: a usual step of plain decoding, a step with guesses right and wrong, and one that
 // kept as few as any. null where the lanes do not promise the same text, or no step shows both.

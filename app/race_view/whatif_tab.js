@@ -53,7 +53,7 @@ function bestWords(whatIf) {
   const share = S.recording.oracles?.[S.sides[1]]?.share;
   const own = timesPlain(whatIf, sum(S.raced.race.lane(S.sides[1]).steps.map(stepSeconds)));
   const reached = typeof share === "number" ? ` As raced: ${own}, ${percent(share)} of perfect foresight (the oracle).` : "";
-  return `Best fixed length: ${best.drafter} at ${best.k}${ratio}.${reached}`;
+  return `Best fixed length: ${drafterName(best.drafter)} at ${best.k}${ratio}.${reached}`;
 }
 
 function openWhatIf() {
@@ -62,8 +62,7 @@ function openWhatIf() {
   write(refs.whatIfWords, usable ? bestWords(whatIf) : whatIf);
   if (!usable) return refs.whatIfDrafter.replaceChildren();
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
-  const offered = [...whatIf.offered.keys()].map((drafter) =>
-    choice(drafter, `${DRAFTER_WORDS[drafter.split(":")[0]] ?? ""} (${drafter})`));
+  const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));
   refs.whatIfDrafter.replaceChildren(...(whatIf.offered.has(racedLane().drafter) ? [] :
     [choice("", `as raced: ${guessWords(racedLane()).replace(/^guesses: /, "")}`)]), ...offered);
   offerRaced();

@@ -80,8 +80,8 @@ function draw() {
   const rows = [...study.rows.values()], report = frame?.report ?? null;
   refs.start.disabled = runs || !source;
   const limit = Number(refs.limit.value);
-  refs.leftOut.textContent = source && limit > 0 && limit < source.num ? `${limit} of them are raced, as many of each kind `
-    + `as can be; ${source.num - limit} are left out. Raise \u201cprompts, at most\u201d for more.` : "";
+  refs.leftOut.textContent = source && limit > 0 && limit < source.num ? `Raced: ${limit} of them, as many of each kind `
+    + `as can be. Left out: ${source.num - limit}. Raise \u201cprompts, at most\u201d for more.` : "";
   refs.start.textContent = kept?.rows.length ? "Go on" : "Start";
   refs.stop.disabled = !runs;
   for (const name of ["open", "paste", "limit", "length"]) refs[name].disabled = runs;

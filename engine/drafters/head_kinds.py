@@ -20,8 +20,8 @@ def _make(kind: str, name: HeadName, context: DrafterContext) -> Drafter:
 
 
 EAGLE3 = Kind(
-    partial(parse_name, "eagle3"), partial(_make, "eagle3"), "a small extra network, token by token", table="any k"
+    partial(parse_name, "eagle3"), partial(_make, "eagle3"), "an extra network, token by token", table="any k"
 )
 DFLASH = Kind(
-    partial(parse_name, "dflash"), partial(_make, "dflash"), "a small extra network, a block at once", table="one k"
+    partial(parse_name, "dflash"), partial(_make, "dflash"), "an extra network, a block at once", table="one k"
 )
