@@ -53,7 +53,7 @@ function bestWords(whatIf) {
   const share = S.recording.oracles?.[S.sides[1]]?.share;
   const own = timesPlain(whatIf, sum(S.raced.race.lane(S.sides[1]).steps.map(stepSeconds)));
   const reached = typeof share === "number" ? ` As raced: ${own}, ${percent(share)} of perfect foresight (the oracle).` : "";
-  return `Best fixed length: ${drafterName(best.drafter)} at ${best.k}${ratio}.${reached}`;
+  return `Best fixed length: ${best.drafter} at ${best.k}${ratio}.${reached}`;
 }
 
 function openWhatIf() {

@@ -64,9 +64,6 @@ def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
     assert words(page, "verdictWord") == "Identical, bit for bit"
 
 
-NAMES = {"ngram": "copy of earlier text (n-gram)", "eagle3": "extra network (EAGLE-3)"}
-
-
 def test_the_sentence_is_the_best_of_all_lengths(page: Any) -> None:
     """A best that is none, or a share of the oracle that the recording does not hold."""
     recording = read(CSV)
@@ -86,7 +83,7 @@ def test_the_sentence_is_the_best_of_all_lengths(page: Any) -> None:
     own = lane_metrics(events, "speculative").tokens_per_s or 0.0
     share = 100 * recording["oracles"]["speculative"]["share"]
     assert said == (
-        f"Best fixed length: {NAMES[drafter]} at {k}, {speed / plain:.2f}× plain. "
+        f"Best fixed length: {drafter} at {k}, {speed / plain:.2f}× plain. "
         f"As raced: {own / plain:.2f}×, {share:.0f} % of perfect foresight (the oracle)."
     )
 
