@@ -109,7 +109,7 @@ class Board {
       const drafts = lane ? lane.drafter !== "none" : i === 1;
       write(this.refs[`${side}Kind`], !drafts ? "no guesses" : lane ? guessWords(lane) : "guesses, then checks");
       this.refs[`${side}Kind`].title = lane ?
-        oneLine(`drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`).slice(0, 200) : "";
+        oneLine(`${guessWords(lane)}; drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`).slice(0, 320) : "";
     });
   }
 
@@ -124,17 +124,16 @@ class Board {
     const other = plainIsFaster(metrics, sideNames, first) ? plain : null;
     const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
     const even = value !== null && (this.elsewhere || Math.abs(value - 1) < 0.005 || isNoise(value, noise));
-    const sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
-    this.root.dataset.sense = sense;
+    const sense = this.root.dataset.sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
     write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
     const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
     write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ?
       `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
-      `as fast as plain${value !== null && other ? ` at its fastest, ${rate(other.tokens_per_s)} tok/s` : ""}`
+      `as fast as plain${value !== null && other ? ` in its fastest lane, ${rate(other.tokens_per_s)} tok/s` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
-    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS :
-      "Tokens a second of both lanes, divided: the prompt has been read when the clocks begin.";
+    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens a second, divided, from when the prompt has been read."
+      + (other ? " Plain ran twice: as on the board, and at the width that is fastest for it (tab Timing)." : "");
     for (const [cell, key] of TIMES) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
@@ -272,7 +271,7 @@ function laneTitle(name, first) {
 function guessWords(lane) {
   if (lane.drafter === "server") return "on a server";
   const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
-  const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", inside);
+  const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", DRAFTER_NAMES[inside] ?? inside);
   return oneLine(`guesses: ${words}; ${lane.k === "auto" ? "length automatic" : `at most ${lane.k}`}`).slice(0, 120);
 }
 

@@ -3,13 +3,8 @@
 
 const ROOM_KEY = "photofinish.room";
 const PROMPT_LETTERS = 600;       // of the prompt, its end is shown
-// Which drafter a table is of, by the field's name.
-const DRAFTER_TITLES = { __proto__: null, ngram: "n-gram", eagle3: "EAGLE-3", dflash: "DFlash", draft_model: "small model",
-  synthetic: "made up" };
 // S: the race that is played on; null while nobody plays. round: the player's; lengths: of each drafter with a table.
 const game = { S: null, round: null, lengths: null };
-
-const titleOf = (drafter) => DRAFTER_TITLES[drafter.split(":")[0]] ?? oneLine(drafter).slice(0, 30);
 
 // Why nobody can play on the race on the screen, "" where one can.
 function notPlayed() {
@@ -97,7 +92,7 @@ function endRound() {
 function lineOf(who, tallies) {
   const rate = ({ kept, guessed }) => percent(quotient(kept, guessed));
   return [`${who} ${rate(tallies.You)} of ${tallies.You.guessed}`, ...[...game.lengths.keys()].filter((name) =>
-    tallies[name]).map((name) => `${titleOf(name)} ${rate(tallies[name])}`)].join(", ");
+    tallies[name]).map((name) => `${drafterName(name)} ${rate(tallies[name])}`)].join(", ");
 }
 
 function drawGame() {
@@ -115,7 +110,7 @@ function drawGame() {
     return line;
   };
   refs.gameScores.replaceChildren(row("You", now.You), ...[...lengths].map(([drafter, k]) =>
-    row(`${titleOf(drafter)}, ${k} at once`, now[drafter])), row("The room", room.tallies.You));
+    row(`${drafterName(drafter)}, ${k} at once`, now[drafter])), row("The room", room.tallies.You));
   refs.gameText.scrollTop = refs.gameText.scrollHeight;
 }
 

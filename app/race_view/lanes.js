@@ -109,12 +109,16 @@ class Popover {
   constructor(root, box, stepOf) {
     Object.assign(this, { root, box, stepOf, target: null, pinned: false, timer: 0 });
     const step = (event) => event.target.closest?.(".pf-text .pf-step");
-    root.addEventListener("pointerover", (event) => {
+    const hover = (event) => {
       if (event.pointerType === "touch" || this.pinned) return;
       if (box.contains(event.target)) return clearTimeout(this.timer);
       const node = step(event);
       if (node) this.open(node); else this.closeSoon();
-    });
+    };
+    let at = "", due = false;      // where the mouse is: what comes to lie beneath it opens when it moves
+    const moved = ({ clientX, clientY }) => at !== (at = `${clientX} ${clientY}`);
+    root.addEventListener("pointerover", (event) => { due = !moved(event); if (!due) hover(event); });
+    root.addEventListener("pointermove", (event) => { if (moved(event) && due) { due = false; hover(event); } });
     root.addEventListener("pointerleave", () => this.closeSoon());
     root.addEventListener("focusin", (event) =>
       { const node = step(event); if (node) this.open(node); else if (!box.contains(event.target)) this.close(); });

@@ -78,7 +78,7 @@ function noServer(header, target, head) {
 // A head that ships here, for the default target alone.
 const isHead = ({ kind }) => ["eagle3", "dflash"].includes(kind);
 const isShipped = (head) => isHead(head) && head.argument === "";
-const NO_HEADS = `Its head ships with Photofinish alone: vLLM ${SERVERS.vllm[1]} drafts with heads for no Gemma 3, and `
+const NO_HEADS = `Its extra network (head) ships with Photofinish alone: vLLM ${SERVERS.vllm[1]} drafts with heads for no Gemma 3, and `
   + "neither SGLang nor llama.cpp was shown to read this one.";
 const SHIPPED = `${NO_HEADS} The commands are of its other half, the n-gram drafter.`;
 const ALONE_SHIPPED = `${NO_HEADS} There is no command. Race n-gram here to see what a server could do.`;

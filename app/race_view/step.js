@@ -1,7 +1,7 @@
 // One verification step of a race, taken apart: where each guess came from and how sure a head was of it, what became
 // of it, what the model answered at every place, and what the step cost. Pure: no DOM.
 
-const SOURCES = { __proto__: null, ngram: "copied", eagle3: "head", dflash: "head", draft_model: "small model",
+const SOURCES = { __proto__: null, ngram: "copied", eagle3: "extra network", dflash: "extra network", draft_model: "smaller model",
   synthetic: "made up" };
 const NUM_SHOWN = 5;          // answers of the model at one place, beside the guess and the choice
 const CONTEXT_TOKENS = 14, CONTEXT_LETTERS = 48;

@@ -12,8 +12,8 @@ const VERDICT_TERMS = { ok: "accepted: the model itself would have written this 
 const SURE = [[4, "very sure"], [1.5, "sure"], [0.5, "half sure"], [-Infinity, "unsure"]];
 const sureWord = (margin) => SURE.find(([least]) => margin >= least)[1];
 
-const SOURCE_WORDS = { head: "was guessed by a small head; how sure it was is not recorded",
-  "small model": "was guessed by a smaller model", "made up": "was made up from the answer, right at a chosen rate" };
+const SOURCE_WORDS = { "extra network": "was guessed by an extra network; how sure it was is not recorded",
+  "smaller model": "was guessed by a smaller model", "made up": "was made up from the answer, right at a chosen rate" };
 
 function oneRow(number, word, term, time, ...content) {
   const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head");
@@ -73,11 +73,11 @@ function fromNodes(walk, step, places, r) {
   const which = `Guess ${Math.min(r, places.length - 2) + 1}, ${id === null ? "not known" : quoted(text)}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    margin !== null ? `${which}was guessed by a small head. The head was ${sureWord(margin)}: in its scores this `
+    margin !== null ? `${which}was guessed by an extra network. It was ${sureWord(margin)}: in its scores this `
       + `token led the next best by ${margin.toFixed(1)}.` :
     `${which}${SOURCE_WORDS[source] ?? "comes from a source that the recording does not tell"}.`;
   const words = make("p", "pf-one-source", said);
-  if (margin !== null) words.title = "margin: by how many logits the head's first choice led its second";
+  if (margin !== null) words.title = "margin: by how many logits the first choice of the network (a draft head) led its second";
   if (!found) return [words];
   const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
   stretch.append(...found.copied.map((each, i) =>

@@ -64,8 +64,8 @@ function storyTarget() {
   return CARDS[story.at].target(story.tale).find((node) => node && node.checkVisibility()) ?? null;
 }
 
-// The card stands where there is room beside what it lights: right, left, below, above. Where there is none, as on a
-// phone, the page moves so that there is room below.
+// The card stands where there is room beside what it lights: right, left, below, above; of a part of a text, beside the
+// text, so that its lines stay whole. Where there is none, as on a phone, the page moves so that there is room below.
 function placeStory(comes = false) {
   const target = storyTarget(), box = target?.closest(".pf-text");
   refs.spot.hidden = !target;
@@ -77,7 +77,7 @@ function placeStory(comes = false) {
   const right = innerWidth - width, bottom = innerHeight - height;
   const within = (value, most) => Math.max(8, Math.min(value, most - 8));
   const places = () => {
-    const at = litBox(target, box);
+    const at = litBox(target, box, box);
     return [[at.right + STORY_GAP, within(at.top, bottom)], [at.left - STORY_GAP - width, within(at.top, bottom)],
       [within(at.left, right), at.bottom + STORY_GAP], [within(at.left, right), at.top - STORY_GAP - height]]
       .find(([x, y]) => x >= 8 && y >= 8 && x <= right - 8 && y <= bottom - 8);
@@ -94,11 +94,12 @@ function placeStory(comes = false) {
   Object.assign(refs.spot.style, { width: `${at.width / zoom}px`, height: `${at.height / zoom}px` });
 }
 
-// What is to be seen of a node, in the window.
-function litBox(node, box) {
+// What is to be seen of a node, in the window; as wide as `lines`, where that is given.
+function litBox(node, box, lines = null) {
   const inner = node.getBoundingClientRect(), outer = (box ?? root).getBoundingClientRect();
   const top = Math.max(inner.top, outer.top), bottom = Math.max(top, Math.min(inner.bottom, outer.bottom, innerHeight));
-  return new DOMRect(inner.left, top, inner.width, bottom - top);
+  const { left, width } = (lines ?? node).getBoundingClientRect();
+  return new DOMRect(left, top, width, bottom - top);
 }
 
 // As it was before, where the same race still stands.
@@ -106,6 +107,7 @@ function endStory(done = false) {
   if (!story.on) return;
   const { tab, t, marks, S: before, served: from } = story.kept, inside = refs.story.contains(document.activeElement);
   story.on = false;
+  popover.close();
   land();
   refs.story.hidden = refs.spot.hidden = true;
   if (done) rememberStory(0);

@@ -11,10 +11,8 @@ const STAGES = {
 const shownStep = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
 
 // What guesses, by the names in a drafter's own.
-const GUESSERS = { ngram: "a copy of earlier text", eagle3: "a small extra network",
-  dflash: "a small extra network", draft_model: "a smaller model", synthetic: "the answer itself, spoiled on purpose" };
-const guesser = (drafter) => [...new Set(drafter.split(/[:+]/).map((part) => GUESSERS[part]).filter(Boolean))]
-  .join(", or ") || oneLine(drafter).slice(0, 30);
+const guesser = (drafter) => drafter.split(/[:+]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
+  .map((name) => `${/^[aeiou]/.test(name) ? "an" : "a"} ${name}`).join(", or ") || oneLine(drafter).slice(0, 30);
 
 // What a race tells the story by: a usual step of plain decoding, a step with guesses right and wrong, and one that
 // kept as few as any. null where the lanes do not promise the same text, or no step shows both.

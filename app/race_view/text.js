@@ -52,6 +52,12 @@ function putText(node, text) {
 }
 
 // For sentences and labels: the same marks, but as text, in one line.
+// A drafter's plain name, and the field's in brackets: the same on the whole page.
+const DRAFTER_NAMES = { __proto__: null, ngram: "copy of earlier text (n-gram)", eagle3: "extra network (EAGLE-3)",
+  dflash: "extra network (DFlash)", draft_model: "smaller model (draft model)", synthetic: "made up (synthetic)" };
+// One with an argument is named in full, since there may be others of its kind.
+const drafterName = (drafter) => DRAFTER_NAMES[drafter] ?? oneLine(drafter).slice(0, 40);
+
 function oneLine(text) {
   return String(text).replace(SPECIAL, (all, fine, newline) =>
     fine ?? (newline ? "\u21b5" : `\u27e8${markOf(all)}\u27e9`));

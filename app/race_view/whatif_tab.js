@@ -63,8 +63,7 @@ function openWhatIf() {
   write(refs.whatIfWords, usable ? bestWords(whatIf) : whatIf);
   if (!usable) return refs.whatIfDrafter.replaceChildren();
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
-  const offered = [...whatIf.offered.keys()].map((drafter) =>
-    choice(drafter, `${DRAFTER_WORDS[drafter.split(":")[0]] ?? ""} (${drafter})`));
+  const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));
   refs.whatIfDrafter.replaceChildren(...(whatIf.offered.has(racedLane().drafter) ? [] :
     [choice("", `as raced: ${guessWords(racedLane()).replace(/^guesses: /, "")}`)]), ...offered);
   offerRaced();

@@ -2,7 +2,11 @@
 
 const SHOWN = ["prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length", "num_tokens",
   "identical"];
-const WORDS = { ship: "Yes, it pays (ship)", "do not ship": "No, it does not pay enough (do not ship)", unclear: "Unclear" };
+const WORDS = { ship: "Yes, it pays: serve with it (\u201cship\u201d)",
+  "do not ship": "No, it gains too little: serve without it (\u201cdo not ship\u201d)", unclear: "Unclear" };
+const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth the memory and the care that a drafter takes. `
+  + "The 95 % interval says how sure the median is; between the quartiles lies the middle half of the prompts. With few "
+  + "prompts the two can be equal.";
 const LEAST_SPAN = 2;           // how far the scale reaches at least, as a ratio
 
 const times = (value) => (typeof value === "number" ? `${value.toFixed(2)}×` : "–");

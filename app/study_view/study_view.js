@@ -34,7 +34,7 @@ function keep(frame) {
 
 function chosen(name, text) {
   const lines = text.split("\n").filter((line) => line.trim()).length;
-  study.source = lines ? { name, text } : null;
+  study.source = lines ? { name, text, num: lines } : null;
   if (text.length > MAX_STUDY_CHARS) study.source = null;
   refs.found.textContent = text.length > MAX_STUDY_CHARS ?
     `${oneLine(name).slice(0, 80)} has ${text.length} characters; at most ${MAX_STUDY_CHARS} are allowed.` :
@@ -79,6 +79,9 @@ function draw() {
   const { frame, source, state } = study, runs = RUNS.includes(state), kept = runs ? null : keptRun();
   const rows = [...study.rows.values()], report = frame?.report ?? null;
   refs.start.disabled = runs || !source;
+  const limit = Number(refs.limit.value);
+  refs.leftOut.textContent = source && limit > 0 && limit < source.num ? `Raced: ${limit} of them, as many of each kind `
+    + `as can be. Left out: ${source.num - limit}. Raise \u201cprompts, at most\u201d for more.` : "";
   refs.start.textContent = kept?.rows.length ? "Go on" : "Start";
   refs.stop.disabled = !runs;
   for (const name of ["open", "paste", "limit", "length"]) refs[name].disabled = runs;
@@ -91,6 +94,7 @@ function draw() {
   refs.reason.textContent = report ? oneLine(report.reason) : "So far each dot is a prompt that was raced.";
   refs.strips.replaceChildren(...strips(rows, THRESHOLD));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
+  refs.means.textContent = report ? MEANS : "";
   refs.tableBox.hidden = !report;
   refs.aboveHead.textContent = `above ${THRESHOLD}×`;
   if (report) refs.table.replaceChildren(...summaryRows(report.summary));

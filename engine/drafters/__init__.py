@@ -121,7 +121,8 @@ def label(text: str) -> str:
     name, argument = parse(text)
     words, inside = _kind(name).label, argument.rpartition("+")[2]
     if "{}" in words and inside and ":" not in argument:
-        return f"{name}: {words.format(inside)}"
+        what = _kind(inside).label.partition(",")[0]
+        return f"{name}: {words.format(f'{what} ({inside})')}"
     return text if argument else f"{name}: {words}"
 
 

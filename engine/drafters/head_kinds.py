@@ -19,5 +19,9 @@ def _make(kind: str, name: HeadName, context: DrafterContext) -> Drafter:
     return drafter_of(load_head(kind, name, context.loaded, context.progress), context)
 
 
-EAGLE3 = Kind(partial(parse_name, "eagle3"), partial(_make, "eagle3"), "a head, token by token", table="any k")
-DFLASH = Kind(partial(parse_name, "dflash"), partial(_make, "dflash"), "a head, a block at once", table="one k")
+EAGLE3 = Kind(
+    partial(parse_name, "eagle3"), partial(_make, "eagle3"), "an extra network, token by token", table="any k"
+)
+DFLASH = Kind(
+    partial(parse_name, "dflash"), partial(_make, "dflash"), "an extra network, a block at once", table="one k"
+)

@@ -127,7 +127,8 @@ def _told(rows: Sequence[Row], which: str) -> str:
     """`12 gain (code 8, prose 4)`"""
     counts = Counter(row.kind for row in rows if outcome(row) == which)
     kinds = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    names = [f"{kind} {num}" for kind, num in kinds[:MOST_KINDS]]
-    names += [f"others {sum(num for _, num in kinds[MOST_KINDS:])}"] if len(kinds) > MOST_KINDS else []
+    shown = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
+    names, rest = [f"{kind} {num}" for kind, num in shown], kinds[len(shown) :]
+    names += [f"{len(rest)} more kinds {sum(num for _, num in rest)}"] if rest else []
     inside = f" ({', '.join(names)})" if names else ""
     return f"{sum(num for _, num in kinds)} {which.removesuffix('s')}{inside}"

@@ -135,7 +135,7 @@ def test_a_label_never_hides_what_an_argument_says() -> None:
     """Two drafters under one label cannot be told apart; a few words stand only for a drafter that they say all of."""
     shown = [label(pair.drafter) for pair in CATALOGUES[LARGE].runnable] + ["none: plain decoding twice"]
     assert len(set(shown)) == len({pair.drafter for pair in CATALOGUES[LARGE].runnable}) + 1
-    assert label("hybrid:ngram+dflash") == "hybrid: copy, else dflash"
+    assert label("hybrid:ngram+dflash") == "hybrid: copy, else an extra network (dflash)"
     named = ("ngram:3", "eagle3:owner/name", "hybrid:ngram:3+eagle3", "hybrid:ngram+draft_model:a/b", "synthetic:1")
     for text in named:
         assert label(text) == text

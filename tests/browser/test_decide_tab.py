@@ -186,8 +186,26 @@ def test_the_client_asks_for_this_race(pure: Any) -> None:
     assert "xxxx" not in long["curl"] + long["python"]
 
 
-def table(page: Any) -> dict[str, list[str]]:
-    rows = [row.locator("th, td").all_inner_texts() for row in page.locator("[data-ref=decideRows] tr").all()]
+def test_memory_is_what_its_formula_says(pure: Any) -> None:
+    """A cache for another number of users or tokens, weights counted once a user, or bytes in a wrong unit."""
+    units = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    rng = random.Random(4)
+    for _ in range(100):
+        weights, cache = (int(math.exp(rng.uniform(0, top))) for top in (28, 14))
+        num_tokens, num_users = rng.randint(2, 9000), rng.randint(0, 40)
+        given = [{"weights": weights, "cache_per_token": cache}, num_tokens, num_users]
+        (_, *held), *caches = pure.evaluate("given => memoryOf(...given)", given)["rows"]
+        users = sorted({1, max(1, num_users)})
+        expected = [[weights] * len(users), *([cache * n * each for each in users] for n in (num_tokens, 8192))]
+        for shown, true in zip([held, *(cells for _, *cells in caches)], expected, strict=True):
+            said = [float(number) * units[unit] for number, unit in (cell.split(" ") for cell in shown)]
+            assert said == pytest.approx(true, rel=0.006)
+    none = pure.evaluate("memoryOf({weights: 0, cache_per_token: 0}, 9, 3)")
+    assert none == {"rows": [], "words": "The drafter takes no memory: no weights, no cache."}
+
+
+def table(page: Any, ref: str = "decideRows") -> dict[str, list[str]]:
+    rows = [row.locator("th, td").all_inner_texts() for row in page.locator(f"[data-ref={ref}] tr").all()]
     return {row[0]: row[1:] for row in rows}
 
 
@@ -225,6 +243,12 @@ def test_the_tab_of_a_recorded_race(browser: Any, server: Any) -> None:
     cost = [f"${cost_per_million(speed, 41.62):.2f}" for speed in (plain, fast)]
     assert table(tab)["1,000,000 tokens"] == [*cost, f"{100 * (1 - plain / fast):.1f} %"]
     assert f"{plain:.1f} tok/s × $41.62 / 3,600 = {cost[0]}" in words(tab, "decideFormula")
+    its, num_tokens = race["drafter_bytes"]["speculative"], len(race["prompt"]["token_ids"]) + 160
+    memory = table(tab, "memoryRows")
+    assert memory["weights"][0] == f"{its['weights'] / 1e6:.3g} MB"
+    assert memory[f"cache of {num_tokens} tokens"][0] == f"{its['cache_per_token'] * num_tokens / 1e3:.3g} kB"
+    assert memory["cache of 8,192 tokens"][0] == f"{its['cache_per_token'] * 8192 / 1e6:.3g} MB"
+    assert words(tab, "memoryUsers").split()[0] == told["users at 30 tok/s each"][1]
     for button in tab.locator("[data-ref=serve] button").all():
         button.click()
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
@@ -262,6 +286,9 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
         event["verify_s"] *= rng.uniform(0.7, 1.3)
     feed(page, even, race_id="even")
     assert "within the noise" in words(page, "decideCaution")
+    feed(page, a_race([(3, 2)] * 8, drafter="eagle3:a/b"), race_id="of before")
+    assert "not known from this recording" in words(page, "serveNotes")
+    assert page.is_hidden("[data-ref=memory]") and words(page, "memoryWords") == ""
     name = "<img src=x onerror=window.ran=1>"
     stranger = a_race([(3, 2)] * 8, drafter="synthetic:0.8", header={"synthetic": ["speculative"]})
     feed(page, json.loads(json.dumps(stranger).replace('"a-model"', json.dumps(name))), race_id="made up")

@@ -18,7 +18,7 @@ from tests.helpers.race_pages import SETTLED, page_html, race_over, words, words
 
 pytestmark = pytest.mark.browser
 ADDRESS = "http://photofinish.test/"
-TITLES = {"ngram": "n-gram", "eagle3": "EAGLE-3"}
+TITLES = {"ngram": "copy of earlier text (n-gram)", "eagle3": "extra network (EAGLE-3)"}
 MARKS = """() => [...document.querySelectorAll('[data-ref=gameText] [data-kind]')].map(token =>
     [token.dataset.kind, token.textContent])"""
 NEXT_LETTERS = 24
@@ -170,7 +170,7 @@ def test_the_room_and_the_ways_out(visit) -> None:
     page.reload()
     page = visit(recording)
     page.click("[data-ref=gameBegin]")
-    assert words(page, "gameRoomLine").startswith("The room (2 rounds) 80 % of 5, EAGLE-3 ")
+    assert words(page, "gameRoomLine").startswith("The room (2 rounds) 80 % of 5, extra network (EAGLE-3) ")
     assert words(page, "gameText").endswith("".join(pieces[: at + 2]))
     page.keyboard.press("Escape")  # nothing typed: no round
     page.keyboard.press("Escape")

@@ -148,7 +148,7 @@ def test_where_a_guess_came_from(page: Any) -> None:
                 if r >= start
                 else source.endswith(f" (+{margins[r]:.1f})")
                 if is_heads
-                else source == "head"
+                else source == "extra network"
             )
             origins["copied" if r >= start else "margin" if is_heads else "head"] += 1
         if place is None:

@@ -88,6 +88,7 @@ def test_a_file_to_a_verdict(tab: Any, tmp_path: Path) -> None:
     assert found["summary"]["ngram"]["median_speedup"] == pytest.approx(sum(values[1:3]) / 2)
     shown = tab.inner_text("dialog.ps")
     assert found["reason"] in shown and found["verdict"] in tab.inner_text(ref("verdict")).lower()
+    assert "rule of thumb" in shown and "middle half" in shown
     assert "<b>0</b>" in shown and tab.locator("dialog.ps b").count() == len(TEXTS), "the dots, and nothing of a file"
     tab.click(ref("allHead"))
     assert TEXTS[3].strip() in tab.inner_text(ref("all"))
@@ -138,6 +139,9 @@ def test_what_cannot_be_studied_is_said(tab: Any) -> None:
     assert tab.is_disabled(ref("start"))
     tab.fill(ref("paste"), "one\n\ntwo\n")
     says(tab, "found", "prompts.txt: 2 prompts.")
+    assert tab.inner_text(ref("leftOut")) == ""
+    tab.fill(ref("limit"), "1")
+    says(tab, "leftOut", "Raced: 1 of them, as many of each kind as can be. Left out: 1.")
     tab.fill(ref("limit"), "500")
     tab.click(ref("start"))
     says(tab, "says", "not 500")

@@ -141,6 +141,7 @@ def test_without_json_the_text_and_all_numbers_are_printed(capsys):
         "identical tokens: baseline and speculative",
         "widths: ",
         "as fast as plain",
+        "its drafter takes 0 kB of weights, 0 kB of cache a token",
     ):
         assert words in out
 

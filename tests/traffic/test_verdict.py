@@ -90,6 +90,16 @@ def test_the_best_drafter_is_the_one_that_was_measured_fastest():
     assert list(found["summary"]) == ["ngram", "hybrid:ngram+eagle3"]
 
 
+@pytest.mark.parametrize("num_kinds", [1, 4, 5, 6, 9])
+def test_a_kind_of_the_table_is_named_in_the_reason_or_counted(num_kinds):
+    """A single kind would be called "others" above a table that names it, or some be told nowhere."""
+    each = [replace(row, kind=f"kind{i}") for i, row in enumerate(rows([2.0] * num_kinds))]
+    reason = report([*each, *(replace(row, line=row.line + 100) for row in each * 2)])["reason"]
+    named = sum(f"kind{i} 3" in reason for i in range(num_kinds))
+    assert named == num_kinds or (num_kinds - named > 1 and f"{num_kinds - named} more kinds" in reason)
+    assert "others" not in reason
+
+
 @pytest.mark.parametrize(("fixed", "k"), [(1.54, 7), (1.52, "auto"), (1.0, "auto")])
 def test_a_fixed_k_wins_only_where_it_is_clearly_computed_to_be_faster_than_auto(fixed, k):
     """auto, measured with its thinking, would lose to a k that is only computed; or a better k never be told."""
