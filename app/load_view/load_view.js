@@ -2,12 +2,9 @@
 // browser, so that a study goes on after the page was left.
 
 const KEPT_KEY = "photofinish.load";
-const LOST_MS = 15000, LOOK_MS = 3000;      // the server's frames come every two seconds
 const RUNS = ["waiting", "running", "asked"];
 const TURNS = SEPARATE ? "The servers are asked at the same time." :
   "The servers take turns at each level, since they may share a device.";
-const dialog = element.querySelector("dialog");
-const refs = Object.fromEntries([...dialog.querySelectorAll("[data-ref]")].map((node) => [node.dataset.ref, node]));
 // source: {name, text} of the file, or null: random words; frame: the last one.
 const study = { source: null, frame: null, heardMs: 0, state: "idle" };
 
@@ -110,34 +107,8 @@ refs.turns.textContent = TURNS;
 refs.requests.max = MAX_REQUESTS;
 refs.length.max = MAX_NEW_TOKENS;
 refs.words.max = MAX_WORDS;
-refs.open.addEventListener("click", () => refs.file.click());
-refs.file.addEventListener("change", async () => {
-  const [file] = refs.file.files;
-  refs.file.value = "";
-  await read(file);
-});
 refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
-refs.start.addEventListener("click", start);
-refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
-refs.close.addEventListener("click", () => dialog.close());
-refs.save.addEventListener("click", () => {
-  const url = URL.createObjectURL(new Blob([JSON.stringify(study.frame.report)], { type: "application/json" }));
-  const link = make("a");
-  Object.assign(link, { href: url, download: "photofinish_load.json" });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-});
-refs.copy.addEventListener("click", async () => {
-  const words = refs.copy.textContent;
-  try {
-    await navigator.clipboard.writeText(commandOf(study.frame));
-    refs.copy.textContent = "Copied";
-  } catch { refs.copy.textContent = "This browser does not let a page copy"; }
-  setTimeout(() => { refs.copy.textContent = words; }, 1200);
-});
-document.addEventListener("click", (event) => {
-  if (event.target.closest?.("#page-load-button")) dialog.showModal();
-});
-setInterval(() => { if (RUNS.includes(study.state) && Date.now() - study.heardMs > LOST_MS) draw(); }, LOOK_MS);
-watch("value", () => { if (props.value) onFrame(props.value); });
+connect({ read, start, draw, onFrame, result: () => study.frame.report, command: () => commandOf(study.frame),
+  isLost: () => RUNS.includes(study.state) && Date.now() - study.heardMs > LOST_MS }, "#page-load-button",
+  "photofinish_load.json");
 draw();

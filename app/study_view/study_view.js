@@ -2,10 +2,7 @@
 // this browser, so that a study goes on after the page was left.
 
 const KEPT_KEY = "photofinish.study";
-const LOST_MS = 15000, LOOK_MS = 3000;      // the server's frames come every two seconds
 const RUNS = ["waiting", "racing", "asked"];
-const dialog = element.querySelector("dialog");
-const refs = Object.fromEntries([...dialog.querySelectorAll("[data-ref]")].map((node) => [node.dataset.ref, node]));
 // source: {name, text} of the chosen prompts; frame: the last one; rows: by line and drafter; of: whose they are.
 const study = { source: null, frame: null, rows: new Map(), of: "", heardMs: 0, state: "idle" };
 
@@ -135,12 +132,6 @@ function commandOf({ target, drafters, params }) {
 
 refs.limit.max = MAX_PROMPTS;
 refs.length.max = MAX_NEW_TOKENS;
-refs.open.addEventListener("click", () => refs.file.click());
-refs.file.addEventListener("change", async () => {
-  const [file] = refs.file.files;
-  refs.file.value = "";
-  await read(file);
-});
 refs.paste.addEventListener("input", () => chosen("prompts.txt", refs.paste.value));
 for (const name of ["limit", "length"]) refs[name].addEventListener("input", draw);
 dialog.addEventListener("dragover", (event) => event.preventDefault());
@@ -148,27 +139,12 @@ dialog.addEventListener("drop", async (event) => {
   event.preventDefault();
   if (!RUNS.includes(study.state)) await read(event.dataTransfer.files[0]);
 });
-refs.start.addEventListener("click", start);
-refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
-refs.close.addEventListener("click", () => dialog.close());
-refs.save.addEventListener("click", () => {
+
+function result() {
   const rows = [...study.rows.values()].map((row) => Object.fromEntries(SHOWN.map((name) => [name, row[name]])));
-  const found = { schema: study.frame.schema, rows, ...study.frame.report };
-  const url = URL.createObjectURL(new Blob([JSON.stringify(found)], { type: "application/json" })), link = make("a");
-  Object.assign(link, { href: url, download: "photofinish_study.json" });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-});
-refs.copy.addEventListener("click", async () => {
-  const words = refs.copy.textContent;
-  try {
-    await navigator.clipboard.writeText(commandOf(study.frame));
-    refs.copy.textContent = "Copied";
-  } catch { refs.copy.textContent = "This browser does not let a page copy"; }
-  setTimeout(() => { refs.copy.textContent = words; }, 1200);
-});
-document.addEventListener("click", (event) => {
-  if (event.target.closest?.("#page-study-button")) dialog.showModal();
-});
-setInterval(() => { if (RUNS.includes(study.state) && Date.now() - study.heardMs > LOST_MS) draw(); }, LOOK_MS);
-watch("value", () => { if (props.value) onFrame(props.value); });
+  return { schema: study.frame.schema, rows, ...study.frame.report };
+}
+
+connect({ read, start, draw, onFrame, result, command: () => commandOf(study.frame),
+  isLost: () => RUNS.includes(study.state) && Date.now() - study.heardMs > LOST_MS }, "#page-study-button",
+  "photofinish_study.json");
