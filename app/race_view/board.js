@@ -130,7 +130,7 @@ class Board {
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
     write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ?
       `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
-      `as fast as plain${value !== null && other ? ` in its fastest lane, ${rate(other.tokens_per_s)} tok/s` : ""}`
+      `as fast as plain${value !== null && other ? `'s faster lane, ${rate(other.tokens_per_s)} tok/s` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
     refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens a second, divided, from when the prompt has been read."
       + (other ? " Plain ran twice: as on the board, and at the width that is fastest for it (tab Timing)." : "");

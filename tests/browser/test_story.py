@@ -132,21 +132,28 @@ def test_no_popover_opens_under_a_mouse_that_rests(visit) -> None:
     begin(tab)
     for _ in range(6):
         tab.keyboard.press("ArrowRight")
-    text, done = (tab.locator(f"[data-ref={name}]").bounding_box() for name in ("rightText", "storyNext"))
+    tab.click("[data-ref=storyNext]")
+    tab.mouse.move(0, 0)
+    tab.wait_for_timeout(300)
+    x, y = tab.evaluate("""() => [...document.querySelectorAll('[data-ref=rightText] .pf-step')]
+        .flatMap(step => [...step.getClientRects()]).map(({ x, y, width, height }) => [x + width / 2, y + height / 2])
+        .find(([x, y]) => document.elementFromPoint(x, y)?.closest('.pf-step'))""")
+    begin(tab)
+    for _ in range(6):
+        tab.keyboard.press("ArrowRight")
+    done = tab.locator("[data-ref=storyNext]").bounding_box()
     tab.evaluate(
-        """([text, done]) => { document.querySelector('[data-ref=story]').style.translate =
-        `${text.x + 60 - done.x}px ${text.y + 16 - done.y}px`; }""",
-        [text, done],
+        """([x, y]) => { document.querySelector('[data-ref=story]').style.translate = `${x}px ${y}px`; }""",
+        [x - done["x"] - done["width"] / 2, y - done["y"] - done["height"] / 2],
     )
-    tab.mouse.move(text["x"] + 75, text["y"] + 26)
+    tab.mouse.move(x, y)
     tab.mouse.down()
     tab.mouse.up()
     assert tab.is_hidden("[data-ref=story]")
     tab.wait_for_timeout(300)
-    beneath = "([x, y]) => document.elementFromPoint(x, y).closest('.pf-step') !== null"
-    assert tab.evaluate(beneath, [text["x"] + 75, text["y"] + 26])
+    assert tab.evaluate("([x, y]) => document.elementFromPoint(x, y).closest('.pf-step') !== null", [x, y])
     assert tab.is_hidden("[data-ref=pop]")
-    tab.mouse.move(text["x"] + 79, text["y"] + 26)
+    tab.mouse.move(x + 3, y)
     tab.wait_for_selector("[data-ref=pop]", timeout=2_000)
 
 
