@@ -166,11 +166,16 @@ def test_the_steps_are_all_the_time_a_lane_takes():
 
     class Works(FakeTarget):
         def extend(self, token_ids, num_logits):
-            time.sleep(1e-3)
+            time.sleep(4e-3)
             return super().extend(token_ids, num_logits)
 
+    class Drafts(Random):
+        def guess(self, done, k):
+            time.sleep(1e-3)
+            return super().guess(done, k)
+
     def share_outside() -> float:
-        events = run(Works(width=8), Random(1, [3] * 400), list(range(8)), 200, 7)
+        events = run(Works(width=8), Drafts(1, [3] * 400), list(range(8)), 100, 7)
         next(events)
         started = time.perf_counter()
         steps = [e for e in events if isinstance(e, Step)]
