@@ -12,7 +12,6 @@ from app.backend import TorchBackend
 from app.catalogue import Catalogue, load, on_hub
 from app.checks import Check, look
 from app.servers import MixedBackend, ServersBackend, servers_catalogue
-from app.ui import build, launch
 from engine.errors import UsageError
 from engine.remote.endpoint import PREFIX, endpoints_of
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
@@ -163,6 +162,8 @@ if __name__ == "__main__":
         at_first, backend, check = _page(options)
         if options.under_load and not isinstance(backend, ServersBackend):
             raise UsageError("--under-load is for pages whose lanes are all on servers: call one plain or baseline")
+        from app.ui import build, launch  # brings Gradio, 3 s: a mistake is told before
+
         demo = build(at_first, backend, check, options.under_load)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:

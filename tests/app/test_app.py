@@ -200,8 +200,9 @@ def test_gradio_can_take_the_name_app() -> None:
     """`gradio app.py` puts app.py where the package `app` was; whatever is imported later from the package is gone
     then."""
     code = (
-        "import runpy, sys, types; space = runpy.run_path('app.py'); sys.modules['app'] = types.ModuleType('app'); "
-        "c = space['load'](space['machine'].probe()); space['build'](c, space['TorchBackend']()); print('ok')"
+        "import runpy, sys, types; space = runpy.run_path('app.py'); from app.ui import build; "
+        "sys.modules['app'] = types.ModuleType('app'); "
+        "c = space['load'](space['machine'].probe()); build(c, space['TorchBackend']()); print('ok')"
     )
     done = run("-c", code)
     assert done.stdout.strip().endswith("ok"), done.stderr
