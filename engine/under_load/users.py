@@ -50,7 +50,6 @@ async def ask_all(
     left, asked = iter(enumerate(questions)), Asked()
     patience = Patience(timeout_s, timeout_s)
     async with AsyncExitStack() as stack:
-        gc.collect()
         gc.freeze()
         stack.callback(gc.unfreeze)
         num_clients = min(num_users, len(questions))
