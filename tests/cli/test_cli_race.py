@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -269,7 +270,8 @@ def test_ctrl_c_while_it_loads_ends_it_cleanly():
     with subprocess.Popen(
         [sys.executable, "-m", "engine", *RACE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
     ) as process:
-        time.sleep(1)
+        while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
         assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
