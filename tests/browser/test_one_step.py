@@ -44,11 +44,13 @@ def opened(page: Any, recording: dict[str, Any], step: int = 0) -> list[dict[str
 
 
 def at(page: Any, step: int) -> None:
+    """Go to a step by keys, from the one that is shown."""
     page.focus("[data-ref=stepHead]")
-    page.keyboard.press("Home")
-    for _ in range(step):
-        page.keyboard.press("ArrowRight")
+    away = step + 1 - int(words(page, "stepHead").split()[1])
+    for _ in range(abs(away)):
+        page.keyboard.press("ArrowRight" if away > 0 else "ArrowLeft")
     page.evaluate(SETTLED)
+    assert words(page, "stepHead").startswith(f"Step {step + 1} of ")
 
 
 def steps_of(recording: dict[str, Any], lane: str = "speculative") -> list[dict[str, Any]]:
