@@ -64,7 +64,7 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
         lanes = [f"{name}=openai:{each.url}" for name, each in zip(("baseline", "speculative"), found, strict=True)]
         arguments = [part for lane in lanes for part in ("--lane", lane)]
         with served(page_cache, *arguments, "--model", "a-model") as server:
-            tab = browser.new_page(viewport={"width": 1280, "height": 800})
+            tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
             problems: list[str] = []
             tab.on("pageerror", lambda error: problems.append(str(error)))
             tab.add_init_script(SEEN)

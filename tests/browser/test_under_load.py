@@ -51,7 +51,7 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
         ]
         with served(page_cache, *lanes, "--under-load") as server:
             tab = browser.new_page(
-                viewport={"width": 1280, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
+                viewport={"width": 1280, "height": 800}, permissions=CLIPBOARD, reduced_motion="reduce"
             )
             problems: list[str] = []
             tab.on("pageerror", lambda error: problems.append(str(error)))
