@@ -72,6 +72,8 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             tab.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
             assert "a-model on 2 servers is ready" in tab.inner_text("#page-model")
             assert not tab.locator("#page-panel >> text=Guesses").count()
+            tab.wait_for_selector("#page-study-button")
+            assert not tab.locator("#page-load-button, dialog.pl").count(), "load that nobody allowed"
             run_race(tab)
             tab.wait_for_function(f"{STATE}.duration > 0")
             with tab.expect_download() as download:
