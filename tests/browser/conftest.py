@@ -57,5 +57,6 @@ def page(open_page: Callable[..., Any]) -> Iterator[Any]:
     """A page that plays nothing by itself."""
     page = open_page(reduced_motion="reduce")
     yield page
-    assert page.problems == []
-    assert page.evaluate("window.ran") is None
+    ran = page.evaluate("window.ran")
+    page.close()
+    assert page.problems == [] and ran is None

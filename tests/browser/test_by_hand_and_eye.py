@@ -1,4 +1,4 @@
-"""The page by keyboard alone, on a projector, and with its panel open."""
+"""The page by keyboard alone, on a projector, with its panel open, and in sight at every size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.page_browser import UNREADABLE, open_tab, run_race
+from tests.helpers.page_browser import RACE_MS, UNREADABLE, open_tab, run_race, set_number
 
 pytestmark = pytest.mark.browser
 
@@ -24,6 +24,8 @@ FOCUSED = """() => { const node = document.activeElement, style = getComputedSty
 def tab(browser: Any, server: Any) -> Iterator[Any]:
     tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     open_tab(tab, server)
+    set_number(tab, "Length", "48")
+    tab.keyboard.press("Escape")
     run_race(tab)
     yield tab
     tab.close()
@@ -121,3 +123,58 @@ def test_every_letter_can_be_read(browser: Any, server: Any, scheme: str) -> Non
     tab.wait_for_timeout(700)
     assert tab.evaluate(UNREADABLE) == [], "settings"
     tab.close()
+
+
+SHIFTS = """() => { window.shifts = []; new PerformanceObserver(list => list.getEntries().forEach(entry =>
+    window.shifts.push([entry.startTime, entry.value]))).observe({ type: 'layout-shift' }); }"""
+ROWS = """() => [...document.querySelectorAll('.pf-text')].map(box => {
+    const { top, bottom } = box.getBoundingClientRect();
+    return (Math.min(bottom, innerHeight) - Math.max(top, 0)) / parseFloat(getComputedStyle(box).lineHeight); })"""
+FULL = "() => [...document.querySelectorAll('.pf-text')].map(box => box.scrollHeight / box.clientHeight)"
+
+
+def windows(shifts: list[list[float]]) -> float:
+    """Cumulative layout shift as browsers report it: the worst burst, of shifts less than 1 s apart, 5 s at most."""
+    worst = burst = first = last = 0.0
+    for at, value in shifts:
+        if at - last > 1000 or at - first > 5000:
+            first, burst = at, 0.0
+        burst, last = burst + value, at
+        worst = max(worst, burst)
+    return worst
+
+
+@pytest.fixture(scope="module")
+def moving(browser, server) -> Iterator[Any]:
+    """A tab for any size, with motion; its shifts are recorded."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 800})
+    open_tab(tab, server)
+    tab.evaluate(SHIFTS)
+    yield tab
+    tab.close()
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 900), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_everything_is_in_sight_and_nothing_moves(moving, size) -> None:
+    """Prompt, board, verdict and six lines of both texts: before the race, in it and after it; and what one looks at
+    stays where it is."""
+    tab = moving
+    tab.set_viewport_size({"width": size[0], "height": size[1]})
+    tab.click("#page-presets button:has-text('CSV to JSON')")
+    tab.wait_for_function("window.photofinish.state.race.startsWith('recorded')")
+    tab.wait_for_timeout(700)
+    tab.evaluate("window.shifts.length = 0")
+    for moment in ("before", "running", "finished"):
+        if moment == "running":
+            run_race(tab, "running")
+        elif moment == "finished":
+            tab.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
+            assert min(tab.evaluate(FULL)) > 1, "texts that fit into their boxes push nothing: this has seen nothing"
+            tab.wait_for_timeout(1200)
+        assert min(tab.evaluate(ROWS)) >= 6, moment
+        for selector in ("#page-prompt textarea", ".pf-board", ".pf-verdict"):
+            box = tab.locator(selector).bounding_box()
+            assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], (moment, selector)
+    shifted = windows(tab.evaluate("window.shifts"))
+    print(f"layout shift {shifted:.4f}")
+    assert shifted <= 0.02

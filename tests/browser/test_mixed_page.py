@@ -55,7 +55,7 @@ def test_a_lane_on_a_server_stands_beside_those_of_this_machine(
     with servers(says([sse(event) for event in stream], 0.01)) as found:
         url = found[0].url
         with served(page_cache, "--target", TARGET, "--lane", f"there=openai:{url}", "--model", "a-model") as server:
-            context = browser.new_context(viewport={"width": 1280, "height": 800})
+            context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
             context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url)
             tab = context.new_page()
             problems: list[str] = []

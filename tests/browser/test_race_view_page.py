@@ -225,9 +225,9 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
 def test_no_size_scrolls_sideways(open_page: Any, width: int, height: int, dark: bool, tab: str) -> None:
     """From a small phone to 4K, with a ribbon, hostile words and a popover open; the pictures are for looking at."""
     page = open_page(width, height, dark, reduced_motion="reduce")
-    feed(page, race_over([*HOSTILE, *words_of(TEXT)], seed=4), race_id="hostile", ribbon="RECORDED")
+    feed(page, race_over([*HOSTILE, *words_of(TEXT)], seed=4), race_id="hostile", ribbon="RECORDED", every=30)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    feed(page, RACE, ribbon="RECORDED")
+    feed(page, RACE, ribbon="RECORDED", every=30)
     page.click(f"[role=tab][data-tab={tab}]")
     if tab in ("text", "steps"):
         page.locator("[data-ref=rightText] .pf-step").nth(-6).focus()

@@ -30,7 +30,9 @@ def test_same_odds_from_the_control_to_what_is_copied(browser, server) -> None:
     """A rule that is chosen and not raced; a verdict that looks like identity; a command, a program or a link that asks
     for another rule; an example that keeps it."""
     context = browser.new_context(
-        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
+        viewport={"width": 1440, "height": 900},
+        permissions=["clipboard-read", "clipboard-write"],
+        reduced_motion="reduce",
     )
     tab = context.new_page()
     open_tab(tab, server)

@@ -64,7 +64,7 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
         lanes = [f"{name}=openai:{each.url}" for name, each in zip(("baseline", "speculative"), found, strict=True)]
         arguments = [part for lane in lanes for part in ("--lane", lane)]
         with served(page_cache, *arguments, "--model", "a-model") as server:
-            tab = browser.new_page(viewport={"width": 1280, "height": 800})
+            tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
             problems: list[str] = []
             tab.on("pageerror", lambda error: problems.append(str(error)))
             tab.add_init_script(SEEN)
@@ -72,6 +72,8 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             tab.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
             assert "a-model on 2 servers is ready" in tab.inner_text("#page-model")
             assert not tab.locator("#page-panel >> text=Guesses").count()
+            tab.wait_for_selector("#page-study-button")
+            assert not tab.locator("#page-load-button, dialog.pl").count(), "load that nobody allowed"
             run_race(tab)
             tab.wait_for_function(f"{STATE}.duration > 0")
             with tab.expect_download() as download:

@@ -61,6 +61,26 @@ def visit(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
     assert errors == []
 
 
+@pytest.fixture(scope="module")
+def open_file(browser: Any, server: Any) -> Iterator[Callable[[str], Any]]:
+    """Opens a shipped race as a file, in one tab for all: the story is told on the race that is on the screen."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    open_tab(tab, server)
+    tab.evaluate(SHIFTS)
+
+    def make(name: str) -> Any:
+        tab.evaluate("localStorage.removeItem('photofinish.story')")
+        tab.set_input_files("[data-ref=file]", RACES / f"{name}.json")
+        tab.wait_for_function(f"name => {STATE}.race === `file:${{name}}.json`", arg=name)
+        return tab
+
+    yield make
+    tab.close()
+    assert errors == []
+
+
 def begin(tab: Any) -> None:
     tab.focus("#page-story-button")
     tab.keyboard.press("Enter")
@@ -81,13 +101,14 @@ def milliseconds(seconds: float) -> str:
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (360, 740), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_all_cards_by_keyboard_beside_what_they_light(visit, size) -> None:
+def test_all_cards_by_keyboard_beside_what_they_light(open_file, size) -> None:
     """A card that covers what it speaks of, or speaks of what is out of sight; that nobody has the time to read, or
     that no key reaches; a page that jumps under it, and is another one afterwards."""
-    tab = visit(width=size[0], height=size[1])
-    tab.wait_for_timeout(500)
+    tab = open_file("csv_to_json")
+    tab.set_viewport_size({"width": size[0], "height": size[1]})
+    tab.wait_for_timeout(700)
     before = tab.evaluate(LOOK)["above"]
-    tab.evaluate(SHIFTS)
+    tab.evaluate("window.moved = []")
     begin(tab)
     read_ = []
     for number, said in enumerate(cards(tab), start=1):
@@ -158,18 +179,17 @@ def test_no_popover_opens_under_a_mouse_that_rests(visit) -> None:
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_its_numbers_are_the_recordings(visit, name: str) -> None:
+def test_its_numbers_are_the_recordings(open_file, name: str) -> None:
     """A number of another race, or one that fits none of its steps."""
     recording = read(RACES / f"{name}.json")
     steps = [e for e in recording["events"] if e["type"] == "step" and e["lane"] == "speculative"]
     plain = [e for e in recording["events"] if e["type"] == "step" and e["lane"] == "baseline"]
     usual = milliseconds(statistics.median(e["draft_s"] + e["verify_s"] for e in plain))
     tokens = sum(len(e["token_ids"]) for e in plain)
-    tab = visit()
-    tab.set_input_files("[data-ref=file]", RACES / f"{name}.json")
-    tab.wait_for_function(f"{STATE}.race.startsWith('file:')")
+    tab = open_file(name)
     begin(tab)
     alone, draft, check, same, struck, loses, length = cards(tab)
+    tab.keyboard.press("Enter")
     assert f"{len(plain)} runs for {tokens} tokens, about {usual} each" in alone
     said = re.findall("“(.*?)”", struck)
     assert any(
@@ -298,10 +318,12 @@ def test_a_race_ends_it_and_a_race_without_it_comes_back(browser, server) -> Non
 
 def test_stillness_and_motion(visit) -> None:
     """Who asks for no motion gets none; for the others the light moves, and the page is still when it has arrived."""
-    for motion, moves in (("reduce", False), ("no-preference", True)):
-        tab = visit(reduced_motion=motion)
+    tab = visit(reduced_motion="no-preference")
+    for motion, moves in (("no-preference", True), ("reduce", False)):
+        tab.emulate_media(reduced_motion=motion)
         begin(tab)
         tab.keyboard.press("ArrowRight")
         assert tab.evaluate("document.getAnimations().some(each => each.effect.target.dataset.ref === 'spot')") == moves
         tab.wait_for_timeout(600)
         assert not tab.evaluate(f"{STATE}.playing || document.getAnimations().length")
+        tab.keyboard.press("Escape")

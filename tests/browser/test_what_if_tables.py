@@ -93,7 +93,7 @@ FRAMES = """() => {
 
 def test_a_live_race_brings_its_tables_and_lets_the_next_one_in(browser, server) -> None:
     """The page would never get them, or the button do nothing until they are made."""
-    tab = browser.new_page()
+    tab = browser.new_page(reduced_motion="reduce")
     open_tab(tab, server)
     tab.evaluate(FRAMES)
     for _ in range(2):

@@ -32,7 +32,9 @@ def lines() -> str:
 @pytest.fixture
 def tab(browser: Any, server: Any) -> Any:
     context = browser.new_context(
-        viewport={"width": 1280, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
+        viewport={"width": 1280, "height": 800},
+        permissions=["clipboard-read", "clipboard-write"],
+        reduced_motion="reduce",
     )
     context.add_init_script(SEEN)
     page = context.new_page()

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app.race_view import frame_json
-from engine.events import Event, Started, Step
+from engine.events import Event, LaneEvent, Started, Step
 from engine.metrics import lane_metrics, race_speedup
 from engine.race import race
 from engine.recordings.recording import events_of
@@ -145,7 +145,7 @@ def frames(
     status: str = "The race is over.",
 ) -> list[dict[str, Any]]:
     """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
-    events, out = recorded["events"], []
+    events, known, out = recorded["events"], events_of(recorded), []
     header = {key: value for key, value in recorded.items() if key not in ("schema", "format", "events", "verdicts")}
     base = {
         "race": race_id,
@@ -167,7 +167,7 @@ def frames(
     )
     for start in range(0, len(events), every):
         seq = len(out)
-        so_far = numbers(recorded, start + every) if seq % 5 == 1 else {}
+        so_far = numbers(recorded, known[: start + every]) if seq % 5 == 1 else {}
         out.append(
             {
                 **base,
@@ -185,14 +185,14 @@ def frames(
             "state": state,
             "status": {"text": status, "share": None},
             "recording": recorded,
-            **numbers(recorded, len(events)),
+            **numbers(recorded, known),
         }
     )
     return out
 
 
-def numbers(recorded: dict[str, Any], count: int) -> dict[str, Any]:
-    events = events_of({**recorded, "events": recorded["events"][:count]})
+def numbers(recorded: dict[str, Any], events: list[LaneEvent]) -> dict[str, Any]:
+    """What a server says of the race when these were its events."""
     metrics = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
     shown = next(lane["name"] for lane in recorded["spec"]["lanes"] if lane["role"] == "speculative")
     return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events, shown)}
