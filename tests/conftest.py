@@ -65,6 +65,15 @@ def page_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def server(page_cache: Path) -> Iterator[Any]:
+    """The page on the trained fixture, one for all files of a process: starting it takes longer than most visits."""
+    from tests.helpers.pageserver import served
+
+    with served(page_cache) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The trained fixture's hidden states over a text, to train heads on."""
     from tests.helpers.training_heads import extracted

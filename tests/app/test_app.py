@@ -7,8 +7,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,15 +16,9 @@ from app.stream import GRACE_S
 from engine.events import from_json
 from engine.recordings.recording import loads
 from tests.helpers import ROOT
-from tests.helpers.pageserver import LONG, ORDER, Refused, Server, Watched, served
+from tests.helpers.pageserver import LONG, ORDER, Refused, Server, Watched
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server(page_cache: Path) -> Iterator[Server]:
-    with served(page_cache) as running:
-        yield running
 
 
 def test_the_page_is_up_before_any_model(server) -> None:

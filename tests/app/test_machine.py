@@ -57,7 +57,9 @@ def test_windows_is_refused_in_a_sentence() -> None:
         "import runpy, sys; sys.platform = 'win32'; sys.argv = ['app.py']; "
         "runpy.run_path('app.py', run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", f"import app.servers; {code}"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import app.servers; {code}"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 2 and done.stderr.splitlines()[-1] == f"app.py: {NOTES['win32']}"
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -18,7 +17,7 @@ from app.catalogue import load
 from app.machine import Machine
 from app.quiet_log import AGAIN_S, Errors
 from app.ui import build
-from tests.helpers.pageserver import LONG, ORDER, TARGET, Server, Watched, served
+from tests.helpers.pageserver import LONG, ORDER, TARGET, Watched, served
 
 NUMBERS = {each.api_name: number for number, each in build(load(Machine()), TorchBackend()).fns.items()}
 LOADED, RACE, MODEL, CHARTS = (NUMBERS[name] for name in ("model_now", "race", "model", "charts"))
@@ -36,12 +35,6 @@ def get_events(queue):
 Queue.get_events = get_events
 runpy.run_path("app.py", run_name="__main__")
 """
-
-
-@pytest.fixture(scope="module")
-def server(page_cache: Path) -> Iterator[Server]:
-    with served(page_cache) as running:
-        yield running
 
 
 def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.race_view import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from tests.helpers.page_browser import CHROMIUM, FLAGS
-from tests.helpers.pageserver import Server, served
 from tests.helpers.race_pages import page_html
 
 
@@ -24,13 +22,6 @@ def browser() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield browser
         browser.close()
-
-
-@pytest.fixture(scope="session")
-def server(page_cache: Path) -> Iterator[Server]:
-    """The page on the trained fixture, one for all files: starting it takes longer than most visits."""
-    with served(page_cache) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
