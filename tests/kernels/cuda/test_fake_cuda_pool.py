@@ -16,6 +16,7 @@ from engine.drafters.auto import AutoDrafter
 from engine.events import Failed, Prompt, Step
 from engine.exactness import probe as exactness
 from engine.kernels.cpu.build import has_kernels
+from engine.kernels.cuda import graphs
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.models.loading import LoadedModel
@@ -57,6 +58,7 @@ def steady(monkeypatch, few_rows, probed) -> None:
     """Races of widths 1, 2 and 4 in which no decision hangs on a measured time."""
     monkeypatch.setenv(SWITCH, "0")
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(probed))
+    monkeypatch.setattr(graphs, "WARM_UPS", 1)  # test_fake_cuda.py captures with all three
     monkeypatch.setattr(exactness, "MIN_ROWS", 4)
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))
