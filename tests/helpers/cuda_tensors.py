@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,36 @@ ON_CPU_ALONE = ("mkldnn", "onednn", "_for_cpu", "_weight_int8pack", "quantized::
 ATTENTION = aten.scaled_dot_product_attention.default
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What is to be known of an operation."""
+
+    name: str
+    copies: bool
+    indexes: bool
+    waits: bool
+    is_random: bool
+    is_on_cpu_alone: bool
+    makes_empty: bool
+    is_mutable: bool
+
+
+@cache
+def traits(func: Any) -> Traits:
+    """Looked up at each call: what an operation is called is put together anew each time."""
+    name = str(func)
+    return Traits(
+        name,
+        func in COPIES,
+        func in INDEXED,
+        func in WAITS or bool(TAGS & set(func.tags)),
+        bool(RANDOM.intersection(word.strip("_") for word in name.split("."))),
+        any(part in name for part in ON_CPU_ALONE),
+        "empty" in name,
+        func._schema.is_mutable,
+    )
+
+
 class CudaTensor(Tensor):
     """Of `held`, a tensor on the CPU, all but the device."""
 
@@ -50,7 +82,7 @@ class CudaTensor(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> CudaTensor:
-        with torch.inference_mode(False):  # views of weights, which are normal tensors, must be normal too
+        with torch._C._InferenceMode(False):  # views of weights, which are normal tensors, must be normal too
             made = Tensor._make_wrapper_subclass(
                 cls,
                 held.shape,
@@ -125,6 +157,27 @@ def leaves(tree: Any) -> list[Any]:
         else:
             found.append(part)
     return found
+
+
+def sort_out(tree: Iterable[Any], ours: list[CudaTensor], theirs: list[Tensor]) -> None:
+    """Add the tensors in it to those of the device, or to the others."""
+    for part in tree:
+        if isinstance(part, CudaTensor):
+            ours.append(part)
+        elif isinstance(part, Tensor):
+            theirs.append(part)
+        elif isinstance(part, (tuple, list)):
+            sort_out(part, ours, theirs)
+        elif isinstance(part, dict):
+            sort_out(part.values(), ours, theirs)
+
+
+def all_held(args: Iterable[Any]) -> list[Any]:
+    """The arguments as the CPU's operations take them."""
+    return [
+        part.held if isinstance(part, CudaTensor) else mapped(held, part) if isinstance(part, (tuple, list)) else part
+        for part in args
+    ]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:

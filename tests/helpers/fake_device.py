@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import torch
@@ -14,18 +13,16 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from tests.helpers.cuda_tensors import (
     ATTENTION,
-    COPIES,
-    INDEXED,
-    ON_CPU_ALONE,
-    RANDOM,
-    TAGS,
-    WAITS,
     CudaTensor,
+    Traits,
+    all_held,
     aten,
     held,
     laid_out,
     leaves,
     mapped,
+    sort_out,
+    traits,
 )
 
 NOT_IN_A_CAPTURE = "operation not permitted when stream is capturing"
@@ -87,10 +84,6 @@ class Graph:
                     old.copy_(new)
 
 
-named = cache(str)
-"""Of an operation: it is put together at each call otherwise."""
-
-
 class Device(TorchDispatchMode):
     """While entered through `fake_cuda`: the device. waits: how often the host has waited for it. graphs: captured so
     far."""
@@ -112,6 +105,10 @@ class Device(TorchDispatchMode):
     def is_infra_mode(cls) -> bool:
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and torch's guard against that costs each operation a tenth
+
     @staticmethod
     def now() -> Device:
         assert Device._current is not None
@@ -126,10 +123,12 @@ class Device(TorchDispatchMode):
             out = func(*args, **kwargs)
             self._pinned.append(out)
             return out
-        tensors = [x for x in leaves((args, kwargs)) if isinstance(x, Tensor)]
-        ours = [x for x in tensors if isinstance(x, CudaTensor)]
-        theirs = [x for x in tensors if not isinstance(x, CudaTensor)]
-        asked = kwargs.get("device")
+        ours: list[CudaTensor] = []
+        theirs: list[Tensor] = []
+        sort_out(args, ours, theirs)
+        if kwargs:
+            sort_out(kwargs.values(), ours, theirs)
+        about, asked = traits(func), kwargs.get("device")
         if asked is None and func is aten.to.device:
             asked = args[1]
         to_cuda = bool(ours) if asked is None else torch.device(asked).type == "cuda"
@@ -137,16 +136,16 @@ class Device(TorchDispatchMode):
             to_cuda = isinstance(args[0], CudaTensor)
         if not ours and not to_cuda:
             return func(*args, **kwargs)
-        self._check(func, args, kwargs, ours, theirs, to_cuda)
+        self._check(func, about, args, kwargs, ours, theirs, to_cuda)
         if asked is not None:
             cpu = torch.device("cpu")
             args = mapped(lambda x: cpu if isinstance(x, torch.device) else x, args)
             kwargs = kwargs | ({"device": cpu} if "device" in kwargs else {})
-        inside_args, inside_kwargs = mapped(held, args), mapped(held, kwargs)
+        inside_args, inside_kwargs = all_held(args), mapped(held, kwargs) if kwargs else kwargs
 
         def run() -> Any:
             out = func(*inside_args, **inside_kwargs)
-            if "empty" in named(func):
+            if about.makes_empty:
                 return out.zero_()  # what a launch that is not run leaves behind
             return laid_out(out) if func is ATTENTION else out
 
@@ -154,38 +153,53 @@ class Device(TorchDispatchMode):
         if not to_cuda:
             return out.clone() if func is aten.to.device or func is aten._to_copy.default else out
         if self._capturing is not None:
-            self._record(func, run, out, [x.held for x in ours])
-        known = {id(x.held): x for x in ours}  # what is written in place is still the same tensor
-        return mapped(lambda x: known[id(x)] if id(x) in known else CudaTensor(x) if isinstance(x, Tensor) else x, out)
+            self._record(about, run, out, [x.held for x in ours])
+
+        def known_or_new(x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            for known in ours:
+                if known.held is x:
+                    return known  # what is written in place is still the same tensor
+            return CudaTensor(x)
+
+        return known_or_new(out) if isinstance(out, Tensor) else mapped(known_or_new, out)
 
     def _check(
-        self, func: Any, args: Any, kwargs: Any, ours: list[CudaTensor], theirs: list[Tensor], to_cuda: bool
+        self,
+        func: Any,
+        about: Traits,
+        args: Any,
+        kwargs: Any,
+        ours: list[CudaTensor],
+        theirs: list[Tensor],
+        to_cuda: bool,
     ) -> None:
         """Raise what a GPU would; count a wait for it."""
-        name = named(func)
-        if func in COPIES and (theirs or not to_cuda):
+        name = about.name
+        if about.copies and (theirs or not to_cuda):
             self.forbid_in_capture(f"a copy between host and device ({name})")
             is_async = kwargs.get("non_blocking") or (func is aten.copy_.default and args[2:] == (True,))
             self.waits += not (is_async and all(map(self.is_pinned, theirs)))
             return
-        if func in INDEXED and isinstance(args[0], CudaTensor):
+        if about.indexes and isinstance(args[0], CudaTensor):
             indices = [x for x in args[1] if isinstance(x, Tensor)]
             if not all(isinstance(x, CudaTensor) for x in indices):
                 self._wait_for(f"an index on the host ({name})")
             if any(x.dtype in (torch.bool, torch.uint8) for x in indices):
                 self._wait_for(f"as many rows as a mask has ({name})")
-        elif any(x.dim() for x in theirs):
+        elif theirs and any(x.dim() for x in theirs):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
                 f"({name})"
             )
         elif theirs:
             self.forbid_in_capture(f"a number on the host ({name})")
-        elif func in WAITS or TAGS & set(func.tags):
+        elif about.waits:
             self._wait_for(name)
-        if RANDOM.intersection(word.strip("_") for word in name.split(".")):
+        if about.is_random:
             self.forbid_in_capture(f"random numbers ({name})")
-        if any(part in name for part in ON_CPU_ALONE):
+        if about.is_on_cpu_alone:
             raise NotImplementedError(f"Could not run '{name}' with arguments from the 'CUDA' backend.")
 
     def _wait_for(self, what: str) -> None:
@@ -199,14 +213,14 @@ class Device(TorchDispatchMode):
         if self._capturing is not None:
             raise RuntimeError(f"CUDA error: {NOT_IN_A_CAPTURE}: {what}")
 
-    def _record(self, func: Any, run: Callable[[], Any], out: Any, inputs: list[Tensor]) -> None:
+    def _record(self, about: Traits, run: Callable[[], Any], out: Any, inputs: list[Tensor]) -> None:
         assert self._capturing is not None
-        self._capturing.names.append(named(func))
+        self._capturing.names.append(about.name)
         outs = [x for x in leaves(out) if isinstance(x, Tensor)]
-        if func._schema.is_mutable:
+        if about.is_mutable:
             self._capturing.recorded.append(Recorded(run, []))
             return
-        if "empty" in named(func):
+        if about.makes_empty:
             self._capturing.made += outs
             self._capturing.recorded.append(Recorded(lambda: [x.zero_() for x in outs], []))
             return

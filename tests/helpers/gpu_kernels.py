@@ -3,6 +3,7 @@ unless TRITON_INTERPRET says otherwise (as it must where tests marked `gpu` are 
 
 import os
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -49,6 +50,45 @@ def _patch_once(fn):
 
 
 interpreter._patch_lang = _patch_once
+_np_dtype, _np_dtype_once = interpreter._get_np_dtype, cache(interpreter._get_np_dtype)
+
+
+def _np_dtype_of(type):
+    """A table of all types is made at each call otherwise. Those of pointers and blocks have no hash."""
+    element = type.element_ty if isinstance(type, tl.block_type) else type
+    return _np_dtype(element) if isinstance(element, tl.pointer_type) else _np_dtype_once(element)
+
+
+interpreter._get_np_dtype = _np_dtype_of
+_block_type, _tensor = tl.block_type.__init__, tl.tensor.__init__
+_types: dict[object, dict[str, object]] = {}
+_shapes: dict[object, tuple[object, object]] = {}
+
+
+def _type_once(self, element_ty, shape):
+    """Each result of each operation makes a type of its own, and checks it: a quarter of the time."""
+    if type(element_ty) is not tl.dtype:
+        _block_type(self, element_ty, shape)
+        return
+    key = (element_ty, tuple([n.value if isinstance(n, tl.constexpr) else n for n in shape]))
+    if key in _types:
+        self.__dict__.update(_types[key])
+    else:
+        _block_type(self, element_ty, shape)
+        _types[key] = dict(self.__dict__)
+
+
+def _tensor_once(self, handle, type):
+    """The same of its shape."""
+    shape = type.shape if type.is_block() else ()
+    if shape not in _shapes:
+        _tensor(self, handle, type)
+        _shapes[shape] = (self.numel, self.shape)
+    self.handle, self.type, self.dtype = handle, type, type.scalar
+    self.numel, self.shape = _shapes[shape]
+
+
+tl.block_type.__init__, tl.tensor.__init__ = _type_once, _tensor_once
 interpreter.interpreter_builder.options = replace(
     interpreter.interpreter_builder.options, sanitize_overflow=False
 )  # half of what is left of its time, and no index of these shapes comes near 31 bits

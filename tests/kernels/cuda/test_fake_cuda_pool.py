@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from engine.cache import ENVIRONMENT_VARIABLE
 from engine.drafters.auto import AutoDrafter
 from engine.events import Failed, Prompt, Step
 from engine.exactness import probe as exactness
+from engine.kernels.cpu.build import has_kernels
+from engine.kernels.cuda import graphs
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.models.loading import LoadedModel
@@ -43,11 +46,19 @@ def ticking() -> Any:
     return lambda: next(ticks) * 1e-4
 
 
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the probe finds of the target is the same in all of these tests: it runs in the first of them."""
+    has_kernels()  # compiled once for all tests, not into this folder
+    return tmp_path_factory.mktemp("probed")
+
+
 @pytest.fixture
-def steady(monkeypatch, few_rows, tmp_path) -> None:
+def steady(monkeypatch, few_rows, probed) -> None:
     """Races of widths 1, 2 and 4 in which no decision hangs on a measured time."""
     monkeypatch.setenv(SWITCH, "0")
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(probed))
+    monkeypatch.setattr(graphs, "WARM_UPS", 1)  # test_fake_cuda.py captures with all three
     monkeypatch.setattr(exactness, "MIN_ROWS", 4)
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))

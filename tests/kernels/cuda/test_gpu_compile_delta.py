@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.apart import run_apart
+from tests.helpers.apart import facts, run_apart
 
 pytestmark = pytest.mark.slow
 DIM, KEY_HEADS, VALUE_HEADS = 128, 16, 32
@@ -30,10 +27,9 @@ def compiled(
     warps: int,
     capability: int,
 ) -> dict[str, Any]:
-    """What became of a kernel: PTX, shared memory, registers, bytes spilled. Pointers are aligned, as tensors are."""
+    """What became of a kernel: PTX, and `facts`. Pointers are aligned, as tensors are."""
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.backends.nvidia.compiler import get_ptxas
     from triton.compiler import ASTSource
 
     from engine.kernels.cuda import delta
@@ -49,26 +45,8 @@ def compiled(
     made = triton.compile(
         source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps, **delta.ROUNDING}
     )
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.ptx"
-        file.write_text(made.asm["ptx"])
-        target = re.search(r"\.target (sm_\w+)", made.asm["ptx"]).group(1)  # type: ignore[union-attr]
-        ptxas = get_ptxas(capability).path
-        said = subprocess.run(
-            [ptxas, "-v", "--fmad=false", f"--gpu-name={target}", file, "-o", file.with_suffix(".cubin")],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stderr
-    spilled = [int(number) for number in re.findall(r"(\d+) bytes spill", said)]
     unspecialised = [p.name for p in kernel.params if p.do_not_specialize]
-    return {
-        "ptx": made.asm["ptx"],
-        "shared": made.metadata.shared,
-        "registers": int(re.search(r"Used (\d+) registers", said).group(1)),  # type: ignore[union-attr]
-        "spilled": sum(spilled),
-        "unspecialised": unspecialised,
-    }
+    return {"ptx": made.asm["ptx"], "unspecialised": unspecialised, **facts([made])}
 
 
 def compile_all() -> dict[str, Any]:
