@@ -89,7 +89,7 @@ def test_a_reload_comes_back_to_the_race(visit) -> None:
     """A reload lost the race: the page showed another one, and the device went on for nobody. What was raced before,
     meanwhile and afterwards stands there, and once it is over the page forgets it."""
     tab = visit(reduced_motion="reduce")
-    set_number(tab, "Length", "350")
+    set_number(tab, "Length", "500")
     run_race(tab, "running")
     race = tab.evaluate(f"{STATE}.race")
     tab.reload()  # Gradio's program says in the console that its stream has ended
@@ -111,7 +111,7 @@ def test_two_visitors_see_their_own_races(visit) -> None:
     """The second one waits, is told so beside a race that can be looked at, and then sees the race it asked for; the
     first one's screen does not change."""
     first, second = visit(reduced_motion="reduce"), visit(reduced_motion="reduce")
-    set_number(first, "Length", "300")
+    set_number(first, "Length", "600")
     set_number(second, "Length", "32")
     second.keyboard.press("Escape")
     before = second.evaluate(TOKENS)
@@ -138,7 +138,7 @@ def test_a_live_race_is_saved_and_opened(visit, tmp_path: Path, end: str) -> Non
     """The file holds the race on screen, the engine accepts it, and another visitor sees the same tokens; he runs it
     again, with settings that are not on his page, and is told that the tokens are the same."""
     tab = visit(reduced_motion="reduce")
-    set_number(tab, "Length", "300" if end == "stopped" else "48")
+    set_number(tab, "Length", "900" if end == "stopped" else "48")
     if end == "stopped":
         run_race(tab, "running")
         tab.click("#page-stop-button")

@@ -45,6 +45,7 @@ def opened(page: Any, recording: dict[str, Any], step: int = 0) -> list[dict[str
 
 def at(page: Any, step: int) -> None:
     """Go to a step by keys, from the one that is shown."""
+    page.evaluate(SETTLED)
     page.focus("[data-ref=stepHead]")
     away = step + 1 - int(words(page, "stepHead").split()[1])
     for _ in range(abs(away)):
