@@ -19,7 +19,7 @@ const RIBBONS = {
   RANDOM: "weights drawn by chance: step times are those of this shape; the text, and what is accepted, mean nothing",
 };
 const RANDOM_WEIGHTS = /^random:/;
-const ALONE = "Plain at its fastest";
+const ALONE = "Plain, second run";
 const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
 // What a lane did: in plain words, in the field's, and how it is written.
 const TIMING = [
@@ -130,7 +130,7 @@ class Board {
     const part = value !== null && value === speedup ? ` over the ${both} tokens that both wrote` : "";
     write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ?
       `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
-      `as fast as plain${value !== null && other ? `'s faster lane, ${rate(other.tokens_per_s)} tok/s` : ""}`
+      `as fast as plain${value !== null && other ? `'s faster run, ${rate(other.tokens_per_s)} tok/s` : ""}`
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
     refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens a second, divided, from when the prompt has been read."
       + (other ? " Plain ran twice: as on the board, and at the width that is fastest for it (tab Timing)." : "");
@@ -144,13 +144,14 @@ class Board {
       });
     }
     const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
-    const [whole, wholeRight] = [left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
+    const [whole, wholeRight] = [other ?? left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
     if (!final) write(refs.ttftNote, this.elsewhere ? "" : [
       cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
       `The first token came ${duration(cost)} later with guesses.` : "", speedup !== null && whole && wholeRight
       && left.num_tokens === right.num_tokens ?
       `The clocks begin when the prompt has been read; with the reading, the lane with guesses was `
-        + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain.` : ""].filter(Boolean).join(" "));
+        + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as plain${other ? "'s faster run" : ""}.` : ""]
+      .filter(Boolean).join(" "));
     if (!final) this.timing(metrics, sideNames, first, other);
   }
 

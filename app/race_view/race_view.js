@@ -46,8 +46,8 @@ function clear(id, seq = -1) {
     // of a recorded race that was run again: what became of its tokens
     again: "",
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by
-    // itself, sides whose end is marked
-    sides: sides([]), first: firstByRole([]), live: true, byItself: false, marked: new Set(),
+    // itself, whether both texts have been whole since, sides whose end is marked
+    sides: sides([]), first: firstByRole([]), live: true, byItself: false, met: false, marked: new Set(),
   };
   replay.load(0, [0]);
   board.alert("");
@@ -129,7 +129,8 @@ function setRecording(recording, raw) {
 
 // Of a recorded race it is said when both texts are whole on the screen, as in the race itself.
 function showVerdict() {
-  const waits = (opening.act && !opening.met) || (replay.playing && S.ribbon.includes("RECORDED"));
+  const waits = (opening.act && !opening.met)
+    || (!S.live && (replay.playing || !S.met) && S.ribbon.includes("RECORDED"));
   const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
   board.verdict(of, plain, S.sides, S.again);
   if (S.told) board.sameAtEveryLength();
@@ -156,6 +157,7 @@ function playByItself(again = false) {
   if (document.hidden) return document.addEventListener("visibilitychange", () => playByItself(), { once: true });
   if (S.live || (again !== true && (S.byItself || replay.playing)) || still.matches) return undefined;
   S.byItself = true;
+  S.met = false;
   replay.setSpeed(1);
   replay.seek(0);
   return replay.play();
@@ -205,6 +207,7 @@ function paint() {
     write(refs.deckTime, `${seconds(t)} / ${seconds(replay.duration)} s`);
   }
   else write(refs.deckTime, `${seconds(t)} s`);
+  if (!live && !S.met && t >= replay.duration) { S.met = true; showVerdict(); }
   const now = performance.now(), settled = live || !replay.playing;
   if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
     numbersAt = now;

@@ -115,7 +115,9 @@ window.addEventListener("keydown", (event) => {
   event.preventDefault();
   event.stopImmediatePropagation();
   if (!found) return;
+  const listed = !refs.stageKeys.hidden;
   if (name !== "?") refs.stageKeys.hidden = true;
+  if (name === "Escape" && listed) return;      // the first Escape closes the list alone
   if (name !== "Escape") fullScreen();
   mine();
   found[3]();

@@ -2,8 +2,8 @@
 
 const SHOWN = ["prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length", "num_tokens",
   "identical"];
-const WORDS = { ship: "Yes, it pays: serve with it (\u201cship\u201d)",
-  "do not ship": "No, it gains too little: serve without it (\u201cdo not ship\u201d)", unclear: "Unclear" };
+const WORDS = { ship: "Yes, it pays here (\u201cship\u201d)",
+  "do not ship": "No, it gains too little here (\u201cdo not ship\u201d)", unclear: "Unclear" };
 const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth the memory and the care that a drafter takes. `
   + "The 95 % interval says how sure the median is; between the quartiles lies the middle half of the prompts. With few "
   + "prompts the two can be equal.";
@@ -11,10 +11,19 @@ const LEAST_SPAN = 2;           // how far the scale reaches at least, as a rati
 
 const times = (value) => (typeof value === "number" ? `${value.toFixed(2)}×` : "–");
 
-function verdictWords({ verdict, best }) {
+// Whether texts that repeat themselves carry the verdict.
+function isDoubtful({ verdict, best, summary }) {
+  const { num_loops: loops, without_loops: without } = summary[best.drafter];
+  return loops > 0 && without !== verdict;
+}
+
+function verdictWords(report) {
+  const { verdict, best, summary } = report, its = summary[best.drafter];
   const how = best.measured ? "measured" : "computed";
   const gain = typeof best.median_speedup === "number" ? `, ${times(best.median_speedup)} at the median (${how})` : "";
-  return `${WORDS[verdict]}: ${best.drafter} at k = ${best.k}${gain}`;
+  const doubt = isDoubtful(report) ? `. But ${its.num_loops} of ${its.num_prompts} texts repeat themselves; without `
+    + `them: ${its.without_loops}.` : "";
+  return `${WORDS[verdict]}: ${best.drafter} at k = ${best.k}${gain}${doubt}`;
 }
 
 // A row of cells; the first `heads` of them name the row.

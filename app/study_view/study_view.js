@@ -87,7 +87,7 @@ function draw() {
   refs.result.hidden = !rows.length;
   if (!rows.length) return;
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
-  refs.result.dataset.verdict = report?.verdict ?? "";
+  refs.result.dataset.verdict = !report ? "" : isDoubtful(report) ? "unclear" : report.verdict;
   refs.reason.textContent = report ? oneLine(report.reason) : "So far each dot is a prompt that was raced.";
   refs.strips.replaceChildren(...strips(rows, THRESHOLD));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);

@@ -79,13 +79,15 @@ def _numbers(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of one drafter. computed: the median speed-up of each k that was computed on every prompt."""
+    """Of one drafter. computed: the median speed-up of each k that was computed on every prompt. without_loops: the
+    verdict on the prompts whose texts do not repeat themselves."""
     kinds = dict.fromkeys(row.kind for row in rows)
     ks = [k for k in (rows[0].computed if rows else ()) if all(k in row.computed for row in rows)]
     return {
         **_numbers(rows),
         "interval": interval(values) if (values := _values(rows)) else None,
         "num_loops": sum(row.loops for row in rows),
+        "without_loops": of_speedups(_values([row for row in rows if not row.loops])),
         "num_disturbed": sum(row.disturbed for row in rows),
         "by_kind": {kind: _numbers([row for row in rows if row.kind == kind]) for kind in kinds},
         "computed": {k: statistics.median(row.computed[k] for row in rows) for k in ks},
@@ -116,7 +118,7 @@ def _judged(rows: Sequence[Row], numbers: dict[str, Any], best: dict[str, Any]) 
         first += f" (k = {best['k']} is computed to reach {best['median_speedup']:.2f}x)"
     second = f"{_told(rows, 'gains')}, {_told(rows, 'loses')}"
     if loops := numbers["num_loops"]:
-        without = of_speedups(_values([row for row in rows if not row.loops]))
+        without = numbers["without_loops"]
         second += f"; {loops} of {len(rows)} texts repeat themselves, which is easy to guess"
         if without != verdict:
             second += f", and without them the verdict would be: {without}"

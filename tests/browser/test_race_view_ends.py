@@ -110,6 +110,28 @@ def test_a_stopped_race_is_saved_and_opened_again(page: Any, tmp_path: Path) -> 
     assert page.evaluate(STATE)["state"] == "stopped" and "the race was stopped" in words(page, "statusText")
 
 
+def test_the_verdict_waits_until_both_texts_are_whole(open_page: Any) -> None:
+    """Said over half a text, be it that the replay is paused there, it gives the end away and is true of nothing that
+    one sees."""
+    page = open_page()
+    feed(page, SHORT, ribbon="RECORDED")
+    kind = "document.querySelector('[data-ref=verdict]').dataset.kind"
+    page.wait_for_function("window.photofinish.state.playing && window.photofinish.state.t > 0.05")
+    page.click("[data-ref=play]")
+    page.evaluate(SETTLED)
+    assert (
+        page.evaluate("window.photofinish.state.t < window.photofinish.state.duration")
+        and page.evaluate(kind) == "none"
+    )
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("End")
+    page.wait_for_function(f"{kind} === 'identical_bits'")
+    page.keyboard.press("Home")
+    assert page.evaluate(kind) == "identical_bits", "who has seen the end may look back under it"
+    page.close()
+    assert page.problems == []
+
+
 @pytest.mark.parametrize("claim", [None, False, "yes"])
 def test_only_a_race_that_says_so_may_lack_its_end(page: Any, claim: Any) -> None:
     """A file cut short by accident must not pass for a race: neither here nor in the engine."""

@@ -165,6 +165,8 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
         press(page, key)
         assert look() != was, key
         fits(page, key)
+    press(page, "Escape")
+    assert page.locator(".pf[data-stage]").count(), "the first one closes the list of keys alone"
     press(page, "Space")
     assert page.evaluate(STATE)["playing"]
     press(page, "Space")

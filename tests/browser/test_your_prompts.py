@@ -90,6 +90,9 @@ def test_a_file_to_a_verdict(tab: Any, tmp_path: Path) -> None:
     assert found["summary"]["ngram"]["median_speedup"] == pytest.approx(sum(values[1:3]) / 2)
     shown = tab.inner_text("dialog.ps")
     assert found["reason"] in shown and found["verdict"] in tab.inner_text(ref("verdict")).lower()
+    its = found["summary"]["ngram"]
+    doubtful = its["num_loops"] > 0 and its["without_loops"] != found["verdict"]
+    assert ("texts repeat themselves; without them" in tab.inner_text(ref("verdict"))) == doubtful
     assert "rule of thumb" in shown and "middle half" in shown
     assert "<b>0</b>" in shown and tab.locator("dialog.ps b").count() == len(TEXTS), "the dots, and nothing of a file"
     tab.click(ref("allHead"))

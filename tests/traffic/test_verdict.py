@@ -75,6 +75,7 @@ def test_it_is_said_where_texts_that_repeat_themselves_carry_the_verdict():
     found = report([*plain, *(replace(row, line=row.line + 9) for row in loops)])
     assert found["verdict"] == "ship"
     assert "14 of 20 texts repeat themselves" in found["reason"] and "would be: do not ship" in found["reason"]
+    assert found["summary"]["ngram"]["without_loops"] == "do not ship"
     mixed = report([*rows([2.0] * 6), *(replace(row, line=row.line + 9) for row in loops)])
     assert mixed["verdict"] == "ship" and "14 of 20 texts repeat themselves" in mixed["reason"]
 
