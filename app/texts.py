@@ -102,8 +102,9 @@ def _line(state: str, text: str, share: float | None) -> str:
 
 
 def preset_line(preset: Preset) -> str:
-    """What to look for in a preset's race."""
-    return f'<p class="page-expect">{safe(preset.expect)}</p>'
+    """What to look for in a preset's race, and the setting that a visitor would not expect to be changed."""
+    words = safe(f"Sets temperature {preset.temperature:g}. {preset.expect}" if preset.temperature else preset.expect)
+    return f'<p class="page-expect" title="{words}">{words}</p>'
 
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:

@@ -273,7 +273,8 @@ function guessWords(lane) {
   if (lane.drafter === "server") return "on a server";
   const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
   const words = (DRAFTER_WORDS[name] ?? lane.drafter).replace("{}", DRAFTER_NAMES[inside] ?? inside);
-  return oneLine(`guesses: ${words}; ${lane.k === "auto" ? "length automatic" : `at most ${lane.k}`}`).slice(0, 120);
+  return oneLine(lane.k === "auto" ? `guesses: ${words}; length automatic` : `at most ${lane.k} guesses: ${words}`)
+    .slice(0, 120);
 }
 
 // Whether the plain lane that is not shown was faster than the one that is.
