@@ -1,7 +1,7 @@
 PYTHON ?= python
 PROMPT ?= assets/prompts/csv_to_json.txt
 
-.PHONY: run race test fast check
+.PHONY: run race test check
 
 run:
 	$(PYTHON) app.py
@@ -12,11 +12,8 @@ race:
 test:
 	$(PYTHON) -m pytest
 
-fast:
-	$(PYTHON) -m pytest -m "not slow and not browser and not gpu"
-
 check:
 	ruff check .
 	ruff format --check .
 	mypy
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -m ""

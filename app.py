@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import socket
 import sys
 
-from app import machine
-from app.backend import TorchBackend
-from app.catalogue import Catalogue, load, on_hub
-from app.checks import Check, look
-from app.servers import MixedBackend, ServersBackend, servers_catalogue
+from app.catalogue import machine
+from app.catalogue.catalogue import Catalogue, load, on_hub
+from app.catalogue.hub import Check, look
+from app.jobs.backend import TorchBackend
+from app.jobs.servers import MixedBackend, ServersBackend, servers_catalogue
 from engine.errors import UsageError
 from engine.remote.endpoint import PREFIX, endpoints_of
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
@@ -29,6 +30,23 @@ def _port(text: str) -> int:
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535:
         return int(text)
     raise argparse.ArgumentTypeError(f"must be an integer from 1 to 65535, not {text!r}")
+
+
+def _check_port(host: str | None, port: int | None) -> None:
+    """Raise UsageError where nothing can be served on this port. None: Gradio looks for a free one."""
+    if port is None:
+        return
+    try:
+        found = socket.getaddrinfo(host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1", port)
+        family, *_, address = found[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            probe.bind(address)
+    except OSError as error:
+        raise UsageError(
+            f"cannot serve on port {port}: {error.strerror}; choose another one, or leave --port out for the first "
+            "free one from 7860"
+        ) from error
 
 
 def arguments() -> argparse.Namespace:
@@ -142,7 +160,11 @@ def _here(options: argparse.Namespace, servers: ServersBackend | None) -> tuple[
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
     pairs = options.pairs if options.pairs is not None else "all" if own_page else "loaded"
-    how, here = (options.dtype, options.device, own_page), machine.probe()
+    device = options.device
+    if device == "auto" and machine.is_zero_gpu():
+        logging.getLogger("app").warning(machine.NO_ZERO_GPU)
+        device = "cpu"
+    how, here = (options.dtype, device, own_page), machine.probe()
     backend = TorchBackend(*how) if servers is None else MixedBackend(servers, *how)
 
     def offered(known: machine.Machine) -> Catalogue:
@@ -152,17 +174,19 @@ def _here(options: argparse.Namespace, servers: ServersBackend | None) -> tuple[
         backend.loader.start(catalogue.default.target)
 
     at_first = offered(here)
-    check = Check(at_first, lambda: offered(look(here, on_hub(), backend.gpu_bytes)), start) if here.gpu else None
+    check = Check(at_first, lambda: offered(look(here, on_hub(), backend.gpu)), start) if here.gpu else None
     return at_first, backend, check
 
 
 if __name__ == "__main__":
     options = arguments()
     try:
+        _check_port(options.host, options.port)
         at_first, backend, check = _page(options)
         if options.under_load and not isinstance(backend, ServersBackend):
             raise UsageError("--under-load is for pages whose lanes are all on servers: call one plain or baseline")
-        from app.ui import build, launch  # brings Gradio, 3 s: a mistake is told before
+        # Gradio takes 3 s to import: mistakes in the arguments are reported first
+        from app.page.ui import build, launch
 
         demo = build(at_first, backend, check, options.under_load)
         launch(demo, options.host, options.port)

@@ -1,1 +1,1 @@
-"""The view: a page that watches races. No torch here, no timing, no number that `engine.metrics` does not make."""
+"""The view: a page that watches races. No torch and no timing here; every number shown comes from engine.analysis."""

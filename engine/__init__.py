@@ -1,31 +1,30 @@
 """Plain against speculative decoding of the same model: same tokens, fair times.
 
-The names that a program needs; each is imported when it is first used, so that `import engine` costs nothing
-(`example.py` uses most of them):
+The public names, each imported on first use, so that `import engine` costs nothing (`example.py` uses most of them):
 
     load            a model and its tokenizer, ready to race
     encode_prompt   a text as a Prompt: its token ids for that model
     SamplingParams, LaneSpec, RaceSpec, standard_lanes    what to race
     TorchRace       a race on this machine: `header()`, `events()`, `result()`
-    Step            an event of a lane: what was drafted, accepted and written, and how long it took
-    lane_metrics, race_speedup    what the numbers are
+    Step            one step of a lane: what was drafted, accepted and written, and how long it took
+    lane_metrics, race_speedup    the figures
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .analysis.metrics import lane_metrics, race_speedup
     from .events import Prompt, Step
-    from .metrics import lane_metrics, race_speedup
-    from .models.loading import load
+    from .loading.loading import load
     from .session import TorchRace
     from .spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
     from .text import encode_prompt
 
 _PLACES = {
+    "analysis.metrics": ("lane_metrics", "race_speedup"),
     "events": ("Prompt", "Step"),
-    "metrics": ("lane_metrics", "race_speedup"),
-    "models.loading": ("load",),
+    "loading.loading": ("load",),
     "session": ("TorchRace",),
     "spec": ("LaneSpec", "RaceSpec", "SamplingParams", "standard_lanes"),
     "text": ("encode_prompt",),

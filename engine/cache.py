@@ -1,5 +1,4 @@
-"""The folder where this engine keeps what it need not work out twice, and small JSON values in it. Standard library
-only."""
+"""The cache folder, and small JSON values in it. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ log = logging.getLogger(__name__)
 
 def cache_dir() -> Path:
     """$PHOTOFINISH_CACHE, else $XDG_CACHE_HOME/photofinish, else ~/.cache/photofinish. Absolute; it may not exist yet.
-
-    Raises UsageError where there is none of the three."""
+    Raises UsageError if there is none of the three."""
     if chosen := os.environ.get(ENVIRONMENT_VARIABLE):
         return Path(os.path.abspath(os.path.expanduser(chosen)))
     if os.path.isabs(base := os.environ.get("XDG_CACHE_HOME", "")):
@@ -33,7 +31,7 @@ def cache_dir() -> Path:
 
 
 def read_json(name: str) -> dict[str, Any] | None:
-    """The object that was written under this file name, or None: never written, unreadable, or no JSON object."""
+    """The object stored under this file name, or None if it was never written, cannot be read, or is no JSON object."""
     try:
         value = json.loads((cache_dir() / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -45,8 +43,7 @@ def read_json(name: str) -> dict[str, Any] | None:
 
 
 def write_json(name: str, value: dict[str, Any]) -> None:
-    """Keep an object under this file name, whole or not at all. A cache that cannot be written is no reason to fail: it
-    is logged and ignored."""
+    """Store an object under this file name, whole or not at all. Failure is logged and ignored."""
     try:
         path = cache_dir() / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +53,7 @@ def write_json(name: str, value: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """A reader of `path` sees its old content or all of the new one, whoever else writes it and whenever this is
+    """Replace `path`: readers see its old content or all of the new, even with other writers or if this process is
     killed. Raises OSError."""
     new = path.with_name(f".photofinish-{secrets.token_hex(8)}.part")
     try:

@@ -2,10 +2,9 @@
 
     INVARIANT   Between steps the target's cache holds every committed token except the last.
 
-So prefill is `extend(prompt[:-1])`, every output token of every lane comes out of a timed step, and a step is always
-the same four moves: propose, extend by the last token and the draft, accept, roll back to all but the newest token. A
-target may do the two in the middle as one.
-"""
+So prefill is `extend(prompt[:-1])`, every output token comes out of a timed step, and a step is always the same four
+moves: propose, extend by the last token and the draft, accept, roll back to all but the newest token. A target may do
+the middle two in one call."""
 
 from __future__ import annotations
 
@@ -39,17 +38,22 @@ def decode(
     *,
     audit: bool = False,
     look: Callable[[Step, Tensor], None] | None = None,
+    on_error: Callable[[Exception], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
-    """Yield Started, a Step per verification, then Finished; or Failed, when the drafter or the model failed (committed
+    """Yield Started, a Step per verification, then Finished; or Failed if the drafter or the model failed (committed
     tokens stand).
 
-    Timed: `draft_s` is the proposal; `verify_s` is everything else of a step (forward, sampling, acceptance, rollback,
-    host work). A step's time begins when the loop is resumed and ends just before its event is handed out, so a lane
-    alone has no time outside its steps but what its consumer takes. Stop strings and checksums are looked at after the
-    clock has stopped, and `look` is shown each step then, with its logits [num_drafted + 1, vocab], valid until it
-    returns. Closing the generator ends the lane within one step.
-    """
+    ending: decides where the completion ends; used for this lane only.
+    k: the most tokens that a step drafts.
+    audit: whether steps carry checksums of their logits.
+    look: called with each step and its logits [num_drafted + 1, vocab], which are valid until it returns.
+    on_error: called with the error before Failed is yielded; may raise instead.
+    clock: seconds.
+
+    `draft_s` is the time of the proposal, `verify_s` that of everything else in a step: forward, sampling, acceptance,
+    rollback, host work. The clock starts when the loop is resumed and stops just before the event is yielded; stop
+    strings, checksums and `look` come after it has stopped. Closing the generator ends the lane within one step."""
     committed = list(prompt_ids)
     num_tokens, decode_s = 0, 0.0
     try:
@@ -69,14 +73,16 @@ def decode(
 
             acceptance, logits, hidden = verify(committed[-1], draft, num_tokens)
             committed += acceptance.token_ids
+            if acceptance.rows:
+                target.keep(acceptance.rows)
             target.rollback(len(committed) - 1)
             if hidden is not None:
-                hidden = hidden[: len(acceptance.token_ids)]
+                hidden = _decided(hidden, acceptance)
             target.synchronize()
             verified = clock()
 
             num_kept, reason = ending.cut(acceptance.token_ids)
-            checksums = target.checksums(logits[:num_kept]) if audit else ()
+            checksums = target.checksums(_decided(logits, acceptance)[:num_kept]) if audit else ()
             step = Step(
                 index=index,
                 position=num_tokens,
@@ -88,6 +94,9 @@ def decode(
                 width=target.width_for(len(draft) + 1),
                 checksums=checksums,
                 copied=draft.copied,
+                parents=draft.parents,
+                sources=draft.sources,
+                chances=draft.chances,
             )
             if look:
                 look(step, logits)
@@ -97,17 +106,15 @@ def decode(
             if reason is not None:
                 yield Finished(reason, num_tokens, decode_s)
                 return
-    except PhotofinishError as error:
+    except (PhotofinishError, RuntimeError, MemoryError) as error:
         log.warning("a lane failed", exc_info=True)
-        yield Failed(str(error))
-    except RuntimeError as error:  # what torch raises: out of memory, a device that went away
-        log.warning("a lane failed", exc_info=True)
-        yield Failed(f"the model failed: {error}")
+        if on_error:
+            on_error(error)
+        yield Failed(str(error) if isinstance(error, PhotofinishError) else f"the model failed: {error}")
 
 
 def _verifier(target: Target, accept: AcceptRule) -> Verify:
-    """The target's own whole step where it has one for this rule; else its forward, and the rule on the host, which
-    stops at the first rejection."""
+    """The target's own whole step where it has one for this rule; else its forward, then the rule on the host."""
     whole = target.verifier(accept) if isinstance(target, WholeStepTarget) else None
     return whole or partial(_by_rows, target, accept)
 
@@ -115,12 +122,17 @@ def _verifier(target: Target, accept: AcceptRule) -> Verify:
 def _by_rows(
     target: Target, accept: AcceptRule, token: int, draft: Draft, position: int
 ) -> tuple[Acceptance, Tensor, Tensor | None]:
-    logits, hidden = target.extend([token, *draft.token_ids], len(draft) + 1)
+    logits, hidden = target.extend([token, *draft.token_ids], len(draft) + 1, parents=draft.parents)
     return accept(draft, logits, position), logits, hidden
 
 
+def _decided(rows: Tensor, acceptance: Acceptance) -> Tensor:
+    """Of a step's rows those that decided the committed tokens, in order."""
+    return rows[list(acceptance.rows)] if acceptance.rows else rows[: len(acceptance.token_ids)]
+
+
 def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: int, vocab_size: int) -> Draft:
-    """A draft that is safe to verify. Raises DrafterError where the drafter raised or broke its contract."""
+    """A draft that is safe to verify. Raises DrafterError if the drafter raised or broke its contract."""
     draft = _guard(drafter.propose, tuple(committed), hidden, k)  # a tuple: a drafter cannot change what was committed
     if not isinstance(draft, Draft) or not isinstance(draft.token_ids, tuple):
         raise DrafterError(
@@ -133,11 +145,17 @@ def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: i
     for token in ids:
         if type(token) is not int or not 0 <= token < vocab_size:
             raise DrafterError(f"the drafter proposed {token!r}, which is no token id from 0 to {vocab_size - 1}")
+    if draft.parents and (
+        len(draft.parents) != len(ids)
+        or not all(type(row) is int and 0 <= row <= i for i, row in enumerate(draft.parents))
+        or len(set(zip(draft.parents, ids, strict=True))) < len(ids)
+    ):
+        raise DrafterError(f"the drafter proposed a tree with parents {str(draft.parents)[:60]}, which is none")
     return draft
 
 
 def _guard(call: Callable, *arguments):
-    """Call a drafter; whatever it raises becomes a DrafterError, its traceback kept as the cause."""
+    """Call a drafter; whatever it raises becomes the cause of a DrafterError."""
     try:
         return call(*arguments)
     except Exception as error:

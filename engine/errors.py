@@ -1,15 +1,26 @@
 """What can go wrong, as a visitor or an engineer should read it.
 
 PhotofinishError                 every error this engine raises on purpose: its message is one clear sentence
-+-- UsageError(ValueError)       what was asked for cannot be used: the value, the limit, the choices  (exit 2)
-+-- RaceError                    it was usable and failed while running                                (exit 1)
++-- UsageError(ValueError)       unusable input: the value, the limit, the choices                      (exit 2)
++-- RaceError                    a usable request that failed while running                             (exit 1)
     +-- DrafterError             a drafter raised or proposed something that is no token
+    +-- CaptureError             a fixed call that could not be captured as a graph
     +-- UnsupportedModel         a model whose arithmetic the fixed step does not reproduce
 """
 
+from collections.abc import Iterator
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
+"""Found in the messages of torch, its CPU allocator and CUDA's libraries, not all of which have an error class for
+it."""
+NO_MEMORY = "there is not enough memory for this; choose a smaller model, fewer new tokens or a smaller k"
+
+NOT_NUMBERS = "the model's logits are not numbers (NaN); choose dtype float32"
+"""The message of a RaceError, wherever a token is chosen."""
+
 
 class PhotofinishError(Exception):
-    """Base of all deliberate errors; `str(error)` is fit to be shown to a visitor."""
+    """Base of all deliberate errors; `str(error)` can be shown to a visitor."""
 
 
 class UsageError(PhotofinishError, ValueError):
@@ -24,16 +35,59 @@ class DrafterError(RaceError):
     """A drafter broke its contract. Fails its lane only; tokens already committed stand."""
 
 
+class CaptureError(RaceError):
+    """A fixed call could not be captured as a graph. Run directly it may work: see `Kernels.lower`."""
+
+
 class UnsupportedModel(RaceError):
-    """The model needs something the fixed step would have to ignore; it is refused instead."""
+    """The model needs something that the fixed step would ignore; it is refused instead."""
 
 
 def in_a_line(error: BaseException) -> str:
-    """Of an error that is not ours its kind and the first line of what it says."""
+    """Type and first line of a third-party error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, its cause or context, and so on."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory (Python's, the CPU's or the GPU's) ran out in this error or one of its causes."""
+    return any(
+        isinstance(each, MemoryError)
+        or (isinstance(each, RuntimeError) and any(words in str(each) for words in OUT_OF_MEMORY))
+        for each in causes(error)
+    )
+
+
 def choices(what: str, value: object, options) -> UsageError:
-    """`unknown drafter 'x'; choose one of: none, ngram` for any table of names."""
-    return UsageError(f"unknown {what} {value!r}; choose one of: {', '.join(sorted(map(str, options)))}")
+    """`unknown drafter 'x'; choose one of: none, ngram`, for any table of names."""
+    return UsageError(f"unknown {what} {short(value)}; choose one of: {', '.join(sorted(map(str, options)))}")
+
+
+def kind(value: object) -> str:
+    """The value's JSON type, in words."""
+    return {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}.get(
+        type(value), "a number"
+    )
+
+
+def short(value: object) -> str:
+    """A value for an error message: one line, at most 80 characters."""
+    if isinstance(value, (dict, list)):
+        return kind(value)
+    return repr(value[:60] if isinstance(value, str) else value)[:80]
+
+
+def sentence(text: str) -> str:
+    """The same text with a capital letter first and a full stop last."""
+    text = text.strip()
+    return text if not text else text[0].upper() + text[1:] + ("" if text[-1] in ".!?…" else ".")

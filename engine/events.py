@@ -1,17 +1,17 @@
-"""What a lane says while it decodes: frozen values with one JSON form, shared by the page, replay, export and tests.
+"""The events of a lane: frozen values with one JSON form, shared by the page, replay, export and tests.
 
 Standard library only. `to_json` and `from_json` are inverse; `from_json` trusts nothing, because a recording may come
-from a stranger.
-"""
+from a stranger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Union
 
-from .errors import UsageError
-from .strict_json import TEXT, IfThere, Maybe, Shape, fits
+from .errors import UsageError, choices, kind, short
+from .spec import MAX_K, MAX_NEW_TOKENS
+from .strict_json import TEXT, AtMost, IfThere, Maybe, Shape, fits
 
 FINISH_REASONS = ("stop", "stop_string", "length")
 MAX_SECONDS = 1e7
@@ -19,8 +19,12 @@ MAX_SECONDS = 1e7
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text and as the token ids that the target sees (special tokens included). `chat`: the text is one
-    user message, and the ids are those of the model's chat template around it."""
+    """A prompt.
+
+    text: as given.
+    token_ids: what the target sees, special tokens included.
+    chat: whether the text is one user message, and the ids are those of the model's chat template around it.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -38,19 +42,21 @@ class Started:
 @dataclass(frozen=True, slots=True)
 class Step:
     """One verification step. `token_ids[:num_accepted] == drafted[:num_accepted]`; the rest is the target's own token,
-    unless a stop cut it off. Of a server's step perhaps only the number of drafts is known: then `drafted` is empty.
-    One of unknown width without drafts may be several that came together, and commit any number of tokens."""
+    unless a stop cut it off.
+
+    A server may report only the number of drafts: then `drafted` is empty. Its step of unknown width without drafts may
+    be several steps at once, and commit any number of tokens."""
 
     index: int
     position: int
-    """Place of `token_ids[0]` in the completion."""
+    """Position of `token_ids[0]` in the completion."""
     drafted: tuple[int, ...]
     num_accepted: int
     token_ids: tuple[int, ...]
     draft_s: float
     verify_s: float
     width: int | None
-    """Rows of the target's forward, padding included; None where nobody knows."""
+    """Rows of the target's forward, padding included; None if unknown."""
     pieces: tuple[str, ...] = ()
     drafted_pieces: tuple[str, ...] = ()
     checksums: tuple[int, ...] = ()
@@ -58,12 +64,36 @@ class Step:
     num_unknown: int = 0
     """Drafted tokens of which only the number is known: none, or all of them."""
     copied: tuple[int, ...] = ()
-    """(place in the draft, place in the text): from there on, the draft was copied from there on. The text is prompt,
-    completion so far and the draft itself, into which a copy may run. () where nothing was copied, or nobody knows."""
+    """(index in the draft, index in the text): from there on, the draft is a copy of the text from there on. The text
+    is the prompt, the completion so far and the draft itself. () if nothing was copied, or unknown."""
+
+    parents: tuple[int, ...] = ()
+    """See `interfaces.Draft`. () for a chain."""
+    sources: tuple[int, ...] = ()
+    """Of each token of a tree, the place in the text that it was copied from; -1: from none. The text is the prompt,
+    the completion so far and the draft's path to the token. () for a chain, which has `copied`."""
+    chances: tuple[float, ...] = ()
+    """Of each drafted token, the chance of being kept that its drafter gave it. () if unknown."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Which drafted tokens were accepted, by number, in the order of the text."""
+        if not self.parents:
+            return tuple(range(self.num_accepted))
+        path: list[int] = []
+        row = 0
+        for token in self.token_ids[: self.num_accepted]:
+            pairs = zip(self.parents, self.drafted, strict=True)
+            found = next((i for i, pair in enumerate(pairs) if pair == (row, token)), None)
+            if found is None:
+                break
+            path.append(found)
+            row = found + 1
+        return tuple(path)
 
     @property
     def num_drafted(self) -> int:
-        """How many tokens were drafted, known or not."""
+        """Number of drafted tokens, known or not."""
         return len(self.drafted) + self.num_unknown
 
     @property
@@ -92,8 +122,11 @@ Event = Union[Started, Step, Finished, Failed]
 
 @dataclass(frozen=True, slots=True)
 class LaneEvent:
-    """An event of a named lane. `clock_s` is that lane's own time: the seconds of its steps so far, prefill apart.
-    `wall_s`: seconds since the race began, on the wall clock; None where it was not taken."""
+    """An event of a named lane.
+
+    clock_s: the seconds of the lane's steps so far, without prefill.
+    wall_s: seconds since the race began, on the wall clock; None if not measured.
+    """
 
     lane: str
     clock_s: float
@@ -103,6 +136,9 @@ class LaneEvent:
 
 _TYPES: dict[str, type] = {"started": Started, "step": Step, "finished": Finished, "failed": Failed}
 _NAMES = {cls: name for name, cls in _TYPES.items()}
+_FIELDS = {cls: [field.name for field in fields(cls)] for cls in _NAMES}
+_IF_ANY = ("copied", "parents", "sources", "chances")
+"""Fields of steps that are left out where they are empty."""
 _KINDS: dict[str, Any] = {
     "int": Shape("a non-negative integer", lambda value: type(value) is int and 0 <= value < 2**64),
     "float": Shape(
@@ -111,17 +147,19 @@ _KINDS: dict[str, Any] = {
     ),
     "str": TEXT,
 }
-_KINDS |= {f"tuple[{kind}, ...]": [shape] for kind, shape in _KINDS.items()} | {"int | None": Maybe(_KINDS["int"])}
+_KINDS |= {f"tuple[{kind}, ...]": AtMost(MAX_NEW_TOKENS, shape) for kind, shape in _KINDS.items()}
+_KINDS["int | None"] = Maybe(_KINDS["int"])
 _SHAPES: dict[type, dict[str, Any]] = {
     cls: {
         "lane": TEXT,
         "clock_s": _KINDS["float"],
-        **{f.name: _KINDS[str(f.type)] for f in fields(cls) if f.name not in ("num_unknown", "copied")},
+        **{f.name: _KINDS[str(f.type)] for f in fields(cls) if f.name not in (*_IF_ANY, "num_unknown")},
         "wall_s": IfThere(_KINDS["float"]),
     }
     for cls in _TYPES.values()
 }
-"""What JSON has to hold for the fields of each event."""
+"""The JSON shape of each event's fields."""
+_SHAPES[Step] |= {"drafted": AtMost(MAX_K, _KINDS["int"]), "drafted_pieces": AtMost(MAX_K, TEXT)}
 _SHAPES[Step]["num_drafted"] = IfThere(Shape("a positive integer", lambda value: type(value) is int and value > 0))
 _SHAPES[Step]["copied"] = IfThere(
     Shape(
@@ -129,16 +167,24 @@ _SHAPES[Step]["copied"] = IfThere(
         lambda value: isinstance(value, list) and len(value) == 2 and all(map(_KINDS["int"].holds, value)),
     )
 )
+_SHAPES[Step]["parents"] = IfThere(_SHAPES[Step]["drafted"])
+_SHAPES[Step]["sources"] = IfThere(
+    AtMost(MAX_K, Shape("an integer from -1 on", lambda value: type(value) is int and value >= -1))
+)
+_SHAPES[Step]["chances"] = IfThere(
+    AtMost(MAX_K, Shape("a probability", lambda value: type(value) in (int, float) and 0 <= value <= 1))
+)
+_ALLOWED = {cls: {"type", *shape} for cls, shape in _SHAPES.items()}
 
 
 def width_words(width: int | None) -> str:
-    """The width of a step, as a sentence says it."""
+    """The width of a step in words."""
     return "unknown width" if width is None else f"width {width}"
 
 
 def to_json(lane_event: LaneEvent) -> dict[str, Any]:
-    """A flat object: lane, clock_s, type, then the event's own fields. `num_drafted` is there where the drafts are not
-    known, `copied` where a part of the draft was, `wall_s` where it was taken."""
+    """A flat object: lane, clock_s, type, then the event's own fields. `num_drafted` is present if the drafts are
+    unknown, `copied`, `parents`, `sources` and `chances` if they are not empty, `wall_s` if it was measured."""
     event = lane_event.event
     out: dict[str, Any] = {"lane": lane_event.lane, "clock_s": lane_event.clock_s, "type": _NAMES[type(event)]}
     for field in fields(event):
@@ -146,31 +192,39 @@ def to_json(lane_event: LaneEvent) -> dict[str, Any]:
         out[field.name] = list(value) if isinstance(value, tuple) else value
     if num_unknown := out.pop("num_unknown", 0):
         out["num_drafted"] = num_unknown
-    if not out.get("copied", True):
-        del out["copied"]
+    for name in _IF_ANY:
+        if not out.get(name, True):
+            del out[name]
     if lane_event.wall_s is not None:
         out["wall_s"] = lane_event.wall_s
     return out
 
 
 def from_json(value: Any) -> LaneEvent:
-    """The inverse of `to_json`. Raises UsageError for anything that it could not have written."""
+    """The inverse of `to_json`. Raises UsageError for anything that `to_json` cannot have written."""
     if not isinstance(value, dict):
-        raise UsageError(f"an event must be an object, not {type(value).__name__}")
-    cls = _TYPES.get(value["type"]) if isinstance(value.get("type"), str) else None
+        raise UsageError(f"an event must be an object, not {kind(value)}")
+    name = value.get("type")
+    cls = _TYPES.get(name) if isinstance(name, str) else None
     if cls is None:
-        raise UsageError(f"unknown event type {value.get('type')!r}; choose one of: {', '.join(_TYPES)}")
-    fits(value, _SHAPES[cls], f"a {value['type']} event")
-    if extra := sorted(set(value) - set(_SHAPES[cls]) - {"type"}, key=str):
-        raise UsageError(f"a {value['type']} event has no field {extra[0]!r}")
+        raise choices("event type", name, _TYPES)
+    fits(value, _SHAPES[cls], f"a {name} event")
+    if extra := value.keys() - _ALLOWED[cls]:
+        raise UsageError(f"a {name} event has no field {short(min(extra))}")
+    found = of_checked(value)
+    _check(found.event)
+    return found
+
+
+def of_checked(value: Mapping[str, Any]) -> LaneEvent:
+    """`from_json` without checks, for a value that it has accepted before."""
+    cls = _TYPES[value["type"]]
     arguments = {
-        f.name: tuple(item) if isinstance(item := value[f.name], list) else item for f in fields(cls) if f.name in value
+        name: tuple(item) if isinstance(item := value[name], list) else item for name in _FIELDS[cls] if name in value
     }
     if "num_drafted" in value:
         arguments["num_unknown"] = value["num_drafted"]
-    event = cls(**arguments)
-    _check(event)
-    return LaneEvent(value["lane"], value["clock_s"], event, value.get("wall_s"))
+    return LaneEvent(value["lane"], value["clock_s"], cls(**arguments), value.get("wall_s"))
 
 
 def _check(event: Event) -> None:
@@ -178,7 +232,14 @@ def _check(event: Event) -> None:
         raise UsageError(f"unknown finish reason {event.reason[:40]!r}; choose one of: {', '.join(FINISH_REASONS)}")
     if isinstance(event, Step):
         n = event.num_accepted
+        if event.parents and (
+            len(event.parents) != len(event.drafted)
+            or any(row > i for i, row in enumerate(event.parents))
+            or len(set(zip(event.parents, event.drafted, strict=True))) < len(event.drafted)
+        ):
+            raise UsageError(f"step {event.index} has parents that are no tree of its {len(event.drafted)} tokens")
         known = () if event.num_unknown else event.token_ids[:n]
+        kept = tuple(event.drafted[i] for i in event.kept[: len(event.drafted)])
         if event.drafted and event.num_unknown:
             raise UsageError(
                 f"step {event.index} names {len(event.drafted)} drafted tokens and has num_drafted "
@@ -186,7 +247,7 @@ def _check(event: Event) -> None:
             )
         together = event.width is None and not event.num_drafted
         fits_n = together or n <= len(event.token_ids) <= n + 1
-        if n > event.num_drafted or not fits_n or event.drafted[:n] != known:
+        if n > event.num_drafted or not fits_n or kept != known:
             raise UsageError(
                 f"step {event.index} contradicts itself: {n} accepted of {event.num_drafted} drafted, "
                 f"{len(event.token_ids)} committed"
@@ -200,6 +261,8 @@ def _check(event: Event) -> None:
             ("pieces", event.pieces, event.token_ids),
             ("drafted_pieces", event.drafted_pieces, event.drafted),
             ("checksums", event.checksums, event.token_ids),
+            ("sources", event.sources, event.parents),
+            ("chances", event.chances, event.drafted),
         ):
             if items and len(items) != len(want):
                 raise UsageError(f"step {event.index} has {len(items)} {name} for {len(want)} tokens")
@@ -208,3 +271,18 @@ def _check(event: Event) -> None:
 def steps(events: Iterable[LaneEvent], lane: str) -> list[Step]:
     """The steps of one lane, in order."""
     return [e.event for e in events if e.lane == lane and isinstance(e.event, Step)]
+
+
+def token_ids(events: Iterable[LaneEvent], lane: str) -> list[int]:
+    """All tokens that a lane committed."""
+    return [token for step in steps(events, lane) for token in step.token_ids]
+
+
+def text_of(events: Iterable[LaneEvent], lane: str, stop: tuple[str, ...] = ()) -> str:
+    """The text that a lane wrote, without the end token and without the stop string that ended it."""
+    return visible_text("".join(piece for step in steps(events, lane) for piece in step.pieces), stop)
+
+
+def visible_text(text: str, stop: tuple[str, ...]) -> str:
+    """The text before the first stop string, or all of it."""
+    return text[: min((place for s in stop if (place := text.find(s)) >= 0), default=len(text))]

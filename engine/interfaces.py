@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from .spec import MAX_K
@@ -13,49 +13,79 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Guarantee = Literal["same tokens", "same distribution"]
-GoOn = Callable[[int, float], bool]
-"""Told each token as it is drafted, and its margin: by how much its logit led the next best, noise included. Whether to
-draft another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Up to k proposed token ids; `logits` [k, vocab] only from drafters whose rule needs their distribution. copied:
-    as in `events.Step`; for readers alone."""
+    """Up to k proposed tokens: a tree, whose rows in a step are 0 for the last committed token and i + 1 for token i.
+
+    logits: [k, vocab], only from drafters whose rule needs their distribution.
+    copied, sources, chances: see `events.Step`; only readers use them.
+    parents: the row that each token follows, an earlier one; the tokens that follow one row differ. () for a chain, in
+        which each follows the one before.
+    """
 
     token_ids: tuple[int, ...] = ()
     logits: Any = None
     copied: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    sources: tuple[int, ...] = ()
+    chances: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    def after(self, row: int, token: int) -> int | None:
+        """The row of the token that follows `row`, if it is this one; else None."""
+        if not self.parents:
+            return row + 1 if row < len(self.token_ids) and self.token_ids[row] == token else None
+        both = enumerate(zip(self.parents, self.token_ids, strict=True), 1)
+        return next((i for i, (parent, each) in both if parent == row and each == token), None)
 
     def first(self, num: int) -> Draft:
         """The draft cut to at most `num` tokens."""
         if num >= len(self.token_ids):
             return self
         copied = self.copied if self.copied and self.copied[0] < num else ()
-        return Draft(self.token_ids[:num], None if self.logits is None else self.logits[:num], copied)
+        logits = None if self.logits is None else self.logits[:num]
+        return Draft(self.token_ids[:num], logits, copied, self.parents[:num], self.sources[:num], self.chances[:num])
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What a rule made of a draft: how many of its tokens stand, and all committed tokens (those, then the target's
-    own)."""
+    """A rule's decision.
+
+    num_accepted: how many draft tokens are kept.
+    token_ids: all committed tokens: those, then the target's own.
+    rows: of each committed token the row of the step that decided it, from 0 on; () for the first ones in order.
+    """
 
     num_accepted: int
     token_ids: tuple[int, ...]
+    rows: tuple[int, ...] = ()
 
 
 class Target(Protocol):
-    """A model with a cache of committed tokens. See `decode.py` for the invariant on its length."""
+    """A model with a cache of committed tokens. `decode.py` has the invariant on its length."""
 
     vocab_size: int
 
-    def extend(self, token_ids: Sequence[int], num_logits: int) -> tuple[Tensor, Tensor | None]:
-        """Append tokens to the cache. Returns logits [num_logits, vocab] of the first `num_logits` of them (prefill
-        asks for 0) and, where hidden states were asked for at construction, hidden [len(token_ids), layers * dim], else
-        None. Valid until the next call."""
+    def extend(
+        self, token_ids: Sequence[int], num_logits: int, *, parents: tuple[int, ...] = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Append tokens to the cache.
+
+        token_ids: the tokens to append.
+        num_logits: how many of them, from the first on, need logits; 0 in prefill.
+        parents: see `Draft`; token_ids are then the rows of a tree. Only where `takes_trees`.
+
+        Returns logits [num_logits, vocab], and hidden states [len(token_ids), layers * dim] if they were requested at
+        construction, else None. Both are valid until the next call."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """After a step over a tree: its cache entries become those of these rows, one after the other. The first is row
+        0; each follows the one before."""
         ...
 
     def rollback(self, length: int) -> None:
@@ -67,38 +97,45 @@ class Target(Protocol):
         ...
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything asked of it."""
+        """Wait until the device has finished all work."""
         ...
 
     def checksums(self, logits: Tensor) -> tuple[int, ...]:
-        """One unsigned 64-bit integer per row of logits, a function of all its bits."""
+        """One unsigned 64-bit integer per row of logits, computed from all its bits."""
         ...
 
 
 class Verify(Protocol):
-    """A whole step: what `extend` and a rule do, in one go."""
+    """A whole step: `extend` and a rule in one call."""
 
     def __call__(self, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
-        """Append the last committed `token` and a draft to the cache, and judge the draft; `position` is that of the
-        next token in the completion. Returns what the rule says, logits [len(draft) + 1, vocab], and hidden [len(draft)
-        + 1, layers * dim] or None; both valid until the next call."""
+        """Append the last committed token and a draft to the cache, and judge the draft.
+
+        token: the last committed token.
+        position: of the next token in the completion.
+
+        Returns the rule's decision, logits [len(draft) + 1, vocab], and hidden states [len(draft) + 1, layers * dim] or
+        None; both are valid until the next call."""
         ...
 
 
 @runtime_checkable
 class WholeStepTarget(Target, Protocol):
-    """A target that can judge drafts where its logits are."""
+    """A target that can judge drafts on its own device."""
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
-        """Whole steps under this rule; None where `extend` and the rule itself are to be used. Both give the same, bit
-        for bit. The same for every lane of a race whose rules promise the same tokens."""
+        """Whole steps under this rule, with the same bits as `extend` and the rule itself; None where those are to be
+        used. The same for every lane of a race whose rules promise the same tokens."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a drafter takes beside its target. weight_bytes: of weights as they lie in memory; what it shares with the
-    target counts 0. token_bytes: of cache for a token of context, keys and values."""
+    """What a drafter takes in addition to its target.
+
+    weight_bytes: of its weights in memory, without those it shares with the target.
+    token_bytes: of its cache, keys and values, per token of context.
+    """
 
     weight_bytes: int = 0
     token_bytes: int = 0
@@ -108,44 +145,82 @@ class Memory:
 
 
 class Drafter(ABC):
-    """Guesses what the target will say next. It changes speed, never tokens. A new drafter derives from this class and
-    writes `prefill` and `propose`; the attributes have defaults."""
+    """Guesses the next tokens. It changes speed, never tokens. A new drafter derives from this class and implements
+    `prefill` and `propose`; the attributes have defaults."""
 
     hidden_layers: tuple[int, ...] = ()
-    """The target's hidden states that it asks for, indices into transformers' `hidden_states` (0: embeddings); () for
-    none."""
+    """The hidden states it needs from the target: indices into transformers' `hidden_states` (0: embeddings)."""
     max_k: int = MAX_K
-    """The most tokens that it can propose at once, however many are asked for."""
+    """The most tokens it can propose at once."""
     synthetic: bool = False
-    """Whether it knows what the target will say. Its speed then says nothing of a real drafter, and every view labels
-    it."""
+    """Whether it knows the answer. Its speed then says nothing about a real drafter, and every view labels it."""
     parts: tuple[Drafter, ...] = ()
-    """The drafters that it chooses between, if that is all it does; () for none. `auto` k asks them and not their
-    owner: it weighs each by its own cost and acceptance."""
+    """The drafters it chooses between, if that is all it does. `auto` k then calls them directly, and weighs each by
+    its own cost and acceptance."""
     memory: Memory = Memory()
 
     @abstractmethod
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
-        """See the prompt, before the first step. `hidden` [len(prompt) - 1, layers * dim] if it asked for hidden
-        states. Starts a new race: nothing of an earlier one may remain."""
+        """Read the prompt, before the first step of a new race; nothing of an earlier race may remain.
+
+        prompt_ids: the whole prompt.
+        hidden: [len(prompt_ids) - 1, layers * dim] if `hidden_layers` is not empty, else None.
+        """
 
     @abstractmethod
     def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
-        """Guess at most k tokens after `token_ids`, all tokens committed so far, prompt included (not to be kept or
-        changed). `hidden` [new, layers * dim]: rows of the target for the tokens that its last step committed, except
-        the newest; None at the first step. Valid until the target's next step. Fewer tokens, or none, is fine. k = 0:
-        return an empty draft, but consume `hidden`."""
+        """Guess what follows.
+
+        token_ids: all committed tokens, prompt included; not to be kept or changed.
+        hidden: [new, layers * dim], the target's rows for the tokens that its last step committed, except the newest;
+            None at the first step. Valid until the target's next step.
+        k: the most tokens to return; fewer, or none, is fine. At 0 return an empty draft, but consume `hidden`.
+        """
 
 
-class MarginDrafter(Drafter):
-    """A drafter that knows how sure it is of each token. `auto` k ends its drafts where the next token would not
-    pay."""
+@dataclass(eq=False, slots=True)
+class Node:
+    """A token of a draft in the making, or (the root) the last committed one.
+
+    path: the drafted tokens up to it.
+    own: the chance that it is kept if its parent is; chance: that it is kept.
+    source: see `events.Step`.
+    row: its drafter's own number for it.
+    children: by token.
+    """
+
+    path: tuple[int, ...] = ()
+    own: float = 1.0
+    source: int = -1
+    parent: Node | None = None
+    chance: float = 1.0
+    is_expanded: bool = False
+    row: int = 0
+    children: dict[int, Node] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        """Places after the last committed token."""
+        return len(self.path)
+
+
+class BranchingDrafter(Drafter):
+    """A drafter that rates several tokens for the same place: for trees, and for drafts that end where another token
+    would not pay. Not used under a rule that weighs drafts by their logits."""
 
     @abstractmethod
-    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
-        """As `propose`, and the same tokens; but each is told to `go_on`, and the draft ends with the first for which
-        that returns False. k is at least 1. Never called under a rule that weighs drafts by their logits: a length that
-        depends on what was drafted would bias it."""
+    def begin(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
+        """Start a draft. Arguments as for `propose`."""
+
+    @abstractmethod
+    def can_expand(self, node: Node) -> bool:
+        """Whether `expand` takes this node now: the root, and as a rule children of nodes that it took before."""
+
+    @abstractmethod
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        """For each node up to `num_best` tokens that may follow its path, with their scores, best first; none where
+        nothing can be drafted. The first is what `propose` drafts there. Scores are on the scale of logits by
+        temperature, noise included. A node's tokens and scores do not depend on the others."""
 
 
 class Choice(ABC):
@@ -153,12 +228,11 @@ class Choice(ABC):
 
     @abstractmethod
     def __call__(self, row: Tensor, position: int) -> int:
-        """The token that logits [vocab] give at that position of the completion; decided by the two alone."""
+        """The token for a row of logits [vocab] at that position of the completion, decided by the two alone."""
 
     def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
-        """The choices from rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is
-        what `draft` has (the last may be another), as far as they can be told in one go. [] is always right: the caller
-        then asks row by row."""
+        """Choices from rows [len(draft) + 1, vocab], the first at `position`, in one go: up to and including the first
+        that differs from `draft`, or fewer. [] is always right: the caller then chooses row by row."""
         return []
 
 

@@ -1,13 +1,41 @@
-"""How slow parts say what they are doing. Standard library only."""
+"""Progress of slow parts, and silence of the libraries they call. Standard library only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 Progress = Callable[[str, float | None], None]
-"""Called with a sentence on what happens, and how much of it is done: a share from 0 to 1, or None where nobody
-knows."""
+"""progress(text, share): what is going on, and the share done, from 0 to 1, or None if unknown."""
+LIBRARIES = ("transformers", "huggingface_hub", "accelerate", "torch", "gguf")
+_turn = threading.RLock()
 
 
 def silent(stage: str, share: float | None) -> None:
-    """The Progress that tells nobody."""
+    """Report nothing."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers and the like on stdout and stderr: no warnings, log lines or progress bars. All settings are
+    restored afterwards. They belong to the process, so threads take turns."""
+    from transformers.utils import logging as transformers_logging
+
+    with _turn, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loggers = [logging.getLogger(name) for name in LIBRARIES]
+        levels = [logger.level for logger in loggers]
+        bars = transformers_logging.is_progress_bar_enabled()
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        transformers_logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+            if bars:
+                transformers_logging.enable_progress_bar()

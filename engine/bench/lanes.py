@@ -1,4 +1,4 @@
-"""Our side of a bench: one race with every lane on the fair clock, and what a bare step costs at each width."""
+"""Our side of a bench: one race with every lane on the fair clock, and the cost of a bare step at each width."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.metrics import disturbance, lane_metrics, race_speedups, ratio, speedup
+from ..analysis.roofline import Roofline
 from ..drafters import parse
+from ..errors import RaceError
 from ..events import Failed, Prompt, Step, steps
-from ..measure.bandwidth import roofline_figures
-from ..measure.roofline import Roofline
-from ..metrics import disturbance, lane_metrics, race_speedups, ratio, speedup
+from ..hardware.bandwidth import roofline_figures
+from ..runner.target import StaticTarget
 from ..session import TorchRace
 from ..spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
-from ..target.target import StaticTarget
 from ..what_if.ask import auto_shares
 
 if TYPE_CHECKING:
-    from ..models.loading import LoadedModel
-    from ..target.prepared import Prepared
+    from ..loading.loading import LoadedModel
+    from ..runner.prepared import Prepared
     from .peers import Generated
 
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -32,10 +33,13 @@ IDENTICAL = ("identical_bits", "identical_tokens")
 
 @dataclass(frozen=True)
 class Sample:
-    """One lane or peer on one prompt, once. `tokens_per_s` None: it decoded nothing that could be timed.
-    `speedup_vs_plain`: seconds per token of the plain lane of the same prompt and repeat over its own; for a lane that
-    drafts, of the baseline if that was faster. `identical`: to the baseline of the same race; None for the plain lane
-    and peers."""
+    """One lane or peer on one prompt, once.
+
+    tokens_per_s: None if nothing could be timed.
+    speedup_vs_plain: seconds per token of the plain lane of the same prompt and repeat over its own; for a drafting
+        lane, of the baseline if that was faster.
+    identical: to the baseline of the same race; None for the plain lane and peers.
+    """
 
     name: str
     kind: str
@@ -47,14 +51,18 @@ class Sample:
     identical: bool | None = None
     synthetic: bool = False
     oracle_share: float | None = None
-    """Of a lane at k auto: the part of its oracle's speed that it reached (see `WhatIf.shares`)."""
+    """At k auto: the share of its oracle's speed that it reached (see `WhatIf.shares`)."""
 
 
 @dataclass(frozen=True)
 class Raced:
-    """What one race gave. `num_tokens` is what the baseline wrote; `plain_step_s` the median step of the plain lane.
-    `faults`: lanes that failed, or wrote other tokens than the baseline at widths that are
-    exact; `differences`: other tokens at widths that promise nothing."""
+    """The result of one race.
+
+    num_tokens: written by the baseline.
+    plain_step_s: the median step of the plain lane.
+    faults: lanes that failed, or wrote other tokens than the baseline at exact widths.
+    differences: other tokens at widths that promise nothing.
+    """
 
     samples: tuple[Sample, ...]
     num_tokens: int
@@ -68,19 +76,19 @@ class Raced:
 
 
 def k_of(drafter: str, k: int | str | None) -> int | str:
-    """Draft tokens a step of a lane: k, or where none was asked for DEFAULT_K, and `auto` for a draft model, whose step
-    costs a good part of the target's and whose peer stops too where it is not sure."""
+    """A lane's k: as given, else DEFAULT_K, or `auto` for a draft model, whose step costs a good part of the target's
+    and whose peer also stops when unsure."""
     return k or (AUTO if parse(drafter)[0] == DRAFT_MODEL else DEFAULT_K)
 
 
 def lane_specs(drafters: Sequence[str], k: int | str | None, backwards: bool) -> tuple[LaneSpec, ...]:
-    """The lanes of a race: plain, baseline, one a drafter, called as it is, at its `k_of`; or in the opposite order,
-    but an exact lane is always last (what `synthetic` drafts is decoded at its width)."""
+    """The lanes of a race: plain, baseline, and one per drafter, named after it, at its `k_of`; or in reverse, but
+    always with an exact lane last (`synthetic` drafts are decoded at its width)."""
     plain, baseline, *drafting = lanes_of((drafter, drafter, k_of(drafter, k)) for drafter in drafters)
     return (*reversed(drafting), plain, baseline) if backwards else (plain, baseline, *drafting)
 
 
-def hold(
+def run_race(
     loaded: LoadedModel,
     lanes: Sequence[LaneSpec],
     params: SamplingParams,
@@ -88,9 +96,11 @@ def hold(
     about: tuple[str, str, int],
 ) -> Raced:
     """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot
-    be raced; a lane that fails on the way is named in `faults`."""
+    be raced; lanes that fail on the way are in `faults`."""
     name = about[1]
     race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt)
+    if race.spec.named(PLAIN) != [lane.name for lane in lanes if lane.role == PLAIN]:
+        raise RaceError("there is not enough memory for the plain lane, which all others are compared with")
     events = list(race.events())
     failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
     faults = [f"lane {lane} failed on {name}: {message}" for lane, message in failed.items()]
@@ -122,7 +132,7 @@ def hold(
 
 
 def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_tokens_per_s: float | None) -> Sample:
-    """A peer's sample, beside the plain lane of the same prompt and repeat."""
+    """A peer's sample, compared with the plain lane of the same prompt and repeat."""
     return Sample(
         name,
         *about,
@@ -133,8 +143,8 @@ def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_
 
 
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
-    """Seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE, over a cache
-    of `length` columns of which `position` are live: medians, interleaved, after an untimed round."""
+    """Median seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE, over a cache of
+    `length` columns of which `position` are live: interleaved, after an untimed round."""
     target = StaticTarget(prepared, length, CURVE)
     return target.time_widths(rounds, min(position, length - max(CURVE)))
 
@@ -143,8 +153,8 @@ def host_gap(
     loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams, prompt: Prompt
 ) -> dict[str, Any] | None:
     """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and
-    Python. From one more short race, in which a bare forward of the same width follows every plain step, so that both
-    have the same machine; medians of seconds (the gap's over the pairs), and the gap's share of the step."""
+    Python. From another short race, in which a bare forward of the same width follows every plain step; medians of
+    seconds (the gap's over the pairs), and the gap's share of the step."""
     race = TorchRace(
         loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt
     )
@@ -172,7 +182,7 @@ def host_gap(
 
 def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] | None:
     """Bytes that a plain step with `length` live tokens must read, over its time, as a share of the bandwidth measured
-    here (above 1: part of them came out of a cache). None where there is no room to measure it."""
+    here (above 1: part of them came out of a cache). None if there is no room to measure it."""
     figures = roofline_figures(prepared, length)
     if figures is None:
         return None

@@ -1,5 +1,4 @@
-"""A bench: our lanes in races, transformers' `generate` between them, one after the other in alternating order, in one
-run."""
+"""A bench: our lanes in races, transformers' `generate` between them, in alternating order, in one run."""
 
 from __future__ import annotations
 
@@ -15,24 +14,23 @@ from transformers import PreTrainedModel
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
 from ..events import Prompt
-from ..measure import environment
-from ..models.loading import DEFAULT_TARGET, LoadedModel, load
+from ..hardware import environment
+from ..loading.loading import DEFAULT_TARGET, LoadedModel, load
 from ..progress import Progress
 from ..session.threads import settle
 from ..spec import BASELINE, PLAIN, SamplingParams
-from .lanes import DRAFT_MODEL, Raced, Sample, hold, host_gap, k_of, lane_specs, of_peer, roofline, step_curve
+from .lanes import DRAFT_MODEL, Raced, Sample, host_gap, k_of, lane_specs, of_peer, roofline, run_race, step_curve
 from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers
 from .prompts import BenchPrompt, Size, prompts
+from .rows import FORMAT, SCHEMA, against_peers, rows
 from .stock import ready_with_stock
-from .table import FORMAT, SCHEMA, against_peers, rows
 
 PASSES = 2
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What one run measures: drafters, each with `k` drafts a step (None: `k_of`), on prompts. notes: what who reads
-    the report has to know, as it comes up."""
+    """What one run measures: drafters, each at `k` (None: `k_of`), on prompts. notes: for readers of the report."""
 
     loaded: LoadedModel
     drafters: Sequence[str]
@@ -53,7 +51,7 @@ def measure(
     notes: list[str],
     progress: Progress,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The report, and what went wrong in lanes."""
+    """The report, and faults of lanes."""
     began = time.perf_counter()
     loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
     stock = ready_with_stock(loaded, progress)
@@ -106,8 +104,8 @@ def measure(
 
 
 def _steps(bench: Bench, peers: Peers, raced: Sequence[Raced]) -> dict[str, Any]:
-    """What single steps cost, in the report's words: by width, ours and the stock model's, beyond the forward, and
-    against the memory's bandwidth."""
+    """The cost of single steps, in the report's words: by width, ours and the stock model's, beyond the forward, and
+    relative to the memory's bandwidth."""
     loaded, size, progress = bench.loaded, bench.size, bench.progress
     progress("measuring a bare step at every width", None)
     length = statistics.mode(race.cache_length for race in raced)
@@ -135,7 +133,7 @@ def _steps(bench: Bench, peers: Peers, raced: Sequence[Raced]) -> dict[str, Any]
 
 def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
     """Every prompt, `repeats` times: our race first, then each peer; in every second repeat the other way round. A peer
-    writes as many tokens as our baseline did, whose seed is the same in every repeat."""
+    writes as many tokens as our baseline did, with the same seed in every repeat."""
     samples: list[Sample] = []
     raced: list[Raced] = []
     written: dict[str, int] = {}
@@ -146,7 +144,7 @@ def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
         for item, prompt in bench.prompts:
             bench.progress(f"round {len(raced) + 1} of {total}: {item.id}", len(raced) / total)
             about = (item.kind, item.id, repeat)
-            race = None if backwards else hold(bench.loaded, lanes, bench.params, prompt, about)
+            race = None if backwards else run_race(bench.loaded, lanes, bench.params, prompt, about)
             if race is not None:
                 written[item.id] = race.num_tokens
             names = peers.names if written[item.id] else ()
@@ -156,7 +154,7 @@ def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
                     generated[name] = peers.run(name, prompt.token_ids, written[item.id])
                 except RaceError as error:
                     bench.notes.append(f"{name} failed on {item.id}: {error}")
-            race = race or hold(bench.loaded, lanes, bench.params, prompt, about)
+            race = race or run_race(bench.loaded, lanes, bench.params, prompt, about)
             raced.append(race)
             ours = {sample.name: sample for sample in race.samples}
             samples += [ours[name] for name in (PLAIN, BASELINE, *bench.drafters)]
@@ -167,15 +165,14 @@ def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
 
 
 def _keep_least(known: dict[int, float], measured: dict[int, float]) -> None:
-    """A busy machine can only add."""
+    """Keep the least: a busy machine can only add."""
     known.update({width: min(seconds, known.get(width, seconds)) for width, seconds in measured.items()})
 
 
 def _encoded(
     loaded: LoadedModel, items: Sequence[BenchPrompt], num_new: int, notes: list[str]
 ) -> list[tuple[BenchPrompt, Prompt]]:
-    """The prompts that fit the model with their completions; the others are noted. Raises UsageError where none
-    does."""
+    """The prompts that fit the model with their completions; the others are noted. Raises UsageError if none fits."""
     limit = loaded.prepared.shape.max_length
     encoded = [(item, item.encode(loaded.tokenizer)) for item in items]
     fitting = [(item, prompt) for item, prompt in encoded if len(prompt.token_ids) + num_new <= limit]
@@ -193,7 +190,7 @@ def _encoded(
 
 
 def _peers(bench: Bench, stock: PreTrainedModel) -> Peers:
-    """transformers on `stock`, and on the stock copy of the draft model where a lane has one, warmed."""
+    """transformers on `stock`, and on the stock copy of a lane's draft model, warmed."""
     names = [name for name in NAMES if name != COMPILED or bench.size.compiled]
     if COMPILED in names and (why := bench.loaded.prepared.kernels.reason_against_compiling()):
         names.remove(COMPILED)
@@ -209,7 +206,7 @@ def _peers(bench: Bench, stock: PreTrainedModel) -> Peers:
 
 
 def _pairs(drafters: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
-    """Which lane is held against which peers."""
+    """The peers that each lane is compared with."""
     pairs: list[tuple[str, Sequence[str]]] = [(PLAIN, PLAIN_PEERS)]
     pairs += [(drafter, (PROMPT_LOOKUP,)) for drafter in drafters if parse_drafter(drafter)[0] == "ngram"]
     return pairs + [(drafter, (ASSISTED,)) for drafter in drafters if parse_drafter(drafter)[0] == DRAFT_MODEL][:1]

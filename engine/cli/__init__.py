@@ -1,3 +1,1 @@
-"""The command line: `python -m engine`. Commands import what they need on use.
-
-May import: everything."""
+"""The command line: `python -m engine`. Commands import what they need when they run."""

@@ -1,9 +1,7 @@
-"""What the commands of the command line are made of: options as values, conversions with our own words, a parser that
-says one line.
+"""The building blocks of commands: options as values, conversions with our own messages, a parser with one-line errors.
 
 Standard library only. A conversion raises argparse.ArgumentTypeError with a sentence that names the value and the
-limits or choices.
-"""
+limits or choices."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..spec import AUTO
+from ..spec import AUTO, TREE, tree_size
 
 MAX_SHOWN = 80
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a command: its names and what argparse is to know about it."""
+    """One option of a command: its names and argparse's keyword arguments."""
 
     names: tuple[str, ...]
     details: dict[str, Any]
@@ -35,7 +33,7 @@ def option(*names: str, **details: Any) -> Option:
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its options, what runs it (returning the exit status), and what its help says at the end."""
+    """A command: its options, the function that runs it (returning the exit status), and the end of its help."""
 
     options: tuple[Option, ...]
     run: Callable[[argparse.Namespace], int]
@@ -44,7 +42,7 @@ class Command:
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are UsageErrors of one line, and whose options take the next argument as their value even
-    if it begins with a dash, unless that is itself the name of an option."""
+    if it begins with a dash, unless it is an option's name."""
 
     def __init__(self, prog: str, command: Command, description: str) -> None:
         super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False)
@@ -83,20 +81,22 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
-def integer_or_auto(low: int, high: int) -> Callable[[str], int | str]:
-    """The word auto, or what `integer` takes."""
+def draft_size(low: int, high: int) -> Callable[[str], int | str]:
+    """The word auto, tree:N, or what `integer` takes."""
 
     def convert(text: str) -> int | str:
         try:
-            return text if text == AUTO else integer(low, high)(text)
-        except ArgumentTypeError as error:
-            raise ArgumentTypeError(f"must be auto or an integer from {low} to {high}, not {shown(text)}") from error
+            return text if text == AUTO or tree_size(text) else integer(low, high)(text)
+        except (ArgumentTypeError, UsageError) as error:
+            raise ArgumentTypeError(
+                f"must be auto, {TREE}N or an integer from {low} to {high}, not {shown(text)}"
+            ) from error
 
     return convert
 
 
 def number(low: float, high: float, limits: str = "") -> Callable[[str], float]:
-    """A finite number within limits; `limits` describe them where they are not simply from low to high."""
+    """A finite number within limits; `limits` describes them unless they are simply from low to high."""
 
     def convert(text: str) -> float:
         try:
@@ -111,7 +111,7 @@ def number(low: float, high: float, limits: str = "") -> Callable[[str], float]:
 
 
 def one_of(options: Iterable[str]) -> Callable[[str], str]:
-    """A word of a table."""
+    """One of these words."""
 
     def convert(text: str) -> str:
         if text in options:
@@ -122,7 +122,7 @@ def one_of(options: Iterable[str]) -> Callable[[str], str]:
 
 
 def not_empty(text: str) -> str:
-    """Anything but nothing: file names may hold bytes that are no text."""
+    """Anything but ""; file names may hold bytes that are not text."""
     if text:
         return text
     raise ArgumentTypeError("must not be empty")
@@ -138,7 +138,7 @@ def words(text: str) -> str:
 
 
 def list_of(text: str) -> list[str]:
-    """Things with commas between them, each of them once."""
+    """Comma-separated things, each of them once."""
     given = words(text).split(",")
     if len(set(given)) != len(given) or not all(given):
         raise ArgumentTypeError(f"must be a list with commas, each thing in it once, not {shown(text)}")
@@ -146,5 +146,5 @@ def list_of(text: str) -> list[str]:
 
 
 def shown(text: str) -> str:
-    """A value as an error may repeat it."""
+    """A value for an error message."""
     return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")

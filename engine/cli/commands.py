@@ -13,10 +13,9 @@ from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
 from ..text import check_prompt_text, encode_prompt
-from ..what_if.ask import asked_of
-from .arguments import Command, integer, integer_or_auto, not_empty, one_of, option, shown, words
-from .hold import hold, set_up
-from .lanes import LANES, lanes_asked
+from ..what_if.ask import queries_of
+from .arguments import Command, draft_size, integer, not_empty, one_of, option, shown, words
+from .lanes import LANES, lanes_from
 from .options import (
     DEVICE,
     DTYPE,
@@ -32,8 +31,9 @@ from .options import (
     set_threads,
 )  # fmt: skip
 from .output import console, print_json, progress_line
+from .run import run, set_up
 from .servers import OPTIONS as SERVERS
-from .servers import has_local_lanes, race_of_servers, servers_asked
+from .servers import has_local_lanes, race_of_servers, servers_from
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,12 +79,12 @@ def _race(options: Namespace) -> int:
     params = SamplingParams(
         options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop)
     )
-    lanes = lanes_asked(options) if has_local_lanes(options) else ()
-    servers = servers_asked(options, lanes)
+    lanes = lanes_from(options) if has_local_lanes(options) else ()
+    servers = servers_from(options, lanes)
     spec = RaceSpec(lanes, params, options.audit, options.solo) if lanes else None
     text = read_prompt(options)
     if spec is not None and options.tables:
-        asked_of(spec)
+        queries_of(spec)
     if options.save is not None:
         recordings.check_writable(options.save)
     set_threads(options.threads)
@@ -111,7 +111,7 @@ def _race(options: Namespace) -> int:
 
         return MixedRace(here, remote)
 
-    recording = hold(make, screen, options.tables)
+    recording = run(make, screen, options.tables)
     try:
         if options.save is not None:
             recordings.write(options.save, recording)
@@ -121,7 +121,7 @@ def _race(options: Namespace) -> int:
     return 0
 
 
-def check_outcome(recording: Mapping[str, Any]) -> None:
+def check_outcome(recording: recordings.Recording) -> None:
     """Raises RaceError if a lane failed or a verdict is a fault."""
     if failed := recordings.failures(recording):
         raise RaceError("; ".join(f"lane {lane} failed: {message}" for lane, message in failed.items()))
@@ -135,7 +135,7 @@ def _screen_on(out: Console, recorded: bool = False) -> Callable[[Mapping[str, A
     return lambda header: Screen(header, out, recorded)
 
 
-def _show_result(recording: Mapping[str, Any], out: Console | None, recorded: bool = False) -> None:
+def _show_result(recording: recordings.Recording, out: Console | None, recorded: bool = False) -> None:
     if out is None:
         print_json(recordings.summary(recording))
         return
@@ -162,7 +162,7 @@ def _load(options: Namespace) -> int:
     set_threads(options.threads)
     with progress_line() as progress:
         progress("starting torch", None)
-        from ..models.loading import DEFAULT_TARGET, load
+        from ..loading.loading import DEFAULT_TARGET, load
 
         info = load(
             options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress
@@ -200,7 +200,7 @@ RACE = Command(
         option(
             "--width",
             metavar="W",
-            type=integer_or_auto(1, MAX_WIDTH),
+            type=draft_size(1, MAX_WIDTH),
             default="auto",
             help="rows of every exact step: auto, or an integer above k (default auto)",
         ),

@@ -1,4 +1,4 @@
-"""Which lanes a race has: one speculative lane from --drafter and --k, or one for each --lane."""
+"""The lanes of a race: one speculative lane from --drafter and --k, or one for each --lane."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..drafters import check as check_drafter
 from ..errors import UsageError
 from ..remote.endpoint import PREFIX
 from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, lanes_of
-from .arguments import integer_or_auto, option, shown, words
+from .arguments import draft_size, option, shown, words
 
 DEFAULT_DRAFTER, DEFAULT_K = "ngram", 7
 MAX_NAME = 40
@@ -26,7 +26,7 @@ def _lane(text: str) -> tuple[str, str, int | str]:
     if _named(name) in (PLAIN, BASELINE):
         raise ArgumentTypeError(f"NAME must not be {PLAIN} or {BASELINE}: both lanes run in every race")
     try:
-        return name, drafter, integer_or_auto(0, MAX_K)(k)
+        return name, drafter, draft_size(0, MAX_K)(k)
     except ArgumentTypeError as error:
         raise ArgumentTypeError(f"K, after the last @ of {shown(text)}, {error}") from error
 
@@ -42,7 +42,7 @@ LANES = (
     option(
         "--k",
         metavar="K",
-        type=integer_or_auto(0, MAX_K),
+        type=draft_size(0, MAX_K),
         help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default {DEFAULT_K})",
     ),
     option(
@@ -57,9 +57,8 @@ LANES = (
 )
 
 
-def lanes_asked(options: Namespace) -> tuple[LaneSpec, ...]:
-    """The lanes that this machine decodes in the race that these options ask for, their drafters checked. Raises
-    UsageError."""
+def lanes_from(options: Namespace) -> tuple[LaneSpec, ...]:
+    """The local lanes of the race that these options define, their drafters checked. Raises UsageError."""
     own = [lane for lane in options.lane if not lane[1].startswith(PREFIX)]
     if own and (options.drafter, options.k) != (None, None):
         raise UsageError("--lane says which drafters race and with which k: give it without --drafter and --k")

@@ -1,9 +1,7 @@
-"""The command line: `python -m engine COMMAND ...`. Standard library only; a command's module is imported when it is
-chosen.
+"""The command line: `python -m engine COMMAND ...`. Standard library only; a command's module is imported on use.
 
 Exit status: 0 finished; 1 ran and failed; 2 unusable arguments; 130 interrupted. Errors are one line on stderr;
-tracebacks come with --debug only.
-"""
+tracebacks only with --debug."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
 
-from ..errors import PhotofinishError, UsageError, choices
+from ..errors import NO_MEMORY, PhotofinishError, UsageError, choices, in_a_line, is_out_of_memory
 from .arguments import MAX_SHOWN, Command, Parser
 
 COMMANDS = {
@@ -31,15 +29,15 @@ COMMANDS = {
         "compute what drafters would do at several k, from one race and one pass over its text, and the oracle",
     ),
     "study-prompts": (
-        "engine.traffic.command:STUDY",
+        "engine.cli.study_prompts:STUDY",
         "race a file of your prompts and say whether speculative decoding is worth it on them",
     ),
     "study": (
-        "engine.under_load.command:STUDY",
+        "engine.cli.study:STUDY",
         "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
     ),
     "bench": (
-        "engine.bench.command:BENCH",
+        "engine.cli.bench:BENCH",
         "measure our lanes and transformers' generate on the same prompts, in one run",
     ),
     "verify": (
@@ -48,13 +46,13 @@ COMMANDS = {
     ),
     "replay": ("engine.cli.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
     "export": (
-        "app.export:EXPORT",
+        "engine.cli.export:EXPORT",
         "write a recorded race as one web page that plays offline, or its steps as CSV",
     ),
-    "train": ("engine.training.command:TRAIN", "train a draft head for a target"),
+    "train": ("engine.cli.train:TRAIN", "train a draft head for a target"),
     "load": ("engine.cli.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
 }
-"""Name -> ("module:attribute" of a Command, what it does)."""
+"""Name -> ("module:attribute" of a Command, its summary)."""
 PROG = "python -m engine"
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
 MAX_LINE = 2000
@@ -98,7 +96,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _explain(error: BaseException) -> tuple[int, str]:
-    """Exit status and line for what ended a command; no line where there is nothing to say or nobody to say it to."""
+    """Exit status and line for the error that ended a command; no line if there is nothing to say or nobody to read
+    it."""
     match error:
         case SystemExit():
             return (error.code if isinstance(error.code, int) else 0), ""
@@ -117,14 +116,16 @@ def _explain(error: BaseException) -> tuple[int, str]:
                 1,
                 f"error: this needs the package {error.name}, which is not installed; pip install -r requirements.txt",
             )
+        case _ if is_out_of_memory(error):
+            return 1, f"error: {NO_MEMORY} ({in_a_line(error)})"
         case _:
             return 1, f"internal error: {type(error).__name__}: {error}; run again with --debug to see the traceback"
 
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Remember SIGINT besides raising KeyboardInterrupt: libraries turn it into errors of their own when it meets their
-    imports."""
+    """Remember SIGINT in addition to raising KeyboardInterrupt, which libraries turn into errors of their own during
+    their imports."""
     seen: list[int] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:
@@ -166,7 +167,7 @@ def _overview() -> str:
 
 
 def one_line(text: str) -> str:
-    """A message as one line that a terminal shows and does not obey."""
+    """A message as one line without terminal codes."""
     shown = "".join(
         c if c.isprintable() else " " if c.isspace() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
         for c in text[:MAX_LINE]
@@ -180,8 +181,8 @@ def _flush() -> None:
 
 
 def _close_stdout() -> None:
-    """Flush what can be flushed; if the reader is gone, let the interpreter's own flush at exit go nowhere instead of
-    complaining."""
+    """Flush what can be flushed; if the reader is gone, redirect the interpreter's flush at exit so that it does not
+    complain."""
     try:
         _flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROMPT = (
     ),
     option("--chat", action="store_true", help="apply the model's chat template"),
 )
-"""What `commands.read_prompt` reads."""
+"""Read by `commands.read_prompt`."""
 TARGET = option(
     "--target",
     metavar="T",

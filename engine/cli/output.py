@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def progress_line() -> ProgressLine:
-    """A `Progress` to be used as a context manager: drawn on stderr if that is a terminal, silent otherwise."""
+    """A `Progress` as a context manager: drawn on stderr if that is a terminal, silent otherwise."""
     from rich.console import Console
 
     from .terminal import ProgressLine

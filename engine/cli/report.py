@@ -1,5 +1,5 @@
-"""What stands under a finished race: every number of every lane, the speed-up, the verdicts with their causes, and what
-it all ran on."""
+"""The report of a finished race: every number of every lane, the speed-up, the verdicts with their causes, and the
+circumstances."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..caveats import is_noise, loop_sentence, ratio_noise
-from ..events import steps
-from ..measure.roofline import amount, roofline
-from ..metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
-from ..models.random_targets import PREFIX
-from ..recordings.recording import events_of, failures, is_elsewhere, spec_of, text
+from ..analysis.caveats import is_noise, loop_sentence, ratio_noise
+from ..analysis.metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
+from ..analysis.roofline import amount, roofline
+from ..events import Finished, steps, text_of
+from ..recordings.recording import Recording, failures
+from ..recordings.words import circumstances, clean, ribbons
 from ..spec import BASELINE, HERE, PLAIN, SERVER, THERE
-from .terminal import clean, is_live
+from .terminal import is_live
 
 VERDICT_WORDS = {
     "identical_bits": "identical, bit for bit",
     "identical_tokens": "identical tokens",
     "near_tie": "a near-tie flip, see below",
     "different": "DIFFERENT, which is a fault",
-    "same_distribution": "same odds, not the same text",
+    "same_distribution": "same probabilities, different text",
     "same_text": "the same text",
     "other_text": "the texts part, see below",
 }
@@ -39,23 +39,23 @@ VERDICT_STYLES = {
     "other_text": "bold #e69f00",
 }
 OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
-"""Not known of a server that says nothing of its steps: what it sends are pieces."""
+"""Unknown for a server that does not report its steps: it sends pieces."""
 MAX_POSITIONS = 15
 COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18
-"""Lanes that do not fit beside each other stand in a table of their own: no number is cut."""
+"""Lanes that exceed the width get a table of their own: no number is cut."""
 
 
-def print_report(console: Console, recording: Mapping[str, Any], recorded: bool = False) -> None:
-    """Print a checked recording's result; where no live screen stood before it, also the texts. `recorded`: it was not
-    run just now."""
-    events, spec = events_of(recording), spec_of(recording)
+def print_report(console: Console, recording: Recording, recorded: bool = False) -> None:
+    """Print a checked recording's result; without a live screen before it, also the texts. `recorded`: whether it is
+    not from a run just now."""
+    events, spec = recording.events, recording.spec
     metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
     _print_headline(console, recording, metrics)
     if not is_live(console):
-        _print_texts(console, {name: text(events, name, spec.params.stop) for name in metrics})
-    beside = max(1, (console.width - COLUMNS_OF_LABELS) // COLUMNS_OF_A_LANE)
-    for start in range(0, len(metrics), beside):
-        console.print(_table(dict(list(metrics.items())[start : start + beside]), recording))
+        _print_texts(console, {name: text_of(events, name, spec.params.stop) for name in metrics})
+    per_table = max(1, (console.width - COLUMNS_OF_LABELS) // COLUMNS_OF_A_LANE)
+    for start in range(0, len(metrics), per_table):
+        console.print(_table(dict(list(metrics.items())[start : start + per_table]), recording))
     for lane, message in failures(recording).items():
         console.print(Text(f"lane {clean(lane)} failed: {clean(message)}", "bold"))
     for name, numbers in metrics.items():
@@ -70,7 +70,7 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
     for name, taken in recording.get("drafter_bytes", {}).items():
         parts = amount(taken["weights"]), amount(taken["cache_per_token"])
         console.print(Text(f"{clean(name)}: its drafter takes {parts[0]} of weights, {parts[1]} of cache a token"))
-    plain = next(iter(spec.named(PLAIN)), "")
+    plain = spec.first(PLAIN)
     if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))
     for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
@@ -84,10 +84,9 @@ def print_report(console: Console, recording: Mapping[str, Any], recorded: bool 
         console.print(Text(ribbon, "bold reverse"))
 
 
-def _print_headline(console: Console, recording: Mapping[str, Any], metrics: Mapping[str, LaneMetrics]) -> None:
-    """First what everybody asks: how much faster, and are the texts the same; then what one must know before one quotes
-    it."""
-    events, spec = events_of(recording), spec_of(recording)
+def _print_headline(console: Console, recording: Recording, metrics: Mapping[str, LaneMetrics]) -> None:
+    """First the main question: how much faster, and are the texts the same; then what to know before quoting it."""
+    events, spec = recording.events, recording.spec
     plain = max(
         (name for role in (PLAIN, BASELINE) for name in spec.named(role)),
         key=lambda name: metrics[name].tokens_per_s or 0.0,
@@ -101,18 +100,18 @@ def _print_headline(console: Console, recording: Mapping[str, Any], metrics: Map
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
         style = VERDICT_STYLES[verdict["kind"]] if verdict is not None else "bold"
         if name in elsewhere and value is not None:
-            told = f"{value:.2f}x as fast as plain here, but on a server: another clock, as a rule another device"
+            speed = f"{value:.2f}x as fast as plain here, but on a server: another clock, as a rule another device"
         else:
-            told = _ratio(value, ratio_noise(steps(events, plain), done))
-        console.print(Text(f"{which}{told}{same}", style))
+            speed = _ratio(value, ratio_noise(steps(events, plain), done))
+        console.print(Text(f"{which}{speed}{same}", style))
         if (loop := loop_sentence([token for step in done for token in step.token_ids])) is not None:
             console.print(Text(f"{which}{loop}", CAUTION))
     if (disturbed := disturbance(events)) is not None:
         console.print(Text(clean(disturbed.sentence), CAUTION))
 
 
-def _elsewhere(recording: Mapping[str, Any]) -> list[str]:
-    return [lane.name for lane in spec_of(recording).lanes if is_elsewhere(recording, lane)]
+def _elsewhere(recording: Recording) -> list[str]:
+    return [lane.name for lane in recording.spec.lanes if recording.is_elsewhere(lane.name)]
 
 
 def widths_line(widths: Mapping[str, Any]) -> str:
@@ -131,16 +130,17 @@ def _print_texts(console: Console, texts: Mapping[str, str]) -> None:
         console.print(Text(clean(words)))
 
 
-def _table(metrics: Mapping[str, LaneMetrics], recording: Mapping[str, Any]) -> Table:
+def _table(metrics: Mapping[str, LaneMetrics], recording: Recording) -> Table:
     table = Table(title=Text("what each lane did"), title_justify="left")
     table.add_column("")
     for name in metrics:
         table.add_column(Text(clean(name)), justify="right", overflow="fold")
     if elsewhere := _elsewhere(recording):
         table.add_row(Text("ran on"), *(Text(THERE if name in elsewhere else HERE) for name in metrics))
-    ends = {e["lane"]: e.get("reason", "failed") for e in recording["events"] if e["type"] in ("finished", "failed")}
+    ends = {e.lane: e.event.reason for e in recording.events if isinstance(e.event, Finished)}
+    ends |= dict.fromkeys(failures(recording), "failed")
     table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
-    servers = [lane.name for lane in spec_of(recording).lanes if lane.drafter == SERVER]
+    servers = [lane.name for lane in recording.spec.lanes if lane.drafter == SERVER]
     untold = [name for name in servers if name in metrics and not sum(metrics[name].per_step_drafted)]
     for label, value in _ROWS:
         cells = ("-" if name in untold and label in OF_STEPS else value(m) for name, m in metrics.items())
@@ -182,35 +182,3 @@ def _ratio(value: float | None, noise: float | None) -> str:
     if noise is not None and is_noise(value, noise):
         return f"{value:.2f}x as fast as plain: no difference, the noise is \u00b1{100 * noise:.0f} %"
     return f"{value:.2f}x as fast as plain" + (": slower" if value < 1 else "")
-
-
-def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
-    """The device and the versions of a recording or a bench, each in a few words."""
-    device, versions = report["device"], report["versions"]
-    return (
-        f"{device['type']}: {device['name']}" + ("" if device["type"] == SERVER else f", threads: {device['threads']}"),
-        ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
-    )
-
-
-def circumstances(recording: Mapping[str, Any]) -> str:
-    """The model, the machine and the settings, in a line."""
-    model, params = recording["model"], recording["spec"]["params"]
-    parts = [
-        f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
-        *ran_on(recording),
-        *(recording.get(part, {}).get("sentence", "") for part in ("runs", "places")),
-        f"temperature {params['temperature']:g}, seed {params['seed']}"
-        + (", audited" if recording["spec"]["audit"] else ""),
-    ]
-    return clean("; ".join(part for part in parts if part))
-
-
-def ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
-    """What no reader may miss."""
-    ribbons = [f" RECORDED {clean(recording['created'])} " if recorded else ""]
-    if recording.get("synthetic"):
-        ribbons.append(" SYNTHETIC drafts: they study the hardware, not a drafter ")
-    if recording["model"]["name"].startswith(PREFIX):
-        ribbons.append(" RANDOM WEIGHTS: step times are this shape's, the text and what is accepted mean nothing ")
-    return [ribbon for ribbon in ribbons if ribbon]

@@ -1,4 +1,4 @@
-"""A race with servers on the command line: what `race` does where all or some of its lanes are on servers."""
+"""`race` with some or all of its lanes on servers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ OPTIONS = (
     ),
 )
 LOCAL_LANES = ("target", "drafter", "k")
-"""Options that ask for lanes on this machine beside those on servers."""
+"""Options for lanes on this machine in addition to those on servers."""
 LOCAL = ("audit", "tables", "threads")
-"""Options of the local engine, which mean nothing to a server."""
+"""Options of the local engine, without meaning for a server."""
 LOCAL_WORDS = {"rule": "coupled", "width": "auto", "dtype": "auto", "device": "auto"}
 
 
 def has_local_lanes(options: Namespace) -> bool:
-    """Whether this machine decodes lanes of the race that these options ask for."""
+    """Whether this machine decodes any lane of the race that these options define."""
     on_servers = [spec.startswith(PREFIX) for _, spec, _ in options.lane]
     return not on_servers or not all(on_servers) or bool(_given(options, LOCAL_LANES))
 
@@ -50,8 +50,8 @@ def _given(options: Namespace, names: Sequence[str]) -> list[str]:
     return [name for name in names if getattr(options, name) not in (None, False)]
 
 
-def servers_asked(options: Namespace, here: Sequence[LaneSpec]) -> list[Endpoint]:
-    """The servers that --lane names; [] where it names none. here: the lanes on this machine. Raises UsageError."""
+def servers_from(options: Namespace, here: Sequence[LaneSpec]) -> list[Endpoint]:
+    """The servers that --lane names; [] if none. here: the lanes on this machine. Raises UsageError."""
     servers = [(name, spec) for name, spec, _ in options.lane if spec.startswith(PREFIX)]
     if not servers:
         if options.model or options.same_device or options.timeout is not None:
@@ -73,7 +73,7 @@ def servers_asked(options: Namespace, here: Sequence[LaneSpec]) -> list[Endpoint
 
 
 def race_of_servers(endpoints: Sequence[Endpoint], options: Namespace, params: SamplingParams, text: str) -> RemoteRace:
-    """The race that these options ask for. Raises UsageError."""
+    """The race that these options define. Raises UsageError."""
     from ..remote.client import Patience
     from ..remote.race import RemoteRace
 

@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from ..caveats import loop_sentence
+from ..analysis.caveats import loop_sentence
+from ..analysis.metrics import disturbance, lane_metrics, ratio, speedup
 from ..drafters import check as check_drafter
 from ..drafters import with_tables
 from ..errors import UsageError
-from ..events import LaneEvent
-from ..metrics import disturbance, lane_metrics, ratio, speedup
+from ..events import LaneEvent, token_ids
 from ..recordings import recording as recordings
 from ..recordings.check import IDENTICAL
+from ..recordings.recording import Recording
+from ..recordings.words import circumstances, clean, ribbons
 from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, MAX_LANES, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
 from ..text import encode_prompt
-from ..what_if.ask import what_if
+from ..what_if.ask import Query, what_if
 from ..what_if.auto import auto_steps
 from ..what_if.judged import WhatIf
 from ..what_if.survey import SurveyDrafter
-from .arguments import Command, integer_or_auto, list_of, option
+from .arguments import Command, draft_size, list_of, option
 from .commands import check_outcome, read_prompt
-from .hold import set_up
 from .options import DEVICE, DTYPE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
+from .run import set_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,18 +45,16 @@ MEASURED = (
 )
 MOST_ROWS = MAX_LANES - 2
 Row = dict[str, Any]
-Asked = list[tuple[str, int | str]]
-"""A drafter and a k for each row."""
 
 
 def _ks(text: str) -> list[int | str]:
-    return [integer_or_auto(1, MAX_K)(k) for k in list_of(text)]
+    return [draft_size(1, MAX_K)(k) for k in list_of(text)]
 
 
-def check_asked(drafters: Sequence[str], ks: Sequence[int | str], measured: bool) -> Asked:
-    """The rows that are asked for. Raises UsageError for what cannot be one: without --measure a hybrid at a number."""
-    asked: Asked = [(drafter, k) for drafter in drafters for k in ks]
-    for drafter, k in asked:
+def check_queries(drafters: Sequence[str], ks: Sequence[int | str], measured: bool) -> Sequence[Query]:
+    """The rows to compute. Raises UsageError for impossible ones: without --measure a hybrid at a number."""
+    queries: Sequence[Query] = [(drafter, k) for drafter in drafters for k in ks]
+    for drafter, k in queries:
         check_drafter(drafter)
         with_tables(drafter)
         if not measured and k != AUTO and drafter not in with_tables(drafter):
@@ -62,31 +62,35 @@ def check_asked(drafters: Sequence[str], ks: Sequence[int | str], measured: bool
                 f"drafter {drafter!r} at k={k} has no table of drafts by position: who drafts depends on more than the "
                 f"text; race it with --measure, ask for k auto, or for one of: {', '.join(with_tables(drafter))}"
             )
-    if measured and len(asked) > MOST_ROWS:
-        raise UsageError(f"--measure races every row beside plain and baseline: at most {MOST_ROWS}, not {len(asked)}")
-    return asked
+    if measured and len(queries) > MOST_ROWS:
+        raise UsageError(
+            f"--measure races every row beside plain and baseline: at most {MOST_ROWS}, not {len(queries)}"
+        )
+    return queries
 
 
-def lanes_for(asked: Asked, measured: bool) -> tuple[LaneSpec, ...]:
-    """The lanes of a sweep's race: measured, one for each row; else those that tell what steps and drafts cost, one for
-    each drafter that is asked, or for each k of one that depends on it."""
+def lanes_for(queries: Sequence[Query], measured: bool) -> tuple[LaneSpec, ...]:
+    """The lanes of a sweep's race: measured, one for each row; otherwise just those that show the costs of steps and
+    drafts, one for each drafter, or for each k of one that depends on it."""
     if measured:
-        return lanes_of((f"{drafter}@{k}", drafter, k) for drafter, k in asked)
-    most = max([MAX_AUTO_K, *(int(k) for _, k in asked if k != AUTO)])
+        return lanes_of((f"{drafter}@{k}", drafter, k) for drafter, k in queries)
+    most = max([MAX_AUTO_K, *(int(k) for _, k in queries if k != AUTO)])
     costs = {
         (part, most if serves_every_k else k)
-        for drafter, k in asked
+        for drafter, k in queries
         for part, serves_every_k in with_tables(drafter).items()
     }
     return lanes_of((f"the costs of {part} at {k}", part, k) for part, k in sorted(costs, key=str))
 
 
-def rows_of(race: TorchRace, events: Sequence[LaneEvent], found: WhatIf, asked: Asked, measured: bool) -> list[Row]:
-    """A row for each drafter and k, in the words of --json."""
-    undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE)]
+def rows_of(
+    race: TorchRace, events: Sequence[LaneEvent], found: WhatIf, queries: Sequence[Query], measured: bool
+) -> list[Row]:
+    """A row for each drafter and k, as in --json."""
+    undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE) if name in race.lanes]
     verdicts = race.result()["verdicts"]
     rows = []
-    for drafter, k in asked:
+    for drafter, k in queries:
         name = f"{drafter}@{k}"
         if measured:
             steps = race.lanes[name].steps
@@ -111,9 +115,9 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], found: WhatIf, asked: 
 
 
 def _sweep(options: Namespace) -> int:
-    asked = check_asked(options.drafter, options.k, options.measure)
+    queries = check_queries(options.drafter, options.k, options.measure)
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=options.max_new_tokens)
-    spec = RaceSpec(lanes_for(asked, options.measure), params)
+    spec = RaceSpec(lanes_for(queries, options.measure), params)
     text = read_prompt(options)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:
@@ -137,8 +141,8 @@ def _sweep(options: Namespace) -> int:
                 progress("racing", None)
         recording = recordings.build(race.header(), events, race.result())
         check_outcome(recording)
-        found = what_if(race, asked, progress)
-    rows = rows_of(race, events, found, asked, options.measure)
+        found = what_if(race, queries, progress)
+    rows = rows_of(race, events, found, queries, options.measure)
     best = max(rows, key=lambda row: row["tokens_per_s"] or 0.0)
     best_s = min(found.oracle(drafter).seconds for drafter in options.drafter)
     report = {
@@ -154,14 +158,13 @@ def _sweep(options: Namespace) -> int:
     return 0
 
 
-def _print(report: Mapping[str, Any], best: Row, recording: Mapping[str, Any]) -> None:
-    """First what is best, and what one must know before one quotes it; then every row, and what it was made from."""
+def _print(report: Mapping[str, Any], best: Row, recording: Recording) -> None:
+    """First the best row and what to know before quoting it; then every row, and what it was made from."""
     from rich.text import Text
 
-    from .report import CAUTION, circumstances, ribbons
-    from .terminal import clean
+    from .report import CAUTION
 
-    out, events = console(), recordings.events_of(recording)
+    out, events = console(), recording.events
     how = "measured" if best["measured"] else "computed"
     gain, reached = (ratio(best[key], best["tokens_per_s"]) for key in ("speedup", "tokens_per_s"))
     limit = report["oracle"]["tokens_per_s"]
@@ -169,7 +172,7 @@ def _print(report: Mapping[str, Any], best: Row, recording: Mapping[str, Any]) -
     if gain is not None and reached is not None and limit is not None:
         headline += f", {_times(best['speedup'])} as fast as plain ({how}); the oracle {_times(gain * limit)}"
     out.print(Text(clean(headline), "bold"))
-    if (loop := loop_sentence(recordings.token_ids(events, BASELINE))) is not None:
+    if (loop := loop_sentence(token_ids(events, BASELINE))) is not None:
         out.print(Text(loop, CAUTION))
     if (disturbed := disturbance(events)) is not None:
         out.print(Text(clean(disturbed.sentence), CAUTION))
@@ -186,8 +189,6 @@ def _print(report: Mapping[str, Any], best: Row, recording: Mapping[str, Any]) -
 def _table(rows: Sequence[Row], best: Row) -> Table:
     from rich.table import Table
     from rich.text import Text
-
-    from .terminal import clean
 
     table = Table(title=Text("what each drafter does at each k"), title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column(Text("drafter"), overflow="fold", min_width=18)

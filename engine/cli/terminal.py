@@ -1,14 +1,12 @@
-"""A race in a terminal: lanes side by side while they run, drawn between steps and never by a thread, so that no step
-is timed beside it.
+"""A race in a terminal: lanes side by side while they run, drawn between steps and never by a thread, so that no
+drawing slows a timed step.
 
-Nothing here ever takes a model's text for markup or for terminal codes: it goes through `clean` and into rich's Text,
-which parses nothing.
-"""
+Nothing here takes a model's text for markup or terminal codes: it goes through `clean` and into rich's Text, which
+parses nothing."""
 
 from __future__ import annotations
 
 import time
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -20,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..events import Failed, Finished, LaneEvent, Started, Step
+from ..recordings.words import clean
 from ..spec import PLAIN
 
 REFRESH_S = 0.1
@@ -31,32 +30,15 @@ STYLES = {
     "own": "",
 }
 """Okabe-Ito hues, each with a mark that does not need colour."""
-JOINERS = "\u200c\u200d"
 NUM_ROWS_AROUND = 9
 MIN_ROWS = 3
 MIN_COLUMNS = 26
-"""Of a lane's panel where several stand beside each other."""
-
-
-def clean(text: str) -> str:
-    """Text that a terminal shows and does not obey: control, direction and other invisible characters written as
-    escapes; newlines stay."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c == "\n" or c.isprintable() or c in JOINERS else "    " if c == "\t" else _escape(c) for c in text
-    )
-
-
-def _escape(character: str) -> str:
-    if unicodedata.category(character) == "Zs":
-        return " "
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+"""The least width of a lane's panel next to others."""
 
 
 def marked(step: Step) -> list[tuple[str, str]]:
-    """The texts of a step, each with its mark: accepted drafts, rejected ones where they stood, then the target's own
-    token. Drafts that lie beyond the end of the completion were neither accepted nor rejected and are left out."""
+    """The texts of a step, each with its mark: accepted drafts, rejected ones in their place, then the target's own
+    token. Drafts beyond the end of the completion were neither accepted nor rejected and are left out."""
     n = step.num_accepted
     committed = step.pieces or tuple(f"<{token}>" for token in step.token_ids)
     drafted = step.drafted_pieces or tuple(f"<{token}>" for token in step.drafted)
@@ -68,7 +50,7 @@ def marked(step: Step) -> list[tuple[str, str]]:
 
 
 class LaneView:
-    """What the screen knows of one lane."""
+    """The screen's state of one lane."""
 
     def __init__(self, name: str, role: str, synthetic: bool) -> None:
         self.name, self.role, self.synthetic = name, role, synthetic
@@ -114,7 +96,7 @@ class LaneView:
         return Text.assemble(*self.spans, overflow="fold")
 
     def tail(self, console: Console, width: int, rows: int) -> Text:
-        """The last rows of the text. Costs what they hold, however long the text is."""
+        """The last rows of the text, at a cost that does not grow with the text."""
         num_characters, start = 0, len(self.spans)
         while start and num_characters < width * rows:
             start -= 1
@@ -126,7 +108,7 @@ class LaneView:
 
 
 class _Drawn:
-    """Use as a context manager. What is drawn on a terminal again and again, nowhere else, and vanishes at the end."""
+    """A context manager. Drawn on terminals only, again and again; vanishes at the end."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.clock = console, clock
@@ -184,9 +166,9 @@ class Screen(_Drawn):
     def frame(self) -> RenderableType:
         """The screen while the race runs: the last rows of every lane."""
         shown = self._shown()
-        beside = min(len(shown), self._beside())
-        rows = max(MIN_ROWS, (self.console.height - NUM_ROWS_AROUND + 2) // -(-len(shown) // beside) - 2)
-        width = max(8, self.console.width // beside - 4)
+        columns = min(len(shown), self._num_columns())
+        rows = max(MIN_ROWS, (self.console.height - NUM_ROWS_AROUND + 2) // -(-len(shown) // columns) - 2)
+        width = max(8, self.console.width // columns - 4)
         return self._around([lane.panel(lane.tail(self.console, width, rows), rows + 2) for lane in shown])
 
     def whole(self) -> RenderableType:
@@ -196,15 +178,15 @@ class Screen(_Drawn):
     def _shown(self) -> list[LaneView]:
         return [lane for lane in self.lanes.values() if lane.role != PLAIN] or list(self.lanes.values())
 
-    def _beside(self) -> int:
+    def _num_columns(self) -> int:
         return max(1, self.console.width // MIN_COLUMNS)
 
     def _around(self, panels: list[Panel]) -> RenderableType:
-        grid, beside = Table.grid(expand=True), self._beside()
-        for _ in panels[:beside]:
+        grid, columns = Table.grid(expand=True), self._num_columns()
+        for _ in panels[:columns]:
             grid.add_column(ratio=1, overflow="fold")
-        for start in range(0, len(panels), beside):
-            grid.add_row(*panels[start : start + beside])
+        for start in range(0, len(panels), columns):
+            grid.add_row(*panels[start : start + columns])
         parts: list[RenderableType] = [grid]
         if self.recorded:
             parts.insert(0, Text(" RECORDED ", "bold reverse"))
@@ -214,7 +196,7 @@ class Screen(_Drawn):
 
 
 class ProgressLine(_Drawn):
-    """A `Progress` that draws one bar on a terminal and says nothing anywhere else."""
+    """A `Progress` that draws one bar on a terminal and nothing anywhere else."""
 
     stage = ""
 
@@ -231,7 +213,7 @@ class ProgressLine(_Drawn):
 
 
 def is_live(console: Console) -> bool:
-    """Whether this console can be drawn on again and again."""
+    """Whether this console can be redrawn."""
     return console.is_terminal and not console.is_dumb_terminal
 
 

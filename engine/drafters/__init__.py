@@ -1,9 +1,7 @@
-"""The table of drafters, and the way from a drafter's text form (`name` or `name:argument`) to a drafter. Standard
-library only.
+"""The table of drafters: from a text form (`name` or `name:argument`) to a drafter. Standard library only.
 
-A new drafter is a class derived from `interfaces.Drafter`, with `prefill` and `propose`, and one line in DRAFTERS,
-which points to a `Kind` in a module of its own, imported on use. The page lists what stands here, under its label.
-"""
+A new drafter is a class derived from `interfaces.Drafter`, with `prefill` and `propose`, and one line in DRAFTERS that
+points to a `Kind` in its own module, imported on use. The page lists the table's labels."""
 
 from __future__ import annotations
 
@@ -14,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError, choices
 from ..interfaces import Drafter
+from ..spec import check_length
 
 if TYPE_CHECKING:
-    from ..choice.sampler import Sampler
     from ..events import Prompt
     from ..progress import Progress
+    from ..sampling.sampler import Sampler
     from ..spec import SamplingParams
 
 DRAFTERS: dict[str, str] = {
@@ -30,19 +29,23 @@ DRAFTERS: dict[str, str] = {
     "hybrid": "engine.drafters.hybrid:KIND",
     "none": "engine.drafters.none:KIND",
 }
-"""name -> "module:attribute" of a `Kind`, in the order in which lists show them."""
+"""name -> "module:attribute" of a `Kind`, in the order of lists."""
 
 
 @dataclass(frozen=True)
 class DrafterContext:
-    """What a drafter may use of the race it is made for.
+    """What a drafter may use of its race.
 
-    loaded: the target. k: the most tokens a draft may have. length: S, the static cache length. sample: what a drafter
-    with a distribution picks with, `sample(logits row [vocab], position in the completion) -> id`: under rule `coupled`
-    the race's own choice, so that its noise is the target's. reference: the target's own completion, from an untimed
-    run. keep_logits: the lane's rule needs the distributions that draft tokens were picked from: `Draft.logits`.
-    auto_k: k is the most that may ever pay and not what was asked for; a drafter with a smaller limit takes that, and
-    says so in `Drafter.max_k`. pool: the race's memory for captured graphs, if it has one.
+    loaded: the target.
+    k: the most tokens in a draft.
+    length: S, the static cache length.
+    sample: picks from a distribution: `sample(logits row [vocab], position in the completion) -> id`. Under rule
+        `coupled` the race's own choice, with the target's noise.
+    reference: runs the target once, untimed, and returns its completion.
+    keep_logits: whether the lane's rule needs the distributions that draft tokens were picked from (`Draft.logits`).
+    auto_k: k is an upper limit, not a request; a drafter with a smaller limit uses that, as `Drafter.max_k`.
+    pool: the race's memory for captured graphs, if any.
+    graphs: whether a head's fixed calls may be captured.
     """
 
     loaded: Any
@@ -56,19 +59,26 @@ class DrafterContext:
     keep_logits: bool = False
     auto_k: bool = False
     pool: Any = None
+    graphs: bool = True
+
+
+def _no_bytes(argument: Any, loaded: Any, k: int, length: int, progress: Progress) -> int:
+    return 0
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a table entry points to. Its module imports nothing heavy.
+    """An entry of the table. Its module imports nothing heavy.
 
-    parse: reads the text after the colon ("": none was given) into what `make` takes; raises UsageError where it is
-    unusable and imports nothing heavy either. label: what the drafter does, in a few words; `{}` stands for the drafter
-    inside it. weightless: it needs no weights, whatever its argument, so it suits every target and anyone may ask for
-    it. table: whether its draft is a function of the committed text and the noise at each position, so that a table of
-    drafts by position tells its race (`engine/what_if`). "any k": it is, and a shorter draft is the beginning of a
-    longer one; "one k": it is, but the draft may depend on the lane's k; "parts": `parse` gives drafters that have
-    tables; "": it is not.
+    parse: reads the text after the colon ("": there is none) into what `make` takes; raises UsageError if unusable, and
+        imports nothing heavy.
+    label: what the drafter does, in a few words; `{}` stands for the drafter inside it.
+    weightless: needs no weights, whatever its argument, so it suits every target and every visitor.
+    table: whether drafts are a function of the committed text and the noise at each position, so that a table of drafts
+        by position determines the race (`engine/what_if`). "any k": yes, and a shorter draft is the beginning of a
+        longer one; "one k": yes, but a draft may depend on the lane's k; "parts": `parse` returns drafters with tables;
+        "": no.
+    cache_bytes: device memory of a drafter of drafts up to k in a race of that length, without weights; may load them.
     """
 
     parse: Callable[[str], Any]
@@ -76,10 +86,12 @@ class Kind:
     label: str
     weightless: bool = False
     table: Literal["any k", "one k", "parts", ""] = ""
+    cache_bytes: Callable[[Any, Any, int, int, Progress], int] = _no_bytes
 
 
 def parse(text: str) -> tuple[str, str]:
-    """`name[:argument]` -> (name, argument or ""). Raises UsageError with the choices."""
+    """`name[:argument]` -> (name, argument or ""). Raises UsageError, naming the choices or the limit."""
+    check_length(text)
     name, colon, argument = text.partition(":")
     if name not in DRAFTERS:
         raise choices("drafter", name, DRAFTERS)
@@ -95,15 +107,22 @@ def check(text: str) -> None:
 
 
 def make(text: str, context: DrafterContext) -> Drafter:
-    """The drafter for one lane of one race. Raises UsageError where it is unusable, also for this target."""
+    """The drafter for one lane of one race. Raises UsageError if it is unusable, also for this target."""
     name, argument = parse(text)
     kind = _kind(name)
     return kind.make(kind.parse(argument), context)
 
 
+def cache_bytes(text: str, loaded: Any, k: int, length: int, progress: Progress) -> int:
+    """See `Kind.cache_bytes`; loaded: the target. Raises as `make` does."""
+    name, argument = parse(text)
+    kind = _kind(name)
+    return kind.cache_bytes(kind.parse(argument), loaded, k, length, progress)
+
+
 def with_tables(text: str) -> dict[str, bool]:
-    """The drafters whose tables tell what this one can draft, itself or a hybrid's parts: of each whether one table
-    serves every k. Raises UsageError, with the choices, where there is no table."""
+    """The drafters whose tables determine the drafts of this one (itself, or a hybrid's parts), and whether one table
+    serves every k. Raises UsageError, with the choices, if there is no table."""
     name, argument = parse(text)
     kind = _kind(name)
     if kind.table == "parts":
@@ -117,7 +136,8 @@ def with_tables(text: str) -> dict[str, bool]:
 
 
 def label(text: str) -> str:
-    """How a list shows a drafter: `ngram: copy what followed before`; the text itself where its argument says more."""
+    """How a list shows a drafter: `ngram: copy what followed before`; just the text if its argument is more
+    specific."""
     name, argument = parse(text)
     words, inside = _kind(name).label, argument.rpartition("+")[2]
     if "{}" in words and inside and ":" not in argument:
@@ -127,12 +147,12 @@ def label(text: str) -> str:
 
 
 def words_of_all() -> dict[str, str]:
-    """Of every drafter, by its name, what it does in a few words; `{}` stands for the drafter inside it."""
+    """name -> label of every drafter; `{}` stands for the drafter inside it."""
     return {name: _kind(name).label for name in DRAFTERS}
 
 
 def weightless() -> tuple[str, ...]:
-    """The names of all drafters that suit every target and that anyone may ask for."""
+    """Names of the drafters that suit every target and every visitor."""
     return tuple(name for name in DRAFTERS if _kind(name).weightless)
 
 

@@ -1,11 +1,10 @@
-"""`auto` k over copies and a drafter that says how sure it is: one draft of both. Standard library only.
+"""`auto` k over copies and a drafter that knows how sure it is: one draft of both. Standard library only.
 
 At each place of a draft three things may come next: nothing, the copy of what followed the longest match of the text
-and the draft so far, or another token of the drafter with a model ("the head"), which costs time. A copy is free but
-for the rows that verify it, and ends the draft. Whether it is right shows best in whether the head says the same, then
-in whether two equally long matches go on alike (the shares are in `beliefs.py`). So before a copy is believed the head
-may be asked for a token; the copy follows where they agree, else the likelier of both.
-"""
+and the draft so far, or another token of the drafter with a model ("the head"), which costs time. A copy costs only the
+rows that verify it, and ends the draft. The best evidence for it is that the head agrees, then that two equally long
+matches continue alike (the shares are in `beliefs.py`). So before a copy is trusted the head may draft a token; the
+copy follows if they agree, else the likelier of both."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ from .ngram import Copy, NgramDrafter
 from .rates import DraftTime, num_matching
 
 Judge = Callable[[bool], None]
-"""Is told whether a token was right."""
+"""Called with whether a token was right."""
 
 
 class Blend:
     """One of the parts of an `AutoDrafter`: a step is `begin`, `best`, then `take` or `leave`; the next one starts with
     `learn`.
 
-    One of `copies` and `head` may be None. draft_s: what the head's drafts cost, lookups included. For rules under
+    One of `copies` and `head` may be None. draft_s: the head's draft times, lookups included. Only for rules under
     which drafts may depend on what was drafted before."""
 
     offered: Draft | None = None
@@ -53,14 +52,14 @@ class Blend:
         self._open = OpenDraft(self._beliefs, self._copies, token_ids, k, self.draft_s, self.limit, self._step_s)
 
     def best(self, rate: float) -> tuple[float, int]:
-        """(what the draft is expected to be worth beyond a step without one, in tokens, 1); (0, 0) where none pays.
-        rate: what a second is worth."""
+        """(the expected value of the best draft in tokens, compared with a step without one; 1); (0, 0) if none pays.
+        rate: the value of a second."""
         self._open.rate = rate
         worth = self._open.worth()
         return (worth, 1) if worth > 0 else (0.0, 0)
 
     def take(self, token_ids: Sequence[int], hidden: Any, num: int, rate: float) -> Draft:
-        """The draft that pays best; where rate is 0 a token of the head is asked for, to find out."""
+        """The draft that pays best; at rate 0 a token of the head is drafted in any case, to find out."""
         draft = self._open
         if rate and not draft.head_pays():
             draft.end_with_copy()
@@ -89,11 +88,11 @@ class Blend:
 
 
 class OpenDraft:
-    """One step's draft while it is made: tokens of the head, then perhaps a copy, which ends it.
+    """One step's draft in the making: tokens of the head, then perhaps a copy, which ends it.
 
-    `token_ids` is the draft so far, `asked` the head's tokens, also one that a copy took the place of. Worths are in
-    tokens beyond a step without a draft; `rate` is what a second is worth. limit: how many tokens the head may be asked
-    for, k: how long a draft may be."""
+    `token_ids` is the draft so far, `asked` all of the head's tokens, also one that a copy replaced. Worths are in
+    tokens, compared with a step without a draft; `rate` is the worth of a second. limit: the most tokens the head may
+    draft; k: the longest draft."""
 
     def __init__(
         self,
@@ -119,17 +118,17 @@ class OpenDraft:
         self._look()
 
     def worth(self) -> float:
-        """Of the best draft."""
+        """Worth of the best draft."""
         return max(self._worth_of_copy()[0], self._worth_of_asking())
 
     def head_pays(self) -> bool:
-        """Whether it pays better to ask the head for its next token than to end with the copy, or with nothing."""
+        """Whether another token of the head pays better than ending with the copy, or here."""
         worth = self._worth_of_asking()
         return worth > 0 and worth > self._worth_of_copy()[0]
 
     def go_on(self, token_id: int, margin: float) -> bool:
-        """Told the head's next token: whether to ask for another. A token whose row does not pay is left out, and ends
-        the draft."""
+        """Takes the head's next token; returns whether to draft another. A token whose row does not pay is left out,
+        and ends the draft."""
         self.asked.append(token_id)
         of_margin = self._beliefs.of_margin
         chance = of_margin(margin)
@@ -188,8 +187,7 @@ class OpenDraft:
             self._claims.append((len(self.token_ids), self._copy.token_ids, [rate.add for rate in rates]))
 
     def _worth_of_copy(self, first: float | None = None) -> tuple[float, int]:
-        """(worth of ending with the copy, its best length); first: the chance of its first token, where more is known
-        of that."""
+        """(worth of ending with the copy, its best length). first: the chance of its first token, if known better."""
         if not self._copy_chances:
             return 0.0, 0
         num = len(self.token_ids)
@@ -199,27 +197,26 @@ class OpenDraft:
         return (worth, worths.index(worth) + 1) if worth > 0 else (0.0, 0)
 
     def _worth_of_token(self, chance: float) -> float:
-        """Worth of appending the head's token, which was asked for, and of the tokens that it may say next. chance: of
-        that token."""
+        """Worth of appending the head's token, which is known, and of those that may follow. chance: of that token."""
         num, reached = len(self.token_ids), self._reached * chance
         row_s = self._step_s[num + 1] - self._step_s[num]
         return reached - self.rate * row_s + self._worth_of_more(num + 1, reached)
 
     def _worth_of_more(self, num: int, reached: float) -> float:
-        """Worth of the head's tokens after the first `num`, which have been asked for; reached: the chance of those."""
+        """Worth of the head's tokens after the first `num`, which are known; reached: the chance of those."""
         return max([0.0, *self._worths(reached, self._next_sums, self._both_s, num)])
 
     def _worths(self, reached: float, sums: Sequence[float], seconds: Sequence[float], num: int) -> list[float]:
-        """Worths of 1, 2, ... tokens after the first `num`, of which so many are right on average if all before are;
-        reached: the chance of that. seconds: of a step by its number of tokens."""
+        """Worths of 1, 2, ... tokens after the first `num`. sums: how many are right on average if all before are;
+        reached: the chance of that; seconds: of a step by its number of tokens."""
         base_s, rate = seconds[num], self.rate
         return [
             reached * some - rate * (more_s - base_s) for some, more_s in zip(sums, seconds[num + 1 :], strict=False)
         ]
 
     def _worth_of_asking(self) -> float:
-        """Worth of asking the head for the next token, and then of doing what seems best. Its margin will tell more of
-        that token, so two cases are weighed: it is sure, or not."""
+        """Worth of drafting the head's next token, and then doing what seems best. Its margin will be evidence, so two
+        cases are weighed: it is sure, or not."""
         num = len(self.token_ids)
         if num >= self._limit:
             return 0.0
@@ -236,12 +233,12 @@ class OpenDraft:
 
 
 def _sums(chances: Sequence[float]) -> list[float]:
-    """How many of the first 1, 2, ... tokens are right on average; chances: of each where those before it are."""
+    """How many of the first 1, 2, ... tokens are right on average; chances: of each if those before it are."""
     return list(accumulate(accumulate(chances, mul)))
 
 
 def _fates(ids: Sequence[int], written: Sequence[int]) -> Iterator[bool]:
-    """Of one token after the other whether it is right, up to the first that is not."""
+    """For one token after the other, up to the first wrong one, whether it is right."""
     for token_id, true in zip(ids, written, strict=False):
         yield token_id == true
         if token_id != true:

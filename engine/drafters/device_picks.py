@@ -1,19 +1,17 @@
-"""The choice of a draft's tokens where the head's logits are, so that a whole draft is read by the host at once."""
+"""The choice of a draft's tokens on the device, so that the host reads a whole draft at once."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..choice.nucleus import NOT_NUMBERS
-from ..choice.sampler import Sampler
-from ..errors import RaceError
-from ..interfaces import GoOn
+from ..errors import NOT_NUMBERS, RaceError
 from ..kernels import Kernels
+from ..sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from . import DrafterContext
@@ -22,8 +20,8 @@ IDS, MARGINS = 0, 1
 
 
 class DevicePicks:
-    """Fixed buffers for up to `max_k` tokens of a draft, by their places in it. target_ids: the target's id of each of
-    the head's columns, or None where they are equal. num_positions: as many as a completion and a draft may have."""
+    """Fixed buffers for up to `max_k` tokens of a draft. target_ids: the target's id of each of the head's columns, or
+    None if they are equal. num_positions: the most that a completion and a draft may have."""
 
     def __init__(
         self, sampler: Sampler, target_ids: Tensor | None, max_k: int, num_positions: int, kernels: Kernels
@@ -34,9 +32,9 @@ class DevicePicks:
         self._read = kernels.host_read(2 * max_k)
 
     def pick(self, rows: Tensor, places: Tensor, position: Tensor) -> Tensor:
-        """Inside a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose
-        first token has this position [1] in the completion; keep the target's ids, and by how much each led the next
-        best, noise included. Returns ids [n] that can be looked up."""
+        """In a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose
+        first token has this position [1] in the completion; keep the target's ids and how far each led the next best,
+        noise included. Returns ids [n] for lookups."""
         best, margins = self._sampler.pick_rows_with_margins(rows, self._keys.index_select(0, position + places))
         column = best.clamp(min=0)
         ids = column if self._target_ids is None else self._target_ids.index_select(0, column)
@@ -44,9 +42,13 @@ class DevicePicks:
         self._picked[MARGINS].index_copy_(0, places, margins.view(torch.int32).long())
         return ids
 
+    def rated(self, place: int) -> list[tuple[int, float]]:
+        """The token at that place as `BranchingDrafter.expand` rates it: the next best, whichever it is, is -1."""
+        *_, picked = self.read(place + 1)
+        return [picked, (-1, 0.0)]
+
     def read(self, num: int) -> Iterator[tuple[int, float]]:
-        """The first `num` tokens and their margins; one wait. Raises RaceError at a token that was picked from a row
-        that is no numbers."""
+        """The first `num` tokens and their margins; one wait. Raises RaceError at a token picked from a NaN row."""
         numbers = self._read(self._picked.view(-1))
         margins = struct.unpack(f"{num}f", struct.pack(f"{num}i", *numbers[self._max_k : self._max_k + num]))
         for token_id, margin in zip(numbers[:num], margins, strict=True):
@@ -54,23 +56,7 @@ class DevicePicks:
                 raise RaceError(NOT_NUMBERS)
             yield token_id, margin
 
-    def chain(self, k: int, go_on: GoOn | None, follow: Callable[[int], None]) -> list[int]:
-        """A draft of up to k tokens whose first is picked; `follow(num)` picks the one after the first `num`. Read at
-        once or, with `go_on`, token by token: one that is not wanted costs more than a wait."""
-        if go_on is None:
-            for num in range(1, k):
-                follow(num)
-            return [token_id for token_id, _ in self.read(k)]
-        drafted: list[int] = []
-        while True:
-            *_, (token_id, margin) = self.read(len(drafted) + 1)
-            drafted.append(token_id)
-            if not go_on(token_id, margin) or len(drafted) == k:
-                return drafted
-            follow(len(drafted))
-
 
 def stays_on_device(context: DrafterContext, wanted: bool | None = None) -> bool:
-    """Whether drafts are picked on the device. wanted: whether they should be (None: on CUDA alone). They are picked
-    row by row where their logits are asked for."""
+    """Whether drafts are picked on the device. wanted: None for CUDA only. Never if their logits are needed."""
     return (context.loaded.prepared.kernels.judges_on_device if wanted is None else wanted) and not context.keep_logits

@@ -1,17 +1,12 @@
-"""What drafters with a head share: static buffers over the positions of a race, keeping up with it, and the choice of
-tokens.
+"""What drafters with a head share: static buffers over the positions of a race, and the choice of tokens.
 
-The target's hidden states are kept by position as they come, and used when a draft is asked for; so a step without a
-draft costs nothing.
-"""
+The target's hidden states are kept by position as they come, and used when a draft is wanted; so a step without a draft
+costs nothing."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,16 +14,20 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..heads.layers import Rope, rope_table
-from ..interfaces import Draft, GoOn, MarginDrafter, Memory
-from ..measure.held import held_bytes
+from ..interfaces import BranchingDrafter, Draft, Memory, Node
+from ..kernels.weak import weak_call
+from ..runner.memory import own_bytes
+from ..sampling.noise import splitmix64
+from ..spec import MAX_K
 
 if TYPE_CHECKING:
+    from ..runner.prepared import Prepared
     from . import DrafterContext
 
 PREFILL_CHUNK = 256
 ROWS = (1, 2, 4, 8)
 MOST_COLUMNS = 2**16
-"""With more, most of them out of reach of any noise, `Sampler` itself is faster than `Kernels.picks`."""
+"""With more columns `Sampler` is faster than `Kernels.picks`, since most are out of reach of any noise."""
 
 
 class HeadBuffers:
@@ -47,6 +46,9 @@ class HeadBuffers:
         self.columns = torch.arange(length, device=device)
         self.cos, self.sin = rope_table(config, length, dtype, device)
 
+    def tensors(self) -> list[Tensor]:
+        return [*self.keys, *self.values, self.token_ids, self.hidden, self.columns, self.cos, self.sin]
+
     def rope(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Angles of positions [n]."""
         return self.cos[at][None], self.sin[at][None]
@@ -57,13 +59,19 @@ class HeadBuffers:
         self.values[layer].index_copy_(2, at, value)
 
 
-class HeadDrafter(MarginDrafter):
-    """The part of a drafter that keeps up with the race. `_num_tokens` token ids and the hidden states of all but the
-    last of them are in the buffers.
+def buffer_bytes(head: Any, prepared: Prepared, length: int) -> int:
+    """Bytes of a HeadBuffers of that length for that target."""
+    num_features = len(head.spec.hidden_layers) * prepared.shape.hidden_size
+    of_a_token = HeadBuffers(head, num_features, 1, prepared.dtype, torch.device("meta"))
+    return length * sum(tensor.nbytes for tensor in of_a_token.tensors())
 
-    Subclasses draft by `_logits`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are
-    in their cache already. A constructor only makes buffers and fixed calls; whoever makes a drafter calls `warm`
-    before its first draft. pool: what graphs share; None: each has memory of its own."""
+
+class HeadDrafter(BranchingDrafter):
+    """Keeps the buffers of a race. They hold `_num_tokens` token ids and the hidden states of all but the last.
+
+    Subclasses compute rows of logits by `_rows`, for drafts of at most `max_k` tokens, their `limit` (None: any
+    number); `_num_rows` positions are in their cache already. A constructor only makes buffers and fixed calls; its caller runs `warm` before the first
+    draft. pool: memory that graphs share; None: each has its own."""
 
     def __init__(
         self,
@@ -79,12 +87,16 @@ class HeadDrafter(MarginDrafter):
         self.hidden_layers = head.spec.hidden_layers
         self.width = self.max_k + 1
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
-        self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device)
+        length = context.length + max(self.width, self.tree_rows(context))
+        self.buffers = HeadBuffers(head, num_features, length, prepared.dtype, prepared.device)
         token_bytes = sum(side[:, :, :1].nbytes for side in (*self.buffers.keys, *self.buffers.values))
-        self.memory = Memory(held_bytes(head, context.loaded.model), token_bytes)
+        self.memory = Memory(own_bytes(head, context.loaded.model), token_bytes)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
+        self._graphs = context.graphs
         self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
+        self._tip: Node | None = None  # the node that was expanded last
+        self._wanted = self.max_k
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
@@ -92,7 +104,13 @@ class HeadDrafter(MarginDrafter):
         ids = torch.arange(self._vocab_size) if head.target_ids is None else head.target_ids
         self._pick = sampler if head.target_ids is None else sampler.among(ids)
         fits = prepared.dtype == torch.bfloat16 and not sampler.is_filtered and len(ids) <= MOST_COLUMNS
-        self._host_picks, self._columns = self._kernels.picks(ids, sampler.params) if fits else None, ids.shape
+        noise = sampler.params.temperature, splitmix64(sampler.params.seed)
+        self._host_picks, self._columns = self._kernels.picks(ids, *noise) if fits else None, ids.shape
+
+    @staticmethod
+    def tree_rows(context: DrafterContext) -> int:
+        """Columns that a draft takes in the cache."""
+        return MAX_K + 1 if context.auto_k else context.k + 1
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt_tokens = len(prompt_ids)
@@ -100,20 +118,36 @@ class HeadDrafter(MarginDrafter):
         self._keep(prompt_ids, hidden)
         self._absorb(len(prompt_ids) - 2)
 
-    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn | None = None) -> Draft:
+    def begin(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._keep(token_ids, hidden)
-        if k == 0:
-            return Draft()
-        with torch.inference_mode():
-            if self._num_tokens - 1 - self._num_rows > self.width:
-                self._absorb(self._num_tokens - 2)
-            drafted, rows = self._draft(min(k, self.max_k), go_on)
-        return Draft(tuple(drafted), self._scattered(rows) if rows else None)
+        self._tip, self._wanted = None, self.max_k
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
-        """See `interfaces.MarginDrafter`."""
-        assert not self._keep_logits
-        return self.propose(token_ids, hidden, k, go_on)
+    def can_expand(self, node: Node) -> bool:
+        return node.parent is self._tip and node.depth < self.max_k
+
+    @torch.inference_mode()
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        rows = self._rows_of(nodes)
+        return [[]] * len(nodes) if rows is None else self._best(rows, [node.depth for node in nodes], num_best)
+
+    @torch.inference_mode()
+    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
+        self.begin(token_ids, hidden)
+        self._wanted = min(k, self.max_k)
+        node, kept = Node(), list[Tensor]()
+        while node.depth < self._wanted and (rows := self._rows_of([node])) is not None:
+            if self._keep_logits:
+                kept.append(rows[0].clone())
+            (((token_id, _),),) = self._best(rows, [node.depth], 1)
+            node = Node((*node.path, token_id), parent=node)
+        return Draft(node.path, self._scattered(kept) if kept else None)
+
+    def _rows_of(self, nodes: Sequence[Node]) -> Tensor | None:
+        if self._tip is None and self._num_tokens - 1 - self._num_rows > self.width:
+            self._absorb(self._num_tokens - 2)
+        rows = self._rows(nodes)
+        self._tip = nodes[-1]
+        return rows
 
     @torch.inference_mode()
     def warm(self, num_prompt_tokens: int) -> None:
@@ -150,42 +184,30 @@ class HeadDrafter(MarginDrafter):
 
     @abstractmethod
     def _calls(self) -> Iterable[Callable[[], Any]]:
-        """All that a draft may run, in the order in which it is to be warmed up."""
+        """All that a draft may run, in warm-up order."""
 
     @abstractmethod
     def _take_in(self, start: int, stop: int) -> Any:
         """Put the context of positions `start` to `stop` - 1 into the cache."""
 
     @abstractmethod
-    def _logits(self, drafted: Sequence[int], k: int) -> Iterable[Tensor]:
-        """Row after row of logits [draft vocabulary], k at least where anything can be drafted, each of the token after
-        those that are `drafted` when it is asked for. Valid until the next."""
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        """Logits [len(nodes), draft vocabulary] for what follows each node; the first call of a draft is for the root
+        alone. None where nothing can be drafted. Valid until the next call."""
 
-    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
-        """Up to k token ids and, where they are kept, the row of logits that each was picked from."""
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        for row in islice(self._logits(drafted, k), k):
-            if self._keep_logits:
-                rows.append(row.clone())
-            token_id, margin = self._choose(row, len(drafted), go_on is not None)
-            drafted.append(token_id)
-            if go_on is not None and not go_on(token_id, margin):
-                break
-        return drafted, rows
-
-    def _choose(self, row: Tensor, offset: int, with_margin: bool) -> tuple[int, float]:
-        """The token picked from a row of the head's logits, `offset` places after the last committed token; and, where
-        it is wanted, by how much it led the next best, noise included."""
-        position = self._num_tokens - self._num_prompt_tokens + offset
+    def _best(self, rows: Tensor, depths: Sequence[int], num_best: int) -> list[list[tuple[int, float]]]:
+        """See `expand`."""
+        positions = [self._num_tokens - self._num_prompt_tokens + depth for depth in depths]
         if self._host_picks is not None:
-            assert row.dtype == torch.bfloat16 and row.shape == self._columns and row.is_contiguous()
-            ((index, margin),) = self._host_picks(row, 1, position)
-        elif with_margin:
-            index, margin = self._pick.with_margin(row, position)
+            assert rows.dtype == torch.bfloat16 and rows.shape[1:] == self._columns and rows.is_contiguous()
+            found = self._host_picks(rows, positions, num_best)
+        elif num_best == 1:
+            found = [[(self._pick(row, at), 0.0)] for row, at in zip(rows, positions, strict=True)]
         else:
-            index, margin = self._pick(row, position), math.nan
-        return index if self._target_ids is None else self._target_ids[index], margin
+            found = [self._pick.best(row, at, num_best) for row, at in zip(rows, positions, strict=True)]
+        if self._target_ids is None:
+            return found
+        return [[(self._target_ids[column], score) for column, score in each] for each in found]
 
     def _scattered(self, rows: list[Tensor]) -> Tensor:
         """Rows over the head's vocabulary as [k, vocab]; -inf where it cannot draft."""
@@ -195,17 +217,17 @@ class HeadDrafter(MarginDrafter):
         whole = torch.full((len(rows), self._vocab_size), -torch.inf, dtype=stacked.dtype, device=stacked.device)
         return whole.index_copy_(1, self.head.target_ids, stacked)
 
-    def _fixed(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        return self._kernels.fixed(function, self._pool, f"the draft of {type(self.head).__name__}")
+    def _fixed(self, method: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        """A method of this drafter as a call that may be a captured graph."""
+        call = weak_call(method, *arguments)
+        if not self._graphs:
+            return call
+        return self._kernels.fixed(call, self._pool, f"the draft of {type(self.head).__name__}")
 
-    def _fixed_by_rows(self, function: Callable[[int], Any]) -> dict[int, Callable[[], Any]]:
-        """A call for each number of new rows that `_rows_for` gives."""
-        return {
-            num: self._fixed(partial(function, num))
-            for num in sorted({*(n for n in ROWS if n < self.width), self.width})
-        }
+    def _fixed_by_rows(self, method: Callable[[int], Any]) -> dict[int, Callable[[], Any]]:
+        """A call for each number of new rows that `_rows_for` returns."""
+        return {num: self._fixed(method, num) for num in sorted({*(n for n in ROWS if n < self.width), self.width})}
 
     def _rows_for(self, num_new: int) -> int:
-        """How many rows a call takes so that `num_new` are among them; a call of few is cheaper, and most steps commit
-        few."""
+        """How many rows a call takes to include `num_new`; a call of few is cheaper, and most steps commit few."""
         return next((n for n in ROWS if num_new <= n < self.width), self.width)

@@ -1,4 +1,4 @@
-"""The table's entries for drafters with a head. Standard library only; what they make is imported on use."""
+"""The table's entries for drafters with a head. Standard library only; drafters are imported on use."""
 
 from __future__ import annotations
 
@@ -10,18 +10,35 @@ from . import DrafterContext, Kind
 
 if TYPE_CHECKING:
     from ..interfaces import Drafter
+    from ..loading.loading import LoadedModel
+    from ..progress import Progress
 
 
 def _make(kind: str, name: HeadName, context: DrafterContext) -> Drafter:
-    from ..heads.loading import load_head
+    from ..loading.heads import load_head
     from .device_heads import drafter_of
 
     return drafter_of(load_head(kind, name, context.loaded, context.progress), context)
 
 
+def _cache_bytes(kind: str, name: HeadName, loaded: LoadedModel, k: int, length: int, progress: Progress) -> int:
+    from ..loading.heads import load_head
+    from .head_drafter import buffer_bytes
+
+    return buffer_bytes(load_head(kind, name, loaded, progress), loaded.prepared, length + k + 1)
+
+
 EAGLE3 = Kind(
-    partial(parse_name, "eagle3"), partial(_make, "eagle3"), "an extra network, token by token", table="any k"
+    partial(parse_name, "eagle3"),
+    partial(_make, "eagle3"),
+    "a head, token by token",
+    table="any k",
+    cache_bytes=partial(_cache_bytes, "eagle3"),
 )
 DFLASH = Kind(
-    partial(parse_name, "dflash"), partial(_make, "dflash"), "an extra network, a block at once", table="one k"
+    partial(parse_name, "dflash"),
+    partial(_make, "dflash"),
+    "a head, a block at once",
+    table="one k",
+    cache_bytes=partial(_cache_bytes, "dflash"),
 )

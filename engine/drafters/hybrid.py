@@ -7,20 +7,20 @@ from typing import Any
 
 from ..errors import UsageError
 from ..interfaces import Draft, Drafter
-from . import DrafterContext, Kind, check, make, parse
+from ..progress import Progress
+from . import DrafterContext, Kind, cache_bytes, check, make, parse
 
 COPIES = "ngram"
 MIN_MATCH = 3
-"""Tokens that must match where `ngram` is given without a number and k is fixed. After 1 or 2 equal tokens on recorded
-prose a copy holds for 12-40 % of first tokens, less than what a drafter with a model of the text reaches; after 3 or
-more, on recorded structured text, for 67-100 %. `auto` k learns what a short match is worth, and is given all of
-them."""
+"""Tokens that must match if `ngram` has no number and k is fixed. After 1 or 2 equal tokens on recorded prose a copy
+holds for 12-40 % of first tokens, less than a drafter with a model reaches; after 3 or more, on recorded structured
+text, for 67-100 %. `auto` k learns the value of short matches, and gets all of them."""
 NOT_INSIDE = ("hybrid", "none", "synthetic")
 
 
 class HybridDrafter(Drafter):
-    """Proposes what `first` proposes or, where that is nothing, what `second` does. `first` works from token ids alone;
-    `second` sees every commit and takes its hidden rows at every call, asked or not."""
+    """Proposes what `first` proposes or, if that is nothing, what `second` does. `first` works from token ids alone;
+    `second` sees every commit and takes its hidden rows at every call."""
 
     def __init__(self, first: Drafter, second: Drafter) -> None:
         self.parts, self.memory = (first, second), first.memory + second.memory
@@ -42,8 +42,7 @@ class HybridDrafter(Drafter):
 
 
 def parts_of(argument: str) -> tuple[str, str]:
-    """`A+B` -> the text forms of both parts; A is `ngram` or `ngram:N`, B may hold anything, a plus too. Raises
-    UsageError."""
+    """`A+B` -> both text forms; A is `ngram` or `ngram:N`, B anything, even with a plus. Raises UsageError."""
     first, _, second = argument.partition("+")
     name = first.partition(":")[0]
     if name != COPIES or not second:
@@ -65,4 +64,8 @@ def _make(parts: tuple[str, str], context: DrafterContext) -> HybridDrafter:
     return HybridDrafter(make(first, context), make(second, context))
 
 
-KIND = Kind(parts_of, _make, label="copy, else {}", table="parts")
+def _cache_bytes(parts: tuple[str, str], loaded: Any, k: int, length: int, progress: Progress) -> int:
+    return sum(cache_bytes(part, loaded, k, length, progress) for part in parts)
+
+
+KIND = Kind(parts_of, _make, label="copies, otherwise {}", table="parts", cache_bytes=_cache_bytes)

@@ -1,4 +1,4 @@
-"""The table's entry for draft models. Standard library only; what it makes is imported on use."""
+"""The table's entry for draft models. Standard library only; drafters are imported on use."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from . import DrafterContext, Kind
 
 if TYPE_CHECKING:
     from ..interfaces import Drafter
-    from ..models.loading import LoadedModel
+    from ..loading.loading import LoadedModel
+    from ..progress import Progress
 
 
 def name_of(argument: str) -> str:
-    """The argument, a repository or folder. Raises UsageError where there is none."""
+    """The argument, a repository or folder. Raises UsageError if there is none."""
     if not argument:
         raise UsageError(
             "drafter 'draft_model' needs a model after a colon, as in draft_model:owner/name or draft_model:./folder"
@@ -37,8 +38,8 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 
 def _make(name: str, context: DrafterContext) -> Drafter:
     from ..interfaces import Memory
-    from ..measure.held import held_bytes, token_bytes
-    from ..target.target import StaticTarget, cache_length
+    from ..runner.memory import own_bytes, token_bytes
+    from ..runner.target import StaticTarget, cache_length
     from .device_draft_model import DeviceDraftModelDrafter
     from .device_picks import stays_on_device
     from .draft_model import WIDTH, DraftModelDrafter
@@ -66,8 +67,15 @@ def _make(name: str, context: DrafterContext) -> Drafter:
         drafter.warm()
     else:
         drafter = DraftModelDrafter(model, context.sample, vocab_size, context.keep_logits)
-    drafter.memory = Memory(held_bytes(draft.model, target.model), token_bytes(draft.prepared))
+    drafter.memory = Memory(own_bytes(draft.model, target.model), token_bytes(draft.prepared))
     return drafter
 
 
-KIND = Kind(name_of, _make, label="a smaller model of the same tokenizer", table="any k")
+def _cache_bytes(name: str, loaded: LoadedModel, k: int, length: int, progress: Progress) -> int:
+    from ..runner.memory import sequence_bytes
+    from .draft_model import WIDTH
+
+    return sequence_bytes(loaded.companion(name, progress).prepared, length, WIDTH + k)
+
+
+KIND = Kind(name_of, _make, label="smaller model with the same tokenizer", table="any k", cache_bytes=_cache_bytes)

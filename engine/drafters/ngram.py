@@ -21,38 +21,36 @@ LONG_MATCH = 4
 MAX_MATCH = 32
 MAX_CANDIDATES = 64
 NEIGHBOURHOOD = 8
-"""Tokens before a match whose likeness decides between equally long ones: after a value that differs, the same field of
-an earlier record."""
+"""Tokens before a match whose similarity decides between equally long ones: after a value that differs, the same field
+of an earlier record."""
 TRUST = {1: 1, 2: 3}
-"""Match length -> how many tokens to draft on the word of a single earlier occurrence; all of k where longer. 1 and 3
-fill steps of width 2 and 4."""
+"""Match length -> how many tokens to draft after a single earlier occurrence; all of k for longer matches. 1 and 3 fill
+steps of width 2 and 4."""
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """What followed the longest earlier occurrence of a text's last `match` tokens (0: there is none), as many tokens
-    as were asked for. num_agreed: how far the two best such places say the same; None where there is one. start: the
-    place of the first in the text."""
+class Copied:
+    """What followed an earlier occurrence of a text's last `match` tokens. start: its place in the text. agreed: how
+    many of its first tokens the best other occurrence of that length agrees on; None if there is none."""
 
-    token_ids: tuple[int, ...] = ()
-    match: int = 0
-    num_agreed: int | None = None
-    start: int = 0
+    token_ids: tuple[int, ...]
+    match: int
+    agreed: int | None
+    start: int
 
 
 class NgramDrafter(Drafter):
     """Proposes what followed the longest earlier occurrence of the text's last tokens.
 
-    Candidates are the positions after an earlier occurrence of the last LONG_MATCH tokens or, where there is none, of
-    the last `min_match`; the MAX_CANDIDATES most recent are looked at. The match that reaches furthest back wins
-    (counted up to MAX_MATCH); of equally long ones that whose NEIGHBOURHOOD has the most distinct tokens in common with
-    the text's end, then the most recent. What followed it is copied; where the copy runs into the end of the text it
-    goes on into itself, so that a loop yields k tokens.
+    Candidates are the positions after an earlier occurrence of the last LONG_MATCH tokens or, if there is none, of the
+    last `min_match`; only the MAX_CANDIDATES most recent count. The match that reaches furthest back wins (up to
+    MAX_MATCH); of equally long ones the one whose NEIGHBOURHOOD has the most distinct tokens in common with the text's
+    end, then the most recent. What followed it is copied; a copy that runs into the end of the text continues into
+    itself, so that a loop yields k tokens.
 
-    A draft is as long as it is likely to hold: where two equally long matches exist, as far as the two best agree, and
-    one token at least; where there is one, by TRUST. Each call costs the same however long the text is: only new tokens
-    are indexed, and the candidates are bounded. The proposal is a function of the tokens alone.
-    """
+    A draft is as long as it is likely to hold: of two equally long matches, as far as the two best agree, but at least
+    one token; of a single one, by TRUST. The cost of a call does not grow with the text: only new tokens are indexed,
+    and the candidates are bounded. The proposal is a function of the tokens alone."""
 
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self._lengths = sorted({min_match, max(min_match, LONG_MATCH)}, reverse=True)
@@ -65,24 +63,27 @@ class NgramDrafter(Drafter):
         self._append(prompt_ids)
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        """See `interfaces.Drafter`. Takes time for what is new since the call before, not for what came earlier."""
-        copy = self.look(token_ids, (), k)
-        num = TRUST.get(copy.match, k) if copy.num_agreed is None else max(1, copy.num_agreed)
-        return Draft(copy.token_ids, copied=(0, copy.start) if copy.token_ids else ()).first(num)
+        """See `interfaces.Drafter`."""
+        copies = self.look(token_ids, (), k)
+        if not copies:
+            return Draft()
+        best = copies[0]
+        num = TRUST.get(best.match, k) if best.agreed is None else max(1, best.agreed)
+        return Draft(best.token_ids, copied=(0, best.start)).first(num)
 
-    def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> Copy:
-        """The k tokens to copy where `drafted` came after `token_ids`. Only what was committed is copied from, and what
-        a copy says itself."""
+    def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> list[Copied]:
+        """What may be copied after `token_ids` and `drafted`, k tokens from committed text and from the copy itself:
+        the best two places, or one, or none."""
         self._append(token_ids[len(self._ids) :])
         num_committed = len(self._ids)
         self._ids.extend(drafted)
         length, starts = self._longest_matches()
         copies = [self._copy(start, k) for start in starts]
         del self._ids[num_committed:]
-        if len(copies) < 2:
-            return Copy(copies[0], length, None, starts[0]) if copies else Copy()
-        latest, earlier = copies
-        return Copy(latest, length, next((i for i in range(k) if latest[i] != earlier[i]), k), starts[0])
+        agreed = None
+        if len(copies) == 2:
+            agreed = next((i for i, (one, other) in enumerate(zip(*copies, strict=True)) if one != other), k)
+        return [Copied(copy, length, agreed, start) for copy, start in zip(copies, starts, strict=True)]
 
     def _append(self, new: Sequence[int]) -> None:
         self._ids.extend(new)
@@ -104,8 +105,8 @@ class NgramDrafter(Drafter):
         return 0, []
 
     def _most_alike(self, starts: list[int]) -> list[int]:
-        """The positions, most recent first, in order of how many distinct tokens of their neighbourhood the text's end
-        has too."""
+        """The positions, most recent first, ordered by how many distinct tokens their neighbourhoods share with the
+        text's end."""
         if len(starts) < 2:
             return starts
         here = set(self._ids[-NEIGHBOURHOOD:])
@@ -114,7 +115,7 @@ class NgramDrafter(Drafter):
         )
 
     def _match_length(self, start: int, known: int) -> int:
-        """How many tokens before `start` equal the text's last ones; `known` of them are known to."""
+        """How many tokens before `start` equal the text's last ones; the first `known` do."""
         ids, end = self._ids, len(self._ids)
         length, limit = known, min(start, MAX_MATCH)
         while length < limit and ids[start - 1 - length] == ids[end - 1 - length]:
@@ -131,13 +132,13 @@ class NgramDrafter(Drafter):
 
 
 class _Chain:
-    """Of every position that has a token, the positions before it that follow the same `length` tokens, most recent
+    """For every position with a token, the earlier positions that follow the same `length` tokens, most recent
     first."""
 
     def __init__(self, length: int) -> None:
         self.length = length
         self._latest: dict[tuple[int, ...], int] = {}
-        self._previous: list[int | None] = [None] * length  # too near the start to follow so many
+        self._previous: list[int | None] = [None] * length  # too near the start
 
     def index(self, ids: list[int]) -> None:
         """Take in the positions added to `ids` since the last call."""
@@ -148,7 +149,7 @@ class _Chain:
             latest[key] = position
 
     def candidates(self, ids: list[int]) -> Iterator[int]:
-        """The indexed positions that follow the same tokens as the end of `ids` does, most recent first."""
+        """The indexed positions that follow the same tokens as the end of `ids`, most recent first."""
         at = self._latest.get(tuple(ids[-self.length :]))
         while at is not None:
             yield at
@@ -169,7 +170,7 @@ def min_match_of(argument: str) -> int:
 KIND = Kind(
     parse=min_match_of,
     make=lambda min_match, context: NgramDrafter(min_match),
-    label="copy what followed before",
+    label="copies earlier text",
     weightless=True,
     table="any k",
 )

@@ -8,27 +8,27 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 PRIOR = 0.75
-"""Acceptance of a draft that costs something, before anything was seen, where no margin is told."""
+"""Prior acceptance of a draft that costs something and has no margins."""
 FORGET = 0.97
-"""What a draft's fate weighs a step, or a case, later. Measured (simulated; docs/log.md, 2026-11-22, `auto` judged by
-the oracle): 0.94 and 0.99 change nothing. So do, here and below, half and double of each."""
+"""How much less each step, or case, weighs than the one after it. Measured (simulated; docs/log.md, 2026-11-22, `auto`
+judged by the oracle): 0.94 and 0.99 change nothing. Nor do, here and below, half and double of each."""
 PRIOR_DRAFTS = 4.0
-"""How many drafts the belief before anything was seen is worth."""
+"""How many drafts the prior is worth."""
 CHAIN_DRAFTS = 8.0
-"""How many drafts the belief is worth that a position is accepted as the one before it."""
+"""How many drafts it is worth that a position is accepted like the one before it."""
 NUM_TIMES = 5
-"""How many of the last times count at each length of a draft. Chosen by hand, never measured alone."""
+"""How many of the last times count at each draft length. Chosen by hand, never measured alone."""
 ODDS_AT_0, ODDS_BY_MARGIN, MOST_MARGIN = -1.4, 1.2, 6.0
-"""Acceptance of a head's token by the margin (in logits) with which it was picked: the logit of its chance at 0, how it
-grows, and up to where. Measured: the likeliest for 15,760 tokens of the default model's EAGLE-3 head, temperatures 0
-and 0.8 (docs/log.md, as above)."""
+"""Acceptance of a head's token by its margin (in logits): the logit of its chance at 0, the slope, and up to which
+margin. Measured: the maximum likelihood for 15,760 tokens of the default model's EAGLE-3 head, temperatures 0 and 0.8
+(docs/log.md, as above)."""
 LEARNS = 0.1
-"""By how much what was missed moves a `Level`, in logits. Measured: 0.05 to 0.2 predict alike."""
+"""How far an error moves a `Level`, in logits. Measured: 0.05 to 0.2 predict equally well."""
 
 
 class DraftTime:
-    """Seconds that a draft of n tokens takes: a line, fixed + n * slope, through the medians of the last times measured
-    at each length."""
+    """Seconds of a draft of n tokens: a line, fixed + n * slope, through the medians of the last times at each
+    length."""
 
     def __init__(self) -> None:
         self._recent: dict[int, deque[float]] = {}
@@ -39,8 +39,8 @@ class DraftTime:
         return bool(self._recent)
 
     def add(self, num: int, seconds: float) -> None:
-        """Take in a draft of `num` tokens. Of an even number of times the lower middle one is the median: what disturbs
-        makes slower."""
+        """Take in a draft of `num` tokens. Of an even number of times the lower middle one is the median: disturbance
+        only slows."""
         self._recent.setdefault(num, deque(maxlen=NUM_TIMES)).append(seconds)
         points = [(n, sorted(times)[(len(times) - 1) // 2], len(times)) for n, times in self._recent.items()]
         total = sum(weight for _, _, weight in points)
@@ -52,16 +52,16 @@ class DraftTime:
         self._fixed = mean_s - self._slope * mean_n
 
     def __call__(self, num: int) -> float:
-        """Where one length alone was timed, the best that may be hoped of the others: a shorter one takes its share, a
-        longer one as long."""
+        """If only one length was timed, the best case for others: a shorter draft takes its share, a longer one as
+        long."""
         if len(self._recent) == 1 and (known := next(iter(self._recent))):
             return self._fixed * min(1.0, num / known)
         return self._fixed + self._slope * num
 
 
 class Rate:
-    """A share of cases. prior: before anything was seen, worth `weight` cases; forget: what a case weighs one case
-    later."""
+    """A share of cases. prior: initial value, worth `weight` cases; forget: how much less each case weighs than the
+    next."""
 
     def __init__(self, prior: float, weight: float, forget: float = FORGET) -> None:
         self._tried, self._kept, self._forget = weight, prior * weight, forget
@@ -75,15 +75,14 @@ class Rate:
 
 
 class AcceptanceRates:
-    """Conditional acceptance by position in the draft; what lies steps back is forgotten exponentially, where nothing
-    was seen since it stands."""
+    """Conditional acceptance by position in the draft; forgotten exponentially with the number of steps."""
 
     def __init__(self, prior: float) -> None:
         self._tried, self._kept = [PRIOR_DRAFTS], [prior * PRIOR_DRAFTS]
         self._seen: int | None = None
 
     def add(self, num: int, num_accepted: int, step: int) -> None:
-        """Take in that of `num` tokens the first `num_accepted` held."""
+        """Take in that the first `num_accepted` of `num` tokens held."""
         keep = FORGET ** (1 if self._seen is None else step - self._seen)
         self._seen = step
         more = [0.0] * (num - len(self._tried))
@@ -94,7 +93,7 @@ class AcceptanceRates:
             self._kept[i] += i < num_accepted
 
     def chances(self) -> Iterator[float]:
-        """Position by position, without end; where little was seen of a position, as the one before it."""
+        """Position by position, without end; a position with few observations is taken to be like the one before it."""
         chance = self._kept[0] / self._tried[0]
         yield chance
         for kept, tried in zip(self._kept[1:], self._tried[1:], strict=True):
@@ -105,22 +104,22 @@ class AcceptanceRates:
 
 
 class Level:
-    """How far a text's chances lie above those of all texts, in logits: what its cases have in common."""
+    """How far a text's chances lie above average, in logits: what its cases have in common."""
 
     def __init__(self) -> None:
         self._logits = 0.0
 
     def __call__(self, logits: float) -> float:
-        """The chance in this text of what has a chance of so many logits in all."""
+        """The chance in this text, given the average chance in logits."""
         return 1 / (1 + math.exp(-logits - self._logits))
 
     def add(self, missed: float) -> None:
-        """missed: what happened, 0 or 1, less the chance that it was given."""
+        """missed: the outcome, 0 or 1, less its predicted chance."""
         self._logits += LEARNS * missed
 
 
 class LevelRate(Rate):
-    """One whose prior moves with the level of its text."""
+    """A Rate whose prior moves with the level of its text."""
 
     def __init__(self, prior: float, weight: float, level: Level) -> None:
         super().__init__(prior, weight)
@@ -137,7 +136,7 @@ class LevelRate(Rate):
 
 
 class MarginOdds:
-    """Acceptance of a head's tokens by their margins: a logistic curve, at the level of the text."""
+    """Acceptance of a head's tokens by margin: a logistic curve, at the level of the text."""
 
     def __init__(self) -> None:
         self._level = Level()
@@ -150,9 +149,8 @@ class MarginOdds:
 
 
 def best_length(chances: Iterable[float], reached: float, costs: Sequence[float], rate: float) -> tuple[float, int]:
-    """Of drafting m more tokens, whose chances these are given that the ones before hold: (the most that one m is
-    worth, in tokens, that m); (0, 0) where none pays. costs: seconds of 1, 2, ... more; reached: the chance of getting
-    there; rate: what a second is worth, in tokens."""
+    """(value of the best number of further tokens, that number); (0, 0) if none pays. chances: of each if those before
+    hold; reached: of getting there; costs: seconds of 1, 2, ... more; rate: the value of a second, in tokens."""
     value, num, expected = 0.0, 0, 0.0
     for m, (chance, cost) in enumerate(zip(chances, costs, strict=False), 1):
         reached *= chance

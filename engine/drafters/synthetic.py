@@ -1,10 +1,8 @@
 """The target's own next tokens, spoiled at a chosen rate: to study hardware at any acceptance, on any weights. Standard
 library only.
 
-What it shows is how fast a machine would be, never how good a drafter is: the attribute `synthetic` makes every view
-label it so. `synthetic:RATE+X` also runs drafter X at every step and throws its guess away: the time is X's, the
-acceptance is RATE.
-"""
+It shows how fast a machine would be, never how good a drafter is: `synthetic` makes every view label it so.
+`synthetic:RATE+X` also runs drafter X at every step and discards its draft: the time is X's, the acceptance RATE."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError
-from ..interfaces import Draft, Drafter
-from . import DrafterContext, Kind, check, make, parse
+from ..interfaces import BranchingDrafter, Draft, Drafter, Node
+from ..progress import Progress
+from . import DrafterContext, Kind, cache_bytes, check, make, parse
 
 NOT_INSIDE = ("none", "synthetic")
 
@@ -24,8 +23,7 @@ class SyntheticDrafter(Drafter):
     1 - rate, by a different one below `vocab_size`. Which, and by what, depends on the seed and the token's position
     alone. Past the reference's end it proposes nothing.
 
-    cost: a drafter that is asked for every draft too, and whose drafts are thrown away; no draft is longer than the
-    longest that it can make."""
+    cost: a drafter that drafts at every step too, in vain; no draft is longer than its longest."""
 
     synthetic = True
 
@@ -35,6 +33,7 @@ class SyntheticDrafter(Drafter):
         self._cost = cost
         if cost is not None:
             self.hidden_layers, self.memory = cost.hidden_layers, cost.memory
+        self._reference, self._vocab_size = tuple(reference), vocab_size
         self._proposals = tuple(
             _spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference)
         )
@@ -53,6 +52,28 @@ class SyntheticDrafter(Drafter):
         return Draft(self._proposals[position : position + k])
 
 
+class SyntheticTree(SyntheticDrafter, BranchingDrafter):
+    """The same drafts, with branches: where the first token of a place is spoiled, the true one is among those that
+    follow, and no token is likelier than `rate`."""
+
+    def begin(self, token_ids: Sequence[int], hidden: Any) -> None:
+        self._at = len(token_ids) - self._num_prompt_tokens
+
+    def can_expand(self, node: Node) -> bool:
+        return True
+
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        return [self._rated(self._at + node.depth)[:num_best] for node in nodes]
+
+    def _rated(self, place: int) -> list[tuple[int, float]]:
+        if place >= len(self._proposals):
+            return []
+        first, true = self._proposals[place], self._reference[place]
+        others = [token for token in (true, (true + 1) % self._vocab_size, (true + 2) % self._vocab_size)]
+        ranked = list(dict.fromkeys((first, *(others[place % 3 :] + others[: place % 3]))))
+        return [(token, -2.0 * rank) for rank, token in enumerate(ranked)]
+
+
 def _spoil(token: int, position: int, rate: float, seed: int, vocab_size: int) -> int:
     noise = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=16).digest()
     if int.from_bytes(noise[:8], "big") < rate * 2**64:
@@ -67,7 +88,7 @@ def parts_of(argument: str) -> tuple[float, str]:
         rate = float(text)
     except ValueError:
         rate = -1.0
-    if not 0 <= rate <= 1:  # also where it is NaN
+    if not 0 <= rate <= 1:  # also if it is NaN
         raise UsageError(f"drafter 'synthetic' needs an acceptance rate from 0 to 1, as in synthetic:0.8, not {text!r}")
     if plus and (not cost or parse(cost)[0] in NOT_INSIDE):
         raise UsageError(
@@ -83,7 +104,16 @@ def _make(parts: tuple[float, str], context: DrafterContext) -> SyntheticDrafter
     if context.reference is None:
         raise UsageError("drafter 'synthetic' needs the target's own completion, which this race does not provide")
     inner = make(cost, context) if cost else None
-    return SyntheticDrafter(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
+    made = SyntheticDrafter if cost else SyntheticTree
+    return made(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
 
 
-KIND = Kind(parts_of, _make, label="the answer itself, spoiled at a chosen rate", table="any k")
+def _cache_bytes(parts: tuple[float, str], loaded: Any, k: int, length: int, progress: Progress) -> int:
+    from ..runner.memory import sequence_bytes
+
+    _, cost = parts
+    inner = cache_bytes(cost, loaded, k, length, progress) if cost else 0
+    return inner + sequence_bytes(loaded.prepared, length, k + 1)  # for the untimed run
+
+
+KIND = Kind(parts_of, _make, label="made-up guesses, right at a chosen rate", table="any k", cache_bytes=_cache_bytes)

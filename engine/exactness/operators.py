@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..model.attention import additive_masks, attend_rows
-from ..model.delta_places import Places
-from ..model.delta_rule import DeltaLayer
-from ..model.linear import StepLinear
+from ..layers.attention import additive_masks, attend_rows
+from ..layers.delta_places import Places
+from ..layers.delta_rule import DeltaLayer
+from ..layers.linear import StepLinear
 from ..progress import Progress, silent
 from .widths import WidthClasses
 
 if TYPE_CHECKING:
-    from ..target.prepared import Prepared
+    from ..runner.prepared import Prepared
 
 SEED = 0
 LINEAR_VALUES, LINEAR_ROWS = 2**22, (16, 4096)
@@ -57,7 +57,7 @@ def operator_classes(prepared: Prepared, widths: Sequence[int], progress: Progre
 
 @torch.inference_mode()
 def split_by_attention(prepared: Prepared, length: int, groups: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The groups, each divided into those widths at which attention over a cache of that length gives the same bits."""
+    """The groups, each split into widths at which attention over a cache of that length gives the same bits."""
     parts = list(groups)
     for at_width in _attention(prepared, length, torch.Generator().manual_seed(SEED)):
         parts = split(parts, at_width)
@@ -70,13 +70,12 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def bits(a: Tensor) -> Tensor:
-    """A floating tensor as integers of 16 bits: float32 gives two a number."""
+    """A floating tensor as 16-bit integers, two for each float32."""
     return a.contiguous().view(torch.int16)
 
 
 def split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> list[tuple[int, ...]]:
-    """The groups, each divided into those widths whose results are bit-equal, as far as both go: a wider one's may go
-    on."""
+    """The groups, each split into widths whose results are bit-equal over their common length."""
     parts: list[tuple[int, ...]] = []
     for group in groups:
         found: list[tuple[Tensor, list[int]]] = []
@@ -93,15 +92,15 @@ def split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> l
 
 
 def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Tensor:
-    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block filled up with the first
-    row; [n, out]."""
+    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block padded with the first row;
+    [n, out]."""
     missing = -len(rows) % width
     full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
     return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]
 
 
 def _filled(rows: Tensor, start: int, width: int) -> Tensor:
-    """The rows [width, ...] from `start` on, filled up with the first of all."""
+    """The rows [width, ...] from `start` on, padded with the first row of all."""
     block = rows[start : start + width]
     return torch.cat([block, rows[:1].expand(width - len(block), *rows.shape[1:])])
 
@@ -154,9 +153,9 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
 def _delta_rule_at_widths(
     model: nn.Module, dtype: torch.dtype, num_rows: int, generator: torch.Generator
 ) -> Iterator[Callable[[int], Tensor]]:
-    """For the probe: one linear layer's own arithmetic on `num_rows` random tokens, as a function of the width: every
-    output and every state, in float32 [values]. The last step is filled up with the first token. Nothing for a model
-    without linear layers."""
+    """One linear layer's arithmetic on `num_rows` random tokens, as a function of the width: every output and every
+    state, in float32 [values]. The last step is padded with the first token. Nothing for a model without linear
+    layers."""
     layer = next((module for module in model.modules() if isinstance(module, DeltaLayer)), None)
     if layer is None:
         return

@@ -1,11 +1,10 @@
-"""Which widths give bit-equal rows on this device, found by trying, and where two lanes part, by how much.
+"""Which widths give bit-equal rows on this device, found by trying, and how far two lanes differ where they part.
 
-A forward over 1 row and one over k + 1 rows may run different kernels, which sum in different orders. What a race needs
-is a set of widths for which a row's logits, keys and values are a function of the committed tokens alone: not of the
-row's place among the others, not of what the others hold (drafts that will be rejected, padding), not of what lies
-behind the pointer, and not of the width. No specification promises that, so it is probed, for this model, device,
-dtype, thread count and cache length.
-"""
+A forward over 1 row and one over k + 1 rows may run different kernels, which sum in different orders. A race needs a
+set of widths for which a row's logits, keys and values are a function of the committed tokens alone: not of the row's
+place among the others, not of what the others hold (rejected drafts, padding), not of what lies behind the pointer, and
+not of the width. No specification promises that, so it is probed, for this model, device, dtype, thread count and cache
+length."""
 
 from __future__ import annotations
 
@@ -25,51 +24,53 @@ import transformers
 from torch import Tensor
 
 from .. import cache
-from ..choice.sampler import Sampler
 from ..progress import Progress, silent
+from ..sampling.sampler import Sampler
 from .operators import SEED, bits, operator_classes, split, split_by_attention
 from .widths import WidthClasses
 
 if TYPE_CHECKING:
-    from ..target.prepared import Prepared
-    from ..target.target import StaticTarget
+    from ..runner.prepared import Prepared
+    from ..runner.target import StaticTarget
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 6
+PROBE_VERSION = 7
 MIN_ROWS, EARLY_ROWS = 8, 4
-"""Committed by each width: in the middle of the cache, and at its beginning."""
+"""Rows that each width commits in the middle of the cache, and at its beginning."""
+NOISE_STEP = 1009
+"""How many random numbers later the context of each buffer begins than that of the one before."""
 
 
 @torch.inference_mode()
 def probe(
     target: StaticTarget, progress: Progress = silent, operators: Callable[[], WidthClasses] | None = None
 ) -> WidthClasses:
-    """Decode one random sequence at every width of a target that nobody else uses meanwhile: by random accept patterns
-    at the beginning of the cache, by whole steps in its middle, with rejected rows and the cache behind the pointer
-    filled with garbage; compare every committed row of logits, key and value, and the state that linear layers end in,
-    bit by bit. Each width commits at least as many rows as the next wider one has places.
+    """Decode one random sequence at every width: by random accept patterns at the beginning of the cache, by whole
+    steps in its middle, with rejected rows and the cache behind the pointer filled with garbage. Compare every
+    committed row of logits, key and value, and the final state of linear layers, bit by bit. Each width commits at
+    least as many rows as the next wider one has places.
 
-    A step of width 1 has no other rows: what is equal to it depends on neither place nor neighbours. Widths that no
-    such row was equal to are compared with themselves, the patterns exchanged. Raises nothing: widths that fail are
-    listed as unstable. Widths are one class only if the model's operators agree too (`operators.py`). operators: what
-    gives the classes of those that do not depend on the length; None: they are probed now."""
+    A step of width 1 has no other rows, so what equals it depends on neither place nor neighbours. Widths that equal no
+    such row are compared with themselves, the patterns exchanged. Widths are one class only if the model's operators
+    agree too (`operators.py`). Widths that fail are listed as unstable.
+
+    target: used by nobody else meanwhile.
+    operators: returns the classes of operators that do not depend on the length; None: they are probed now.
+    """
     prepared, length, widths = target.prepared, target.cache_length, target.widths
     rng = random.Random(SEED)
     num_rows = {w: max(MIN_ROWS, wider) for w, wider in pairwise((*widths, max(widths)))}
     most_rows = max(num_rows.values())
     middle = min(length - most_rows - max(widths), max(MIN_ROWS, length // 2))
     tokens = [rng.randrange(prepared.vocab_size) for _ in range(most_rows)]
-    generator = torch.Generator().manual_seed(SEED)
-    context = [
-        tuple((torch.randn(side.shape, generator=generator) * 0.5).to(side) for side in layer) for layer in target.kv
-    ]
+    buffers = [side for layer in target.kv for side in layer]
+    noise = _noise(buffers)
 
     def commit(width: int, start: int, num: int, pattern: Callable[[], int]) -> Tensor:
-        """Commit `num` tokens, `pattern()` of them a step, over the same context; row after row all bits of its logits,
-        keys and values."""
-        for buffers, originals in zip(target.kv, context, strict=True):
-            for buffer, original in zip(buffers, originals, strict=True):
-                buffer.copy_(original)
+        """Commit `num` tokens, `pattern()` of them a step, over the same context; all bits of their logits, keys and
+        values, row by row."""
+        for i, buffer in enumerate(buffers):
+            buffer.copy_(noise[i * NOISE_STEP :][: buffer.numel()].view(buffer.shape))
         target.jump(start)
         rows: list[Tensor] = []
         while len(rows) < num:
@@ -78,8 +79,7 @@ def probe(
             logits, _ = target.extend(tokens[len(rows) : len(rows) + num_kept] + garbage, num_kept, width=width)
             rows.extend(logits.clone())
             target.rollback(start + len(rows))
-        sides = [side for layer in target.kv for side in layer]
-        found = ([row, *(side[:, :, at : at + 1] for side in sides)] for at, row in enumerate(rows, start))
+        found = ([row, *(side[:, :, at : at + 1] for side in buffers)] for at, row in enumerate(rows, start))
         return torch.cat([bits(each).flatten() for row in found for each in row])
 
     def run(width: int, exchanged: bool = False) -> Tensor:
@@ -102,8 +102,15 @@ def probe(
     return WidthClasses(tuple(sorted(filter(None, classes))), tuple(sorted({*found.unstable, *unstable})))
 
 
+def _noise(buffers: Sequence[Tensor]) -> Tensor:
+    """Random numbers from which every buffer's context is cut. Drawing separate ones would take seconds for a model of
+    9 billion parameters, and as much memory as its cache."""
+    size = max(buffer.numel() for buffer in buffers) + NOISE_STEP * len(buffers)
+    return (torch.randn(size, generator=torch.Generator().manual_seed(SEED)) * 0.5).to(buffers[0].device)
+
+
 def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Sequence[int]) -> dict:
-    """Everything on which the classes may depend. length None: of what does not depend on it."""
+    """Everything on which the classes may depend. length None: only what does not depend on the length."""
     return {
         "probe": PROBE_VERSION,
         "digest": digest,
@@ -122,7 +129,7 @@ def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Seq
 
 
 def probe_cached(target: StaticTarget, digest: str, progress: Progress = silent) -> WidthClasses:
-    """`probe`, remembered under its fingerprint; and so are its operators, for other lengths and other widths."""
+    """`probe`, cached under its fingerprint, with its operators cached separately for other lengths and widths."""
     prepared, widths = target.prepared, target.widths
     key = fingerprint(prepared, digest, target.cache_length, widths)
     found = _recalled(key)
@@ -133,8 +140,7 @@ def probe_cached(target: StaticTarget, digest: str, progress: Progress = silent)
 
 
 def _operators(prepared: Prepared, digest: str, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:
-    """`operator_classes` of these widths. One width of each class that is known stands for it: only widths that nobody
-    asked for before are compared with them."""
+    """`operator_classes` of these widths. One width stands for each known class: only new widths are compared."""
     key = fingerprint(prepared, digest, None, ())
     known = _recalled(key) or WidthClasses((), ())
     if unknown := set(widths) - set(_judged(known)):
@@ -146,7 +152,7 @@ def _operators(prepared: Prepared, digest: str, widths: Sequence[int], progress:
 
 
 def _joined(known: WidthClasses, found: WidthClasses) -> WidthClasses:
-    """What is known of some widths and what was found of others, each known class stood for by its first width."""
+    """The classes found, with every known class in the place of its first width."""
     behind = {members[0]: members for members in known.classes}
     classes = (sorted(w for first in members for w in behind.get(first, (first,))) for members in found.classes)
     unstable = (w for first in found.unstable for w in behind.get(first, (first,)))
@@ -162,7 +168,7 @@ def _name(key: dict) -> str:
 
 
 def _recalled(key: dict) -> WidthClasses | None:
-    """What the cache holds under this fingerprint; None where it holds nothing, or something damaged."""
+    """The cached classes; None if missing or damaged."""
     if (known := cache.read_json(_name(key))) is None:
         return None
     try:
@@ -185,12 +191,12 @@ def _remember(key: dict, found: WidthClasses) -> None:
 def explain(
     sampler: Sampler, row_a: Tensor, row_b: Tensor, position: int, tokens: tuple[int, int]
 ) -> tuple[float, float, float]:
-    """How close a choice was at which two lanes parted: lane a's row [vocab] chose tokens[0], lane b's tokens[1].
+    """How close the choice was where two lanes parted: lane a's row [vocab] chose tokens[0], lane b's tokens[1].
 
     Returns (margin, rounding, share). margin: the two candidates' difference of scores, the larger of the two lanes';
-    where top-k or top-p removed a candidate in one lane, its distance from the smallest score kept there instead.
-    rounding: root mean square difference of the two rows, in units of the scores. share: that difference over the
-    spread of the logits."""
+    if top-k or top-p removed a candidate in one lane, its distance from the smallest score kept there. rounding: root
+    mean square difference of the two rows, in units of the scores. share: that difference over the spread of the
+    logits."""
     scale = sampler.params.temperature or 1.0
     difference = (row_a.float() - row_b.float()).square().mean().sqrt()
     share = float(difference / row_a.float().std())

@@ -1,4 +1,4 @@
-"""Which widths a race runs at, from what was probed and measured. Pure, standard library only."""
+"""The choice of a race's widths, from what was probed and measured. Pure, standard library only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..spec import MAX_WIDTH
 
 DOMINATED = 0.97
 ASSUMED_ACCEPTANCE = (0.0, 0.5, 0.8, 0.9)
-"""What widths are weighed by where a race decides at each step how much to draft: nobody knows yet what its drafts will
-be worth."""
+"""Widths are weighed by these rates where `auto` k decides at each step how much to draft: the real one is not known
+yet."""
 
 
 @dataclass(frozen=True)
 class WidthClasses:
-    """What the probe found. `classes`: groups of widths whose rows are bit-equal; `unstable`: widths at which a row's
+    """The probe's result. `classes`: groups of widths whose rows are bit-equal; `unstable`: widths at which a row's
     bits depend on its place or its neighbours."""
 
     classes: tuple[tuple[int, ...], ...]
@@ -29,9 +29,15 @@ class WidthClasses:
 
 @dataclass(frozen=True)
 class WidthPlan:
-    """The widths of a race: `width` holds k drafts and the last token; `step_widths` are the widths that its exact
-    lanes may mix; `plain_width` is the fastest of all. `exact`: whether equal tokens are promised, bit for bit; `note`
-    says why in a sentence."""
+    """The widths of a race.
+
+    width: holds k drafts and the last token.
+    widths_class: its class.
+    step_widths: the widths that exact lanes may mix.
+    plain_width: the fastest of all.
+    exact: whether equal tokens are promised, bit for bit.
+    note: why, in a sentence.
+    """
 
     width: int
     widths_class: tuple[int, ...]
@@ -42,9 +48,8 @@ class WidthPlan:
 
 
 def candidates(k: int, width: int | str = "auto", fine: bool = False) -> tuple[int, ...]:
-    """The widths worth probing for drafts of k tokens: powers of two up to the first that holds k + 1, k + 1 itself,
-    the one asked for. fine: half-way between them too, from 6 on, for devices where a step's time grows with every
-    row."""
+    """Widths worth probing for drafts of k tokens: powers of two up to the first that holds k + 1, k + 1 itself, and
+    `width` if it is an integer. fine: from 6 on half-way widths too, for devices where every row takes time."""
     widths = {1, 2, k + 1}
     power = 4
     while power < 2 * (k + 1) and power <= MAX_WIDTH:
@@ -58,10 +63,10 @@ def candidates(k: int, width: int | str = "auto", fine: bool = False) -> tuple[i
 def plan(
     found: WidthClasses, seconds: Mapping[int, float], k: int, width: int | str = "auto", auto_k: bool = False
 ) -> WidthPlan:
-    """Choose. `seconds`: measured step time of each candidate. With an integer `width` every exact step runs at it;
-    with "auto" each step runs at the narrowest width of the class that holds it, those left out that a wider one beats
-    by 3 % or more. The plan holds k drafts; with `auto_k` it holds at least k, and one more, and its width is the one
-    whose class promises the fastest steps."""
+    """Choose a race's widths. seconds: a step's, by width. With an integer `width` every exact step runs at it; with
+    "auto" each step runs at the narrowest width of the class that holds it, except widths that a wider one beats by 3 %
+    or more. The plan holds k drafts; with `auto_k` at least k and one more, in the class that promises the fastest
+    steps."""
     stable = [w for w in sorted(seconds) if w not in found.unstable]
     plain_width = min((w for w in seconds if w <= 8), key=lambda w: seconds[w])
     if isinstance(width, int):
@@ -83,8 +88,8 @@ def plan(
 
 
 def _promise(found: WidthClasses, seconds: Mapping[int, float], width: int) -> float:
-    """What grows with the tokens per second of the class's widths up to this one: their product over
-    ASSUMED_ACCEPTANCE, drafts costing nothing."""
+    """Grows with the tokens per second of the class's widths up to this one: their product over ASSUMED_ACCEPTANCE,
+    with free drafts."""
     widths = [w for w in found.of(width) if w <= width and w in seconds]
     return prod(max(sum(rate**i for i in range(w)) / seconds[w] for w in widths) for rate in ASSUMED_ACCEPTANCE)
 

@@ -1,4 +1,4 @@
-"""A head from its tensors, for one target: every size checked, and what is missing borrowed."""
+"""From tensors to a head for one target: every size is checked, and what is missing is borrowed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from ..errors import UsageError
 from . import dflash, eagle3
 from .dflash import DFlashHead
 from .eagle3 import Eagle3Head
-from .formats import HeadSpec
+from .spec import HeadSpec
 from .vocabulary import check_vocabulary, draft_ids, embedding_of
 
 
 def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab_size: int) -> Eagle3Head | DFlashHead:
-    """A head from its tensors, for a target of that hidden size and vocabulary. Raises UsageError naming what does not
-    fit."""
+    """A head for a target of that hidden size and vocabulary. Raises UsageError naming what does not fit."""
     kind, what = (eagle3, "the EAGLE-3 head") if spec.kind == "eagle3" else (dflash, "the DFlash head")
     tensors = dict(tensors)
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
@@ -34,7 +33,7 @@ def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab
         num_words = min(num_rows, vocab_size if target_ids is None else len(target_ids))
         tensors["lm_head.weight"] = output[:num_words]
     head: Eagle3Head | DFlashHead
-    with torch.device("meta"):  # nothing is drawn only to be replaced
+    with torch.device("meta"):  # nothing is initialised only to be replaced
         if spec.kind == "eagle3":
             qk_norm = spec.layers.model_type == "qwen3" or "layers.0.self_attn.q_norm.weight" in tensors
             head = Eagle3Head(spec, target_size, num_words, qk_norm, fc_bias="fc.bias" in tensors)
@@ -48,7 +47,7 @@ def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab
 
 
 def matrix(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
-    """The matrix of that name, if there is one. Raises UsageError for what is no matrix."""
+    """The matrix of that name, or None. Raises UsageError if it is not a matrix."""
     value = tensors.get(name)
     if value is not None and (value.dim() != 2 or 0 in value.shape):
         raise UsageError(f"the head's {name} has shape {list(value.shape)}, which is no matrix")
@@ -68,7 +67,7 @@ def check_fc(weight: Tensor | None, what: str, num_hidden: int, target_size: int
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
     """Make tensors the parameters of the same names, in their dtype. Raises UsageError naming what is missing, left
-    over, of another shape, or no plain numbers."""
+    over, of another shape, or not finite."""
     wanted = dict(module.named_parameters())
     if missing := sorted(set(wanted) - set(tensors)):
         raise UsageError(f"{what} lacks {len(missing)} of its tensors, such as {missing[0]}")

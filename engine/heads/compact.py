@@ -1,19 +1,16 @@
-"""Heads in smaller files: matrices in 8 bits with a scale a row, named as compressed-tensors names them, and output
-rows that are the target's own."""
+"""Heads in smaller files: 8-bit matrices with a scale per row, under compressed-tensors' names, and output rows shared
+with the target."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from .spec import HeadSpec
 from .vocabulary import draft_ids
-
-if TYPE_CHECKING:
-    from .formats import HeadSpec
 
 OUTPUT = "lm_head.weight"
 SCALE = "_scale"
@@ -21,8 +18,7 @@ LEVELS = 127
 
 
 def shrunk(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Every matrix of floating-point numbers as int8 [rows, columns] and its scales [rows, 1] float32; the rest as it
-    is."""
+    """Every floating-point matrix as int8 [rows, columns] and scales [rows, 1] float32; the rest unchanged."""
     small: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if value.dim() != 2 or not value.is_floating_point():
@@ -34,7 +30,7 @@ def shrunk(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def restored(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
-    """The reverse of `shrunk`; other tensors as they are. Raises UsageError for 8-bit numbers without a scale for each
+    """The inverse of `shrunk`; other tensors unchanged. Raises UsageError for 8-bit numbers without a scale for each
     row."""
     whole: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -52,8 +48,8 @@ def restored(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.bfloat16)
 
 
 def with_output(tensors: Mapping[str, Tensor], spec: HeadSpec, embedding: Tensor) -> dict[str, Tensor]:
-    """The tensors with `lm_head.weight`: where the head has none and says that it is tied to the embedding, the rows of
-    its draft words in the target's embedding [vocab, hidden]. Raises UsageError for words outside of it."""
+    """The tensors with `lm_head.weight`: if the head has none and is tied to the embedding, the rows of its draft words
+    in the target's embedding [vocab, hidden]. Raises UsageError for words outside of it."""
     tensors = dict(tensors)
     d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
     if (

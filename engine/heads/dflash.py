@@ -1,5 +1,5 @@
 """DFlash (Chen et al. 2026, "DFlash: block diffusion for flash speculative decoding"): the whole draft in one forward
-of a few layers over [last token, mask x k], which look at the target's hidden states of everything before."""
+of a few layers over [last token, mask x k], which attend to the target's hidden states of everything before."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from .formats import HeadSpec
 from .head import Head
 from .layers import Attend, Layer, RMSNorm, Rope
+from .spec import HeadSpec
 from .vocabulary import is_whole
 
 
@@ -19,7 +19,7 @@ class DFlashHead(Head):
     """Keys and values come from the context (the target's hidden states, fused) and from the block; queries from the
     block alone.
 
-    target_size: the target's hidden size. draft_vocab_size: rows of `lm_head`, None where it borrows the target's."""
+    target_size: the target's hidden size. draft_vocab_size: rows of `lm_head`, None to borrow the target's."""
 
     def __init__(self, spec: HeadSpec, target_size: int, draft_vocab_size: int | None) -> None:
         super().__init__(spec)
@@ -41,7 +41,7 @@ class DFlashHead(Head):
         return [layer.self_attn.key_value(fused, rope) for layer in layers]
 
     def block(self, embedded: Tensor, rope: Rope, attend: Attend) -> Tensor:
-        """embedded [B, n, hidden], the block's rows -> [B, n, hidden]; row i is about the token at its own position (an
+        """embedded [B, n, hidden], the block's rows -> [B, n, hidden]; row i predicts the token at its own position (an
         anchor's: the one after it)."""
         x = embedded
         for index, layer in enumerate(self.layers):
@@ -51,7 +51,7 @@ class DFlashHead(Head):
 
 def check(spec: HeadSpec, own: Tensor | None, output: Tensor | None, target_size: int, vocab_size: int) -> None:
     """Raise UsageError unless a head with this embedding and output layer of its own can borrow the rest, and its
-    blocks draft something."""
+    blocks draft anything."""
     size = spec.layers.hidden_size
     if size != target_size and (own is None or output is None):
         raise UsageError(
@@ -71,11 +71,11 @@ def check(spec: HeadSpec, own: Tensor | None, output: Tensor | None, target_size
 
 
 def block_mask(spec: HeadSpec, layer: int, start: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Which of `columns` [S] each of the block's `rows` [B] (positions) may look at; `start`: the block's first
-    position. Bool [B, S].
+    """Which of `columns` [S] each of the block's `rows` [B] (positions) may see; `start`: the block's first position.
+    Bool [B, S].
 
-    A window counts from the block's start, as the speculators package trains, or from the row, to both sides where it
-    is not causal, as z-lab's own does."""
+    A window counts from the block's start, as the speculators package trains, or from the row, in both directions if
+    not causal, as in z-lab's own code."""
     seen = (columns < start + rows.shape[0])[None].expand(rows.shape[0], -1)
     window = spec.windows[layer]
     if window is not None and spec.window_from_block:

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from .formats import HeadSpec
 from .head import Head
 from .layers import Attend, Layer, RMSNorm, Rope
+from .spec import HeadSpec
 from .vocabulary import is_whole
 
 
 class Eagle3Head(Head):
-    """Row i pairs the target's hidden states of token i with the embedding of token i + 1, and its logits are of token
-    i + 2.
+    """Row i takes the target's hidden states of token i and the embedding of token i + 1; its logits predict token i +
+    2.
 
-    target_size: the target's hidden size. draft_vocab_size: rows of `lm_head`, None where it borrows the target's."""
+    target_size: the target's hidden size. draft_vocab_size: rows of `lm_head`, None to borrow the target's."""
 
     def __init__(
         self,
@@ -55,8 +55,7 @@ class Eagle3Head(Head):
         return self.fc(hidden)
 
     def step(self, embedded: Tensor, hidden: Tensor, rope: Rope, attend: Attend) -> tuple[Tensor, Tensor]:
-        """embedded, hidden [B, n, hidden] -> (what is fed back as the next row's hidden, what `lm_head` reads), each
-        [B, n, hidden]."""
+        """embedded, hidden [B, n, hidden] -> (the next row's hidden, the input of `lm_head`), each [B, n, hidden]."""
         first: Any = self.layers[0]
         normed = first.hidden_norm(hidden)
         x = normed if self.spec.norm_before_residual else hidden

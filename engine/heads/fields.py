@@ -1,5 +1,5 @@
-"""Which fields of a published configuration this engine acts on. A field that would change a head's arithmetic in a way
-that is not done here is refused by name, never ignored."""
+"""The fields of a published configuration that this engine acts on. A field that would change a head's arithmetic in an
+unsupported way is refused by name, never ignored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUANTIZATION: dict[str, Any] = {
         }
     },
 }
-"""Matrices in 8 bits with a scale a row, see `compact.py`."""
+"""8-bit matrices with a scale per row, see `compact.py`."""
 SPECULATORS = dict.fromkeys((
     *("architectures", "auto_map", "aux_hidden_state_layer_ids", "block_size", "draft_vocab_size", "dtype",
       "eagle_aux_hidden_state_layer_ids", "embed_requires_grad", "fc_norm"),
@@ -57,7 +57,7 @@ DFLASH_CONFIG = dict.fromkeys(
     "use_swa": False,
     "attention_sink_bias": False,
 }
-"""Name -> the value that this engine's arithmetic has, or ANY where it is read."""
+"""Name -> the required value, or ANY if it is read."""
 
 _OWN = frozenset((
     *("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "is_causal", "block_size", "mask_token_id",
@@ -83,8 +83,8 @@ _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 def check_fields(where: str, values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    """Raise UsageError for the first of `values` that is not `known`, or has another value than it must have; null,
-    false and empty are no value."""
+    """Raise UsageError for the first of `values` that is not `known`, or does not have its required value; null, false
+    and empty count as absent."""
     for name, value in values.items():
         wanted = known.get(name)
         if wanted is ANY or value in (None, "", [], {}) or value == wanted or (wanted is None and not value):

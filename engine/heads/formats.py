@@ -1,77 +1,26 @@
-"""Reading a published draft head: its configuration and tensors, whatever their format, as one `HeadSpec` and one set
-of names.
+"""From a published draft head's config.json to a `HeadSpec`.
 
-Formats, told apart by config.json:
-  speculators   `speculators_model_type` eagle3 or dflash (RedHatAI; vllm-project/speculators); aux ids index
-  transformers' `hidden_states` z-lab         `dflash_config` or the architecture DFlashDraftModel (the DFlash authors,
-  SpecForge); `target_layer_ids` are layer outputs: index = id + 1 original      an Eagle3 architecture, or
-  LlamaForCausalLM with a `draft_vocab_size`: EAGLE-3 as its authors, SpecForge and NVIDIA's ModelOpt write it;
-                `midlayer.` is `layers.0.`; ids in `eagle_config` are layer outputs, those beside it indices, as vLLM
-                reads both
+Formats, recognised by the contents of config.json:
+
+    speculators   `speculators_model_type` eagle3 or dflash (RedHatAI; vllm-project/speculators): aux ids index
+                  transformers' `hidden_states`
+    z-lab         `dflash_config`, or the architecture DFlashDraftModel (the DFlash authors, SpecForge):
+                  `target_layer_ids` are layer outputs, index = id + 1
+    original      an Eagle3 architecture, or LlamaForCausalLM with a `draft_vocab_size` (EAGLE-3 as its authors,
+                  SpecForge and NVIDIA's ModelOpt write it): `midlayer.` is `layers.0.`; ids in `eagle_config` are
+                  layer outputs, those outside it indices, as in vLLM
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..errors import UsageError
-from ..models.random_targets import read_published
-from ..models.sources import weights_files
-from .compact import restored
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
+from .spec import KINDS, HeadSpec
 
-KINDS = ("eagle3", "dflash")
 DFLASH = "DFlashDraftModel"
-
-
-@dataclass(frozen=True)
-class HeadSpec:
-    """What a head is. `layers`: a transformers configuration of its decoder layers. `hidden_layers`: the target's
-    hidden states it reads, as indices into transformers' `hidden_states` (0: embeddings). `draft_vocab_size`,
-    `vocab_size`: its own and its target's, None where not stated.
-
-    `windows` per layer: how far back it sees, None (or no entry) for all. EAGLE-3 and z-lab count from the row,
-    speculators' DFlash from the block's start (`window_from_block`). For DFlash, `causal` per layer: whether a row of
-    the block sees only those before it. What it embeds is scaled by `embedding_scale`, its logits by `logit_scale`,
-    then capped at `softcap`, as z-lab's heads for Gemma ask for. `tied_output`: a head without output rows takes those
-    of its words from the target's embedding."""
-
-    kind: str
-    layers: Any
-    hidden_layers: tuple[int, ...]
-    norm_before_residual: bool = False
-    norm_before_fc: bool = False
-    fc_norm: bool = False
-    norm_output: bool = False
-    block_size: int = 0
-    mask_token_id: int = 0
-    sample_from_anchor: bool = False
-    causal: tuple[bool, ...] = ()
-    windows: tuple[int | None, ...] = ()
-    window_from_block: bool = False
-    embedding_scale: float = 1.0
-    logit_scale: float = 1.0
-    softcap: float | None = None
-    draft_vocab_size: int | None = None
-    vocab_size: int | None = None
-    tied_output: bool = False
-
-
-def read_spec(
-    folder: Path, kind: str, num_target_layers: int, aux: tuple[int, ...] = (), causal: bool | None = None
-) -> HeadSpec:
-    """The head's configuration. aux: overrides which hidden states it reads. causal: overrides the mask inside a DFlash
-    block.
-
-    Raises UsageError where the folder holds no head of that kind, or what it says makes no sense."""
-    return spec_of(read_published(folder / "config.json"), str(folder), kind, num_target_layers, aux, causal)
 
 
 def spec_of(
@@ -82,12 +31,19 @@ def spec_of(
     aux: tuple[int, ...] = (),
     causal: bool | None = None,
 ) -> HeadSpec:
-    """`read_spec` of what the config.json of the head `name` holds: its weights need not be there."""
+    """The spec of the head `name`.
+
+    config: its config.json.
+    kind: eagle3 or dflash.
+    aux: overrides which hidden states it reads.
+    causal: overrides the mask inside a DFlash block.
+
+    Raises UsageError if this describes no head of that kind, or makes no sense."""
     try:
         spec = _spec(config, num_target_layers, aux, causal)
     except UsageError:
         raise
-    except Exception as error:  # a configuration comes from anywhere and can be wrong in any way
+    except Exception as error:  # a configuration from anywhere may be wrong in any way
         raise UsageError(
             f"the head's config.json in {name!r} is not understood: {type(error).__name__}: "
             f"{' '.join(str(error).split())[:200]}"
@@ -129,7 +85,7 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
     )
     layers = (
         {**config, "model_type": "llama"} if any("Llama" in name for name in names) else config
-    )  # the architecture says what its layers are
+    )  # the architecture determines its layers
     return _eagle3(
         layers, {**config, **({"norm_before_fc": own["norm_before_fc"]} if "norm_before_fc" in own else {})}, aux or ids
     )
@@ -214,8 +170,8 @@ def _dflash(
     sliding_non_causal: bool = False,
     **more: Any,
 ) -> HeadSpec:
-    """Full-attention layers are bidirectional inside the block, sliding ones causal, unless the configuration (or the
-    caller) says otherwise."""
+    """Full-attention layers are bidirectional inside the block, sliding ones causal, unless the configuration or the
+    caller overrides that."""
     config = layers_config(layers, "dflash")
     windows, mask = _windows(config), values.get("mask_token_id")
     for name, value in (("mask_token_id", mask), ("block_size", more["block_size"])):
@@ -252,30 +208,3 @@ def _integers(values: Any) -> tuple[int, ...]:
     if any(type(i) is not int for i in values):
         raise UsageError(f"the head's layer ids {list(values)} are not whole numbers")
     return values
-
-
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """The head's tensors under the names of the speculators format. Pickles are read as tensors alone. Raises
-    UsageError."""
-    tensors: dict[str, Tensor] = {}
-    for path in weights_files(folder):
-        try:
-            if path.suffix == ".safetensors":
-                from safetensors.torch import load_file
-
-                read = load_file(path)
-            else:
-                read = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:
-            raise UsageError(f"{str(path)!r} is damaged or holds more than tensors; it is not loaded") from error
-        except Exception as error:  # a head's files come from anywhere and can be wrong in any way
-            raise UsageError(
-                f"cannot read the head's weights in {str(path)!r}: {type(error).__name__}: "
-                f"{' '.join(str(error).split())[:200]}"
-            ) from error
-        if not isinstance(read, dict) or not all(
-            isinstance(name, str) and isinstance(value, Tensor) for name, value in read.items()
-        ):
-            raise UsageError(f"{str(path)!r} holds more than named tensors; it is not loaded")
-        tensors.update(read)
-    return restored({name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()})

@@ -1,4 +1,4 @@
-"""What draft heads of every kind share: what they borrow from their target, and how they are made of their tensors."""
+"""What all draft heads share: what they borrow from their target."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .formats import HeadSpec
+from .spec import HeadSpec
 
 
 class Head(nn.Module):
-    """spec: its flags. `target_ids` [draft vocabulary]: the target's id of each draft id, or None where they are equal.
-    A head without `lm_head` or `embed_tokens` borrows the target's."""
+    """spec: its flags. `target_ids` [draft vocabulary]: the target's id of each draft id, or None if they are equal. A
+    head without `lm_head` or `embed_tokens` borrows the target's."""
 
     target_ids: Tensor | None
     embed_tokens: nn.Embedding | None
@@ -26,16 +26,16 @@ class Head(nn.Module):
         self._lent: list[Any] = []
 
     def lend(self, embedding: Tensor, lm_head: nn.Module | None = None) -> None:
-        """The target's embedding [vocab, hidden], raw rows, and its output layer, for a head without its own."""
+        """Lend the target's embedding [vocab, hidden], raw rows, and output layer to a head without its own."""
         self._lent = [embedding, lm_head]
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        """Embedding rows of the target's token ids: raw, unless the head asks for a scale."""
+        """Embedding rows of the target's token ids: raw, unless the head has a scale."""
         rows = F.embedding(token_ids, self._lent[0] if self.embed_tokens is None else self.embed_tokens.weight)
         return rows if self.spec.embedding_scale == 1 else rows * self.spec.embedding_scale
 
     def logits(self, out: Tensor) -> Tensor:
-        """What its forward gives for the output layer, [..., hidden] -> [..., draft vocabulary]."""
+        """The forward's output [..., hidden] -> logits [..., draft vocabulary]."""
         logits = self.lm_head(out) if hasattr(self, "lm_head") else self._lent[1](out)
         if self.spec.logit_scale != 1:
             logits = logits * self.spec.logit_scale

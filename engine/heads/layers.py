@@ -1,8 +1,7 @@
-"""The decoder layer that draft heads are made of: Llama's, or Qwen3's where queries and keys are normalised. Parameter
-names are transformers'.
+"""The decoder layer of draft heads: Llama's, or Qwen3's with normalised queries and keys. Parameter names are
+transformers'.
 
-Attention is handed in, because it is what differs: over static buffers when drafting, over whole texts when training.
-"""
+Attention is an argument, because it differs: over static buffers when drafting, over whole texts when training."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..errors import UsageError
-from ..model.layers import together
+from ..layers.layers import together
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n,
@@ -54,8 +53,8 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Projections, norms and rotary positions of grouped-query attention; `in_size` features in, the hidden
-    size out."""
+    """Projections, norms and rotary positions of grouped-query attention, from `in_size` features to the hidden
+    size."""
 
     def __init__(self, config: Any, in_size: int, qk_norm: bool) -> None:
         super().__init__()
@@ -71,8 +70,8 @@ class Attention(nn.Module):
         )
 
     def join(self, with_queries: bool) -> None:
-        """Make one linear, `kv_proj`, of the projections of keys and values or, where queries are always of the same
-        rows, one of all three, `qkv`. To be done before linears are packed."""
+        """Join the projections of keys and values into `kv_proj`, or, if queries always have the same rows, all three
+        into `qkv`. Call it before linears are packed."""
         names = ("q_proj", "k_proj", "v_proj") if with_queries else ("k_proj", "v_proj")
         setattr(self, "qkv" if with_queries else "kv_proj", together([getattr(self, name) for name in names]))
         for name in names:
@@ -128,7 +127,7 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
 
 
 def rope_table(config: Any, length: int, dtype: torch.dtype, device: torch.device | str) -> Rope:
-    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that change with the
+    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that depend on the
     length."""
     kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if kind in ("dynamic", "longrope") or (kind != "default" and kind not in ROPE_INIT_FUNCTIONS):

@@ -1,4 +1,4 @@
-"""How a head is named: `SOURCE[#option[&option]]`. Standard library only."""
+"""The names of heads: `SOURCE[#option[&option]]`. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..errors import UsageError
 
 @dataclass(frozen=True)
 class HeadName:
-    """Which head: `source` a folder or repository, "" for the one that ships for the default target; `aux` and `causal`
-    override its configuration."""
+    """Which head: `source` is a folder or repository, or "" for the one shipped for the default target; `aux` and
+    `causal` override its configuration."""
 
     source: str = ""
     aux: tuple[int, ...] = ()
@@ -20,7 +20,7 @@ class HeadName:
 
 def parse_name(kind: str, argument: str) -> HeadName:
     """`SOURCE[#option[&option]]` with options `aux=2,9,15` (which hidden states it reads) and, for DFlash, `causal` or
-    `bidirectional` (the mask inside the block; vLLM serves some heads causal that were trained otherwise). Raises
+    `bidirectional` (the mask inside the block; vLLM serves some heads causally that were trained otherwise). Raises
     UsageError."""
     source, _, options = argument.partition("#")
     aux: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Which of the target's tokens a head's rows stand for, and a head's tables made as long as the target's."""
+"""Which of the target's tokens a head's rows stand for, and padding of a head's tables to the target's length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import UsageError
 
 
 def may_be_padding(one: int, other: int) -> bool:
-    """Whether two vocabulary sizes differ by no more than what publishers pad by (267 rows of 151,936 in Qwen3)."""
+    """Whether two vocabulary sizes differ by no more than publishers' padding (267 rows of 151,936 in Qwen3)."""
     return abs(one - other) <= max(other // 64, 64)
 
 
@@ -20,7 +20,7 @@ def is_whole(stated: int | None, vocab_size: int) -> bool:
 
 
 def check_vocabulary(stated: int | None, vocab_size: int) -> None:
-    """Raise UsageError where a head states a vocabulary that is not its target's."""
+    """Raise UsageError if a head states another vocabulary than its target's."""
     if stated is not None and not may_be_padding(stated, vocab_size):
         raise UsageError(
             f"the head is for a vocabulary of {stated} words and the target has {vocab_size}: it is for another target"
@@ -28,8 +28,8 @@ def check_vocabulary(stated: int | None, vocab_size: int) -> None:
 
 
 def embedding_of(own: Tensor, vocab_size: int) -> Tensor:
-    """A head's own embedding [rows, hidden] with a row for every token of the target. Raises UsageError where too many
-    are missing."""
+    """A head's own embedding [rows, hidden] with a row for every token of the target. Raises UsageError if too many are
+    missing."""
     missing = vocab_size - own.shape[0]
     if not may_be_padding(own.shape[0], vocab_size):
         raise UsageError(
@@ -41,10 +41,13 @@ def embedding_of(own: Tensor, vocab_size: int) -> Tensor:
 def draft_ids(
     d2t: Tensor | None, t2d: Tensor | None, num_rows: int, vocab_size: int, stated: int | None
 ) -> Tensor | None:
-    """The target's id of each of a head's `num_rows` draft ids; None where the vocabularies are one.
+    """The target's id of each of a head's `num_rows` draft ids; None if the vocabularies are equal.
 
-    d2t [num_rows]: offsets, id = row + d2t[row]. t2d [vocab]: whether a token has a row, in order; used where there is
-    no d2t. `stated`: the draft vocabulary that the configuration gives. Raises UsageError naming what does not fit."""
+    d2t: [num_rows] offsets, id = row + d2t[row].
+    t2d: [vocab], whether a token has a row, in order; used without d2t.
+    stated: the draft vocabulary of the configuration.
+
+    Raises UsageError naming what does not fit."""
     if stated is not None and stated != num_rows:
         raise UsageError(
             f"the head's config.json states a draft vocabulary of {stated} words, and its lm_head has {num_rows}"

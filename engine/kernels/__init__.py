@@ -1,10 +1,10 @@
-"""The one seam to hardware: everything that this engine asks of it.
+"""The one seam to hardware.
 
-`choose.choose` picks one implementation for a device and dtype. It is installed into a model and goes with it
+`choose.choose` picks one implementation for a device and dtype. It is installed into a model and stays with it
 (`Prepared.kernels`). Device-neutral code knows this Protocol alone: it imports no kernel and never asks for a device's
 type.
 
-    torch.py   torch's own operations: they run anywhere, and the others are compared with them
+    torch.py   torch's own operations, which run anywhere; the others are compared with them
     cpu/       compiled C, and oneDNN for the linears that the C does not take
     cuda/      Triton kernels and CUDA graphs
 """
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from ..model.step import Attend
+    from ..layers.step import Attend
     from ..progress import Progress
-    from ..spec import SamplingParams
     from .host_copies import HostRead, HostWrite
 
 T = TypeVar("T")
 Chooser = Callable[["Tensor", Sequence[int], int], list[int]]
-Picks = Callable[["Tensor", int, int], list[tuple[int, float]]]
-"""picks(rows, num, position): of each of `num` rows of bfloat16 logits, one behind the other, the first at `position`:
-the first column with the largest score, and its lead (inf where there is no other). Raises RaceError where a row is no
-numbers."""
+Picks = Callable[["Tensor", Sequence[int], int], list[list[tuple[int, float]]]]
+"""picks(rows, positions, num_best): for each row of bfloat16 logits [n, columns], at its position in the completion:
+the columns with the largest scores and those scores, best first, the first of equals. Beyond the first, columns more
+than 10 below the largest logit are left out. Raises RaceError for a NaN row."""
 Forward = Callable[..., "tuple[Tensor | None, Any]"]
-"""forward(ids [1, n], at, want_logits, want_hidden, seen) -> logits [n, vocab] and hidden states [layers + 1, n,
-hidden], where they are wanted. `at`: the position of the first token. `seen` is filled with the window of every
-layer."""
+"""forward(ids [1, n], at, want_logits, want_hidden, seen, parents) -> logits [n, vocab] and hidden states [layers + 1,
+n, hidden], if wanted. `at`: the position of the first token. `seen` receives the window of every layer. parents [n],
+int32: row i follows row parents[i], an earlier one, at the next position; None: the row before. forward.keep(at, rows):
+the cache's entries from `at` on become those of these rows of the last step, ascending."""
 
 
 class Kernels(Protocol):
-    """What this engine asks of hardware, and what it is told by kernels that do nothing of their own."""
+    """What this engine needs from hardware; a default body is the answer of kernels without that feature."""
 
     name: str
     """`torch`, `cpu` or `cuda`."""
@@ -50,30 +50,47 @@ class Kernels(Protocol):
     # A model
 
     def get_ready(self, progress: Progress) -> None:
-        """Do what takes long once for a machine: compile."""
+        """Before a model is loaded: set up torch, and compile what is compiled once per machine."""
         return
 
+    def parts(self, model: Any) -> tuple[str, ...]:
+        """The parts that run for a fused model. Each can be left out separately, and must first prove right and fast
+        here in another process (`runner.trial`)."""
+        return ()
+
+    def without(self, off: Mapping[str, str]) -> Kernels:
+        """These kernels with some of their `parts` left out: name -> reason."""
+        return self
+
+    @property
+    def compares_with_torch(self) -> bool:
+        """Whether a model on these kernels is compared with itself on torch's (`runner.agreement`)."""
+        return False
+
     def best_dtype(self) -> str:
-        """`bfloat16` where steps in it are faster, else `float32`."""
+        """`bfloat16` if its steps are faster, else `float32`."""
 
     def reason_against_int8(self) -> str:
-        """Why no model can have weights of 8 bits here, as it follows on "dtype 'int8'"; "" where one can."""
+        """Why no model can have 8-bit weights here, as a continuation of "dtype 'int8'"; "" if one can."""
 
     def install(self, model: Any, int8: bool) -> None:
-        """Put the kernels in the place of the model's fused layers and linears, in place. int8: weights of 8 bits;
-        raises UnsupportedModel where no linear can have them."""
+        """Replace the model's fused layers and linears, in place. int8: with 8-bit weights; raises UnsupportedModel if
+        no linear can have them."""
 
     def remove(self, model: Any) -> None:
-        """Undo `install`. Only where there is a `fallback`."""
+        """Undo `install`. Only if there is a lower rung."""
         return
 
     def removed(self, model: Any) -> AbstractContextManager[None]:
-        """The model without these kernels while entered, afterwards with the very modules that it had. Only where there
-        is a `fallback`."""
+        """Within it the model has no kernels, and afterwards the same modules as before. Only if there is a lower
+        rung."""
         return nullcontext()
 
-    def fallback(self, why: str) -> Kernels | None:
-        """What a model runs on that is not the same under these kernels, and `why`. None: such a model is refused."""
+    def lower(self, why: str) -> Kernels | None:
+        """The kernels one rung down, for a model that failed on these, or None; `why` becomes part of `runs`. Does not
+        touch the model: see `runner.prepare.lowered`.
+
+        Raises RaceError if the device is lost, so that nothing can run on it until the program restarts."""
         return None
 
     def install_head(self, head: Any) -> None:
@@ -92,32 +109,33 @@ class Kernels(Protocol):
         return None
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
-        """The attention of that model's steps of so many rows, which needs no mask. None: torch's, under masks."""
+        """The attention of steps of that many rows, without a mask. None: torch's, with masks."""
         return None
 
     @property
     def judges_on_device(self) -> bool:
-        """Whether a whole step, its acceptance too, is one fixed call on the device: where a wait for the device costs
-        more than a row."""
+        """Whether a whole step, acceptance included, is one fixed call on the device: where a wait costs more than a
+        row."""
         return False
 
     @property
     def rows_cost(self) -> bool:
-        """Whether a step's time grows with every row, so that half-way widths pay."""
+        """Whether every row takes time, so that half-way widths pay."""
         return self.on_host
 
     @property
     def warmed(self) -> set[int]:
-        """Sizes of prefill for which libraries have prepared what they keep; for this thread, where they keep it by
+        """Sizes of prefill for which libraries have set up what they keep; of this thread only, if they keep it by
         thread."""
 
     def graph_pool(self) -> Any:
-        """Memory for the fixed calls of one race, whose calls run one at a time."""
+        """Memory for the fixed calls of one race, which run one at a time. None: nothing is captured."""
         return None
 
     def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
         """`function`, which takes no arguments and works on buffers that stay in place, as a call that may be a
-        captured graph: see `cuda.graphs.FixedCall` for what it must not do, and for how long its results are valid."""
+        captured graph: see `cuda.graphs.FixedCall` for what it must not do, and for how long its results are valid.
+        Returns `function` itself if nothing is captured."""
         return function
 
     def host_write(self, size: int) -> HostWrite:
@@ -127,27 +145,28 @@ class Kernels(Protocol):
         """Reads up to `size` integers off the device."""
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything asked of it."""
+        """Wait until the device has finished all work."""
         return
 
     # The choice of a token
 
     def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
-        """What chooses from rows of bfloat16 logits on the host in one call: see `cpu.choose.Chooser`."""
+        """Chooses from rows of bfloat16 logits on the host in one call: see `cpu.choose.Chooser`."""
         return None
 
     def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        """`Sampler.pick_rows_with_margins` in few launches. None: by torch's operations."""
+        """`Sampler.pick_rows_with_margins` in few launches. None: torch's operations."""
         return None
 
-    def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
-        """What chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]. None: `Sampler` does."""
+    def picks(self, token_ids: Tensor, temperature: float, seed: int) -> Picks | None:
+        """Chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]. seed: through splitmix64. None:
+        `Sampler` does."""
         return None
 
     # A head's rows
 
     def eagle3_rows(self, head: Any) -> Any:
-        """The class that computes the rows of an EAGLE-3 head for one sequence at positions that the host knows: see
+        """The class that computes rows of an EAGLE-3 head for one sequence at positions known to the host: see
         `cpu.eagle3.NativeEagle3Rows`. None: rows of fixed shapes, in fixed calls."""
         return None
 
@@ -158,35 +177,33 @@ class Kernels(Protocol):
     # Training
 
     def install_stock(self, model: Any) -> None:
-        """Put the kernels in the place of a stock model's linears, in place, where it gains by that: to read and write
-        texts for training."""
+        """Replace linears of a stock model, in place, where that makes reading and writing training texts faster."""
         return
 
     def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
-        """A linear that is as fast with a hundred rows as this one, or faster."""
+        """A linear that is at least as fast with a hundred rows as this one."""
         return linear
 
     @property
     def trains_in_bfloat16(self) -> bool:
-        """Whether products of bfloat16 are faster than float32's in training."""
+        """Whether training products are faster in bfloat16 than in float32."""
         return False
 
     # The device
 
     def identity(self, model: Any) -> dict[str, Any]:
-        """All of hardware and kernels on which a row's bits may depend: a key for what was probed. JSON values."""
+        """All of hardware and kernels on which a row's bits may depend, as JSON values: the key of a probe's result."""
 
     def describe(self, model: Any = None) -> str:
-        """For the versions of a recording: what the kernels in that model are made of and by; "" for torch's own."""
+        """What the model's kernels are built from and by, for the versions of a recording; "" for torch's own."""
         return ""
 
     def runs(self, model: Any) -> dict[str, Any]:
-        """What runs a model's steps, read off its modules: "sentence" says it in words; further keys as a kind of
-        kernels has them."""
+        """What runs a model's steps, read off its modules: "sentence" in words; further keys depend on the kind of
+        kernels."""
 
     def about_device(self) -> dict[str, Any]:
-        """{"type", "name", "threads"} for a recording; threads are the CPU's. More where a kind of kernels has more to
-        say."""
+        """{"type", "name", "threads"} for a recording (threads: the CPU's), and more for some kinds of kernels."""
 
     @property
     def runs_in_threads(self) -> bool:
@@ -194,29 +211,28 @@ class Kernels(Protocol):
         return self.on_host
 
     def free_bytes(self) -> int:
-        """Memory that the device can still give, what torch keeps and does not use included; what nobody tells counts
-        as enough."""
+        """Memory that the device can still give, torch's unused memory included; plenty if unknown."""
 
     def give_back_memory(self) -> None:
-        """Give the device back what torch keeps of it and does not use."""
+        """Return torch's unused memory to the device."""
         return
 
     @property
     def device_map(self) -> dict[str, Any] | None:
-        """What transformers' `from_pretrained` takes to put weights on this device at once."""
+        """The argument of transformers' `from_pretrained` that puts weights directly on this device."""
 
     def random_numbers_kept(self) -> AbstractContextManager[None]:
-        """Within it random numbers may be drawn; afterwards they go on as if none had been."""
+        """Within it random numbers may be drawn; afterwards the generators are as before."""
 
     def read_bytes(self) -> int:
-        """The size of a buffer to measure the memory's bandwidth by: much more than caches hold, much less than is
-        free."""
+        """Size of a buffer for measuring the memory's bandwidth: far larger than caches, far smaller than free
+        memory."""
 
     def readers(self, buffer: Tensor) -> Mapping[str, Callable[[], Any]]:
-        """Kernels that read all of a float32 buffer [rows, columns] and write next to nothing, by name."""
+        """Kernels, by name, that read all of a float32 buffer [rows, columns] and write next to nothing."""
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        """One run's seconds, by the device's own clock where it has one."""
+        """Seconds of one run, by the device's own clock if it has one."""
 
     def reason_against_compiling(self) -> str:
-        """Why torch.compile cannot make code for this device here; "" where it can."""
+        """Why torch.compile cannot make code for this device here; "" if it can."""

@@ -1,4 +1,4 @@
-"""Which kernels a device gets. The one place that knows all of them."""
+"""Chooses a device's kernels: the one place that knows all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system says of this machine's processor. No torch."""
+"""The processor as the system describes it. No torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cpu_info(name: str) -> str:
-    """What Linux says under that name of the first processor; "" where it says nothing."""
+    """The first processor's entry of that name on Linux; "" if unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

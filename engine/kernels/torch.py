@@ -20,16 +20,16 @@ from .host_copies import HostRead, HostWrite
 from .processor import cpu_info
 
 SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8
-"""Of the linears that a dtype is judged by."""
+"""Linears that decide the dtype."""
 MIB = 1024**2
 CACHES = 8
-"""A buffer to read is so many times the size of the last-level caches: what stays in them from one read to the next is
-then a small share."""
+"""A buffer to read is this many times the size of the last-level caches, so that little of it stays in them between
+reads."""
 USUAL, LARGEST, SHARE_OF_MEMORY = 256 * MIB, 1024 * MIB, 8
 
 
 class TorchKernels(Kernels):
-    """See `Kernels`. The others differ from it where they say so."""
+    """See `Kernels`. Other kernels derive from it."""
 
     name = "torch"
 
@@ -44,7 +44,7 @@ class TorchKernels(Kernels):
     # A model
 
     def best_dtype(self) -> str:
-        """Measured, as the time of linears as narrow as decoding's."""
+        """Measured, with linears as narrow as in decoding."""
         seconds = _narrow_linears_s((torch.bfloat16, torch.float32), self.device)
         return "bfloat16" if seconds[0] <= seconds[1] else "float32"
 
@@ -108,7 +108,7 @@ class TorchKernels(Kernels):
 
     def seconds(self, call: Callable[[], Any]) -> float:
         started = time.perf_counter()
-        call().sum().item()  # waits for the device, if there is one to wait for
+        call().sum().item()  # waits for the device
         return time.perf_counter() - started
 
     def reason_against_compiling(self) -> str:
@@ -128,7 +128,7 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
     """{"sentence": all of it in words, "decoder": its class, "layers": what runs them, "linears": {what runs them: how
     many}, "attention": whose}.
 
-    decoders, linears: class -> what runs it, but for those that torch does."""
+    decoders, linears: class -> what runs it, unless torch does."""
     linears = {"Linear": "torch", **linears}
     decoder = type(model.get_decoder()).__name__
     layers = {"FusedDecoder": "torch", "HybridDecoder": "torch", **decoders}.get(decoder, "transformers' own")
@@ -140,13 +140,13 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel gives it, and its number of cores."""
+    """The processor's name from the kernel, and its number of cores."""
     name = cpu_info("model name") or platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"
 
 
 def _last_level_caches() -> int:
-    """Bytes of all last-level caches together; 0 where the system does not tell."""
+    """Bytes of all last-level caches together; 0 if unknown."""
     sizes: dict[str, int] = {}
     for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index3"):
         try:
@@ -159,9 +159,8 @@ def _last_level_caches() -> int:
 
 @torch.inference_mode()
 def _narrow_linears_s(dtypes: Sequence[torch.dtype], device: torch.device) -> list[float]:
-    """For each dtype, the seconds of one linear at width 1 and one at width 8: the best of many, taken in turns, so
-    that a busy moment hits all alike, and on one thread, because on a busy machine several spend their time waiting for
-    each other, whatever the dtype."""
+    """For each dtype, the seconds of one linear at width 1 and one at width 8: the best of many, interleaved, so that a
+    busy moment affects all alike, and on one thread, because on a busy machine several mostly wait for each other."""
     operands = {
         (dtype, width): (
             torch.ones(width, SHAPE[1], dtype=dtype, device=device),

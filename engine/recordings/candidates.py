@@ -1,14 +1,13 @@
-"""What the target might have said at each row of a race's steps: likely tokens, chances, and the noise that chose.
+"""What the target could have chosen at each row of a race's steps: likely tokens, their probabilities, and the noise
+that decided. Standard library only.
 
     {"seeds": [own, other, ...], "pieces": {id: text}, "lanes": {lane: [a list of rows for each step]}}
 
-A row is {"ids", "logits", "log_z", "noise"}. Row r of a step is the target's answer after the last committed token and
-r drafted ones. Logits fall; they are what the lane's rule sees, after temperature, top-k and top-p (at temperature 0 as
-the model gives them), and exp(logit - log_z) is a token's chance. `noise`, a list for each seed, is there in rows of
-committed tokens where the rule chooses by it: the largest logit + noise of the whole vocabulary is chosen. Standard
-library only.
+A row is {"ids", "logits", "log_z", "noise"}. Row r of a step comes after the last committed token and r drafted ones.
+Logits descend; they are what the lane's rule sees, after temperature, top-k and top-p (raw at temperature 0), and
+exp(logit - log_z) is a token's probability. `noise`, one list per seed, is present in rows of committed tokens if the
+rule chooses by it: the token with the largest logit + noise in the whole vocabulary wins.
 """
-# Twin: app/race_view/check_beside.js.
 
 from __future__ import annotations
 
@@ -17,22 +16,22 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, short
 from ..events import Step
-from ..strict_json import COUNT, NAMES, NUMBER, OBJECT, IfThere, fits, short
+from ..strict_json import COUNT, NAMES, NUMBER, OBJECT, IfThere, fits
 
 MAX_CANDIDATES = 16
-"""Tokens that are kept of one row."""
+"""Tokens kept per row."""
 MAX_SEEDS = 8
 TOLERANCE = 0.01
-"""Of logits and noise, which are rounded, and of what may sum to 1."""
+"""For logits and noise, which are rounded, and for sums of probabilities."""
 SHAPE = {"seeds": [COUNT], "pieces": NAMES, "lanes": OBJECT}
 _ROWS = [[{"ids": [COUNT], "logits": [NUMBER], "log_z": NUMBER, "noise": IfThere([[NUMBER]])}]]
 
 
 def check_candidates(candidates: Mapping[str, Any], lanes: Mapping[str, Sequence[Step]]) -> None:
-    """Raise UsageError unless they fit the steps of these lanes: a row for each row of a step, tokens by falling logit,
-    chances that sum to at most 1, and under every noise the committed token the best of its row."""
+    """Raise UsageError unless the candidates fit the steps of these lanes: one row for each row of a step, by falling
+    logit, probabilities that sum to at most 1, and the committed token best under the race's own noise."""
     num_seeds = len(candidates["seeds"])
     if num_seeds > MAX_SEEDS:
         raise UsageError(f"the candidates are of {num_seeds} seeds; at most {MAX_SEEDS} can be shown")
@@ -46,23 +45,26 @@ def check_candidates(candidates: Mapping[str, Any], lanes: Mapping[str, Sequence
             raise UsageError(f"{which} do not have a row for each row of each step")
         for step, rows in zip(lanes[name], steps, strict=True):
             for r, row in enumerate(rows):
-                _check_row(f"{which} at row {r} of step {step.index}", row, step.token_ids[r : r + 1], num_seeds)
+                if found := _fault(row, step.token_ids[r : r + 1], num_seeds):
+                    raise UsageError(f"{which} at row {r} of step {step.index} {found}")
 
 
-def _check_row(which: str, row: Mapping[str, Any], committed: Sequence[int], num_seeds: int) -> None:
+def _fault(row: Mapping[str, Any], committed: Sequence[int], num_seeds: int) -> str:
+    """What is wrong with a row, to follow "the candidates"; "" if nothing is."""
     ids, logits, noise = row["ids"], row["logits"], row.get("noise")
     if not 1 <= len(ids) <= MAX_CANDIDATES or len(set(ids)) != len(ids) or len(logits) != len(ids):
-        raise UsageError(f"{which} are {len(ids)} ids and {len(logits)} logits; 1 to {MAX_CANDIDATES}, each once")
+        return f"have {len(ids)} ids and {len(logits)} logits; need 1 to {MAX_CANDIDATES} distinct ids, a logit each"
     if any(less > more for more, less in pairwise(logits)):
-        raise UsageError(f"{which} do not stand by falling logit")
+        return "are not sorted by falling logit"
     if max(logits) - row["log_z"] > TOLERANCE or sum(math.exp(x - row["log_z"]) for x in logits) > 1 + TOLERANCE:
-        raise UsageError(f"{which} have chances that sum to more than 1")
+        return "have probabilities that sum to more than 1"
     if committed and committed[0] not in ids:
-        raise UsageError(f"{which} lack the token that was committed there")
+        return "lack the committed token"
     if noise is None:
-        return
+        return ""
     if len(noise) != num_seeds or not num_seeds or not committed or any(len(each) != len(ids) for each in noise):
-        raise UsageError(f"{which} have noise that is not of its tokens and the {num_seeds} seeds")
+        return f"have noise that does not match its tokens and the {num_seeds} seeds"
     scores = [logit + gumbel for logit, gumbel in zip(logits, noise[0], strict=True)]
     if max(scores) - scores[ids.index(committed[0])] > TOLERANCE:
-        raise UsageError(f"{which} say that another token would have been chosen than the one that was")
+        return "imply a different token than the committed one"
+    return ""

@@ -1,82 +1,69 @@
-"""Whether a recording is what it says: its shape checked field by field, its events against each other, the spec, the
-verdicts and what may stand beside them.
+"""Whether a recording is what it claims to be: its shape, field by field; its events against each other and the spec;
+its verdicts and extras against the events.
 
-Standard library only. Everything raises UsageError with one sentence; nothing that JSON can hold raises anything else.
+Standard library only. Any JSON value is accepted, or refused by a UsageError with one sentence.
 """
-# Twin: app/race_view/check.js; compared by test_a_broken_file_gives_one_sentence_and_changes_nothing.
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, kind, short
 from ..events import Finished, LaneEvent, Started, Step, from_json
 from ..spec import (
     AUTO,
     BASELINE,
+    MAX_LANES,
+    MAX_STOP_STRINGS,
     MAX_WIDTH,
-    PLAIN,
     ROLES,
     SERVER,
-    SPECULATIVE,
+    TREE,
     LaneSpec,
     RaceSpec,
     SamplingParams,
-    role_named,
 )
-from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, IfThere, Maybe, Shape, fits, kind, short
-from .beside import BESIDE, CLOCK_TOLERANCE, MAX_TOKEN_ID, TOKENS, are_tokens, check_beside
+from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, Shape, fits
+from .extras import CLOCK_TOLERANCE, EXTRAS, MAX_TOKEN_ID, TOKEN, check_extras
 
 SCHEMA = 2
-"""What is written; schema 1 is read as well."""
 FORMAT = "photofinish-race"
 IDENTICAL = ("identical_bits", "identical_tokens")
+MAX_PROMPT_TOKENS = 1_000_000
+"""More than any prompt that can be raced has; see `engine.text.MAX_PROMPT_CHARS`."""
 VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution", "same_text", "other_text")
-"""The last two are of servers."""
+"""The last two are for servers."""
 
 
-def check(recording: Any) -> dict[str, Any]:
-    """The same recording, if all of it holds; one of schema 1 in the form of schema 2. Unknown fields beside the known
-    ones are left alone."""
+def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
+    """The spec and the events, in order. Unknown fields are ignored, except in events, lanes and params.
+
+    Raises UsageError if anything is wrong."""
     if not isinstance(recording, dict):
         raise UsageError(f"it must be a JSON object, not {kind(recording)}")
     if recording.get("format") != FORMAT:
         raise UsageError(
-            f"it is no Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}"
+            f"it is not a Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}"
         )
     schema = recording.get("schema")
-    if type(schema) is not int or schema not in SHAPES:
+    if type(schema) is not int or schema != SCHEMA:
         newer = type(schema) is int and schema > SCHEMA
         raise UsageError(
-            f"its schema is {short(schema)}; this version reads schema {' and '.join(map(str, SHAPES))}"
+            f"its schema is {short(schema)}; this version reads schema {SCHEMA}"
             + ("; a newer version of Photofinish wrote it" if newer else "")
         )
-    fits(recording, SHAPES[schema])
-    if schema == 1:
-        recording = _from_schema_1(recording)
-    _check_events(recording, read_spec(recording["spec"]))
-    return recording
-
-
-def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Roles follow from the names; `verdict` was on the last speculative lane, `plain_verdict` on the plain one. What
-    schema 1 does not know means nothing in its files, whatever it is called, and does not come along."""
-    lanes = [{**lane, "role": role_named(lane["name"])} for lane in old["spec"]["lanes"]]
-    last = {lane["role"]: lane["name"] for lane in lanes}
-    found = {last.get(SPECULATIVE): old["verdict"], last.get(PLAIN): old["plain_verdict"]} if BASELINE in last else {}
-    return {
-        **{key: value for key, value in old.items() if key not in ("verdict", "plain_verdict", *BESIDE)},
-        "schema": SCHEMA,
-        "spec": {**old["spec"], "lanes": lanes},
-        "verdicts": {lane: verdict for lane, verdict in found.items() if lane is not None and verdict is not None},
-    }
+    fits(recording, RECORDING)
+    spec = read_spec(recording["spec"])
+    events = tuple(map(from_json, recording["events"]))
+    _check_events(recording, spec, events)
+    return spec, events
 
 
 def read_spec(value: Mapping[str, Any]) -> RaceSpec:
-    """A RaceSpec from the JSON form of its fields."""
+    """A RaceSpec from the JSON form of its fields. Raises UsageError if they are wrong."""
     fits(value, SPEC, "spec")
     lanes = tuple(LaneSpec(**_exactly(LaneSpec, lane, "a lane of the spec")) for lane in value["lanes"])
     params = _exactly(SamplingParams, value["params"], "params")
@@ -99,10 +86,13 @@ WIDTH_OR_WORD = Shape(
     f"auto, fastest or an integer from 1 to {MAX_WIDTH}",
     lambda value: value in ("auto", "fastest") or WIDTH.holds(value),
 )
-K_OR_WORD = Shape("auto or a non-negative integer", lambda value: value == AUTO or COUNT.holds(value))
+K_OR_WORD = Shape(
+    "auto, tree:N or a non-negative integer",
+    lambda value: COUNT.holds(value) or (isinstance(value, str) and (value == AUTO or value.startswith(TREE))),
+)
 ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
-TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", lambda value: are_tokens([value]))
+TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", TOKEN.holds)
 TWO_TEXTS = _two("strings", TEXT.holds)
 TWO_WIDTHS = _two("widths, null where unknown", lambda value: value is None or WIDTH.holds(value))
 _DIFFERENCE = {
@@ -119,9 +109,14 @@ _VERDICT = {
     "first_difference": Maybe(_DIFFERENCE),
     "sentence": TEXT,
 }
-_LANE = {"name": NAME, "drafter": NAME, "k": K_OR_WORD, "width": WIDTH_OR_WORD, "rule": NAME}
-SPEC = {"lanes": [_LANE | {"role": ROLE}], "params": {"stop": [TEXT]}, "audit": FLAG, "solo": FLAG}
-_RECORDING = {
+_LANE = {"name": NAME, "drafter": NAME, "k": K_OR_WORD, "width": WIDTH_OR_WORD, "rule": NAME, "role": ROLE}
+SPEC = {
+    "lanes": AtMost(MAX_LANES, _LANE),
+    "params": {"stop": AtMost(MAX_STOP_STRINGS, TEXT)},
+    "audit": FLAG,
+    "solo": FLAG,
+}
+RECORDING: dict[str, Any] = {
     "model": {"name": NAME, "revision": Maybe(NAME), "digest": Maybe(NAME), "dtype": NAME, "licence": Maybe(NAME)},
     "device": {"type": NAME, "name": NAME, "threads": Maybe(COUNT)},
     "versions": NAMES,
@@ -129,34 +124,27 @@ _RECORDING = {
     "created": NAME,
     "widths": {
         "width": Maybe(WIDTH),
-        "widths_class": [WIDTH],
+        "widths_class": AtMost(MAX_WIDTH, WIDTH),
         "plain_width": Maybe(WIDTH),
         "exact": FLAG,
         "cache_length": COUNT,
         "note": NAME,
     },
-    "prompt": {"text": TEXT, "token_ids": TOKENS, "chat": IfThere(FLAG)},
+    "prompt": {"text": TEXT, "token_ids": AtMost(MAX_PROMPT_TOKENS, TOKEN), "chat": IfThere(FLAG)},
     "events": [OBJECT],
-    "synthetic": IfThere([NAME]),
+    "synthetic": IfThere(AtMost(MAX_LANES, NAME)),
     "stopped": IfThere(FLAG),
     "runs": IfThere({"sentence": NAME}),
     "places": IfThere({"lanes": NAMES, "sentence": NAME}),
+    "spec": SPEC,
+    "verdicts": OBJECT,
+    **EXTRAS,
 }
-SHAPES: dict[int, dict[str, Any]] = {
-    1: {
-        **_RECORDING,
-        "spec": {**SPEC, "lanes": [_LANE]},
-        "verdict": Maybe(_VERDICT),
-        "plain_verdict": Maybe(_VERDICT),
-    },
-    SCHEMA: {**_RECORDING, "spec": SPEC, "verdicts": OBJECT, **BESIDE},
-}
-"""What each schema has to hold."""
 
 
 @dataclass
 class _Lane:
-    """What one lane's events have said so far."""
+    """One lane after the events read so far."""
 
     spec: LaneSpec
     prompt_ids: list[int]
@@ -164,26 +152,41 @@ class _Lane:
     ended: bool = False
     clock_s: float = 0.0
     wall_s: float = 0.0
-    text: str = ""
 
     def __post_init__(self) -> None:
         self.steps: list[Step] = []
         self.token_ids: list[int] = []
+        self.pieces: list[str] = []
         self.checksums: list[int] = []
 
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
     def _is_copy(self, step: Step) -> bool:
-        place, start = step.copied
-        text = [*self.prompt_ids, *self.token_ids, *step.drafted[:place]]
-        if start >= len(text):
-            return False
-        text += step.drafted[place:]
-        return all(token == text[start + i] for i, token in enumerate(step.drafted[place:]))
+        num_prompt, num_before = len(self.prompt_ids), len(self.prompt_ids) + len(self.token_ids)
+
+        def holds(token: int, path: Sequence[int], at: int) -> bool:
+            """Whether a token that follows `path` is the one at that place of the text."""
+            if at >= num_before:
+                return at - num_before < len(path) and path[at - num_before] == token
+            return token == (self.prompt_ids[at] if at < num_prompt else self.token_ids[at - num_prompt])
+
+        if step.copied:
+            place, start = step.copied
+            drafted = step.drafted
+            return all(holds(drafted[i], drafted[:i], start + i - place) for i in range(place, len(drafted)))
+        paths: list[tuple[int, ...]] = [()]
+        for token, parent in zip(step.drafted, step.parents, strict=True):
+            paths.append((*paths[parent], token))
+        rows = zip(step.drafted, step.parents, step.sources, strict=True)
+        return all(at < 0 or holds(token, paths[parent], at) for token, parent, at in rows)
 
     def take(self, e: LaneEvent, spec: RaceSpec) -> None:
         num_prompt_tokens = len(self.prompt_ids)
         event, who = e.event, f"lane {short(self.spec.name)}"
         if self.ended:
-            raise UsageError(f"{who} goes on after its end")
+            raise UsageError(f"{who} continues after its end")
         if not self.started and isinstance(event, (Step, Finished)):
             raise UsageError(f"{who} does not begin with a started event")
         if isinstance(event, Started):
@@ -222,15 +225,17 @@ class _Lane:
                 f"{which} commits {len(step.token_ids)} tokens to {num_before}; a step commits at least 1, a lane at "
                 f"most {limit}"
             )
-        if not are_tokens([*step.token_ids, *step.drafted]):
+        if max((*step.token_ids, *step.drafted)) > MAX_TOKEN_ID:
             raise UsageError(f"{which} has a token id beyond {MAX_TOKEN_ID}")
         if num_drafted > self.spec.max_drafts:
             raise UsageError(
                 f"{which} drafted {num_drafted} tokens, but the lane's k is {self.spec.k}"
                 + (f" (at most {self.spec.max_drafts})" if self.spec.k == AUTO else "")
             )
-        if step.copied and not self._is_copy(step):
-            raise UsageError(f"{which} says it copied from place {step.copied[1]} of the text, which has other tokens")
+        if step.parents and spec.params.temperature and self.spec.rule != "coupled":
+            raise UsageError(f"{which} drafted a tree, but rule {self.spec.rule!r} weighs chains only")
+        if (step.copied or step.sources) and not self._is_copy(step):
+            raise UsageError(f"{which} says it copied from a place of the text that has other tokens")
         if step.width is not None and not num_drafted < step.width <= MAX_WIDTH:
             raise UsageError(f"{which} ran at width {step.width}, which must be from {num_drafted + 1} to {MAX_WIDTH}")
         if bool(step.checksums) != (spec.audit and self.spec.drafter != SERVER):
@@ -238,22 +243,22 @@ class _Lane:
         self.steps.append(step)
         self.clock_s += step.seconds
         self.token_ids += step.token_ids
-        self.text += "".join(step.pieces)
+        self.pieces += step.pieces
         self.checksums += step.checksums
 
     def _same_time(self, seconds: float, who: str, what: str) -> None:
         if not math.isclose(seconds, self.clock_s, rel_tol=CLOCK_TOLERANCE, abs_tol=CLOCK_TOLERANCE):
-            raise UsageError(f"{who} says {what} {seconds!r} where its steps took {self.clock_s!r} seconds")
+            raise UsageError(f"{who} reports {what} {seconds!r}, but its steps took {self.clock_s!r} seconds")
 
 
-def _check_events(recording: Mapping[str, Any], spec: RaceSpec) -> None:
+def _check_events(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent]) -> None:
     prompt_ids = recording["prompt"]["token_ids"]
     lanes = {lane.name: _Lane(lane, [] if lane.drafter == SERVER else prompt_ids) for lane in spec.lanes}
-    for event in map(from_json, recording["events"]):
+    for event in events:
         if event.lane not in lanes:
             raise UsageError(
                 f"an event belongs to lane {short(event.lane)}, which the spec does not have; it has: "
-                f"{', '.join(lanes)}"
+                f"{', '.join(lanes)[:200]}"
             )
         lanes[event.lane].take(event, spec)
     unfinished = [name for name, lane in lanes.items() if not lane.ended]
@@ -264,19 +269,19 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec) -> None:
         if name not in lanes or name in baselines or not baselines:
             raise UsageError(f"it has a verdict on {short(name)}, which is no lane that is compared with a baseline")
         _check_verdict(f"the verdict on lane {short(name)}", verdict, lanes[baselines[0]], lanes[name])
-    check_beside(recording, {name: lane.steps for name, lane in lanes.items()})
+    check_extras(recording, spec, {name: lane.steps for name, lane in lanes.items()})
 
 
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
-    """A verdict may not claim more than the events that stand beside it."""
+    """A verdict may not claim more than the events show."""
     fits(verdict, _VERDICT, which)
     common = min(len(a.token_ids), len(b.token_ids))
     same_tokens = a.token_ids[:common] == b.token_ids[:common]
-    same_text = a.text.startswith(b.text) or b.text.startswith(a.text)
+    same_text = verdict["kind"] != "same_text" or a.text.startswith(b.text) or b.text.startswith(a.text)
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
     if (
         (verdict["kind"] in IDENTICAL and not same_tokens)
         or (verdict["kind"] == "identical_bits" and not same_bits)
-        or (verdict["kind"] == "same_text" and not same_text)
+        or not same_text
     ):
         raise UsageError(f"{which} says {verdict['kind']}, but its events differ")

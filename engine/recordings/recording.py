@@ -1,59 +1,107 @@
-"""A race as one JSON file: everything to judge it by, to replay it and to run it again. Standard library only.
+"""A race as one JSON file: all that is needed to judge, replay and repeat it. Standard library only.
 
     {"schema": 2, "format": "photofinish-race", **header, "events": [...], "verdicts": {lane: {...}}}
 
-`header` and `result` are those of a backend's race. `read` trusts nothing: a recording may come from a stranger (see
-`check.py`, which says what a good one is).
+`header` and `result` are those of a backend's race. `read` trusts nothing, as files may be hostile: see `check.py`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from ..analysis.metrics import lane_metrics, race_speedups
 from ..cache import write_atomically
 from ..errors import RaceError, UsageError
-from ..events import Failed, LaneEvent, from_json, steps, to_json
-from ..metrics import lane_metrics, race_speedups
-from ..spec import PLAIN, SERVER, SPECULATIVE, LaneSpec, RaceSpec
+from ..events import Failed, LaneEvent, of_checked, text_of, to_json, token_ids
+from ..spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
 from ..strict_json import parse
-from ..text import visible_text
 from .check import FORMAT, SCHEMA, check, read_spec
 
 MAX_BYTES = 64 * 1024 * 1024
 OUTPUT_SCHEMA = 1
-"""Of what --json prints: fields are added to it, none is taken away."""
+"""Version of the output of --json. Fields may be added to it, never removed."""
 VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference")
 NOT_IN_SUMMARY = ("acceptance_by_position", "conditional_acceptance_by_position")
 
 
-def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The recording of a finished race, in the very form in which it is read back (JSON knows no tuples)."""
-    recording = {"schema": SCHEMA, "format": FORMAT, **header, "events": [to_json(event) for event in events], **result}
-    return json.loads(json.dumps(recording, allow_nan=False))
+@dataclass(frozen=True, eq=False)
+class Recording(Mapping[str, Any]):
+    """A finished race: a mapping of its file's JSON members, with the spec and the events (in order) as values. Made by
+    `checked` or `build`."""
+
+    fields: dict[str, Any]
+    spec: RaceSpec
+    events: tuple[LaneEvent, ...]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Recording:
+        """From a checked JSON object."""
+        return cls(dict(fields), read_spec(fields["spec"]), tuple(map(of_checked, fields["events"])))
+
+    def adding(self, extras: Mapping[str, Any]) -> Recording:
+        """A copy with these members added; see `extras.EXTRAS`."""
+        return replace(self, fields={**self.fields, **json.loads(json.dumps(extras, allow_nan=False))})
+
+    def showing(self, lane: str) -> Recording:
+        """A copy with this lane before all others of its role, so that a page shows it."""
+        lanes = sorted(self.spec.lanes, key=lambda each: each.name != lane)
+        return replace(self, spec=replace(self.spec, lanes=tuple(lanes)))
+
+    @cached_property
+    def text(self) -> str:
+        """The JSON text of the file."""
+        return json.dumps(self.fields, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def is_elsewhere(self, lane: str) -> bool:
+        """Whether this lane ran on a server and others did not: its seconds come from another clock and, as a rule,
+        another device."""
+        on_server = any(each.name == lane and each.drafter == SERVER for each in self.spec.lanes)
+        return on_server and self["device"]["type"] != SERVER
 
 
-def loads(data: bytes, source: str = "the recording") -> dict[str, Any]:
-    """A checked recording from the bytes of its file; `source` names it in errors. Raises UsageError for anything a
-    broken or hostile file can hold."""
+def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> Recording:
+    """The recording of a finished race, exactly as it will be read back (JSON has no tuples)."""
+    fields = {"schema": SCHEMA, "format": FORMAT, **header, "events": [to_json(event) for event in events], **result}
+    return Recording.of(json.loads(json.dumps(fields, allow_nan=False)))
+
+
+def loads(data: bytes, source: str = "the recording") -> Recording:
+    """`checked`, with errors that name the file as `source`."""
     try:
-        return check(parse(data, MAX_BYTES))
+        return checked(data)
     except UsageError as error:
         raise UsageError(f"{source} cannot be used: {error}") from error
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A checked recording from a file. Raises UsageError if it is missing, unreadable, too large, or no recording."""
+def checked(data: bytes) -> Recording:
+    """A checked recording from the bytes of its file. Raises UsageError if they are broken or hostile."""
+    fields = parse(data, MAX_BYTES)
+    return Recording(fields, *check(fields))
+
+
+def read(path: str | os.PathLike[str]) -> Recording:
+    """A checked recording from a file. Raises UsageError if it is missing, unreadable, too large or no recording."""
     return loads(read_bytes(path), f"the recording {os.fspath(path)!r}")
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a recording's file for `loads`, which refuses one that is too large: no more than that is read.
+    """The bytes of a recording's file for `loads`; just enough of a file that is too large for `loads` to refuse it.
     Raises UsageError if it is missing or unreadable."""
     try:
         with open(path, "rb") as file:
@@ -62,10 +110,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise UsageError(f"cannot read the recording {os.fspath(path)!r}: {_reason(error)}") from error
 
 
-def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
-    """Write a recording whole or not at all: an old file at `path` stays until the new one is complete. Raises
-    RaceError if it cannot be written."""
-    data = json.dumps(recording, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+def write(path: str | os.PathLike[str], recording: Recording) -> None:
+    """Write a recording atomically: an old file stays until the new one is complete. Raises RaceError on failure."""
+    data = recording.text.encode("utf-8")
     if len(data) > MAX_BYTES:
         raise RaceError(
             f"the recording has {len(data)} bytes; more than {MAX_BYTES} could not be read again, so it was not saved"
@@ -74,7 +121,7 @@ def write(path: str | os.PathLike[str], recording: Mapping[str, Any]) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file whole or not at all, as `write` does. Raises RaceError if it cannot be written."""
+    """Write a file atomically, as `write` does. Raises RaceError on failure."""
     try:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
@@ -86,8 +133,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Find out before a race whether `write` or `write_bytes` will be able to write here. Leaves nothing
-    behind. Raises UsageError."""
+    """Check before a race that `write` and `write_bytes` can write here; leaves nothing behind. Raises UsageError."""
     try:
         target = Path(os.path.realpath(path))
         if target.is_dir():
@@ -100,32 +146,18 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise UsageError(f"cannot save to {os.fspath(path)!r}: {_reason(error)}") from error
 
 
-def spec_of(recording: Mapping[str, Any]) -> RaceSpec:
-    """The spec that a checked recording was made from."""
-    return read_spec(recording["spec"])
+def summary(recording: Recording) -> dict[str, Any]:
+    """The output of `race --json`: the circumstances, each lane's tokens, text and numbers, and each speculative lane's
+    verdict and speed-up over the fastest plain decoding.
 
-
-def is_elsewhere(recording: Mapping[str, Any], lane: LaneSpec) -> bool:
-    """Whether a lane ran on a server and others did not: its seconds are by another clock, and as a rule of another
-    device."""
-    return lane.drafter == SERVER and recording["device"]["type"] != SERVER
-
-
-def events_of(recording: Mapping[str, Any]) -> list[LaneEvent]:
-    """The events of a checked recording, in the order in which they happened."""
-    return [from_json(event) for event in recording["events"]]
-
-
-def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
-    """What `race --json` prints: the circumstances, each lane's tokens, text and numbers, and of each speculative lane
-    its verdict and its speed-up over the fastest plain decoding. `verdict` and `speedup` are those of the only one on
-    this machine; None where there are several. `oracles`: of the lanes whose race has tables.
-    `promises`: what servers said of themselves. `places`: where each lane ran, if not all in one place; the ratio of a
-    lane on a server is then of two clocks."""
-    events, spec, widths = events_of(recording), spec_of(recording), recording["widths"]
+    verdict, speedup: those of the only speculative lane on this machine; None if there are several.
+    oracles: those of lanes whose race has tables.
+    promises: what servers stated about themselves.
+    places: where each lane ran, unless all ran in one place; a server lane's ratio then compares two clocks."""
+    events, spec, widths = recording.events, recording.spec, recording["widths"]
     speedups = race_speedups(events, spec.lanes)
     verdicts = {lane: _verdict(recording, lane) for lane in speedups}
-    own = [lane.name for lane in spec.lanes if lane.name in speedups and not is_elsewhere(recording, lane)]
+    own = [lane.name for lane in spec.lanes if lane.name in speedups and not recording.is_elsewhere(lane.name)]
     only = own[0] if len(own) == 1 else ""
     return {
         "schema": OUTPUT_SCHEMA,
@@ -148,40 +180,29 @@ def summary(recording: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def faults(recording: Mapping[str, Any]) -> list[str]:
-    """What the verdicts say of speculative lanes that wrote what they must not."""
-    lanes = spec_of(recording).named(SPECULATIVE)
-    found = recording["verdicts"].items()
-    return [verdict["sentence"] for lane, verdict in found if lane in lanes and verdict["kind"] == "different"]
+def faults(recording: Recording) -> list[str]:
+    """The verdict sentences of speculative lanes that wrote wrong tokens."""
+    lanes, verdicts = recording.spec.named(SPECULATIVE), recording["verdicts"].items()
+    return [verdict["sentence"] for lane, verdict in verdicts if lane in lanes and verdict["kind"] == "different"]
 
 
-def failures(recording: Mapping[str, Any]) -> dict[str, str]:
-    """The messages of the lanes that failed, by lane."""
-    return {e["lane"]: e["message"] for e in recording["events"] if e["type"] == "failed"}
+def failures(recording: Recording) -> dict[str, str]:
+    """The error messages of the lanes that failed, by lane."""
+    return {e.lane: e.event.message for e in recording.events if isinstance(e.event, Failed)}
 
 
-def token_ids(events: Iterable[LaneEvent], lane: str) -> list[int]:
-    """All tokens that a lane committed."""
-    return [token for step in steps(events, lane) for token in step.token_ids]
-
-
-def text(events: Iterable[LaneEvent], lane: str, stop: tuple[str, ...] = ()) -> str:
-    """What a lane wrote, as a reader sees it: without the end token and without the stop string that ended it."""
-    return visible_text("".join(piece for step in steps(events, lane) for piece in step.pieces), stop)
-
-
-def _lane(events: list[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str, Any]:
+def _lane(events: Sequence[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str, Any]:
     numbers = asdict(lane_metrics(events, name))
     lane = {
         "token_ids": token_ids(events, name),
-        "text": text(events, name, stop),
+        "text": text_of(events, name, stop),
         **{key: value for key, value in numbers.items() if key not in NOT_IN_SUMMARY},
     }
     failed = next((e.event for e in events if e.lane == name and isinstance(e.event, Failed)), None)
     return lane if failed is None else {**lane, "error": failed.message}
 
 
-def _verdict(recording: Mapping[str, Any], lane: str) -> dict[str, Any] | None:
+def _verdict(recording: Recording, lane: str) -> dict[str, Any] | None:
     verdict = recording["verdicts"].get(lane)
     return None if verdict is None else {key: verdict[key] for key in VERDICT_KEYS}
 

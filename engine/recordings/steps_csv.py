@@ -1,15 +1,13 @@
-"""The steps of a race as a table: one row a step, in the order in which they happened. Standard library only."""
+"""The steps of a race as a table: one row per step, in the order they happened. Standard library only."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from ..events import Step
-from .recording import events_of
+from .recording import Recording
 
 COLUMNS = (
     *("lane", "step", "position", "num_drafted", "num_accepted", "num_committed", "width"),
@@ -18,14 +16,14 @@ COLUMNS = (
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def steps_csv(recording: Mapping[str, Any]) -> str:
-    """A checked recording's steps as CSV (RFC 4180), with a row of names first. `*_s` are seconds; ids stand with
-    spaces between them; `text` is what the step committed as a JSON string, and a lane whose name a spreadsheet would
-    compute gets an apostrophe, so that no cell is a formula. `width` is empty where it is unknown."""
+def steps_csv(recording: Recording) -> str:
+    """A checked recording's steps as CSV (RFC 4180) with a header row. `*_s` are seconds; ids are separated by spaces;
+    `width` is empty if unknown. No cell is a formula: `text`, what the step committed, is a JSON string, and a lane
+    name that a spreadsheet would evaluate gets an apostrophe."""
     out = io.StringIO()
     table = csv.writer(out)
     table.writerow(COLUMNS)
-    for event in events_of(recording):
+    for event in recording.events:
         if isinstance(step := event.event, Step):
             table.writerow(
                 (

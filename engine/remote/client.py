@@ -1,8 +1,7 @@
-"""One question to one server, streamed: every event with the time at which it was read.
+"""One question to one server, streamed, with the time at which each event was read.
 
-httpx, which Gradio brings; its `aiter_raw` gives bytes as they arrive. Times are taken when bytes are read, before they
-are looked at.
-"""
+Uses httpx, which Gradio brings; its `aiter_raw` gives bytes as they arrive. Times are taken when bytes are read, before
+they are parsed."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from .sse import Events
 
 CONNECT_S = 10.0
 DRAIN_S = 0.5
-"""How long the end of an answer that is complete is waited for, so that its connection can serve another."""
+"""How long to wait for the end of a complete answer, so that its connection can be reused."""
 OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_headers.started"
-"""What httpcore calls two moments: before it opens a connection, and before a request's first byte is written. Of 200
-requests that are made at once the last is written 50 ms after the first, which is not the server's time."""
+"""httpcore's names for two moments: before it opens a connection, and before a request's first byte is written. Of 200
+simultaneous requests the last is written 50 ms after the first, which is not the server's time."""
 GONE = "Server disconnected without sending a response"
 MAX_ERROR_BYTES = 16_384
 MAX_WORDS = 200
@@ -40,8 +39,7 @@ for _library in ("httpx", "httpcore"):
 
 class RemoteError(RaceError):
     """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is no answer) or
-    `disconnected`. status: of HTTP, where it answered. retry_after: in how many seconds to
-    ask again, where it said so."""
+    `disconnected`. status: HTTP's, if it answered. retry_after: seconds, if it gave them."""
 
     def __init__(self, message: str, kind: str, status: int | None = None, retry_after: str = "") -> None:
         super().__init__(message)
@@ -50,16 +48,16 @@ class RemoteError(RaceError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a server may take, in seconds: silence_s between two pieces of an answer (and before the first),
-    total_s for the whole of it."""
+    """How long a server may take, in seconds: silence_s between two pieces of an answer (and before the first), total_s
+    for all of it."""
 
     silence_s: float = 60.0
     total_s: float = 600.0
 
 
 def new_client(num_streams: int = 1) -> httpx.AsyncClient:
-    """A client for so many streams at once, to be closed. It follows no redirects, and reads no proxy, certificate or
-    password from the environment: a request goes where the operator said and nowhere else."""
+    """A client for that many simultaneous streams; the caller closes it. It follows no redirects, and reads no proxy,
+    certificate or password from the environment: a request goes only where the operator said."""
     limits = httpx.Limits(max_connections=num_streams, max_keepalive_connections=num_streams)
     return httpx.AsyncClient(limits=limits, verify=_certificates(), follow_redirects=False, trust_env=False)
 
@@ -78,9 +76,13 @@ async def ask(
     on_chunk: Callable[[Chunk], None] | None = None,
     with_extras: bool = True,
 ) -> Reply:
-    """The server's answer. Seconds count from when the first byte of the request was written. on_chunk is called as
-    they come. A server that answers 400 or 422 is asked once more without what only some servers know; with_extras says
-    whether to try it at all. Raises RemoteError; its message names the lane and neither URL nor key."""
+    """The server's answer.
+
+    on_chunk: called with each chunk as it comes. Seconds count from when the first byte of the request was written.
+    with_extras: whether to send fields that only some servers know. A server that answers 400 or 422 is asked again
+        without them.
+
+    Raises RemoteError; its message names the lane, but neither URL nor key."""
     try:
         async with asyncio.timeout(patience.total_s):
             try:
@@ -146,9 +148,9 @@ class _Sent:
 
 @asynccontextmanager
 async def _answered(client: httpx.AsyncClient, request: httpx.Request, sent: _Sent) -> AsyncIterator[httpx.Response]:
-    """The response. A server may close a connection that is kept open just when it is used again (llama.cpp's did after
-    1 of 20 answers). A completion changes nothing there, so it is sent once more, on a new connection: RFC 9110, 9.2.2.
-    A server that is gone refuses that."""
+    """The response. A server may close a kept-alive connection just when it is used again (llama.cpp did after 1 of 20
+    answers). A completion changes nothing on the server, so it is sent once more, on a new connection (RFC 9110,
+    9.2.2), which a server that is gone refuses."""
     try:
         response = await client.send(request, stream=True)
     except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
@@ -162,7 +164,7 @@ async def _answered(client: httpx.AsyncClient, request: httpx.Request, sent: _Se
 
 
 async def _drain(parts: AsyncIterator[bytes]) -> None:
-    """Read what follows a complete answer, which is its end, and let go of it."""
+    """Read what follows a complete answer, then release it."""
     with suppress(TimeoutError, httpx.HTTPError, httpx.StreamError):
         async with asyncio.timeout(DRAIN_S):
             async for _ in parts:
@@ -171,7 +173,7 @@ async def _drain(parts: AsyncIterator[bytes]) -> None:
 
 @asynccontextmanager
 async def _named(endpoint: Endpoint, patience: Patience) -> Any:
-    """Errors in there become a RemoteError that names the lane."""
+    """Errors within become a RemoteError that names the lane."""
     lane = endpoint.lane
     try:
         yield
@@ -189,7 +191,7 @@ async def _named(endpoint: Endpoint, patience: Patience) -> Any:
 
 
 async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
-    """What a server says instead of an answer, in a sentence."""
+    """A server's refusal in a sentence."""
     received = b""
     async for part in response.aiter_raw():
         received += part
@@ -200,9 +202,9 @@ async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
     except (ValueError, RecursionError):
         words = ""
     status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]
-    told = f": {words}" if words else ""
+    details = f": {words}" if words else ""
     after = after if after.isdecimal() else ""
     wait = f"; ask again in {after} s" if after else ""
     redirected = ", a redirect, which is not followed" if 300 <= status < 400 else ""
-    message = f"the server of lane {endpoint.lane} answered {status}{redirected}{told}{wait}"
+    message = f"the server of lane {endpoint.lane} answered {status}{redirected}{details}{wait}"
     return RemoteError(message, "status", status, after)

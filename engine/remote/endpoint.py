@@ -1,4 +1,4 @@
-"""A server as its operator names it, and what is asked of it. Pure; standard library only."""
+"""A server as its operator names it, and its requests. Pure; standard library only."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server that a lane is decoded on. lane: its name in the race. model: as the server calls it. `url` and `key`
-    stay out of `repr`, and of everything that a visitor, a log or a recording gets: see `redact`."""
+    """A server that decodes a lane. lane: its name in the race. model: the server's name for it. `url` and `key` stay
+    out of `repr`, and of everything that reaches a visitor, a log or a recording: see `redact`."""
 
     lane: str
     model: str
@@ -30,26 +30,26 @@ class Endpoint:
     key: str = field(default="", repr=False)
 
     def headers(self) -> dict[str, str]:
-        """Of every request: nothing is compressed, so that each token comes when it is sent."""
+        """For every request. Nothing is compressed, so that each token arrives when it is sent."""
         return {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
 
     def redact(self, text: str) -> str:
-        """A text of the server, or of a library about it, without the key, the URL or the names of its host."""
+        """A text from the server, or from a library about it, without the key, the URL or the host's names."""
         parts = urlsplit(self.url)
         return hide(text, self.secrets | {parts.netloc, parts.hostname or ""} - {""})
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What no text that a model wrote may hold: the key and where the server is. The bare name of this machine
-        itself, as localhost:8000, is no secret: models write it."""
+        """What no text written by a model may contain: the key and the server's address. The plain name of this
+        machine, like localhost:8000, is no secret: models write it."""
         parts = urlsplit(self.url)
         host = set() if parts.hostname in LOOPBACK else {parts.netloc}
         return frozenset({self.key, parts.password or "", f"{parts.scheme}://{parts.netloc}"} | host) - {""}
 
 
 def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) -> Endpoint:
-    """The endpoint of `openai:URL`, with its key from the environment: PHOTOFINISH_KEY_<LANE>, the lane's name in
-    capitals with _ for what is no letter or digit, else OPENAI_API_KEY. Raises UsageError, without the URL."""
+    """The endpoint of `openai:URL`, with its key from the environment: PHOTOFINISH_KEY_<LANE> (the lane's name in
+    capitals, with _ for anything but letters and digits), else OPENAI_API_KEY. Raises UsageError, without the URL."""
     url = spec.removeprefix(PREFIX).rstrip("/")
     try:
         parts = urlsplit(url)
@@ -85,8 +85,8 @@ def endpoints_of(lanes: Sequence[tuple[str, str]], models: Sequence[str], enviro
 
 @dataclass(frozen=True)
 class Question:
-    """What a server is asked to go on with: a text, or with `messages` a conversation of (role, content). to_the_end:
-    it is not to stop before it has written the most tokens."""
+    """What a server is to continue: a text, or with `messages` a conversation of (role, content). to_the_end: whether
+    it must write the maximum number of tokens."""
 
     text: str = ""
     messages: tuple[tuple[str, str], ...] = ()
@@ -94,8 +94,8 @@ class Question:
 
 
 EXTRAS = {"return_token_ids": True, "timings_per_token": True}
-"""What makes servers say which tokens they send and how many: of vLLM and SGLang, and of llama.cpp. One that refuses
-what it does not know is asked again without; see `client.ask`."""
+"""Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp. One that refuses unknown fields is asked
+again without; see `client.ask`."""
 
 
 def request_of(

@@ -1,5 +1,4 @@
-"""What no reader of a race may learn of a server: its key, its URL, the names of its host. Pure; standard library
-only."""
+"""Keeps secrets about a server from readers: its key, its URL, its host's names. Pure; standard library only."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ HIDDEN = "[hidden]"
 
 
 def hide(text: str, secrets: Collection[str]) -> str:
-    """The text with every secret, in any case of letters, replaced by HIDDEN."""
+    """The text with every secret, in upper or lower case, replaced by HIDDEN."""
     return _pattern(secrets).sub(HIDDEN, text) if secrets else text
 
 
 class Hiding:
-    """`hide` for a text that comes in parts: what may be the beginning of a secret is kept back until more comes, or
+    """`hide` for a text that comes in parts: a possible beginning of a secret is held back until more comes, or
     `flush`."""
 
     def __init__(self, secrets: Collection[str]) -> None:

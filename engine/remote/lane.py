@@ -1,4 +1,4 @@
-"""One lane of a race of servers: a thread with an event loop of its own, a connection that is warmed up, a question."""
+"""One lane of a race of servers: a thread with its own event loop, a warm connection, a question."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from .steps import Written
 WARM_UP = Question("1 2 3")
 WARM_UP_CHAT = Question(messages=(("user", "Say yes."),))
 KEEP_WARM_S = 2.0
-"""How often a lane that waits for the others asks its warm-up question again: servers close a connection that is silent
-for 5 s."""
+"""How often a waiting lane repeats its warm-up question: servers close a connection that is silent for 5 s."""
 
 
 class RemoteLane:
-    """A lane on a server. `start` warms it up and sets `ready`; it races when `go` is set, says so by `say`, and `None`
-    at the end. Errors become Failed; their words hold no secret.
+    """A lane on a server. `start` warms it up and sets `ready`; it races when `go` is set, and passes events to `say`,
+    with `None` at the end. Errors become Failed, without secrets.
 
-    secrets: of all servers of the race: none stands in its text."""
+    secrets: of all servers of the race; none appears in the lane's text."""
 
     def __init__(
         self,
@@ -58,12 +57,12 @@ class RemoteLane:
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """End the lane where it stands, and wait for its thread so long at most."""
+        """End the lane, and wait at most that long for its thread."""
         self._stopped = True
         self.go.set()
         if self._thread.ident is None:
             return
-        with suppress(RuntimeError):  # of a loop that has ended meanwhile
+        with suppress(RuntimeError):  # the loop may have ended meanwhile
             if self._loop is not None and self._task is not None:
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(timeout_s)
@@ -126,7 +125,7 @@ class RemoteLane:
 
     @property
     def reason(self) -> str:
-        """Why the answer ended; servers do not say whether a stop string did it."""
+        """Why the answer ended; servers do not report whether a stop string did it."""
         full = self.reply.finish_reason is None and self.reply.num_tokens == self.params.max_new_tokens
         return "length" if full else self.reply.finish_reason or "stop"
 
@@ -149,7 +148,7 @@ class RemoteLane:
         self._tell(Failed(message), self.ended_s)
 
     def events(self, done: list[Step]) -> list[LaneEvent]:
-        """The lane's events, with these steps for those that were told while it ran."""
+        """The lane's events, with these steps in the place of those reported while it ran."""
         name, written, clock_s = self.endpoint.lane, self.written, 0.0
         found: list[LaneEvent] = []
         if done:

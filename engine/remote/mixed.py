@@ -1,4 +1,5 @@
-"""A race of one prompt with lanes on this machine and lanes on servers: first the ones, alone, then the others."""
+"""A race of one prompt with lanes on this machine and lanes on servers: first the local ones, alone, then the
+others."""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ from typing import Any, Protocol
 
 import httpx
 
-from ..events import Finished, LaneEvent, Prompt, steps, to_json
+from ..events import Finished, LaneEvent, Prompt, steps, text_of, to_json
 from ..spec import BASELINE, HERE, THERE, RaceSpec
-from ..text import visible_text
 from .race import RemoteRace
 from .verdict import Answer, answer_of, judge
 
@@ -35,12 +35,12 @@ class LocalRace(Protocol):
 
 
 class MixedRace:
-    """The lanes of `here` as they race without servers, then those of `servers`. `header()`, `events()` and `result()`
-    as of both. No byte is sent to a server before the last local lane has ended, so neither disturbs the other; their
-    seconds are of two clocks, at two times.
+    """The lanes of `here`, raced as without servers, then those of `servers`. `header()`, `events()` and `result()` as
+    for both. No byte is sent to a server before the last local lane has ended, so neither disturbs the other; their
+    times come from two clocks, at two times.
 
-    A server's lane is compared with the baseline of `here` as servers are with each other: see `verdict.judge`. Raises
-    UsageError where the lanes of both cannot be one race."""
+    A server's lane is compared with the baseline of `here` like servers with each other: see `verdict.judge`. Raises
+    UsageError if the lanes of both cannot be one race."""
 
     def __init__(self, here: LocalRace, servers: RemoteRace) -> None:
         self.here, self.servers = here, servers
@@ -48,7 +48,7 @@ class MixedRace:
         self._told: list[LaneEvent] = []
 
     def header(self) -> dict[str, Any]:
-        """That of the local race, with all lanes, and in `places` where each of them ran."""
+        """The local race's header with all lanes, and in `places` where each of them ran."""
         here, servers = self.here.header(), list(self.servers.lanes)
         how = "one after the other" if self.servers.spec.solo else "all at once"
         then = f"then lane {servers[0]} on its server" if len(servers) == 1 else f"then the lanes on servers, {how}"
@@ -72,7 +72,7 @@ class MixedRace:
         yield from self.servers.events()
 
     def result(self) -> dict[str, Any]:
-        """The local race's own, with the servers' promises and final steps, and the verdicts on them."""
+        """The local race's result, with the servers' promises and final steps, and the verdicts on them."""
         here, servers = self.here.result(), self.servers.result()
         verdicts = dict(here["verdicts"])
         for name in self.here.spec.named(BASELINE):
@@ -84,14 +84,14 @@ class MixedRace:
 
     def _answer_of(self, lane: str) -> Answer:
         done = steps(self._told, lane)
-        text = visible_text("".join(piece for step in done for piece in step.pieces), self.spec.params.stop)
+        text = text_of(self._told, lane, self.spec.params.stop)
         is_over = any(e.lane == lane and isinstance(e.event, Finished) for e in self._told)
         return Answer(lane, text, [token for step in done for token in step.token_ids], is_over=is_over)
 
     def _judge(self, baseline: Answer, name: str) -> dict[str, Any]:
         lane, temperature = self.servers.lanes[name], self.spec.params.temperature
         there = answer_of(lane)
-        if there.is_over:  # bytes that no token completed: some servers show them, some leave them out
+        if there.is_over:  # incomplete characters: some servers send their bytes, some leave them out
             baseline, there = (replace(each, text=each.text.rstrip("\ufffd")) for each in (baseline, there))
         why = f"; at temperature {temperature:g} {DICE}" if temperature else USUAL
         if lane.reply.prompt_ids and lane.reply.prompt_ids != self.here.prompt.token_ids:

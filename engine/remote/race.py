@@ -1,4 +1,4 @@
-"""A race of servers: the same question to each of them, its events as they come, a recording at the end."""
+"""A race of servers: the same question to each of them, events as they come, a recording at the end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ CLOSE_S = 2.0
 
 
 class RemoteRace:
-    """Lanes on servers that decode the same question: with same_device one after the other, else all at once, on the
-    wall clock. `header()`, `events()` and `result()` as of TorchRace.
+    """Lanes on servers that decode the same question: one after the other with same_device, else all at once, on the
+    wall clock. `header()`, `events()` and `result()` as for TorchRace.
 
-    Every server has answered a short question on the same connection before its lane's clock starts. What a server's
-    lane says live are its chunks, as steps without drafts; `result()` has the race's events anew, with the steps by the
-    servers' own lists where they give them. Nothing in any of it holds a key or a URL. Raises UsageError for lanes that
-    cannot race; a server that fails, fails its lane alone.
-    """
+    Every server has answered a short question on the same connection before its lane's clock starts. Live, a server's
+    lane reports its chunks, as steps without drafts; `result()` has the final events, with steps from the servers' own
+    lists if they send them. No key or URL is in any of it. Raises UsageError for lanes that cannot race; a server's
+    failure fails only its lane."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class RemoteRace:
         }
 
     def header(self) -> dict[str, Any]:
-        """What is known before the first token."""
+        """Everything known before the first token."""
         models = list(dict.fromkeys(each.model for each in self.endpoints.values()))
         where = "one device, lane after lane" if self.spec.solo else "all lanes at once"
         text = self.question.text or "\n".join(content for _, content in self.question.messages)
@@ -111,7 +110,7 @@ class RemoteRace:
                 lane.close(CLOSE_S)
 
     def result(self) -> dict[str, Any]:
-        """The events with their final steps, what each server said of itself, and the verdicts on the lanes against the
+        """The events with their final steps, each server's own claims, and the verdicts on the lanes against the
         baseline."""
         steps, promises = {}, {}
         for name, lane in self.lanes.items():
@@ -130,26 +129,26 @@ class RemoteRace:
 
 
 def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
-    """The final steps of a lane, and a sentence on what its server said."""
+    """The final steps of a lane, and a sentence on what its server reported."""
     drafted, written = lane.reply.drafted, lane.written
-    told = [f"a server, model {model}; times are taken here, the way to it included"]
+    notes = [f"a server, model {model}; times are taken here, the way to it included"]
     if not written.has_ids:
-        told.append("it counts its tokens and does not name them: each has the id 0")
+        notes.append("it counts its tokens and does not name them: each has the id 0")
     if drafted is None:
-        told.append("it says nothing of drafts; a step is a chunk")
+        notes.append("it says nothing of drafts; a step is a chunk")
     elif not drafted.num_drafted and not drafted.accepted:
-        told.append("it drafted nothing; a step is a chunk")
+        notes.append("it drafted nothing; a step is a chunk")
     elif not drafted.accepted:
-        told.append(
+        notes.append(
             f"it says that it accepted {drafted.num_accepted} of {drafted.num_drafted} drafted tokens, and not at "
             "which step; a step is a chunk"
         )
     elif (found := written.steps(drafted)) is not None:
-        told.append("steps by its own lists of accepted and drafted tokens; those of one chunk share its time")
-        return found, "; ".join(told)
+        notes.append("steps by its own lists of accepted and drafted tokens; those of one chunk share its time")
+        return found, "; ".join(notes)
     else:
-        told.append(
+        notes.append(
             f"its lists of {drafted.num_accepted} accepted tokens in {drafted.num_steps} steps contradict its "
             f"{len(written.token_ids)} tokens, or have steps of too many drafts; a step is a chunk"
         )
-    return written.steps() or [], "; ".join(told)
+    return written.steps() or [], "; ".join(notes)

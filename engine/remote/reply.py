@@ -1,4 +1,4 @@
-"""A streamed answer as it comes: what each event of the stream says, checked, and when it was read. Pure."""
+"""A streamed answer: the contents of each event, checked, and when it was read. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import RaceError
 
 DONE = "[DONE]"
 MAX_TOKENS_OVER = 1000
-"""A server that sends so many more tokens than it was asked for is cut off."""
+"""A server that sends this many tokens too many is cut off."""
 MAX_ID = 2**31 - 1
 PROMPT_IDS = "prompt_token_ids"
 
@@ -18,7 +18,7 @@ PROMPT_IDS = "prompt_token_ids"
 @dataclass(frozen=True)
 class Chunk:
     """One event with new text or tokens. at_s: when it was read, seconds since the request was sent. num_tokens: of the
-    answer so far, by the server's own running count or its token ids; None where it says neither."""
+    answer so far, by the server's running count or its token ids; None if it sends neither."""
 
     at_s: float
     text: str
@@ -28,8 +28,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Drafted:
-    """What a server says of its speculative decoding for one answer. accepted, drafted: by verification step, where it
-    tells them; sums always."""
+    """A server's report on its speculative decoding for one answer. accepted, drafted: by verification step, if
+    available; sums always."""
 
     num_accepted: int
     num_drafted: int
@@ -40,10 +40,15 @@ class Drafted:
 
 @dataclass
 class Reply:
-    """An answer. num_tokens and num_prompt_tokens: by the server's usage; None before its last event, and where it
-    gives none. ended_s: when the stream ended. finish_reason: as the server says it. prompt_ids: the prompt's tokens,
-    where it says them. with_extras: whether it was asked for what only some servers know. began: when its request was
-    sent, by `time.perf_counter`."""
+    """An answer.
+
+    num_tokens, num_prompt_tokens: by the server's usage; None before its last event, and if it sends none.
+    ended_s: when the stream ended.
+    finish_reason: the server's.
+    prompt_ids: the prompt's tokens, if the server sends them.
+    with_extras: whether fields that only some servers know were sent.
+    began: when its request was sent, by `time.perf_counter`.
+    """
 
     chunks: list[Chunk] = field(default_factory=list)
     num_prompt_tokens: int | None = None
@@ -61,7 +66,7 @@ class Reply:
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
-        """All tokens, where the server says every one of them."""
+        """All tokens, if the server sent every one of them."""
         ids = tuple(token for chunk in self.chunks for token in chunk.token_ids)
         return ids if ids and len(ids) == (self.num_tokens or len(ids)) else None
 
@@ -76,15 +81,15 @@ class Reply:
 
 
 class Reader:
-    """Makes a Reply of the data of a stream's events. max_tokens: how many were asked for. Raises RaceError for what is
-    no answer, naming what is wrong with it."""
+    """Builds a Reply from the data of a stream's events. max_tokens: the request's limit. Raises RaceError for anything
+    that is not an answer, naming what is wrong."""
 
     def __init__(self, max_tokens: int) -> None:
         self.reply = Reply()
         self._max_tokens, self._num_ids, self.done = max_tokens, 0, False
 
     def take(self, data: str, at_s: float) -> Chunk | None:
-        """What an event adds to the text; None where it adds nothing."""
+        """The new text of an event, or None."""
         if data.strip() == DONE:
             self.done = True
             return None
@@ -116,7 +121,7 @@ class Reader:
         return chunk
 
     def end(self, at_s: float) -> Reply:
-        """The whole answer, when the stream has ended. Raises RaceError where it broke off, or contradicts itself."""
+        """The whole answer, once the stream has ended. Raises RaceError if it broke off, or contradicts itself."""
         reply = self.reply
         reply.ended_s = at_s
         if reply.finish_reason is None and not self.done:
@@ -132,7 +137,7 @@ class Reader:
         return reply
 
     def _usage(self, event: dict[str, Any]) -> int | None:
-        """The running count of tokens, where the event has one; the last one is the answer's."""
+        """The running count of tokens, if the event has one; the last one is the answer's."""
         usage, timings = event.get("usage"), event.get("timings")
         if isinstance(usage, dict):
             self.reply.num_prompt_tokens = _count(usage, "prompt_tokens")
@@ -144,15 +149,15 @@ class Reader:
 
     def _drafted(self, event: dict[str, Any]) -> None:
         metrics, timings, meta = event.get("metrics"), event.get("timings"), event.get("meta_info")
-        told = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-        if isinstance(told, dict) and isinstance(told.get("per_step_accepted"), list):
-            accepted, drafted = _counts(told, "per_step_accepted"), _counts(told, "per_step_drafted")
+        counts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+        if isinstance(counts, dict) and isinstance(counts.get("per_step_accepted"), list):
+            accepted, drafted = _counts(counts, "per_step_accepted"), _counts(counts, "per_step_drafted")
             if len(accepted) != len(drafted) or any(a > d for a, d in zip(accepted, drafted, strict=False)):
                 raise RaceError("the server's lists of accepted and drafted tokens contradict each other")
             self.reply.drafted = Drafted(sum(accepted), sum(drafted), len(accepted), accepted, drafted)
-        elif isinstance(told, dict):
+        elif isinstance(counts, dict):
             names = ("num_accepted_draft_tokens", "num_draft_tokens", "num_spec_steps")
-            self.reply.drafted = _sums(told, *names)
+            self.reply.drafted = _sums(counts, *names)
         elif isinstance(timings, dict) and "draft_n" in timings:
             self.reply.drafted = Drafted(_count(timings, "draft_n_accepted"), _count(timings, "draft_n"))
         elif isinstance(meta, dict) and "spec_verify_ct" in meta:
@@ -161,8 +166,8 @@ class Reader:
 
 
 def said_in(event: Any) -> str:
-    """A server's own words of an error, in a line; "" where it has none. They may hold anything: hide secrets in
-    them before you cut them off."""
+    """A server's error message, in a line; "" if it has none. It may contain secrets: hide them before shortening
+    it."""
     error = event.get("error", event) if isinstance(event, dict) else event
     words = error.get("message") if isinstance(error, dict) else error
     return " ".join(words.split()) if isinstance(words, str) else ""

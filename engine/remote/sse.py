@@ -1,8 +1,7 @@
 """Server-sent events from the bytes of a stream, cut anywhere. Pure.
 
-Of the format (https://html.spec.whatwg.org/multipage/server-sent-events.html) what OpenAI's servers use: `data`,
-lines that end in LF or CR LF; comments and other fields are passed over.
-"""
+Of the format (https://html.spec.whatwg.org/multipage/server-sent-events.html) what OpenAI's servers use: `data`, and
+lines that end in LF or CR LF; comments and other fields are skipped."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
 class Events:
-    """`feed` takes what was read and returns the data of every event that is complete. Raises RaceError for an event
-    of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
+    """`feed` takes bytes and returns the data of every complete event. Raises RaceError for an event of more than
+    MAX_EVENT_BYTES and for one that is not UTF-8."""
 
     def __init__(self) -> None:
         self._rest, self._data, self._num_bytes = b"", list[bytes](), 0

@@ -1,4 +1,4 @@
-"""The steps of a server's lane, from the chunks of its answer and what it counts itself. Pure."""
+"""The steps of a server's lane, from the chunks of its answer and its own counts. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .reply import Chunk, Drafted
 
 @dataclass
 class Written:
-    """What a lane has written so far: by token its id (0 where the server only counts), its text and when it came. A
-    chunk's text stands on its first token. ends: after which tokens a chunk ended, 0 first.
+    """What a lane has written so far: for each token its id (0 if the server only counts), its text and when it came. A
+    chunk's text belongs to its first token. ends: after which tokens a chunk ended, 0 first.
 
-    secrets stay out of the text: see `hidden.Hiding`. limit: how many tokens were asked for."""
+    secrets stay out of the text: see `hidden.Hiding`. limit: the request's maximum number of tokens."""
 
     limit: int
     secrets: Collection[str] = ()
@@ -32,7 +32,7 @@ class Written:
         self._hiding, self._text = Hiding(self.secrets), ""
 
     def take(self, chunk: Chunk) -> None:
-        """Raises RaceError where the chunk's tokens cannot be told, or contradict those before."""
+        """Raises RaceError if the chunk's tokens are unknown, or contradict those before."""
         if chunk.num_tokens is None:
             raise RaceError(
                 "the server says with its chunks neither token ids (return_token_ids) nor how many tokens there are so "
@@ -44,7 +44,7 @@ class Written:
 
     def end(self, num_tokens: int) -> None:
         """num_tokens: of the whole answer, by usage. Those that came without text belong to the last chunk. Raises
-        RaceError as `take` does, and for an answer without tokens."""
+        RaceError like `take`, and for an answer without tokens."""
         if not self.at_s:
             raise RaceError("the server's answer has no token")
         before = self.ends[-1]
@@ -54,7 +54,7 @@ class Written:
         self.flush()
 
     def flush(self) -> None:
-        """Text that was kept back, or came without a token of its own, stands on the last token."""
+        """Text that was held back, or came without a token of its own, goes to the last token."""
         if self.pieces:
             self.pieces[-1] += self._text + self._hiding.flush()
             self._text = ""
@@ -74,7 +74,7 @@ class Written:
         self._text = ""
 
     def last_chunk(self) -> Step | None:
-        """The last chunk as a step without drafts; None where it brought no token."""
+        """The last chunk as a step without drafts; None if it brought no token."""
         if len(self.ends) < 2:
             return None
         start = self.ends[-2]
@@ -82,9 +82,9 @@ class Written:
         return self._step(len(self.ends) - 2, _Cut(start, self.ends[-1]), seconds)
 
     def steps(self, drafted: Drafted | None = None) -> list[Step] | None:
-        """The lane's steps: its chunks; with the server's lists of accepted and drafted tokens those of the lists, and
-        None where they contradict the chunks. Steps that came at one time share the time since the ones before, each
-        alike; the first have none."""
+        """The lane's steps: its chunks; or, given the server's lists of accepted and drafted tokens, those of the
+        lists, and None if they contradict the chunks. Steps that came together share the time since the ones before
+        equally; the first have none."""
         cuts = [_Cut(a, b) for a, b in pairwise(self.ends)] if drafted is None else _cuts(self.ends, drafted)
         if cuts is None:
             return None
@@ -114,10 +114,10 @@ class _Cut:
 
 
 def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
-    """The server's lists laid on its chunks. The first token is the prompt's; every entry of the lists is a step of
+    """Match the server's lists to its chunks. The first token is the prompt's; every entry of the lists is a step of
     accepted + 1 tokens, the last of which the end may have cut; all other tokens are steps without a draft, which vLLM
-    leaves out of its lists. A chunk holds whole steps. Every entry stands at the first place where it can: if there is
-    any way to lay them, this one is found, and it is the only one where the entries fill the text.
+    leaves out of its lists. A chunk holds whole steps. Every entry goes to the first possible place: if there is any
+    way to match them, this finds it, and it is the only one if the entries fill the text.
 
     A step that the end has cut has accepted no more tokens than it wrote."""
     if not ends[-1] or any(each > MAX_K for each in drafted.drafted):

@@ -1,5 +1,5 @@
-"""Whether two lanes wrote the same text, of which a server wrote one at least. Servers are graded as servers: two texts
-are nobody's fault here."""
+"""Whether two lanes, at least one of them on a server, wrote the same text. Graded leniently: different texts are
+nobody's fault here."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MAX_BYTES = 256 * 1024
 
 @dataclass(frozen=True)
 class Answer:
-    """What a lane wrote. has_ids: whether its tokens are named. is_over: whether it came to its end. server: the lane
-    itself, where it is on one."""
+    """What a lane wrote. has_ids: whether its token ids are known. is_over: whether it finished. server: the lane
+    itself, if it is on one."""
 
     lane: str
     text: str
@@ -42,9 +42,9 @@ def answer_of(lane: RemoteLane) -> Answer:
 
 
 def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
-    """The verdict on two lanes of one model, in the form of a recording's. Of two texts it says where they part, how
-    each goes on, and `why`; where both name their tokens, servers that take tokens for a prompt are asked how likely
-    either token was."""
+    """The verdict on two lanes of one model, in a recording's form. For two texts it says where they part, how each
+    continues, and `why`; if both token ids are known, servers that accept tokens as a prompt are asked for the
+    probability of either token."""
     texts, names = [a.text, b.text], [a.lane, b.lane]
     both = f"{names[0]} and {names[1]}"
     ids = [a.token_ids, b.token_ids]
@@ -55,24 +55,24 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     place = next((i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y), None) if known else None
     difference = None
     if at == max(map(len, texts)) or (at == min(map(len, texts)) and not over):
-        so_far = "" if over else ", as far as both came"
+        so_far = "" if over else ", up to the length of the shorter one"
         kind, sentence = "same_text", f"the same text: {both} wrote the same {at} characters{so_far}"
         if known:
             sentence += f", in {'other' if place is not None else 'the same'} tokens"
     else:
         kind = "other_text"
-        ways = [f"{name} goes on {_shown(text[at:])}" for name, text in zip(names, texts, strict=True)]
+        ways = [f"{name} continues {_shown(text[at:])}" for name, text in zip(names, texts, strict=True)]
         before = f"after {_shown(texts[0][max(0, at - NUM_CHARACTERS) : at])} (character {at})"
         where = before if at else "at the first character"
-        sentence = f"two texts: {both} part {where}: {ways[0]}, {ways[1]}"
+        sentence = f"different texts: {both} diverge {where}: {ways[0]}, {ways[1]}"
         if place is not None:
             tokens = [ids[0][place], ids[1][place]]
             pieces = [text[at : at + NUM_CHARACTERS] for text in texts]
             difference = {"position": place, "tokens": tokens, "pieces": pieces, "margin": None, "widths": [None, None]}
             likely = asyncio.run(_ask_both(a, b, place))
             difference["log_probabilities"] = likely
-            asked = [(each.lane, odds) for each, odds in zip((a, b), likely, strict=True) if each.server]
-            sentence += f"; at token {place} " + "; ".join(_told(name, tokens, odds) for name, odds in asked)
+            answers = [(each.lane, odds) for each, odds in zip((a, b), likely, strict=True) if each.server]
+            sentence += f"; at token {place} " + "; ".join(_told(name, tokens, odds) for name, odds in answers)
         sentence += why
     return {
         "kind": kind,
@@ -99,12 +99,12 @@ def _told(name: str, tokens: list[int], likely: list[float] | None) -> str:
 async def _ask_both(a: Answer, b: Answer, place: int) -> list[list[float] | None]:
     tokens = [each.token_ids[place] for each in (a, b)]
     async with new_client(2) as client:
-        asked = (_ask(client, each.server, tokens, place) for each in (a, b))
-        return list(await asyncio.gather(*asked))
+        answers = (_ask(client, each.server, tokens, place) for each in (a, b))
+        return list(await asyncio.gather(*answers))
 
 
 async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[int], place: int) -> list[float] | None:
-    """A server's log-probabilities of two tokens after the first `place` ones of its answer; None where it says
+    """A server's log-probabilities of two tokens after the first `place` tokens of its answer; None if it gives
     none."""
     if lane is None or not lane.reply.prompt_ids:
         return None
@@ -138,10 +138,10 @@ async def _post(client: httpx.AsyncClient, endpoint: Endpoint, lane: RemoteLane,
 
 
 def likely_of(answer: Any, tokens: list[int]) -> list[float] | None:
-    """The log-probabilities of these tokens at the first place of an answer of vLLM's; None where it lacks one."""
+    """The log-probabilities of these tokens at the first place of vLLM's answer; None if one is missing."""
     try:
-        told = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+        likely = answer["choices"][0]["logprobs"]["top_logprobs"][0]
     except (TypeError, KeyError, IndexError):
         return None
-    found: list[Any] = [told.get(f"token_id:{token}") for token in tokens] if isinstance(told, Mapping) else [None]
+    found: list[Any] = [likely.get(f"token_id:{token}") for token in tokens] if isinstance(likely, Mapping) else [None]
     return found if all(type(each) in (int, float) and math.isfinite(each) for each in found) else None

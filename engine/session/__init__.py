@@ -1,11 +1,8 @@
-"""A race on this machine: a loaded model, a prompt and a RaceSpec become one stream of lane events, a header and a
-verdict.
+"""A race on this machine: from a loaded model, a prompt and a RaceSpec to lane events, a header and a verdict.
 
-    set_up.py       the named steps from a loaded model to lanes that are ready to run
-    torch_race.py   the race itself
-    threads.py      how many threads a step uses here
-
-May import: every room below; `bench`, `training` and the command line import it."""
+`torch_race.py` runs the race and judges it; `set_up.py` does everything before the first timed step; `lanes.py` builds,
+warms and decodes a lane; `candidates.py` keeps the most probable tokens at every row; `faults.py` tells kinds of device
+failures apart; `threads.py` decides how many CPU threads a step uses."""
 
 from .torch_race import TorchRace
 

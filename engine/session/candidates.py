@@ -1,5 +1,5 @@
-"""What the target might have said at every row of a lane's steps: the most probable tokens with their chances, and the
-noise that chose among them. Taken from a step's logits after its clock has stopped."""
+"""The most probable tokens at every row of a lane's steps, with the noise that chose among them. Taken from a step's
+logits after its clock has stopped."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..choice.noise import gumbel
-from ..choice.sampler import Sampler
+from ..sampling.noise import gumbel
+from ..sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..events import Step
-    from ..target.prepared import Prepared
+    from ..runner.prepared import Prepared
 
 NUM_LIKELY = 5
-"""Tokens kept of every row, besides the drafted, the committed, and what other seeds choose."""
+"""Tokens kept of every row, in addition to the drafted, the committed, and those that other seeds choose."""
 OTHER_SEEDS = 2
 DIGITS = 4
 
 
 def dice_of(sampler: Sampler, prepared: Prepared) -> list[Sampler]:
-    """The race's own choice of tokens, and the same with other seeds; none where nothing is left to chance."""
+    """The race's sampler, and the same with other seeds; [] at temperature 0."""
     params = sampler.params
     if params.temperature == 0:
         return []
@@ -37,15 +37,15 @@ def dice_of(sampler: Sampler, prepared: Prepared) -> list[Sampler]:
 
 
 class Candidates:
-    """Of one lane: `steps` is what its recording holds (see `recordings/candidates.py`). dice: as of `dice_of`; none
-    where the lane does not choose by them."""
+    """Candidates of one lane. steps: for its recording (see `recordings/candidates.py`). dice: from `dice_of`; [] if
+    the lane does not choose by them."""
 
     def __init__(self, sampler: Sampler, dice: Sequence[Sampler]) -> None:
         self.steps: list[list[dict[str, Any]]] = []
         self._sampler, self._dice = sampler, dice
 
     def look(self, step: Step, logits: Tensor) -> None:
-        """Take in a step and its logits [num_drafted + 1, vocab]."""
+        """Add a step with its logits [num_drafted + 1, vocab]."""
         rows = self._sampler.processed_rows(logits) if self._sampler.params.temperature else logits.float()
         log_z = rows.logsumexp(-1).tolist()
         likely = rows.topk(min(NUM_LIKELY, rows.shape[-1])).indices.tolist()

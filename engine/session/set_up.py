@@ -1,92 +1,133 @@
-"""A race is set up in named steps, each of which takes values and returns some:
+"""Everything of a race that comes before its first timed step. `set_up` runs these in turn:
 
-    check_fits        the prompt, the model's positions
-    choose_widths     exact classes (probed, or remembered), what each width costs, the widths of every lane
+    check_fits        the prompt and the model's positions
+    needed_bytes      the memory that the race needs, compared with what is free
+    choose_widths     exact classes (probed, or remembered), seconds of each width, and the widths of every lane
     read_roofline     the bytes of a plain step, and how fast this device reads
-    build_lane        a lane's rule, drafter and target
-    warm_up           everything that a lane will run, once, untimed
+    build_lane        a lane's rule, drafter and target (`lanes.py`)
+    warm_up           everything that a lane will run, once, untimed (`lanes.py`)
 
-Which forward a lane runs was decided before, when the model was made ready (`target/prepare.py`): `Prepared.kernels` is
-asked for it.
+Which forward a lane runs was decided when the model was prepared (`runner/prepare.py`).
 """
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 
-from ..choice.accept import coupled, drafters_sampler, rejection
-from ..choice.sampler import Sampler
-from ..drafters import DrafterContext, make
-from ..drafters.auto import AutoDrafter
+from ..drafters import cache_bytes
 from ..errors import UsageError
-from ..events import Prompt, Step
+from ..events import Prompt
 from ..exactness.probe import probe_cached
-from ..exactness.widths import WidthClasses, WidthPlan, candidates, plan
-from ..interfaces import AcceptRule, Drafter
-from ..measure.bandwidth import roofline_figures
-from ..progress import Progress
-from ..spec import AUTO, LaneSpec, RaceSpec
-from ..target.prepared import Prepared
-from ..target.target import StaticTarget, cache_length
+from ..exactness.widths import candidates, plan
+from ..hardware.bandwidth import roofline_figures
+from ..kernels import Kernels
+from ..progress import Progress, silent
+from ..runner.memory import sequence_bytes
+from ..runner.prepared import Prepared
+from ..runner.target import StaticTarget, cache_length
+from ..sampling.sampler import Sampler
+from ..spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec
+from .candidates import Candidates, dice_of
+from .faults import ending, fault_of, words
+from .lanes import Lane, Order, Widths, build_lane, warm_up
 
 if TYPE_CHECKING:
-    from ..models.loading import LoadedModel
+    from ..loading.loading import LoadedModel
 
 log = logging.getLogger(__name__)
 ROUNDS = 2
-"""In which widths are timed before the first race of a length; before each later one, once. The least counts."""
-
-
-@dataclass
-class Lane:
-    """One lane's parts, and what it has said so far."""
-
-    spec: LaneSpec
-    target: StaticTarget
-    drafter: Drafter
-    accept: AcceptRule
-    steps: list[Step]
-    finished: bool = False
+"""How often each width is timed before the first race of a length; before each later one, once. The least counts."""
+_pools: WeakSet[Any] = WeakSet()
+"""The graphs' memory of all races that still exist."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a race is set up from. pool: memory that the lanes' graphs share. room: tokens that the static cache holds
-    at least."""
+class Ready:
+    """A race that can start. needed: the bytes that it takes at least, weights not counted. roofline: the figures of a
+    plain step, or None. dice: see `candidates.dice_of`."""
 
-    loaded: LoadedModel
-    spec: RaceSpec
-    prompt: Prompt
-    sampler: Sampler
-    pool: Any
-    progress: Progress
-    room: int = 0
-
-    @property
-    def prepared(self) -> Prepared:
-        return self.loaded.prepared
+    order: Order
+    needed: int
+    widths: Widths
+    roofline: dict[str, Any] | None
+    lanes: dict[str, Lane]
+    dice: list[Sampler]
 
 
-@dataclass(frozen=True)
-class Widths:
-    """What was found and decided. asked: the width that the exact lanes share, or "auto". length: of the static cache.
-    seconds: of a step, by width."""
+def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progress = silent, room: int = 0) -> Ready:
+    """Probe and choose the widths, then build and warm every lane. room: tokens that the caches should hold.
 
-    asked: int | str
-    plan: WidthPlan
-    classes: WidthClasses
-    length: int
-    seconds: dict[int, float]
+    Where a kernel or a capture fails, once more with the model one rung down, which later races keep. Where memory runs
+    out, once more without `room`, then without a plain lane.
+
+    Raises UsageError for what cannot be raced and RaceError where no attempt succeeds."""
+    check_fits(loaded.prepared, spec, prompt)
+    needed, tried, notes = 0, set[str](), list[str]()
+    while True:
+        order = None
+        if tried:
+            gc.collect()  # the error's frames may hold what was made
+            loaded.prepared.kernels.give_back_memory()
+        try:
+            for companion in loaded.companions:
+                companion.step_down_if_failed()
+            kernels = loaded.prepared.kernels
+            sampler = Sampler(spec.params, loaded.prepared.vocab_size, kernels)
+            order = Order(loaded, spec, prompt, sampler, _new_pool(kernels), progress, room, [*notes])
+            if (needed := needed_bytes(order)) > kernels.free_bytes():
+                raise MemoryError(f"{needed} bytes are needed, {kernels.free_bytes()} are free")
+            return _built(order, needed)
+        except Exception as error:
+            fault, why = fault_of(error, loaded.prepared.kernels), words(error)
+            if not fault:
+                raise
+            log.warning("a race could not be set up", exc_info=True)
+        if fault == "kernels":
+            if fault in tried or not loaded.step_down(why):
+                raise ending(fault, why, loaded.prepared.kernels, needed)
+        elif room:
+            room = 0
+        elif spec.named(PLAIN) and spec.named(BASELINE):
+            spec = replace(spec, lanes=tuple(lane for lane in spec.lanes if lane.role != PLAIN))
+            notes.append("no plain lane: there was no memory for it")
+        elif fault in tried:
+            raise ending(fault, why, loaded.prepared.kernels, needed)
+        tried.add(fault)
+
+
+def _new_pool(kernels: Kernels) -> Any:
+    """The graphs' memory of a new race. First collects what is left of earlier races: a graph that is freed during a
+    capture breaks it. Only what an error's frames hold is left, so most races save the 0.4 s that this takes with a
+    page in the process."""
+    if (pool := kernels.graph_pool()) is not None:
+        if _pools:
+            gc.collect()
+        _pools.add(pool)
+    return pool
+
+
+def _built(order: Order, needed: int) -> Ready:
+    widths = choose_widths(order)
+    roofline = read_roofline(order)
+    lanes = {lane.name: build_lane(order, widths, lane) for lane in order.spec.lanes}
+    dice = dice_of(order.sampler, order.prepared)
+    for lane in lanes.values():
+        if order.spec.audit and lane.spec.role != PLAIN:
+            lane.candidates = Candidates(order.sampler, dice if lane.accept.guarantee == "same tokens" else [])
+    order.progress("warming up every lane", None)
+    for lane in lanes.values():
+        warm_up(order, lane)
+    return Ready(order, needed, widths, roofline, lanes, dice)
 
 
 def check_fits(prepared: Prepared, spec: RaceSpec, prompt: Prompt) -> None:
-    """Raises UsageError for a prompt that this model cannot go on with."""
+    """Raises UsageError for a prompt that this model cannot continue."""
     num_prompt, num_new, limit = len(prompt.token_ids), spec.params.max_new_tokens, prepared.shape.max_length
     if num_prompt == 0:
         raise UsageError("the prompt is empty: it gives no token to start from")
@@ -99,31 +140,58 @@ def check_fits(prepared: Prepared, spec: RaceSpec, prompt: Prompt) -> None:
         raise UsageError(f"prompt token {bad[0]} is outside the model's vocabulary of {prepared.vocab_size}")
 
 
-def choose_widths(order: Order) -> Widths:
-    """Raises UsageError where the exact lanes ask for different widths."""
-    lanes, num_prompt = order.spec.lanes, len(order.prompt.token_ids)
+def needed_bytes(order: Order) -> int:
+    """A lower bound on the memory of the lanes' caches, drafters and logits. Weights are not counted, but those of
+    drafters are loaded. Raises UsageError for a drafter that cannot be used."""
+    prepared, lanes, (_, widths, length) = order.prepared, order.spec.lanes, _sizes(order)
+    exact, narrow = (sequence_bytes(prepared, length, width) for width in (max(widths), min(widths)))
+    logits = sum(widths) * prepared.vocab_size * prepared.dtype.itemsize
+    sequences = sum(narrow if lane.width == "fastest" else exact for lane in lanes)
+    drafters = sum(_drafter_bytes(order, lane, length) for lane in lanes)
+    return max(sequences, exact) + drafters + len(lanes) * logits
+
+
+def _sizes(order: Order) -> tuple[int | str, tuple[int, ...], int]:
+    """The width that the exact lanes share, or "auto"; the widths that are tried; the length of the static cache.
+    Raises UsageError where exact lanes ask for different widths."""
+    lanes = order.spec.lanes
     asked = {lane.width for lane in lanes if lane.width != "fastest"}
     if len(asked) > 1:
         raise UsageError(
             f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}"
         )
-    width = asked.pop() if asked else "auto"
-    fine = order.prepared.kernels.rows_cost
+    width, fine = asked.pop() if asked else "auto", order.prepared.kernels.rows_cost
     widths = tuple(sorted({w for lane in lanes for w in candidates(lane.max_drafts, width, fine)}))
-    length = cache_length(max(order.room, num_prompt + order.spec.params.max_new_tokens), 0, max(widths))
+    needed = len(order.prompt.token_ids) + order.spec.params.max_new_tokens
+    return width, widths, cache_length(max(order.room, needed), 0, max(widths))
+
+
+def _drafter_bytes(order: Order, lane: LaneSpec, length: int) -> int:
+    try:
+        return cache_bytes(lane.drafter, order.loaded, lane.max_drafts, length, order.progress)
+    except UsageError:
+        raise
+    except Exception:  # it fails again when its lane is built, which then says so
+        log.warning("what a drafter needs is not known", exc_info=True)
+        return 0
+
+
+def choose_widths(order: Order) -> Widths:
+    """Raises UsageError where exact lanes ask for different widths."""
+    lanes, (width, widths, length) = order.spec.lanes, _sizes(order)
     target = StaticTarget(order.prepared, length, widths, pool=order.pool)
     classes = probe_cached(target, order.loaded.info.digest, order.progress)
     order.progress("timing a step of each width", None)
     seconds = time_widths(order, target)
-    k = max(lane.k if isinstance(lane.k, int) else 0 for lane in lanes)
+    k = max(0 if lane.k == AUTO else lane.max_drafts for lane in lanes)
     chosen = plan(classes, seconds, k, width, auto_k=any(lane.k == AUTO for lane in lanes))
     return Widths(width, chosen, classes, length, seconds)
 
 
 def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
-    """Seconds of a step at each width: the least of all races of this length, since a busy machine, a first call or the
-    capture of a graph can only add."""
-    key = ("seconds", target.cache_length, target.widths, torch.get_num_threads())
+    """Seconds of a step at each width: the least over all races of this length, since a busy machine, a first call or
+    the capture of a graph can only add."""
+    key = ("seconds", order.prepared.kernels, target.cache_length, target.widths, torch.get_num_threads())
     known: dict[int, float] = order.loaded.attached(key, dict)
     rounds = 1 if known else ROUNDS
     for width, value in target.time_widths(rounds, len(order.prompt.token_ids), untimed=0).items():
@@ -135,71 +203,3 @@ def read_roofline(order: Order) -> dict[str, Any] | None:
     """The figures of a plain step halfway through the race."""
     order.progress("measuring once how fast this machine reads memory, which bounds every step", None)
     return roofline_figures(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)
-
-
-def build_drafter(
-    order: Order, widths: Widths, lane: LaneSpec, accept: AcceptRule, reference: Callable[[], Sequence[int]]
-) -> Drafter:
-    """A lane's drafter, which `auto` k may ask. reference: gives the target's own completion, from an untimed run, for
-    drafters that ask for it."""
-    most = max(_widths_of(lane, widths)) - 1
-    context = DrafterContext(
-        loaded=order.loaded,
-        params=order.spec.params,
-        k=min(lane.max_drafts, most) if lane.k == AUTO else lane.max_drafts,
-        length=widths.length,
-        sample=drafters_sampler(accept, order.sampler),
-        prompt=order.prompt,
-        reference=reference,
-        progress=order.progress,
-        keep_logits=accept.guarantee == "same distribution",
-        auto_k=lane.k == AUTO,
-        pool=order.pool,
-    )
-    return make(lane.drafter, context)
-
-
-def build_lane(order: Order, widths: Widths, lane: LaneSpec, reference: Callable[[], Sequence[int]]) -> Lane:
-    """A lane, not warmed up yet. reference: see `build_drafter`."""
-    accept, its = rule_of(order, lane), _widths_of(lane, widths)
-    drafter = build_drafter(order, widths, lane, accept, reference)
-    on_prefill = partial(order.progress, f"reading the prompt: lane {lane.name}")
-    target = StaticTarget(
-        order.prepared, widths.length, its, drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
-    )
-    if lane.k == AUTO:
-        step_s = [widths.seconds[target.width_for(num + 1)] for num in range(min(lane.max_drafts + 1, max(its)))]
-        drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
-    return Lane(lane, target, drafter, accept, [])
-
-
-def _widths_of(lane: LaneSpec, widths: Widths) -> tuple[int, ...]:
-    return (widths.plan.plain_width,) if lane.width == "fastest" else widths.plan.step_widths
-
-
-def rule_of(order: Order, lane: LaneSpec) -> AcceptRule:
-    """The lane's acceptance rule, with the race's sampler."""
-    return {"coupled": coupled, "rejection": rejection}[lane.rule](order.spec.params, order.sampler)
-
-
-def warm_up(order: Order, lanes: Sequence[Lane]) -> None:
-    """Run once, untimed, whatever the lanes will run, and let `auto` drafters time their drafts. Steps that are no
-    graphs of a lane's own ran when the widths were timed."""
-    order.progress("warming up every lane", None)
-    for lane in lanes:
-        lane.target.warm(order.prompt.token_ids[:-1], lane.accept, steps=order.pool is not None)
-        if isinstance(lane.drafter, AutoDrafter):
-            order.progress("timing the guesses", None)
-            _calibrate(order, lane.drafter)
-
-
-def _calibrate(order: Order, drafter: AutoDrafter) -> None:
-    """Over random hidden states: what a draft costs does not depend on them, and the prompt is read once less. A
-    drafter that fails at it will fail in its lane, where it is told."""
-    prompt_ids, prepared = order.prompt.token_ids, order.prepared
-    size = len(prompt_ids) - 1, len(drafter.hidden_layers) * prepared.shape.hidden_size
-    rows = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(prepared.device, prepared.dtype)
-    try:
-        drafter.calibrate(prompt_ids, rows if drafter.hidden_layers else None)
-    except Exception:
-        log.warning("a drafter failed before its race", exc_info=True)

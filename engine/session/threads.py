@@ -1,9 +1,8 @@
-"""How many CPU threads a step should use here and now: all of them, unless the machine is busy.
+"""How many CPU threads a step should use: all of them, unless the machine is busy.
 
 Threads that wait for one another at every barrier stall when one of them has lost its core: on a busy machine a step
-with a thread for every core was measured ten times as slow as with one thread fewer. So it is measured, once, before
-the first race.
-"""
+with a thread per core took ten times as long as with one thread fewer. So it is measured, once, before the first
+race."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ import time
 import torch
 
 from ..progress import Progress, silent
-from ..target.prepared import Prepared
-from ..target.target import LENGTH_BUCKET, StaticTarget
+from ..runner.prepared import Prepared
+from ..runner.target import LENGTH_BUCKET, StaticTarget
 
 ROUNDS = 3
 WORTH_IT = 1.25
 
 
 def settle(prepared: Prepared, progress: Progress = silent) -> int:
-    """Leave torch with the number of threads that makes a step of width 1 fastest, and return it: the present number,
-    or one fewer if that is faster by a quarter. Does nothing on other devices, with one thread, or where
-    OMP_NUM_THREADS says what is wanted."""
+    """Set torch's number of threads to whichever makes a step of width 1 fastest, and return it: the present number, or
+    one fewer if that is faster by a quarter. Does nothing on other devices, with one thread, or if OMP_NUM_THREADS is
+    set."""
     present = torch.get_num_threads()
     if not prepared.kernels.runs_in_threads or present == 1 or "OMP_NUM_THREADS" in os.environ:
         return present
@@ -45,6 +44,6 @@ def settle(prepared: Prepared, progress: Progress = silent) -> int:
 
 
 def leave_a_core() -> None:
-    """One thread fewer for torch than there are cores, if it has more than one: for steps beside which something else
-    has to run."""
+    """One thread fewer for torch than there are cores, if it has more than one: for machines with something else to
+    run."""
     torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - 1)))

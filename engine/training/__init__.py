@@ -1,1 +1,1 @@
-"""Training draft heads for a target, on text that it wrote itself."""
+"""Training of draft heads for a target, on text written by the target."""

@@ -1,5 +1,5 @@
-"""What a head learns from: the target's hidden states over windows, computed once and kept on disk, one file of windows
-after another."""
+"""The input of training: the target's hidden states over windows, computed once and kept on disk, in files of many
+windows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOWS_PER_FILE = 64
 @dataclass(frozen=True)
 class Batch:
     """ids [B, T] (padded with 0), lengths [B], hidden [B, T, layers * size]: the states that the head reads, last [B,
-    T, size]: what the target's output layer reads."""
+    T, size]: the input of the target's output layer."""
 
     ids: Tensor
     lengths: Tensor
@@ -77,8 +77,8 @@ def extract(
     progress: Progress,
     batch_size: int = 8,
 ) -> None:
-    """Run the stock model over all windows and write `folder`'s files; those that exist are kept, so that an
-    interrupted run goes on."""
+    """Run the stock model over all windows and write `folder`'s files; existing ones are kept, so that an interrupted
+    run can be resumed."""
     folder.mkdir(parents=True, exist_ok=True)
     device = next(model.parameters()).device
     decoder = model.get_decoder()

@@ -1,4 +1,4 @@
-"""A new head for a target: which words it drafts among, its first weights, and the files it is published in."""
+"""A new head for a target: the words it can draft, its initial weights, and the files it is published in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..heads.compact import OUTPUT, shrunk
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..heads.fields import QUANTIZATION
-from ..heads.formats import HeadSpec
+from ..heads.spec import HeadSpec
 from .features import Features
 
 Head = Eagle3Head | DFlashHead
@@ -24,14 +24,13 @@ HEAD_DIM = 64
 SMALL = 0.2
 TEMPERATURE = 0.8
 NUM_WINDOWS, NUM_ROWS = 512, 8192
-"""How much of the training text is looked at to choose a head's words."""
+"""How much of the training text is used to choose a head's words."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """What a head will be. block_size: of DFlash; num_steps: training-time-test steps of EAGLE-3, which is also the k
-    it is published for. train_output False: the output rows stay the target's own (as in EAGLE 1), which is cheaper to
-    train."""
+    """The design of a head. block_size: of DFlash; num_steps: training-time-test steps of EAGLE-3, also the k it is
+    published for. train_output: False keeps the target's own output rows (as in EAGLE 1), which is cheaper."""
 
     kind: str
     num_layers: int = 1
@@ -52,7 +51,7 @@ class TargetWeights:
 
     @classmethod
     def of(cls, model: Any) -> TargetWeights:
-        """A model's, before its linears are packed."""
+        """From a model, before its linears are packed."""
         return cls(
             model.get_input_embeddings().weight.detach(),
             model.get_output_embeddings().weight.detach(),
@@ -62,9 +61,9 @@ class TargetWeights:
 
 @torch.inference_mode()
 def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
-    """The `count` token ids that the target most likely says, ascending [count]: by its probabilities at TEMPERATURE
-    over NUM_ROWS places of its windows, half of the weight on how often the windows hold them. What a head cannot draft
-    ends a draft, so what counts is the mass that is left out.
+    """The `count` token ids that the target most likely says, ascending [count]: half by its probabilities at
+    TEMPERATURE over NUM_ROWS places of its windows, half by how often the windows contain them. A word that a head
+    lacks ends a draft, so the probability mass left out is what counts.
 
     output [vocab, size]: the target's output rows."""
     chosen = list(range(0, len(features.index), max(1, len(features.index) // NUM_WINDOWS)))
@@ -81,9 +80,9 @@ def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
 
 
 def begin_from(head: Head, folder: Path) -> None:
-    """Give `head` the weights of a published head of the same shape; its words, and their output rows, stay its own.
-    Raises UsageError."""
-    from ..heads.formats import read_tensors
+    """Give `head` the weights of a published head of the same shape, except its words and their output rows. Raises
+    UsageError."""
+    from ..loading.heads import read_tensors
 
     tensors = {
         name: value for name, value in read_tensors(folder).items() if name not in ("lm_head.weight", "d2t", "t2d")
@@ -100,8 +99,7 @@ def begin_from(head: Head, folder: Path) -> None:
 
 
 def default_layers(num_target_layers: int) -> tuple[int, ...]:
-    """Which of the target's hidden states a new head reads: early, middle, late; as the speculators package chooses
-    them."""
+    """The target's hidden states that a new head reads: early, middle, late, as in the speculators package."""
     return tuple(sorted({min(2, num_target_layers), num_target_layers // 2, max(0, num_target_layers - 3)}))
 
 
@@ -140,11 +138,11 @@ def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ..
 
 
 def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tensor) -> Head:
-    """A head that begins near its target: its output rows are the target's, and what an EAGLE-3 head's layer adds to is
-    the latest of the hidden states it reads.
+    """A head that begins near its target: its output rows are the target's, and an EAGLE-3 head's layer adds to the
+    latest of the hidden states it reads.
 
-    scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that a target whose states
-    are large does not drown the head."""
+    scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that large states do not
+    drown the head."""
     vocab_size, size = target.output.shape
     head = (Eagle3Head if spec.kind == "eagle3" else DFlashHead)(spec, size, len(words))
     head.lend(target.embedding, nn.Identity())
@@ -173,8 +171,8 @@ def save_head(
     dtype: torch.dtype = torch.bfloat16,
     compact: bool = False,
 ) -> None:
-    """config.json and model.safetensors in the speculators format, which vLLM serves. compact: matrices in 8 bits, and
-    no output rows where they are the rows of the embedding that the target lent; this engine reads that."""
+    """Write config.json and model.safetensors in the speculators format, which vLLM serves. compact: 8-bit matrices,
+    and no output rows if they are rows of the target's embedding; this engine reads that."""
     folder.mkdir(parents=True, exist_ok=True)
     spec, vocab_size = head.spec, head.spec.layers.vocab_size
     tensors = {name: value.detach().to(dtype).contiguous().cpu() for name, value in head.named_parameters()}

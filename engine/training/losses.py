@@ -1,11 +1,10 @@
-"""What heads are trained to do: give the target's own distribution, at every place of the draft, from what they will
-know when they draft.
+"""The training losses of heads: match the target's distribution at every place of the draft, from what is known when
+drafting.
 
 Each loss returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at
-TEMPERATURE and over the head's vocabulary; None while gradients are recorded. What is lowered is the negative logarithm
-of that acceptance (Samarin et al. 2026, "LK losses", arXiv 2602.23881) and a share of the cross entropy, which leads
-where p and q hardly meet yet.
-"""
+TEMPERATURE and over the head's vocabulary; None while gradients are recorded. The loss is the negative logarithm of
+that acceptance (Samarin et al. 2026, "LK losses", arXiv 2602.23881) plus a share of the cross entropy, which leads
+while p and q hardly overlap."""
 
 from __future__ import annotations
 
@@ -21,20 +20,20 @@ from ..heads.layers import Rope
 from .features import Batch
 
 TEMPERATURE = 0.8
-"""Of p and q: the one that heads are judged at."""
+"""Of p and q: the temperature at which heads are evaluated."""
 CROSS_ENTROPY = 0.3
-"""Its weight beside the negative log acceptance."""
+"""Its weight relative to the negative log acceptance."""
 TINY = 1e-6
 
 
 def eagle3_loss(
     head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_steps: int, decay: float = 0.9
 ) -> tuple[Tensor, Tensor | None]:
-    """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, as a chain of drafts does; the mean
-    over steps of the loss against the target, step j weighted by decay ** j.
+    """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, like a chain of drafts; the mean over
+    steps of the loss against the target, step j weighted by decay ** j.
 
-    output [draft vocabulary, size]: the target's output rows of the head's words. Row i of step j stands for the j-th
-    token drafted after row i: it sees the target's rows up to i and its own chain."""
+    output [draft vocabulary, size]: the target's output rows of the head's words. Row i of step j is the j-th token
+    drafted after row i: it sees the target's rows up to i and its own chain."""
     ids, (_, num_tokens) = batch.ids, batch.ids.shape
     num_rows = num_tokens - num_steps - 1
     with torch.no_grad():
@@ -62,8 +61,8 @@ def eagle3_loss(
 
 
 def chain_attention(query: Tensor, chain: list[tuple[Tensor, Tensor]], causal: Tensor) -> Tensor:
-    """Row i of query [B, heads, n, dim] over the first step's keys and values up to i, and row i alone of every later
-    step's [B, kv_heads, n, dim]."""
+    """Row i of query [B, heads, n, dim] over the first step's keys and values up to i, and over row i alone of every
+    later step's [B, kv_heads, n, dim]."""
     groups = query.shape[1] // chain[0][0].shape[1]
     keys, values = ([part[i].repeat_interleave(groups, 1) for part in chain] for i in (0, 1))
     scale = query.shape[-1] ** -0.5
@@ -116,7 +115,7 @@ def dflash_loss(
 
 class _Distance(torch.autograd.Function):
     """sum of weights [...] * (CROSS_ENTROPY * -(p . log q) - log A) with q = softmax(logits / TEMPERATURE) and A = sum
-    of min(p, q), both [..., vocab]; in as few passes over the vocabulary as there can be. A's derivative by a scaled
+    of min(p, q), both [..., vocab], in as few passes over the vocabulary as possible. The derivative of A by a scaled
     logit is q * ([q < p] - sum of q where q < p)."""
 
     @staticmethod
@@ -149,8 +148,8 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _against(p: Tensor, logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
-    """p, and the logits of q [..., vocab] -> the mean loss of rows by their weights [...], and 1 - TV [...] where no
-    gradients are wanted."""
+    """p, and the logits of q [..., vocab] -> the mean loss of rows by their weights [...], and 1 - TV [...] without
+    gradients."""
     weights = weights / weights.sum().clamp(min=1e-9)
     with torch.autocast(logits.device.type, enabled=False):
         loss = _Distance.apply(logits, p, weights)
@@ -166,6 +165,6 @@ def _stacked(alphas: list[Tensor | None], rows: Tensor) -> Tensor | None:
 
 
 def mean_length(alphas: Tensor) -> float:
-    """Expected tokens a step, the target's own included, of drafts whose i-th token is accepted with probability alphas
-    [rows, k]."""
+    """Expected tokens per step, the target's own included, of drafts whose i-th token is accepted with probability
+    alphas [rows, k]."""
     return 1.0 + float(alphas.cumprod(-1).sum(-1).mean()) if len(alphas) else 1.0

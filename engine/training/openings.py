@@ -1,6 +1,6 @@
-"""Beginnings that the target continues to give text of its own: the first words of a kind of text (openings.json),
-prompts of ours cut anywhere, pieces of texts, and nothing at all. The shorter a beginning, the more of the text is the
-target's own choice, and the more kinds of text a head learns."""
+"""Beginnings of texts for the target to write: the first words of a kind of text (openings.json), our own prompts cut
+anywhere, pieces of texts, and nothing at all. The shorter a beginning, the more of the text is the target's own choice,
+and the more kinds of text a head learns."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .windows import cut, start_ids
 SOURCES = {"words": 0.48, "prompts": 0.29, "texts": 0.19, "nothing": 0.04}
 KINDS = {"code": 0.36, "json": 0.26, "sql": 0.20, "prose": 0.18}
 KEPT = {"csv": 0.6, "chat": 0.6, "essay": 0.5, "summary": 0.5}
-"""Of prompts that are near to another kind fewer are taken."""
+"""Fewer prompts of kinds that are similar to others."""
 PROMPT_TOKENS, TEXT_TOKENS = (12, 96), (6, 64)
 PIECE, PIECES_KEPT = 128, 0.15
 
 
 def openings(tokenizer: Any, seed: int) -> Iterator[list[int]]:
-    """Token ids of beginnings, without end, as the tokenizer begins a text; equal seeds give equal ones."""
+    """Token ids of beginnings, without end, each as the tokenizer begins a text; decided by the seed."""
     rng = random.Random(seed)
     sources = {
         "words": _words(tokenizer, rng),

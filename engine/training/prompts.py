@@ -1,6 +1,6 @@
-"""Prompts of our own writing, made from parts by a seeded generator, one kind after another: JSON, SQL, code, prose,
-chat, summaries. The target continues them. Held-out prompts (`assets/prompts/held_out.json`) were written by hand and
-share none of these parts on purpose."""
+"""Our own prompts, made from parts by a seeded generator, one kind after another: JSON, SQL, code, prose, chat,
+summaries. The target continues them. Held-out prompts (`assets/prompts/held_out.json`) were written by hand and
+deliberately share none of these parts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ ASKS = _parts(
 
 
 def prompts(seed: int) -> Iterator[tuple[str, str]]:
-    """Endless (kind, prompt), every kind in turn; equal seeds give equal prompts."""
+    """Endless (kind, prompt), every kind in turn, decided by the seed."""
     rng = random.Random(seed)
     while True:
         for kind, make in MAKERS.items():

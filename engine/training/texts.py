@@ -1,5 +1,5 @@
-"""Text that every machine with Python has: the standard library's source and its reference documentation; and text
-files that the user names."""
+"""Text that comes with every Python (the standard library's source and its reference documentation), and text files
+that the user names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIXES = (".txt", ".md", ".rst", ".py", ".json", ".sql", ".csv", ".html", ".js
 
 def texts_of(data: str, seed: int) -> Iterator[str]:
     """Texts of `builtin`, of `prompts` (our own, several of one kind after another, without end), of a file, or of a
-    folder's text files, in an order that the seed decides. Raises UsageError for what is not there."""
+    folder's text files, in an order decided by the seed. Raises UsageError for a missing file or folder."""
     if data == BUILTIN:
         paths = [
             p
@@ -45,7 +45,7 @@ def texts_of(data: str, seed: int) -> Iterator[str]:
 
 
 def all_texts(data: Sequence[str], seed: int) -> Iterator[str]:
-    """A text of each in turn, until all are exhausted."""
+    """A text from each in turn, until all are exhausted."""
     yield from _interleaved(*(texts_of(source, seed) for source in data))
 
 

@@ -1,5 +1,5 @@
-"""The training loop: AdamW, a warm-up and a cosine to zero, checkpoints that a later run goes on from, held-out
-acceptance as it goes."""
+"""The training loop: AdamW, a warm-up and a cosine to zero, checkpoints for resuming, held-out acceptance on the
+way."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HELD_OUT_SHARE = 0.03
 HELD_OUT_BATCHES = 6
 NUM_ANCHORS = 48
 LONG_EVERY = 3
-"""Of so many steps of EAGLE-3 one trains the whole chain, the others its first place alone: more text in the
-same time."""
+"""One in this many EAGLE-3 steps trains the whole chain, the others only its first place: more text in the same
+time."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast. The end is at `num_steps` optimiser steps or after `minutes` of training, whichever is
-    given and comes first; the learning rate falls to zero there."""
+    """How long and how fast. Ends at `num_steps` optimiser steps or after `minutes` of training, whichever is given and
+    comes first; the learning rate falls to zero there."""
 
     num_steps: int | None = None
     minutes: float | None = None
@@ -46,8 +46,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Report:
-    """Where training is: share done (0 to 1), the loss's recent mean, the expected tokens a step on held-out windows,
-    and by place their acceptance."""
+    """Progress of training: share done (0 to 1), the loss's recent mean, the expected tokens per step on held-out
+    windows, and their acceptance by place."""
 
     step: int
     share: float
@@ -58,8 +58,8 @@ class Report:
 
 
 class Trainer:
-    """Trains `head` on `features`. Everything that matters for going on is in `folder / CHECKPOINT`; the order of
-    windows follows from the seed and step."""
+    """Trains `head` on `features`. The state for resuming is in `folder / CHECKPOINT`; the order of windows follows
+    from the seed and step."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Trainer:
         self._resume()
 
     def run(self, report: Callable[[Report], None]) -> None:
-        """Train to the end of the schedule, calling `report` every so often and at the end, with share 1. A schedule
-        already done trains nothing."""
+        """Train to the end of the schedule, calling `report` regularly and at the end, with share 1. Does nothing if
+        the schedule is done already."""
         losses: list[float] = []
         saved = started = time.monotonic()
         before = self.elapsed_s
@@ -152,7 +152,7 @@ class Trainer:
             return dflash_loss(self.head, batch, self.output, self.rope, anchors, decay=self.design.block_size / 2)
 
     def _windows_of(self, step: int) -> list[int]:
-        """The windows of a step: each epoch another order, windows of like length together."""
+        """The windows of a step: each epoch in another order, windows of similar length together."""
         size = self.schedule.batch_size
         per_epoch = max(1, len(self.train_on) // size)
         epoch, place = divmod(step, per_epoch)

@@ -10,10 +10,8 @@ MIN_TOKENS = 32
 
 
 def cut(tokenizer: Any, texts: Iterable[str], length: int, rng: random.Random) -> Iterator[list[int]]:
-    """Every text in pieces of `length` tokens, the first shortened at random so that pieces start anywhere; what is
-    shorter than MIN_TOKENS is dropped.
-
-    Every piece begins as the tokenizer begins a text."""
+    """Every text in pieces of `length` tokens, the first shortened at random so that pieces start anywhere; pieces
+    below MIN_TOKENS are dropped. Every piece begins as the tokenizer begins a text."""
     start = start_ids(tokenizer)
     for text in texts:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -1,4 +1,4 @@
-"""The tables of a race that was held: its drafters are asked once after every committed token, while the target reads
+"""Builds the tables of a finished race: each drafter proposes once after every committed token, while the target reads
 the text once for all of them. Imports nothing heavy."""
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
     from ..session import TorchRace
 
-STAGE = "asking the drafters at every position"
-Asked = tuple[str, int | str]
-"""A drafter, and a k that it is to be asked at."""
+STAGE = "querying the drafters at every position"
+Query = tuple[str, int | str]
+"""A drafter and the k to query it at."""
 
 
-def asked_of(spec: RaceSpec) -> list[Asked]:
-    """What the speculative lanes of a race ask for. Raises UsageError where one has no table, or nothing drafts."""
+def queries_of(spec: RaceSpec) -> list[Query]:
+    """The drafters and k of a race's speculative lanes. Raises UsageError if one of them has no table, or if the race
+    lacks a baseline or a lane that drafts."""
     lanes = [lane for lane in spec.lanes if lane.role == SPECULATIVE]
     for lane in lanes:
         with_tables(lane.drafter)
@@ -40,18 +41,19 @@ def asked_of(spec: RaceSpec) -> list[Asked]:
                 "on what was drafted; choose rule coupled"
             )
     if not lanes or not spec.named(BASELINE):
-        raise UsageError("tables are of a race with a baseline and a lane that drafts")
+        raise UsageError("tables need a race with a baseline and a lane that drafts")
     return [(lane.drafter, lane.k) for lane in lanes]
 
 
-def what_if(race: TorchRace, asked: Iterable[Asked] | None = None, progress: Progress = silent) -> WhatIf:
-    """Ask each of these drafters (None: those of the race's lanes) after every token that the race's baseline
-    committed, for as many tokens as its widest step can verify. A hybrid's parts are asked; a drafter whose draft may
-    depend on its k is asked at that k.
+def what_if(race: TorchRace, queries: Iterable[Query] | None = None, progress: Progress = silent) -> WhatIf:
+    """Let drafters propose after every token that the race's baseline committed, as many tokens as its widest step can
+    verify. The race must be over; it does not change, and its lanes' clocks stand still. Each draft is what the drafter
+    would propose there in a race, as far as rows are exact on this device (see `WidthPlan.exact`).
 
-    The race has to be over: nothing of it changes, and its lanes' clocks stand. What a table says is what the drafter
-    proposes there in a race, as far as rows are exact on this device (see `WidthPlan.exact`). `progress` may raise to
-    give up. Raises UsageError for a drafter without a table, and whatever a drafter raises."""
+    queries: None for those of the race's lanes. A hybrid's parts are queried; k matters only where drafts depend on it.
+    progress: may raise to give up.
+
+    Raises UsageError for a drafter without a table, RaceError if the device fails, and whatever a drafter raises."""
     (baseline,) = race.spec.named(BASELINE)
     text = Text(
         race.prompt.token_ids,
@@ -59,18 +61,19 @@ def what_if(race: TorchRace, asked: Iterable[Asked] | None = None, progress: Pro
         race.spec.params.max_new_tokens,
     )
     questions: dict[str, _Question] = {}
-    for drafter, k in asked_of(race.spec) if asked is None else asked:
-        for part, serves_every_k in with_tables(drafter).items():
-            if not (serves_every_k and part in questions):
-                _add(questions, race, part, None if serves_every_k else k)
-    _ask(race, text, list(questions.values()), progress)
+    with race.guard():
+        for drafter, k in queries_of(race.spec) if queries is None else queries:
+            for part, serves_every_k in with_tables(drafter).items():
+                if not (serves_every_k and part in questions):
+                    _add(questions, race, part, None if serves_every_k else k)
+        _ask(race, text, list(questions.values()), progress)
     tables = {name: question.table(name) for name, question in questions.items()}
     return WhatIf(text, tables, _costs(race, tables))
 
 
 def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
-    """What the recording of a finished race holds of all this: tables with the texts of their tokens, costs, and of
-    each speculative lane the oracle; nothing where a lane did not finish. See `what_if`."""
+    """What the recording of a finished race stores of this: tables, the texts of their tokens, costs, and the oracle of
+    each speculative lane. Empty if a lane did not finish. See `what_if`."""
     if not all(lane.finished for lane in race.lanes.values()):
         return {}
     found = what_if(race, progress=progress)
@@ -85,13 +88,13 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
 
 
 def auto_shares(race: TorchRace) -> dict[str, float]:
-    """Of each lane at k auto that finished, by name: the part of the oracle's speed that it reached (see
+    """For each finished lane at k auto, by name: the share of the oracle's speed that it reached (see
     `WhatIf.shares`)."""
     lanes = [lane for lane in race.lanes.values() if lane.spec.k == AUTO and lane.finished]
     if not lanes:
         return {}
     found = what_if(race, [(lane.spec.drafter, AUTO) for lane in lanes])
-    return {name: of["share"] for name, of in found.shares([(lane.spec, lane.steps) for lane in lanes]).items()}
+    return {name: each["share"] for name, each in found.shares([(lane.spec, lane.steps) for lane in lanes]).items()}
 
 
 def _add(questions: dict[str, _Question], race: TorchRace, part: str, k: int | str | None) -> None:
@@ -106,7 +109,7 @@ def _add(questions: dict[str, _Question], race: TorchRace, part: str, k: int | s
 
 
 class _Question:
-    """What one drafter says, position by position; how: what to call for what `Drafter.propose` is given."""
+    """Collects one drafter's drafts, position by position. how: called with the arguments of `Drafter.propose`."""
 
     def __init__(self, part: str, drafter: Drafter, how: Callable[[Sequence[int], Tensor | None, int], Any]) -> None:
         self.drafter, self._part, self._how = drafter, part, how
@@ -150,9 +153,10 @@ def _ask(race: TorchRace, text: Text, questions: Sequence[_Question], progress: 
 def _hidden(
     race: TorchRace, text: Text, layers: Sequence[int], on_prefill: Callable[[float], None]
 ) -> Iterator[Tensor | None]:
-    """What a drafter is given at its prefill, then at every position if each step commits one token. The target goes
-    through the text in steps of the exact lanes' widest width: their rows have the bits that every lane's had. Without
-    logits, unless linear layers would then compute otherwise (`Buffers.forward`): the head is a good part of a step."""
+    """The hidden states for the drafters' prefill, then for every position, as if each step committed one token. The
+    target reads the text in steps of the exact lanes' widest width, so its rows have the same bits as in every lane.
+    Logits are left out, unless that would change how linear layers compute (`Buffers.forward`): the head is a good part
+    of a step."""
     target = race.reader(layers, on_prefill)
     yield target.extend(text.prompt_ids[:-1], 0)[1]
     yield None
@@ -166,7 +170,7 @@ def _hidden(
 
 
 def _columns(rows: Tensor | None, layers: Sequence[int], drafter: Drafter) -> Tensor | None:
-    """Of rows [n, layers * dim] those that the drafter asked for, in its order."""
+    """From rows [n, layers * dim], the layers that the drafter needs, in its order."""
     if rows is None or not drafter.hidden_layers:
         return None
     if tuple(layers) == drafter.hidden_layers:
@@ -176,8 +180,8 @@ def _columns(rows: Tensor | None, layers: Sequence[int], drafter: Drafter) -> Te
 
 
 def _costs(race: TorchRace, tables: dict[str, Table]) -> Costs:
-    """Of steps: of all lanes at the exact lanes' widths. Of drafts: of lanes of that very drafter; where there is none,
-    what `auto` k has seen of it."""
+    """Costs of steps come from all lanes, at the exact lanes' widths; costs of drafts from the lanes with that drafter
+    or, without one, from what `auto` k measured."""
     step_s = {width: race.widths.seconds[width] for width in race.widths.plan.step_widths}
     verify_s = verify_costs([step for lane in race.lanes.values() for step in lane.steps], step_s)
     longest = len(verify_s) - 1

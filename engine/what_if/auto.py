@@ -1,7 +1,7 @@
-"""`auto` k over tables: the rule itself (`drafters/auto.py`), asked at every step, with drafters that answer from their
-tables and a clock that moves by what drafts cost. Standard library only.
+"""`auto` k simulated on tables: the real rule (`drafters/auto.py`), with drafters that answer from tables and a clock
+that advances by what drafts cost. Standard library only.
 
-A simulation, not the race that would be: there the rule is told times that scatter, and its own thinking takes some.
+A real race would differ: its times scatter, and the rule itself takes time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tables import Table
 
 
 class Clock:
-    """Time that passes only when a draft is paid for."""
+    """Time that advances only when a draft is paid for."""
 
     now = 0.0
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 class TableDrafter(Drafter):
-    """Drafts what a table says, at the table's costs."""
+    """Drafts from a table, at the table's costs."""
 
     def __init__(self, table: Table, draft_s: Sequence[float], clock: Clock) -> None:
         self._table, self._draft_s, self._clock = table, draft_s, clock
@@ -46,10 +46,9 @@ class TableDrafter(Drafter):
 
 
 class MarginTableDrafter(TableDrafter, MarginDrafter):
-    """One whose table says how sure it was."""
+    """A TableDrafter for a table with margins."""
 
     def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn) -> Draft:
-        """See `interfaces.MarginDrafter`."""
         assert self._table.margins is not None
         place = len(token_ids) - self._num_prompt_tokens
         draft, margins = self._table.drafts[place][:k], self._table.margins[place]
@@ -62,25 +61,24 @@ class MarginTableDrafter(TableDrafter, MarginDrafter):
 
 
 class PaidCopies(NgramDrafter):
-    """The n-gram drafter itself, whose lookups move the clock."""
+    """The n-gram drafter, with lookups that advance the clock."""
 
     def __init__(self, min_match: int, seconds: float, clock: Clock) -> None:
         super().__init__(min_match)
         self._seconds, self._clock = seconds, clock
 
     def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> Copy:
-        """See `NgramDrafter`."""
         self._clock.now += self._seconds
         return super().look(token_ids, drafted, k)
 
 
 def auto_steps(found: WhatIf, drafter: str) -> list[Step]:
-    """The race of this drafter, or hybrid, at k "auto", as the rule would decide it at the computed costs. Raises
-    UsageError, naming the tables, where one is missing."""
+    """The race of this drafter or hybrid at k "auto", as the rule would run it at the computed costs. Raises
+    UsageError, naming the tables, if one is missing."""
     clock, text, costs = Clock(), found.text, found.costs
     parts = [_part(found, part, clock) for part in with_tables(drafter)]
-    asked = HybridDrafter(*parts) if len(parts) > 1 else parts[0]
-    auto = AutoDrafter(asked, costs.verify_s[: MAX_AUTO_K + 1], clock)
+    whole = HybridDrafter(*parts) if len(parts) > 1 else parts[0]
+    auto = AutoDrafter(whole, costs.verify_s[: MAX_AUTO_K + 1], clock)
     auto.calibrate(text.prompt_ids, None)
     auto.prefill(text.prompt_ids, None)
     steps: list[Step] = []

@@ -1,9 +1,9 @@
-"""What steps and drafts of a race cost, by size, from the race's own steps. Standard library only.
+"""What a race's steps and drafts cost, by size, estimated from its own steps. Standard library only.
 
-Of each size that the race had, the mean of its times counts, each cut at CUT times their median: a sum over steps is
-what is to be told, and one hiccup must not tell it. Means that fall with growing size are pooled (isotonic regression),
-so a larger size never costs less. A size that the race did not have is put between its neighbours, or held in
-proportion to the nearest, along a `shape`: of widths their untimed seconds before the race, of drafts their length.
+The cost of a size is the mean of its times, each capped at CUT times their median, so that one hiccup does not dominate
+a sum over steps. Means that fall with growing size are pooled (isotonic regression): a larger size never costs less. A
+size without times is interpolated between its neighbours, or scaled from the nearest, along a `shape`: for widths the
+untimed seconds before the race, for drafts their length.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ Times = Mapping[int, Sequence[float]]
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds; both never fall with the index. verify_s: of all of a step but its draft, by how many drafts it
-    verifies; its length is one more than the longest draft. draft_s: by table, of a draft, by its length."""
+    """Seconds; neither ever falls with its index.
+
+    verify_s: a step without its draft, by number of drafted tokens; one entry more than the longest draft has tokens.
+    draft_s: by table, a draft by its length."""
 
     verify_s: tuple[float, ...]
     draft_s: Mapping[str, tuple[float, ...]]
 
 
 def verify_costs(steps: Iterable[Step], step_s: Mapping[int, float]) -> tuple[float, ...]:
-    """`Costs.verify_s` of a race whose exact lanes may run at the widths of `step_s`, untimed seconds of a step at
-    each. Steps of other widths are left out."""
+    """`Costs.verify_s` from a race's steps. step_s: untimed seconds of a step at each width that exact lanes may use;
+    steps of other widths are left out."""
     times: dict[int, list[float]] = {}
     for step in steps:
         if step.width is not None and step.width in step_s:
@@ -41,16 +43,15 @@ def verify_costs(steps: Iterable[Step], step_s: Mapping[int, float]) -> tuple[fl
 
 
 def draft_costs(times: Times, longest: int, in_proportion: bool) -> tuple[float, ...]:
-    """Seconds of a draft of 0 .. `longest` tokens. in_proportion: a length that was never timed costs in proportion to
-    its tokens; else, as of a block that is drafted at once, whatever its length. A draft of which nothing is known is
-    taken to cost nothing: the oracle stays a bound."""
+    """Seconds of a draft of 0 to `longest` tokens; 0 if no times are known, so that the oracle stays a bound.
+    in_proportion: an untimed length costs in proportion to its tokens; otherwise as much as any other, like a block."""
     if not times:
         return (0.0,) * (longest + 1)
     return tuple(filled(times, {n: n if in_proportion else min(n, 1) for n in range(longest + 1)}).values())
 
 
 def filled(times: Times, shape: Mapping[int, float]) -> dict[int, float]:
-    """Seconds of every size of `shape`, rising, as this file's head says; the shape's own where nothing was timed."""
+    """Seconds of every size of `shape`, never falling; the shape's own if nothing was timed."""
     sizes = sorted(shape)
     rising = dict(zip(sizes, accumulate((shape[size] for size in sizes), max), strict=True))
     known = _rising({size: times[size] for size in sizes if times.get(size)})
@@ -58,7 +59,7 @@ def filled(times: Times, shape: Mapping[int, float]) -> dict[int, float]:
 
 
 def _rising(times: Times) -> dict[int, float]:
-    """Means by size; where they fall, of all sizes that it takes together."""
+    """Means by size, pooled where they fall."""
     pools: list[tuple[float, list[int]]] = []
     num: dict[int, int] = {size: len(values) for size, values in times.items()}
     for size, values in times.items():

@@ -1,4 +1,4 @@
-"""What one race tells of every k: tables, costs, and how near each lane came to the oracle. Standard library only."""
+"""One race at every k: tables, costs, and how close each lane came to the oracle. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,50 +12,58 @@ from ..events import Step
 from ..spec import AUTO, LaneSpec
 from .costs import Costs
 from .oracle import Oracle, oracle
-from .tables import Table, Text, seconds_of, steps_at
+from .tables import Table, Text, seconds_at, seconds_of, steps_at
 
 MOST = 1e6
-"""A margin beyond it is written as this: of a vocabulary of one token it is infinite."""
+"""Cap on margins in a recording: with a vocabulary of one token they are infinite."""
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Of a race that was held: what it committed, what was drafted at each position, by table, and what it cost."""
+    """A finished race's text, its drafts at each position by table, and its costs."""
 
     text: Text
     tables: Mapping[str, Table]
     costs: Costs
 
     def steps(self, drafter: str, k: int) -> list[Step]:
-        """The race of this drafter at this k; see `steps_at`. Raises UsageError, naming the tables, where there is none
-        of it."""
+        """The race of this drafter at this k (see `steps_at`). Raises UsageError, naming the tables, if none fits."""
         for name in (drafter, table_name(drafter, k)):
             if name in self.tables:
                 return steps_at(self.tables[name], self.text, k, self.costs)
         raise self._missing(f"{drafter!r} at k={k}")
 
     def offered(self) -> dict[str, list[int]]:
-        """Of each drafter every k, ascending, that `steps` knows of it and a step of the race could verify."""
-        found: dict[str, set[int]] = {}
+        """For each drafter, every k (ascending) that `steps` can compute and a step of the race could verify."""
+        ks: dict[str, set[int]] = {}
         for table in self.tables.values():
             k = table.name.removeprefix(table.drafter)[1:]
             if k != AUTO:
-                found.setdefault(table.drafter, set()).update([int(k)] if k else range(1, len(self.costs.verify_s)))
-        return {drafter: sorted(ks) for drafter, ks in found.items()}
+                ks.setdefault(table.drafter, set()).update([int(k)] if k else range(1, len(self.costs.verify_s)))
+        return {drafter: sorted(some) for drafter, some in ks.items()}
+
+    def seconds(self) -> dict[str, dict[int, float]]:
+        """For each drafter, the seconds of its race at every k that is `offered`."""
+        by_drafter: dict[str, dict[int, float]] = {}
+        for drafter, ks in self.offered().items():
+            ks_of = {drafter: ks} if drafter in self.tables else {table_name(drafter, k): [k] for k in ks}
+            timed = (seconds_at(self.tables[name], self.text, some, self.costs) for name, some in ks_of.items())
+            by_drafter[drafter] = {k: seconds for each in timed for k, seconds in each.items()}
+        return by_drafter
 
     def oracle(self, drafter: str) -> Oracle:
-        """Of this drafter, or a hybrid's parts: see `oracle`. Where `auto` k may draft more than the drafter alone
-        would, that counts; of a drafter that was asked at several k, each is open to every step."""
+        """The `oracle` of this drafter or of a hybrid's parts, with drafts as long as `auto` k could make them. With
+        tables for several k, each step may use any of them."""
         parts = list(with_tables(drafter))
         tables = [table for part in parts for table in self._widest(part)]
         return oracle(tables, self.text, self.costs, self._widest(parts[0])[0] if len(parts) > 1 else None)
 
     def longest(self, part: str) -> Table:
-        """What `auto` k drafts from. Raises UsageError, as `oracle` and `steps` do, where there is no table."""
+        """The table that `auto` k drafts from. Raises UsageError, as `oracle` and `steps` do, if there is none."""
         return self._widest(part)[-1]
 
     def _widest(self, part: str) -> list[Table]:
-        """In the order of the k that they serve."""
+        """Tables ordered by the k that they serve."""
         copies = self.tables.get(table_name(part, AUTO))
         tables = [table for table in self.tables.values() if table.drafter == part and copies in (None, table)]
         if not tables:
@@ -63,20 +71,20 @@ class WhatIf:
         return sorted(tables, key=lambda table: max(map(len, table.drafts), default=0))
 
     def _missing(self, what: str) -> UsageError:
-        return UsageError(f"there is no table of {what}; there are: {', '.join(self.tables) or 'none'}")
+        return UsageError(f"no table for {what}; available: {', '.join(self.tables)[:200] or 'none'}")
 
     def shares(self, lanes: Iterable[tuple[LaneSpec, Sequence[Step]]]) -> dict[str, dict[str, float]]:
-        """Of each of these lanes, by name: `seconds` of the oracle of its drafter, and `share`, those over the seconds
-        that the lane's own steps took: the part of the oracle's speed that it reached. Noise may carry it above 1."""
-        found = {}
+        """For each lane, by name: `seconds` of its drafter's oracle, and `share`, the oracle's seconds divided by those
+        of the lane's own steps. Noise may push the share above 1."""
+        shares = {}
         for lane, steps in lanes:
             if (taken := seconds_of(steps)) > 0:
                 best = self.oracle(lane.drafter).seconds
-                found[lane.name] = {"seconds": best, "share": best / taken}
-        return found
+                shares[lane.name] = {"seconds": best, "share": best / taken}
+        return shares
 
     def to_json(self) -> dict[str, Any]:
-        """Members of a recording."""
+        """The members of a recording."""
         return {
             "tables": {name: table.drafts for name, table in self.tables.items()},
             "table_margins": {
@@ -89,6 +97,5 @@ class WhatIf:
 
 
 def table_name(drafter: str, k: int | str) -> str:
-    """The name of a table that serves one k: of a block drafter asked at that size; "auto": of the longest copies,
-    which `auto` k cuts as it likes."""
+    """Name of a table for one k: a block drafter's at that size, or "auto": the longest copies, for `auto` k to cut."""
     return f"{drafter}@{k}"

@@ -1,5 +1,4 @@
-"""A lane that finds out what drafts and steps cost: it drafts another number of tokens at each step. Standard library
-only."""
+"""A lane that times drafts and steps by drafting a different number of tokens at each step. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from ..interfaces import Draft, Drafter
 
 
 class SurveyDrafter(Drafter):
-    """Asks `drafter` for 1, 2, ... tokens in turn, up to as many as it is asked for, then begins again. The lane writes
-    the same tokens as every other."""
+    """Asks `drafter` for 1, 2, ... tokens in turn, up to the k it is called with, then starts over. The lane writes the
+    same tokens as any other."""
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter, self._num_asked = drafter, 0
@@ -22,7 +21,6 @@ class SurveyDrafter(Drafter):
         self._drafter.prefill(prompt_ids, hidden)
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        """See `interfaces.Drafter`."""
         if k == 0:
             return self._drafter.propose(token_ids, hidden, 0)
         self._num_asked += 1

@@ -1,8 +1,8 @@
-"""A table of drafts by position, and the race that it tells at any k. Standard library only."""
+"""Tables of drafts by position, and the race each implies at any k. Standard library only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..drafters.rates import num_matching
@@ -14,9 +14,9 @@ Draft = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """What a drafter proposes after each committed token: `drafts[i]` after i of them, as many tokens as a step can
-    verify and the race had room for. A shorter draft is its beginning. margins: how sure the drafter was of each token
-    (see `MarginDrafter`); None of one that does not say."""
+    """What a drafter proposes: `drafts[i]` after i committed tokens, as long as a step can verify and the race had room
+    for. A shorter draft is its prefix. margins: how sure the drafter was of each token (see `MarginDrafter`), or
+    None."""
 
     name: str
     drafter: str
@@ -26,27 +26,27 @@ class Table:
 
 @dataclass(frozen=True)
 class Text:
-    """What a race committed: its prompt, its tokens, and how many it might have had (`max_new_tokens`)."""
+    """What a race committed: its prompt, its tokens, and the most it could have had (`max_new_tokens`)."""
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     limit: int
 
     def room(self, position: int) -> int:
-        """The longest draft that the loop asks for there: the target's own token needs a place."""
+        """The longest draft that the loop requests at `position`, leaving room for the target's own token."""
         return self.limit - position - 1
 
     def step(self, index: int, position: int, draft: Draft, draft_s: float, verify_s: float) -> Step:
-        """The step that verifies this draft there. What lies beyond the end of the text was not committed: neither
-        accepted nor followed by a token of the target's own."""
-        num = num_matching(draft, self.token_ids[position:])
+        """The step that verifies this draft at `position`. Past the end of the text nothing was committed: no draft
+        token is accepted there, and no token of the target's own follows."""
+        num = num_matching(draft, self.token_ids[position : position + len(draft)])
         committed = self.token_ids[position : position + num + 1]
         return Step(index, position, draft, num, committed, draft_s, verify_s, None)
 
 
 def steps_at(table: Table, text: Text, k: int, costs: Costs) -> list[Step]:
-    """The race of the table's drafter at `k` drafts a step, step for step. Their counts and tokens are those of a real
-    race; their times are computed from `costs`; widths and pieces are left out."""
+    """The race of the table's drafter with up to `k` drafted tokens a step. Counts and tokens are those of a real race;
+    times are computed from `costs`; widths and pieces are left out."""
     steps: list[Step] = []
     position, draft_s = 0, costs.draft_s[table.name]
     while position < len(text.token_ids):
@@ -56,6 +56,33 @@ def steps_at(table: Table, text: Text, k: int, costs: Costs) -> list[Step]:
     return steps
 
 
+def seconds_at(table: Table, text: Text, ks: Iterable[int], costs: Costs) -> dict[int, float]:
+    """Seconds of the race of `steps_at` at each of these k, without building its steps."""
+    num, draft_s = len(text.token_ids), costs.draft_s[table.name]
+    step_s = [draft + verify for draft, verify in zip(draft_s, costs.verify_s, strict=True)]
+    lengths = [min(len(draft), text.room(i)) for i, draft in enumerate(table.drafts[:num])]
+    right = num_right(table, text)
+    seconds_by_k = {}
+    for k in ks:
+        position, seconds = 0, 0.0
+        while position < num:
+            length = lengths[position]
+            if length > k:
+                length = k
+            seconds += step_s[length]
+            position += (right[position] if right[position] < length else length) + 1
+        seconds_by_k[k] = seconds
+    return seconds_by_k
+
+
+def num_right(table: Table, text: Text) -> list[int]:
+    """For each draft, how many of its first tokens match the committed text."""
+    return [
+        len(draft) if draft == (written := text.token_ids[i : i + len(draft)]) else num_matching(draft, written)
+        for i, draft in enumerate(table.drafts)
+    ]
+
+
 def seconds_of(steps: Sequence[Step]) -> float:
-    """Of the whole race."""
+    """Seconds of all steps."""
     return sum(step.seconds for step in steps)

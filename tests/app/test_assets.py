@@ -9,17 +9,19 @@ from dataclasses import fields
 
 import pytest
 
-from app.catalogue import ASSETS, DEFAULT_TARGET, KINDS, Pair, Preset, load, load_pairs, load_presets
-from app.machine import Machine
-from app.recorded import RACES, recorded_view
-from app.request import read_request
-from app.stream import first_frame
-from app.texts import safe
+from app.catalogue.catalogue import ASSETS, DEFAULT_TARGET, KINDS, Pair, Preset, load, load_pairs, load_presets
+from app.catalogue.fits import reason
+from app.catalogue.machine import Machine
+from app.catalogue.request import read_request
+from app.jobs.races import first_frame
+from app.jobs.recorded import RACES, recorded_view
+from app.page.texts import safe
+from engine.analysis.metrics import race_speedup
 from engine.drafters import DRAFTERS
 from engine.errors import UsageError
-from engine.metrics import race_speedup
-from engine.models.random_targets import shipped_config
-from engine.recordings.recording import read, write
+from engine.layers.published import refusal
+from engine.loading.random_targets import shipped_config
+from engine.recordings.recording import Recording, read, write
 from engine.spec import LaneSpec
 from tests.helpers import ROOT
 from tests.helpers.machines import LARGE, SMALL, with_gpu
@@ -97,25 +99,67 @@ def test_a_small_machine_gets_the_bundled_model_and_reasons() -> None:
     assert {pair.target for pair in catalogue.runnable} == {DEFAULT_TARGET} and catalogue.runnable[
         0
     ] == catalogue.default
-    assert all("GPU" in offer.reason or "needs a server" in offer.reason for offer in catalogue.offers if offer.reason)
+    assert all(
+        "GPU" in offer.reason or "run it on a server" in offer.reason for offer in catalogue.offers if offer.reason
+    )
     with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
         catalogue.pair("qwen3-8b-draft")
 
 
-def test_a_large_machine_races_the_fields_pair() -> None:
-    """Where it fits the default is the headline's pair; before it is checked, or with little memory, it is not."""
-    assert load(LARGE).default.id == load(with_gpu(32.0)).default.id == "qwen3.5-9b-dflash"
+CARDS: dict[str, tuple[float, str, str]] = {
+    "RTX 3070, 8 GB": (7.4, "bfloat16", "qwen3-0.6b-ngram"),
+    "RTX 4070, 12 GB": (11.3, "bfloat16", "qwen3-1.7b-eagle3"),
+    "T4, 16 GB, no bfloat16": (14.5, "float32", "qwen3-0.6b-ngram"),
+    "RTX 4080, 16 GB": (15.6, "bfloat16", "qwen3-1.7b-eagle3"),
+    "L4, 24 GB": (21.9, "bfloat16", "qwen3-4b-eagle3"),
+    "RTX 4090, 24 GB": (23.2, "bfloat16", "qwen3-4b-eagle3"),
+    "RTX 5090, 32 GB": (31.0, "bfloat16", "qwen3-8b-eagle3"),
+    "RTX 8000, 48 GB, no bfloat16": (47.0, "float32", "qwen3-4b-eagle3"),
+    "L40S, 48 GB": (44.2, "bfloat16", "qwen3-8b-eagle3"),
+    "H100, 80 GB": (78.5, "bfloat16", "qwen3-8b-eagle3"),
+    "B200, 180 GB": (178.0, "bfloat16", "qwen3-8b-eagle3"),
+}
+"""What each has free, what it runs best, and its default pair."""
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_every_card_gets_a_simple_pair_with_room_to_spare(card: str) -> None:
+    """A 24 GB card got the 270M model alone, and the first race ever run on an H100 was the most complicated one: a
+    linear-attention target under a block drafter. Simple: plain attention, one size of experts, a drafter of one token
+    at a time."""
+    free, dtype, wanted = CARDS[card]
+    machine = with_gpu(free, dtype)
+    default = load(machine).default
+    config = shipped_config(default.target)
+    assert default.id == wanted
+    assert default.drafter.partition(":")[0] in ("eagle3", "ngram")
+    assert config["model_type"] == "qwen3" and not refusal(config) and "num_experts" not in config
+    assert not reason(default.target, default.drafter, with_gpu(0.9 * free), 4 if dtype == "float32" else 2)
+
+
+def test_the_headline_pair_is_on_offer_where_it_fits() -> None:
+    """It is no longer the default, and would be out of sight; before it is checked, nothing of the hub is chosen."""
+    for machine in (LARGE, with_gpu(31.0)):
+        assert load(machine).pair("qwen3.5-9b-dflash")
     assert load(Machine(gpu=True)).default.target == DEFAULT_TARGET
-    catalogue = load(with_gpu(8.0))
+    catalogue = load(with_gpu(5.0))
     assert catalogue.default.target == DEFAULT_TARGET
     assert "GPU memory" in next(offer.reason for offer in catalogue.offers if offer.pair.id == "qwen3-8b-draft")
+
+
+def test_sizes_are_those_of_the_dtype_that_will_run() -> None:
+    """A Turing card of 24 GB would fetch 8 GB for a model that takes 16 there; `--dtype` decides where it is given."""
+    turing = with_gpu(22.0, "float32")
+    assert "15.0 of weights" in next(each.reason for each in load(turing).offers if each.pair.id == "qwen3-4b-eagle3")
+    assert load(turing, dtype="bfloat16").default.id == "qwen3-4b-eagle3"
+    assert load(with_gpu(22.0), dtype="float32").default.id == "qwen3-1.7b-eagle3"
 
 
 def test_a_drafter_of_the_future_is_greyed_until_it_is_there() -> None:
     """A pair must not be on offer before its drafter is in the table."""
     for offer in load(LARGE).offers:
         name = offer.pair.drafter.partition(":")[0]
-        assert (name in DRAFTERS) == ("does not have yet" not in offer.reason), offer
+        assert (name in DRAFTERS) == ("which this version does not have" not in offer.reason), offer
 
 
 def test_the_command_line_decides() -> None:
@@ -141,13 +185,13 @@ def test_a_recorded_race_is_readable_and_wears_its_ribbon(path) -> None:
 
 def test_a_recording_is_a_race_that_is_over(tmp_path) -> None:
     """What is shown before any model is there has every event, its ribbon, and the header that frames carry."""
-    write(tmp_path / "a.json", fixed_race())
+    write(tmp_path / "a.json", Recording.of(fixed_race()))
     view = recorded_view("a", folder=tmp_path)
     assert view is not None and (view.state, view.ribbon, view.recording) == ("finished", "RECORDED", fixed_race())
     first = json.loads(first_frame(view))
     assert (
         first["events"] == fixed_race()["events"]
-        and first["recording"] == fixed_race()
+        and json.loads(first["recording"]) == fixed_race()
         and set(first["metrics"]) == {"plain", "baseline", "speculative"}
     )
     assert recorded_view("b", folder=tmp_path) is None

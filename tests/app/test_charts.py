@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.charts import NO_TABLES, charts, speed_over_k
+from app.figures.charts import NO_TABLES, charts, speed_over_k
+from engine.analysis.metrics import lane_metrics
 from engine.events import LaneEvent, steps
-from engine.metrics import lane_metrics
-from engine.recordings.recording import build, events_of, loads, spec_of
+from engine.recordings.recording import Recording, build
 from engine.session import TorchRace
 from engine.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from engine.what_if.ask import members
 from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
-from tests.helpers.races import recordings, servers_races, with_tables
+from tests.helpers.races import events_of, recordings, servers_races, spec_of, with_tables
 from tests.helpers.trained import PROMPTS, text_of, trained
 
 EAGLE3, DFLASH = text_of("eagle3"), text_of("dflash")
@@ -37,22 +37,22 @@ def raced() -> str:
     spec = RaceSpec(lanes_of(lanes), SamplingParams(max_new_tokens=24))
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
     events = list(race.events())
-    return json.dumps(build(race.header(), events, {**race.result(), **members(race)}))
+    return json.dumps(build(race.header(), events, {**race.result(), **members(race)}).fields)
 
 
 def recording() -> dict[str, Any]:
-    return loads(raced().encode())
+    return json.loads(raced())
 
 
 def traces(race: dict[str, Any]) -> dict[str, Any]:
-    return {trace.name: trace for trace in speed_over_k(events_of(race), race).figure.data}
+    return {trace.name: trace for trace in speed_over_k(Recording.of(race)).figure.data}
 
 
 def test_every_point_is_the_engines() -> None:
     """A curve of its own arithmetic would say of this race what no engine says; a raced lane stand at another speed
     than on the board."""
     race = recording()
-    events, found, drawn = events_of(race), what_if_of(race), traces(race)
+    events, found, drawn = events_of(race), what_if_of(Recording.of(race)), traces(race)
     rate = {lane.name: lane_metrics(events, lane.name).tokens_per_s for lane in spec_of(race).lanes}
     assert len(drawn) == 3 + 4
     for drafter, trace in zip(found.offered(), drawn.values(), strict=False):
@@ -66,7 +66,7 @@ def test_every_point_is_the_engines() -> None:
     assert set(drawn["plain"].y) == {max(rate["plain"], rate["baseline"])}
     automatic = next(trace for name, trace in drawn.items() if name.startswith("automatic"))
     assert set(automatic.y) == {rate["lane 0"]}
-    (oracle,) = set(drawn["perfect foresight (the oracle)"].y)
+    (oracle,) = set(drawn["best possible (oracle)"].y)
     assert oracle == pytest.approx(24 / race["oracles"]["lane 0"]["seconds"])
     parts = [trace for trace in drawn.values() if trace.name.startswith(("ngram", "eagle3"))]
     assert len(parts) == 2 and oracle >= max(y for trace in parts for y in trace.y) * (1 - 1e-9)
@@ -75,24 +75,24 @@ def test_every_point_is_the_engines() -> None:
 def test_the_sentence_names_the_best_and_the_share() -> None:
     """Readers would be told another length than the highest point's, or another share than the recording's."""
     race = recording()
-    found, words = what_if_of(race), speed_over_k(events_of(race), race).sentence
+    found, words = what_if_of(Recording.of(race)), speed_over_k(Recording.of(race)).sentence
     seconds = {(of, k): seconds_of(found.steps(of, k)) for of, ks in found.offered().items() for k in ks}
     drafter, k = min(seconds, key=seconds.__getitem__)
-    wanted = r"Best fixed length here: (\d+) with (\w+).*, ([\d.]+)x plain; automatic length reached (\d+) %"
+    wanted = (
+        r"Best fixed draft length: (\d+) with (\w+).*, ([\d.]+)× as fast as Plain; automatic length reached (\d+) %"
+    )
     said = re.match(wanted, words)
     assert said and (int(said[1]), said[2]) == (k, drafter.partition(":")[0])
     assert float(said[4]) == pytest.approx(100 * race["oracles"]["lane 0"]["share"], abs=0.51)
     plain = min(seconds_of(steps(events_of(race), name)) for name in ("plain", "baseline"))
     assert float(said[3]) == pytest.approx(plain / seconds[drafter, k], abs=0.006)
-    assert words.endswith("Steps are counted exactly, times are computed from this race's own costs.")
+    assert words.endswith("Steps are exact; times are computed from this race's costs.")
 
 
 def test_what_cannot_be_drawn_is_said() -> None:
     """An empty figure would leave the visitor guessing, or a contradiction be drawn."""
     whole = recording()
     none = {key: value for key, value in whole.items() if key not in ("tables", "costs", "oracles")}
-    short = copy.deepcopy(whole)
-    short["tables"]["ngram"].pop()
     other = copy.deepcopy(whole)
     for of in (other["tables"], other["costs"]["draft_s"]):
         for name in list(of):
@@ -105,14 +105,13 @@ def test_what_cannot_be_drawn_is_said() -> None:
         lane["rule"] = "rejection"
     for race, words in (
         (none, NO_TABLES),
-        (short, "The table of 'ngram' is not of this race: it has 23 drafts, and the baseline committed 24 tokens."),
-        (other, "There is no table of 'draft_model:x'; there are: ngram."),
+        (other, "No table for 'draft_model:x'; available: ngram."),
         (unknown, "drafter 'tarot'"),
         (rejection, "Rule 'rejection' of lane 'lane 0' has no table"),
     ):
-        drawn = speed_over_k(events_of(race), race)
+        drawn = speed_over_k(Recording.of(race))
         assert drawn.figure is None and words.lower() in drawn.sentence.lower()
-    assert charts(())[3].figure is None
+    assert charts(None)[3].figure is None
 
 
 STRANGERS = st.builds(with_tables, recordings(), st.randoms(use_true_random=False)) | servers_races()
@@ -123,7 +122,7 @@ STRANGERS = st.builds(with_tables, recordings(), st.randoms(use_true_random=Fals
 def test_a_strangers_tables_are_drawn_or_refused(race, drafter) -> None:
     """A file would end in a fault of the program instead of a figure or a sentence."""
     race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
-    drawn = charts(events_of(race), race)[3]
+    drawn = charts(Recording.of(race))[3]
     assert drawn.sentence and "\n" not in drawn.sentence
     if drawn.figure is not None:
         for trace in drawn.figure.data:

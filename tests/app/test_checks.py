@@ -13,38 +13,42 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
-from app import checks
-from app.backend import TorchBackend
-from app.catalogue import load, on_hub
-from app.checks import GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, beside, look
-from app.fits import DAMAGED, NOT_CHECKED, SERVER, reason, repository
-from app.handlers import Handlers
-from app.machine import GIB, GPU_TOOL, Machine
-from engine.models.sources import DEFAULT_TARGET
+from app.catalogue import hub as checks
+from app.catalogue.catalogue import load, on_hub
+from app.catalogue.fits import DAMAGED, NOT_CHECKED, SERVER, reason, repository
+from app.catalogue.hub import GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, in_parallel, look
+from app.catalogue.machine import GIB, Machine
+from app.jobs.backend import TorchBackend
+from app.page.handlers import Handlers
+from engine.errors import UsageError
+from engine.kernels.usable import GPU_TOOL
+from engine.loading.sources import DEFAULT_TARGET
 from tests.helpers.hub import TOKEN, ask_at, config_hub
 from tests.helpers.machines import CONFIGS, DFLASH, EAGLE3, LARGE
-from tests.helpers.pageserver import served
+from tests.helpers.pageserver import TARGET, served
 from tests.helpers.published import PUBLISHED
 
-H100 = int(78.5 * GIB)
+H100 = int(78.5 * GIB), "bfloat16"
 HEADLINE = "Qwen/Qwen3.5-9B"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGE_LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
 SINKS, SIZES, QUANTISED = "has attention sinks", "has attention heads of 256 and of 512", "has quantised weights"
 TRUE_REASONS: dict[str, tuple[str, ...]] = {
     "Qwen/Qwen3-0.6B": (),
+    "Qwen/Qwen3-1.7B": (),
     "Qwen/Qwen3-4B": (),
     "Qwen/Qwen3-8B": (),
     HEADLINE: (),
     "google/gemma-3-270m": (),
     "google/gemma-3-1b-it": (),
-    "google/gemma-3-27b-it": ("50.3 of weights", "of caches for the longest race", "torch finds 78.5 free"),
+    "google/gemma-3-27b-it": (),
     "google/gemma-2-9b-it": ("caps its attention scores", SERVER),
     "google/gemma-4-26B-A4B-it": (SIZES, SERVER),
     "RedHatAI/gemma-4-31B-it-FP8-Dynamic": (SIZES, f"and it {QUANTISED} (compressed-tensors)", SERVER),
     LLAMA: ("is gated: accept its terms on the hub", "HF_TOKEN"),
-    LARGE_LLAMA: ("131.4 of weights", "torch finds 78.5 free"),
+    LARGE_LLAMA: ("131.4 of weights", "of caches for the longest race", "78.5 GiB is free"),
     "mistralai/Mistral-7B-Instruct-v0.3": (),
     "openai/gpt-oss-20b": (SINKS, f"and it {QUANTISED} (mxfp4)", SERVER),
     "openai/gpt-oss-120b": (SINKS, f"and it {QUANTISED} (mxfp4)", SERVER),
@@ -88,7 +92,7 @@ def test_the_page_asks_for_what_it_names_and_nothing_else(monkeypatch):
         ""
     }
     assert {path for _, path in hub.asked} == {"resolve/main/config.json"}
-    assert catalogue.default.target == HEADLINE and catalogue.default.drafter.startswith("dflash:")
+    assert catalogue.default.target == "Qwen/Qwen3-8B" and HEADLINE in {pair.target for pair in catalogue.runnable}
     assert not any(offer.reason == NOT_CHECKED for offer in catalogue.offers)
 
 
@@ -142,39 +146,80 @@ def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
 
 def test_what_was_not_asked_for_is_not_offered():
     """Memory alone would offer a pair whose config.json nobody has seen."""
-    assert reason(HEADLINE, "ngram", Machine(gpu=True, gpu_bytes=H100)) == NOT_CHECKED
+    assert reason(HEADLINE, "ngram", Machine(gpu=True, gpu_bytes=H100[0])) == NOT_CHECKED
 
 
-def _missing() -> int:
+def _missing() -> tuple[int, str]:
     raise ModuleNotFoundError("No module named 'torch'")
 
 
+def _too_old() -> tuple[int, str]:
+    raise UsageError("An H100 is not used: its driver is too old")
+
+
 @pytest.mark.parametrize(
-    ("gpu_bytes", "says"),
+    ("gpu", "says", "note"),
     [
-        (lambda: 0, "needs an NVIDIA GPU with 24.4 GiB free; torch finds none here"),
-        (_missing, "torch cannot be asked: ModuleNotFoundError: No module named 'torch'"),
-        (lambda: time.sleep(3) or 1, "torch did not say within"),
-        (lambda: 16 * GIB, "torch finds 16.0 free"),
+        (lambda: (0, ""), "GiB free; torch finds none", ""),
+        (
+            _missing,
+            "free; torch cannot use this machine's GPU",
+            "cannot be asked: ModuleNotFoundError: No module named",
+        ),
+        (_too_old, "GiB free; torch cannot use this machine's GPU", "An H100 is not used: its driver is too old"),
+        (lambda: (5 * GIB, "bfloat16"), "; 5.0 GiB is free", ""),
     ],
 )
-def test_what_torch_says_decides_and_not_another_program(monkeypatch, gpu_bytes, says):
-    """nvidia-smi sees a GPU that a CPU build of torch, a missing torch or a broken driver cannot use."""
-    monkeypatch.setattr(checks, "CHECK_S", 2.0)
+def test_what_torch_says_decides_and_not_another_program(monkeypatch, gpu, says, note):
+    """nvidia-smi sees a GPU that a CPU build of torch, a missing torch or a broken driver cannot use. Why that is
+    stands above the pairs, once."""
     with config_hub(monkeypatch, CONFIGS):
-        machine = look(Machine(gpu=True), on_hub(), gpu_bytes)
-    assert says in reason(HEADLINE, "ngram", machine)
-    assert load(machine).default.target == DEFAULT_TARGET
+        machine = look(Machine(gpu=True), on_hub(), gpu)
+    catalogue = load(machine)
+    assert says in reason(HEADLINE, "ngram", machine) and catalogue.default.target == DEFAULT_TARGET
+    assert note in catalogue.note and bool(note) == bool(catalogue.note)
 
 
-def test_the_backends_memory_is_the_devices_own(monkeypatch):
+def test_a_slow_first_import_of_torch_is_waited_for(monkeypatch):
+    """From a cloud disk it takes minutes: the page settled on the small model for its whole life."""
+    monkeypatch.setattr(checks, "LATE_S", 0.2)
+    answer, asked = threading.Event(), []
+    with config_hub(monkeypatch, CONFIGS):
+        gpu = lambda: (answer.wait(30), H100)[1]  # noqa: E731
+        first = load(Machine(gpu=True))
+        check = Check(first, lambda: load(look(Machine(gpu=True), on_hub(), gpu)), asked.append)
+        handlers = Handlers(first, TorchBackend(), check)
+        status = handlers.model()
+        assert not check.is_late and "Finding the best" in asyncio.run(anext(status))
+        check.start()
+        assert "Still starting torch" in asyncio.run(anext(status)) and check.is_late and check.found is None
+        answer.set()
+        pairs, _ = asyncio.run(handlers.offers())
+    assert pairs["value"] == "qwen3-8b-eagle3" == asked[0].default.id and not check.is_late
+
+
+def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
     """`Kernels.free_bytes` of the loading process counts; a page that races on the CPU has no GPU memory at all."""
-    assert TorchBackend(device="cpu").gpu_bytes() == 0
+    assert TorchBackend(device="cpu").gpu() == (0, "")
     monkeypatch.setattr("engine.kernels.devices.device_named", lambda name: None)
-    monkeypatch.setattr(
-        "engine.kernels.choose.choose", lambda device: type("K", (), {"on_host": False, "free_bytes": lambda self: 7})()
-    )
-    assert TorchBackend().gpu_bytes() == 7
+    found = {"on_host": False, "free_bytes": lambda self: 7, "best_dtype": lambda self: "float32"}
+    monkeypatch.setattr("engine.kernels.choose.choose", lambda device: type("K", (), found)())
+    assert TorchBackend().gpu() == (7, "float32")
+    monkeypatch.setattr("engine.kernels.usable.why_unused", lambda: "its driver is too old")
+    with pytest.raises(UsageError, match="its driver is too old"):
+        TorchBackend().gpu()
+    assert TorchBackend(device="cpu")._why_no_gpu() == ""
+
+
+def test_the_status_line_says_why_the_gpu_is_not_used(monkeypatch):
+    """Neither `ready` nor `cannot be used` would tell a visitor that he does not see his GPU."""
+    monkeypatch.setattr("engine.kernels.usable.why_unused", lambda: "An H100 is not used")
+    backend = TorchBackend(dtype="float32")
+    for target, state in ((TARGET, "ready"), ("no/folder/here", "failed")):
+        backend.loader.start(target)
+        while (status := backend.loader.status) is None or status.state == "loading":
+            time.sleep(0.02)
+        assert (status.state, status.note) == (state, "An H100 is not used")
 
 
 @pytest.mark.parametrize(
@@ -207,10 +252,10 @@ def test_the_page_opens_before_and_changes_after(monkeypatch):
     assert handlers.catalogue.default.target == DEFAULT_TARGET
     assert NOT_CHECKED in {offer.reason for offer in handlers.catalogue.offers}
     status = handlers.model()
-    assert "best pair that this machine can run" in asyncio.run(anext(status))
+    assert "best model and drafter for this machine" in asyncio.run(anext(status))
     go.set()
     pairs, refused = asyncio.run(handlers.offers())
-    assert pairs["value"] == "qwen3.5-9b-dflash" == asked[0].default.id == handlers.catalogue.default.id
+    assert pairs["value"] == "qwen3-8b-eagle3" == asked[0].default.id == handlers.catalogue.default.id
     assert "attention sinks" in refused and NOT_CHECKED not in refused
 
 
@@ -229,7 +274,7 @@ def test_a_check_that_fails_leaves_the_page_as_it_was():
 def test_what_hangs_does_not_hold_up_what_does_not():
     """One repository without an answer would leave all pairs unchecked."""
     started = time.monotonic()
-    assert beside({1: lambda: 2, 3: lambda: time.sleep(2)}, 0.3) == {1: 2}
+    assert in_parallel({1: lambda: 2, 3: lambda: time.sleep(2)}, 0.3) == {1: 2}
     assert time.monotonic() - started < 1
 
 
@@ -242,15 +287,20 @@ WITHOUT_TORCH = (
 @pytest.mark.slow
 @pytest.mark.parametrize("script", [("app.py",), ("-c", WITHOUT_TORCH)], ids=["with torch", "without torch"])
 def test_the_page_is_up_while_it_checks_and_stays(script, page_cache, tmp_path, monkeypatch):
-    """A machine that may have a GPU and reaches no hub: nobody waits for either, and what cannot load says so."""
+    """A machine with a GPU that torch cannot use, and that reaches no hub: nobody waits for either, the log says why,
+    and what cannot load says so."""
     tool = tmp_path / GPU_TOOL
-    tool.write_text("#!/bin/sh\n")
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 470.82.01, 9.0'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with served(page_cache, script=script) as server:
-        assert server.up_s < 12
-        assert "is not checked yet" in httpx.get(f"{server.url}/config").text
+        assert "is still being checked" in httpx.get(f"{server.url}/config").text
         last = server.visitor("early").race()[-1]
         assert last["state"] == ("finished" if script == ("app.py",) else "failed")
+        expected, ends = script == ("app.py",) and not torch.cuda.is_available(), time.monotonic() + 60
+        said = "NVIDIA H100 80GB HBM3 is not used: "
+        while expected and said not in server.log.read_text() and time.monotonic() < ends:
+            time.sleep(0.1)
+        assert (said in server.log.read_text()) == expected
         assert httpx.get(server.url).status_code == 200 and server.process.poll() is None

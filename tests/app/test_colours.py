@@ -10,28 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from app.colours import BLUE
+from app.web.colours import BLUE
 from tests.helpers.pageserver import ROOT
 
 APP = ROOT / "app"
-COLOURS = APP / "colours.py"
+COLOURS = APP / "web" / "colours.py"
 LITERAL = re.compile(r"(?<!&)#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3,4})\b|\b(?:rgb|hsl)a?\((?=[\d.])")
 FILES = sorted(path for suffix in ("py", "css", "js", "html") for path in APP.rglob(f"*.{suffix}") if path != COLOURS)
 REPAINTED = """
 import json, pathlib, random, sys, types
-source = pathlib.Path("app/colours.py").read_text(encoding="utf-8")
+source = pathlib.Path("app/web/colours.py").read_text(encoding="utf-8")
 assert source.count(sys.argv[1]) == 1
-module = types.ModuleType("app.colours")
-sys.modules["app.colours"] = module
+module = types.ModuleType("app.web.colours")
+sys.modules["app.web.colours"] = module
 exec(source.replace(sys.argv[1], "#abcdef"), module.__dict__)
-from app import charts, race_view, theme
-from engine.events import LaneEvent, Step
-from engine.recordings.recording import events_of
+from app import web as race_view
+from app.figures import charts
+from app.page import theme
+from engine.recordings.recording import Recording
 from tests.helpers.races import fixed_race, with_tables
-race = with_tables(fixed_race(), random.Random(1))
-step = Step(0, 0, (7, 8), 1, (7, 9), 0.01, 0.02, 4)
-drawn = charts.charts([LaneEvent("speculative", 0.03, step), LaneEvent("plain", 0.03, step)])
-drawn = [*drawn[:3], charts.speed_over_k(events_of(race), race)]
+drawn = charts.charts(Recording.of(with_tables(fixed_race(), random.Random(1))))
 figures = [[chart.figure.to_plotly_json()["data"], str(chart.figure.layout.font.color)] for chart in drawn]
 page = {"race": race_view.RACE_VIEW_CSS, "page": theme.PAGE_CSS, "theme": theme.theme()._get_theme_css()}
 print(json.dumps({**page, "plotly": json.dumps(figures, default=str)}))
@@ -61,13 +59,16 @@ def test_one_change_reaches_style_sheets_theme_and_figures() -> None:
 
 def test_every_variable_of_a_style_sheet_is_given_and_every_colour_is_used() -> None:
     """A misspelt var(--name) paints nothing, without a word; a colour that nobody reads misleads who changes it."""
-    from app import colours, player, race_view, theme
+    from app import web as race_view
+    from app.page import theme
+    from app.web import colours
+    from app.web.player import player
 
     race, page = race_view.RACE_VIEW_CSS, theme.PAGE_CSS
     themed = page + theme.theme()._get_theme_css()
     assert _used(player.SHELL) <= _given(player.SHELL)
     assert _used(race) <= _given(race) and _used(page) <= _given(themed)
-    code = "".join((APP / name).read_text(encoding="utf-8") for name in ("charts.py", "theme.py"))
+    code = "".join((APP / name).read_text(encoding="utf-8") for name in ("figures/charts.py", "page/theme.py"))
     assert [name for name in colours.COLOURS if name not in _used(race + page) and f'"{name}"' not in code] == []
 
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from app.catalogue import on_hub
-from app.fits import _drafter_bytes, reason, repository
-from app.machine import GIB
-from engine.model.published import num_parameters
-from engine.models.random_targets import shipped_config
+from app.catalogue.catalogue import on_hub
+from app.catalogue.fits import _drafter_bytes, reason, repository
+from app.catalogue.machine import GIB
+from engine.layers.published import num_parameters
+from engine.loading.random_targets import shipped_config
 from tests.helpers import FIXTURES
 from tests.helpers.machines import with_gpu
 

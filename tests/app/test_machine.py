@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from app.catalogue import load
-from app.machine import GPU_TOOL, NOTES, Machine, is_own_address, is_own_page, probe
-from app.texts import refused, safe
-from engine.models.sources import DEFAULT_TARGET
+from app.catalogue.catalogue import load
+from app.catalogue.machine import NO_ZERO_GPU, NOTES, Machine, is_own_address, is_own_page, probe
+from app.page.texts import refused, safe
+from engine.kernels.usable import GPU_TOOL
+from engine.loading.sources import DEFAULT_TARGET
 from tests.helpers import ROOT
 
 
@@ -43,6 +45,19 @@ def test_a_hidden_gpu_is_none(tool, hidden, monkeypatch) -> None:
     assert probe() == Machine()
 
 
+@pytest.mark.parametrize(("device", "used"), [("auto", "cpu"), ("cuda:0", "cuda:0")])
+def test_a_space_with_a_gpu_for_single_calls_races_on_its_processor(device, used, monkeypatch, caplog) -> None:
+    """Its owner would wait for a GPU that races cannot keep, and find no word of it in the log."""
+    program = runpy.run_path(str(ROOT / "app.py"))
+    monkeypatch.setattr("sys.argv", ["app.py", "--device", device])
+    for says, wanted in (("true", [NO_ZERO_GPU] if device == "auto" else []), ("", [])):
+        monkeypatch.setenv("SPACES_ZERO_GPU", says)
+        caplog.clear()
+        _, backend, _ = program["_page"](program["arguments"]())
+        assert [record.message for record in caplog.records if record.levelname == "WARNING"] == wanted
+        assert backend._device == (used if says else device)
+
+
 @pytest.mark.parametrize("system", ["darwin", "win32"])
 def test_another_system_is_named_on_the_page(system, monkeypatch) -> None:
     """Who runs it on a Mac would take its figures for the Mac's best; on Windows the default model cannot be made."""
@@ -58,7 +73,7 @@ def test_windows_is_refused_in_a_sentence() -> None:
         "runpy.run_path('app.py', run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", f"import app.servers; {code}"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", f"import app.jobs.servers; {code}"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2 and done.stderr.splitlines()[-1] == f"app.py: {NOTES['win32']}"
 

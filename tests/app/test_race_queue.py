@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.handlers import _address
-from app.race_queue import PER_ADDRESS, PER_VISITOR, RaceQueue
-from app.stream import Stage, first_frame
-from app.ui import SPACE_PROXIES
+from app.jobs.queue import PER_ADDRESS, PER_VISITOR, RaceQueue
+from app.jobs.races import Stage, first_frame
+from app.page.handlers import _address
+from app.page.ui import SPACE_PROXIES
 from engine.errors import UsageError
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import StagedBackend, watch
@@ -36,7 +36,7 @@ def test_an_address_has_twelve_races_at_most() -> None:
         other = asyncio.create_task(watch(stage, "b", "another address"))
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(each) for each in ended] == [list] * PER_ADDRESS + [UsageError] * (20 - PER_ADDRESS)
-        assert "from your address" in str(ended[-1])
+        assert "your address already has" in str(ended[-1])
         assert (await other)[-1]["state"] == "finished"
 
     asyncio.run(run())

@@ -10,20 +10,20 @@ from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.backend import TorchBackend
-from app.catalogue import load
-from app.handlers import Handlers
-from app.machine import Machine
-from app.race_queue import PER_ADDRESS, PER_VISITOR
-from app.stream import GRACE_S, Stage
+from app.catalogue.catalogue import load
+from app.catalogue.machine import Machine
+from app.jobs.backend import TorchBackend
+from app.jobs.queue import PER_ADDRESS, PER_VISITOR
+from app.jobs.races import GRACE_S, MAX_WATCHERS, Stage
+from app.page.handlers import Handlers
 from engine.errors import UsageError
 from engine.events import from_json
-from engine.recordings.recording import events_of
-from tests.helpers.races import fixed_race, recordings
+from tests.helpers.races import events_of, fixed_race, recordings
 from tests.helpers.staged import ORDER, StagedBackend, watch
 
 RACE = fixed_race()
@@ -61,7 +61,7 @@ def test_whoever_comes_back_sees_the_whole_race(recording, leaves, step_s) -> No
         events = [from_json(event) for frame in frames for event in frame["events"]]
         assert events == events_of(recording)[: len(events)]
     assert len(events) == len(events_of(recording))
-    assert visits[-1][-1]["state"] == "finished" and visits[-1][-1]["recording"] == recording
+    assert visits[-1][-1]["state"] == "finished" and json.loads(visits[-1][-1]["recording"]) == recording
 
 
 @pytest.mark.parametrize("left", ["racing", "preparing", "waiting", "not even begun"])
@@ -118,7 +118,7 @@ def test_the_race_is_whose_it_is_now() -> None:
         assert stage.stop("new") == 1
         frames = await task
         assert frames[-1]["state"] == "stopped" and time.monotonic() - asked < STEP_S + SLACK_S
-        recording = frames[-1]["recording"]
+        recording = json.loads(frames[-1]["recording"])
         assert recording["stopped"] and recording["events"] == [event for frame in frames for event in frame["events"]]
 
     asyncio.run(run())
@@ -140,10 +140,32 @@ def test_a_race_that_is_resumed_counts_once() -> None:
         await asyncio.sleep(0.05)
         with pytest.raises(UsageError, match="already have"):
             stage.frames("new", "elsewhere", ORDER)
-        with pytest.raises(UsageError, match="from your address"):
+        with pytest.raises(UsageError, match="your address already has"):
             stage.frames("old", "here", ORDER)
         assert (await watch(stage, "old", "elsewhere"))[-1]["state"] == "finished"
         assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"finished"}
+
+    asyncio.run(run())
+
+
+def test_a_race_has_few_watchers() -> None:
+    """150 unread streams of one race took 92 MB and slowed all other requests down. Closing one makes room."""
+
+    async def run() -> None:
+        handlers = Handlers(load(Machine()), TorchBackend())
+        handlers.stage = Stage(StagedBackend(RACE, step_s=STEP_S))
+        own = handlers.stage.frames("a", "here", ORDER)
+        race = json.loads(await anext(own))["race"]
+        requests: list[Any] = [SimpleNamespace(session_hash=f"b{i}", client=None) for i in range(MAX_WATCHERS)]
+        others = [handlers.resume(race, request) for request in requests]
+        for each in others[:-1]:
+            assert json.loads(await anext(each))["race"] == race
+        with pytest.raises(gr.Error, match=f"already has {MAX_WATCHERS} viewers"):
+            await anext(others[-1])
+        await others[0].aclose()
+        assert (await seen(handlers.resume(race, requests[-1])))[-1]["state"] == "finished"
+        for each in (own, *others):
+            await each.aclose()
 
     asyncio.run(run())
 

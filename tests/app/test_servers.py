@@ -1,26 +1,38 @@
-"""The page where the lanes are servers: what can be chosen, what is refused, and that no visitor learns where they
-are."""
+"""Pages with lanes on servers: what can be chosen, that no visitor learns where they are, and what the figures and a
+second run make of a race with lanes here and there."""
 
 from __future__ import annotations
 
+import copy
 import json
-import subprocess
-import sys
 
 import pytest
 
-from app.controls import OF_THE_ENGINE, controls
-from app.request import read_request, read_study
-from app.servers import NO_STUDY, ServersBackend, servers_catalogue
-from app.ui import build
+from app.catalogue.catalogue import load
+from app.catalogue.machine import Machine
+from app.catalogue.request import read_again, read_request, read_study
+from app.figures.charts import NOT_ASKED, charts
+from app.figures.why import NO_RATIO, compared_of, why
+from app.jobs.again import told_again
+from app.jobs.frames import MIXED_TEXT, Prepared, RaceView, fold
+from app.jobs.servers import NO_STUDY, ServersBackend, servers_catalogue
+from app.page.controls import OF_THE_ENGINE, controls
+from app.page.ui import build
 from engine.errors import UsageError
 from engine.progress import silent
+from engine.recordings.recording import Recording, loads
 from engine.remote.endpoint import endpoints_of
-from tests.helpers import ROOT
+from engine.spec import RaceSpec
+from tests.helpers.race_pages import TEXT, race_over, words_of
+from tests.helpers.races import beside_a_server
 
 URLS = ("http://secret-host-a.example:8000/v1", "http://secret-host-b.example:8001/v1")
 LANES = [("baseline", f"openai:{URLS[0]}"), ("speculative", f"openai:{URLS[1]}")]
 KEY = "sk-0123456789abcdef"
+
+
+ALONE = Recording.of(race_over(words_of(TEXT)))
+BOTH = loads(json.dumps(beside_a_server(ALONE.fields)).encode())
 
 
 def servers(same_device: bool = False) -> ServersBackend:
@@ -41,7 +53,7 @@ def test_what_can_be_chosen(chat: bool) -> None:
     header = race.header()
     assert [lane["name"] for lane in header["spec"]["lanes"]] == ["baseline", "speculative"] and header["spec"]["solo"]
     assert header["spec"]["params"]["max_new_tokens"] == preset.max_new_tokens
-    assert servers(True).beside(race, silent) == {}
+    assert servers(True).extras(race, silent) == {}
 
 
 def test_no_visitor_learns_where_they_are() -> None:
@@ -63,25 +75,54 @@ def test_a_study_is_another_commands() -> None:
         servers().study(read_study(catalogue, values, asked), (), silent)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "names"),
-    [
-        (["--lane", LANES[0][0] + "=" + LANES[0][1]], "two lanes or more"),
-        (["--lane", "a=ngram", "--lane", "b=ngram"], "NAME=openai:URL"),
-        (["--lane", f"a=openai:{URLS[0]}", "--lane", f"a=openai:{URLS[1]}", "--model", "m"], "different names"),
-        (["--lane", f"a=openai:{URLS[0]}", "--lane", f"b=openai:{URLS[1]}"], "--model NAME"),
-        (["--lane", f"a=openai:{URLS[0]}", "--lane", "b=openai:ftp://x", "--model", "m"], "needs openai:http"),
-        (
-            ["--lane", f"baseline=openai:{URLS[0]}", "--lane", f"b=openai:{URLS[1]}", "--target", "x"],
-            "without --target",
-        ),
-        (["--lane", f"speculative=openai:{URLS[0]}", "--model", "m"], "give the server's another name"),
-        (["--lane", f"a=openai:{URLS[0]}", "--model", "m", "--chat"], "a box in Settings"),
-        (["--same-device"], "give --lane"),
-    ],
-)
-def test_an_operators_mistake_is_named(arguments: list[str], names: str) -> None:
-    """A traceback, or a URL in a terminal that others see."""
-    done = subprocess.run([sys.executable, "app.py", *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and names in done.stderr.splitlines()[-1]
-    assert "secret-host" not in done.stderr and "Traceback" not in done.stderr
+# ---- a race with lanes here and a lane on a server
+
+
+def shown(lane: str) -> Recording:
+    """The recording as the page asks for figures of this lane: it stands before the others that draft."""
+    recording = copy.deepcopy(BOTH.fields)
+    recording["spec"]["lanes"].sort(key=lambda each: each["name"] not in ("plain", "baseline", lane))
+    return Recording.of(recording)
+
+
+def test_a_lane_here_has_the_figures_that_it_has_without_a_server():
+    """A server in the race would change, or take away, what is said of the lanes here."""
+    assert [each.sentence for each in charts(shown("speculative"))] == [each.sentence for each in charts(ALONE)]
+    assert [each.sentence for each in why(shown("speculative"))] == [each.sentence for each in why(ALONE)]
+
+
+def test_nothing_is_worked_out_between_two_devices():
+    """A figure that divides a server's seconds by this machine's, as if a drafter had made the difference."""
+    recording = shown("there")
+    assert compared_of(recording) is None
+    assert [each.sentence for each in why(recording)] == [NO_RATIO] * 6
+    times, acceptance, _, over_k = charts(recording)
+    assert "as long as a plain one" not in times.sentence and times.figure is not None
+    assert acceptance.figure is not None and over_k.sentence == NOT_ASKED
+    assert fold(RaceView("r"), Prepared(BOTH)).text == MIXED_TEXT
+
+
+def test_such_a_race_is_run_again_without_its_server():
+    """A visitor who runs a stranger's race again would be refused, or would have a server asked in his name."""
+    catalogue = load(Machine(), pairs="all")
+    recording = {**BOTH, "model": {**BOTH["model"], "name": catalogue.default.target}}
+    asked = read_again(catalogue, Recording.of(recording))
+    assert [lane.name for lane in asked.spec.lanes] == ["plain", "baseline", "speculative"]
+    assert isinstance(asked.spec, RaceSpec)
+    assert "wrote the same" in told_again(BOTH, ALONE) and "bit for bit" in told_again(BOTH, ALONE)
+
+
+@pytest.mark.parametrize("what", ["checksums there", "no checksums here", "places", "sentence"])
+def test_a_file_with_a_lane_on_a_server_is_checked(what):
+    """An audited race would be refused because a server gives no logits, or opened though the lanes here lack them; or
+    a race be read whose lanes are in no place."""
+    broken = copy.deepcopy(BOTH.fields)
+    first = {e["lane"]: e for e in reversed(broken["events"]) if e["type"] == "step"}
+    if what == "checksums there":
+        first["there"]["checksums"] = [1] * len(first["there"]["token_ids"])
+    elif what == "no checksums here":
+        first["baseline"]["checksums"] = []
+    else:
+        broken["places"].update({"lanes": ["there"]} if what == "places" else {"sentence": 1})
+    with pytest.raises(UsageError):
+        loads(json.dumps(broken).encode())

@@ -9,20 +9,20 @@ import time
 from contextlib import aclosing
 from itertools import pairwise
 from types import SimpleNamespace
+from weakref import ref
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import worker as worker_module
-from app.race_queue import PER_VISITOR
-from app.stream import FRAME_S, HEARTBEAT_FRAMES, Stage
-from app.view import Preparing
-from app.worker import Worker
+from app.jobs import worker as worker_module
+from app.jobs.frames import Preparing
+from app.jobs.queue import PER_VISITOR
+from app.jobs.races import FRAME_S, HEARTBEAT_FRAMES, Stage
+from app.jobs.worker import Worker
 from engine.errors import RaceError, UsageError
 from engine.events import Started, from_json
-from engine.recordings.recording import events_of
-from tests.helpers.races import fixed_race, recordings
+from tests.helpers.races import events_of, fixed_race, recordings
 from tests.helpers.staged import ORDER, StagedBackend, watch
 
 RACE = fixed_race()
@@ -43,7 +43,7 @@ def test_a_browser_gets_the_whole_race(recording) -> None:
     frames = asyncio.run(watch(Stage(StagedBackend(recording)), "a"))
     assert [from_json(event) for frame in frames for event in frame["events"]] == events_of(recording)
     assert [frame["seq"] for frame in frames] == list(range(len(frames)))
-    assert frames[-1]["state"] == "finished" and frames[-1]["recording"] == recording
+    assert frames[-1]["state"] == "finished" and json.loads(frames[-1]["recording"]) == recording
     assert len({frame["race"] for frame in frames}) == 1
 
 
@@ -79,7 +79,7 @@ def test_one_race_at_a_time_first_come_first_served() -> None:
             ended.append(visitor)
             assert frames[-1]["state"] == "finished"
             if visitor != "a":
-                assert frames[0]["state"] == "waiting" and "before yours" in frames[0]["status"]["text"]
+                assert frames[0]["state"] == "waiting" and "ahead of you" in frames[0]["status"]["text"]
 
         tasks = []
         for visitor in "abcd":
@@ -175,7 +175,8 @@ def test_a_visitor_has_three_races_at_most() -> None:
     [
         (UsageError("the prompt is too long"), "The prompt is too long."),
         (RaceError("out of memory"), "Out of memory."),
-        (ZeroDivisionError("secret"), "a fault of this program"),
+        (ZeroDivisionError("secret"), "a bug in Photofinish"),
+        (RuntimeError("CUDA out of memory; secret"), "There is not enough memory for this; choose a smaller model"),
     ],
 )
 def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None:
@@ -197,6 +198,26 @@ def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None
         assert (await watch(stage, "a"))[-1]["state"] == "finished"
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_race_is_gone_before_its_place_on_the_device_is_free(stopped) -> None:
+    """The next race would be set up while the memory of this one is still taken."""
+    backend, gone = StagedBackend(RACE, step_s=0.01), []
+
+    def prepare(progress):
+        race = backend.prepare(ORDER, progress)
+        gone.append(ref(race))
+        return race
+
+    device = SimpleNamespace(is_waited_for=False, race_over=lambda: None, leave=lambda: gone.append(gone[0]() is None))
+    worker = Worker(prepare, backend.extras, device)
+    worker.start()
+    worker.shown()
+    if stopped:
+        until(lambda: backend.running)
+        worker.stop()
+    assert worker.join(5) and gone[1:] == [True]
 
 
 def test_a_visitor_races_until_the_race_is_over() -> None:
@@ -227,7 +248,7 @@ def test_what_is_left_of_a_preparation_follows_its_pace(paces, known) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-        worker = Worker(prepare, StagedBackend(RACE).beside, SimpleNamespace(leave=lambda: None))
+        worker = Worker(prepare, StagedBackend(RACE).extras, SimpleNamespace(leave=lambda: None))
         worker.start()
         assert worker.join(5)
         told = [news for news in worker.take() if isinstance(news, Preparing) and news.text == "one stage"]

@@ -1,57 +1,60 @@
-"""A study on the page: what it takes of a browser, its turns on the device, and how it ends and goes on."""
+"""Studies on the page, of prompts and of servers: what is taken from a browser, their turns on the device, and their
+frames. What a study does with its prompts or levels is tested in tests/studies."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalogue import load
-from app.limits import MAX_MORE_LANES, MAX_PROMPT_CHARS, MAX_STUDY_CHARS
-from app.race_queue import RaceQueue
-from app.request import StudyRequest, read_study
-from app.study import ANEW, FAULT, Studies, refused_study
+from app.catalogue.catalogue import load
+from app.catalogue.limits import MAX_FILE_BRACKETS, MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS
+from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load
+from app.catalogue.request import StudyRequest, read_study
+from app.jobs.load import LoadStudies
+from app.jobs.queue import RaceQueue
+from app.jobs.study import ANEW, FAULT, Studies, refused_study
 from engine.errors import RaceError, UsageError
-from engine.traffic.prompts import MAX_PROMPTS
-from engine.traffic.rows import Row
-from engine.traffic.verdict import report
+from engine.remote.endpoint import Endpoint
+from engine.studies.prompts.prompts import MAX_PROMPTS
+from engine.studies.prompts.rows import Row
+from engine.studies.prompts.verdict import report
 from tests.helpers.machines import SMALL
+from tests.helpers.schedule import Scheduled, serving
 
+CATALOGUE = load(SMALL)
 HERE = {"weights": "ab", "machine": "this one"}
-SETTINGS = {"pair": "gemma-3-270m", "drafter": "ngram", "temperature": 0, "top_p": 1, "seed": 0, "more": []}
-ABOUT: dict[str, Any] = {
-    "model": {"name": "m", "dtype": "d", "licence": ""},
-    "spec": {"params": {"temperature": 0.0, "seed": 0}, "audit": False},
-    "device": {"name": "this one", "kind": "cpu", "num_threads": 1},
-    "versions": {},
-}
+SETTINGS = {"pair": CATALOGUE.default.id, "drafter": "ngram", "temperature": 0, "top_p": 1, "seed": 0, "more": []}
+LOAD_SETTINGS = {"temperature": 0, "seed": 3, "chat": False}
+LOAD = {"users": "1,2", "requests": 4, "max_new_tokens": 8, "dollars": None, "text": None, "words": 9, "kept": None}
+KEY = "sk-secret-of-the-test"
 
 
 def row(line: int, drafter: str, speedup: float = 2.0) -> Row:
     return Row(line, f"prompt {line}", "prompts", drafter, "auto", speedup, 0.01, 0.5, 2.0, 8, True)
 
 
-def asked(num: int = 3, **more: Any) -> dict[str, Any]:
+def asked(num: int = 3, kept: Any = None, **more: Any) -> dict[str, Any]:
     text = "\n".join(f"prompt {i}" for i in range(1, num + 1))
-    return {"name": "mine.txt", "text": text, "limit": 20, "max_new_tokens": 8, "kept": None, **more}
+    sent = None if kept is None else json.dumps(kept)
+    return {"name": "mine.txt", "text": text, "limit": 20, "max_new_tokens": 8, "kept": sent, **more}
 
 
 def request(num: int = 3, **more: Any) -> StudyRequest:
-    catalogue = load(SMALL)
-    return read_study(catalogue, {**SETTINGS, "pair": catalogue.default.id}, asked(num, **more))
+    return read_study(CATALOGUE, SETTINGS, asked(num, **more))
 
 
 class Backend:
-    """Races in order, each in `race_s`, with `running` and `most` of them at once; `held`: prompts by their order."""
+    """Races in `race_s` each. `most`: how many ran at once; `raced`: prompts in their order."""
 
     def __init__(self, race_s: float = 0.02, ran_on: dict[str, Any] = HERE) -> None:
-        self.race_s, self.ran_on, self.held = race_s, ran_on, list[str]()
+        self.race_s, self.ran_on, self.raced = race_s, ran_on, list[str]()
         self.running = self.most = 0
         self.error: Exception | None = None
 
@@ -66,7 +69,7 @@ class Backend:
                 time.sleep(0.002)
             if self.error:
                 raise self.error
-            self.held.append(prompt.text)
+            self.raced.append(prompt.text)
             return tuple(row(prompt.line, drafter) for drafter in request.drafters), self.ran_on, None
         finally:
             self.running -= 1
@@ -74,9 +77,9 @@ class Backend:
 
 @pytest.fixture(autouse=True)
 def no_circumstances(monkeypatch) -> None:
-    monkeypatch.setattr("app.study.circumstances", lambda about: "")
-    monkeypatch.setattr("app.study.ribbons", lambda about, recorded: [])
-    monkeypatch.setattr("app.study.TICK_S", 0.005)
+    monkeypatch.setattr("app.jobs.study.circumstances", lambda about: "")
+    monkeypatch.setattr("app.jobs.study.ribbons", lambda about, recorded: [])
+    monkeypatch.setattr("app.jobs.study.TICK_S", 0.005)
 
 
 async def watch(studies: Studies, visitor: str, wanted: StudyRequest) -> list[dict[str, Any]]:
@@ -84,53 +87,68 @@ async def watch(studies: Studies, visitor: str, wanted: StudyRequest) -> list[di
         return [json.loads(text) async for text in frames]
 
 
+async def until(what: Any, seconds: float = 20) -> None:
+    ends = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.005)
+
+
 def test_two_visitors_and_a_race_take_turns() -> None:
-    """Two races at once on one device; a study of hundreds of prompts before anybody else; a race that gives up what
-    is put beside it because a study waits."""
+    """Two races at once on one device; a study of hundreds of prompts before anybody else; a race that gives up its
+    extras because a study waits; a second study of one visitor."""
     backend, queue = Backend(race_s=0.05), RaceQueue()
     studies = Studies(backend, queue)
 
-    async def all_of_them() -> tuple[list[Any], int | None, int]:
+    async def all_of_them() -> tuple[list[Any], int]:
         one = asyncio.create_task(watch(studies, "a", request(4)))
-        await asyncio.sleep(0.02)
+        await until(lambda: backend.running)
         other = asyncio.create_task(watch(studies, "b", request(4)))
         await asyncio.sleep(0.02)
-        race = queue.enter("c", "at c")
-        place, num_before = race.place, len(backend.held)
-        while race.place != 0:
-            await asyncio.sleep(0.002)
-        num_waited = len(backend.held) - num_before
+        with pytest.raises(UsageError, match="stop it first"):
+            await watch(studies, "a", request())
+        race, num_before = queue.enter("c", "at c"), len(backend.raced)
+        await until(lambda: race.place == 0)
         assert not race.is_waited_for, "studies are patient"
-        queue.enter("d", "at d").leave()
+        num_waited = len(backend.raced) - num_before
         race.leave()
-        return [await one, await other], place, num_waited
+        return [await one, await other], num_waited
 
-    (one, other), place, num_waited = asyncio.run(all_of_them())
-    assert place == 2 and num_waited == 2
-    assert backend.most == 1 and len(backend.held) == 8
+    (one, other), num_waited = asyncio.run(all_of_them())
+    assert num_waited <= 2 and backend.most == 1 and len(backend.raced) == 8
     assert [frames[-1]["state"] for frames in (one, other)] == ["finished", "finished"]
-    assert backend.held[:4] == ["prompt 1", "prompt 1", "prompt 2", "prompt 2"]
+    assert backend.raced[:4] == ["prompt 1", "prompt 1", "prompt 2", "prompt 2"]
 
 
-def test_frames_say_all_that_the_command_does() -> None:
-    """A browser that missed frames has other rows at the end, or a verdict that is not of these rows."""
-    frames = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", request(14)))
-    last = frames[-1]
-    expected = [row(i, "ngram") for i in range(1, 15)]
-    assert last["rows"] == [json.loads(json.dumps(each.to_json())) for each in expected]
-    assert last["report"] == json.loads(json.dumps(report(expected)))
-    assert [f["num_done"] for f in frames] == sorted(f["num_done"] for f in frames) and last["num_done"] == 14
-    assert all(frame["report"] is None for frame in frames[:-1]), "a verdict that was looked at before the end"
-    assert len({frame["key"] for frame in frames}) == 1 and any(frame["left_s"] for frame in frames)
+def test_a_studys_frames_and_how_it_goes_on() -> None:
+    """A browser that missed frames has other rows at the end; a verdict of other rows; prompts raced twice, or rows of
+    another machine, file or setting in one table."""
+    backend = Backend()
+    frames = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(14)))
+    last, rows = frames[-1], [row(i, "ngram") for i in range(1, 15)]
+    assert last["rows"] == [json.loads(json.dumps(each.to_json())) for each in rows]
+    assert last["report"] == json.loads(json.dumps(report(rows))) and last["num_done"] == 14
+    assert [f["num_done"] for f in frames] == sorted(f["num_done"] for f in frames)
+    assert all(frame["report"] is None for frame in frames[:-1]) and any(frame["left_s"] for frame in frames)
+    half = {**last, "rows": [each for each in last["rows"] if each["line"] % 2]}
+    backend.raced.clear()
+    again = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(14, kept=half)))[-1]
+    assert backend.raced == [f"prompt {i}" for i in range(2, 15, 2)] and again["note"] == ""
+    assert again["report"] == last["report"]
+    for other in (request(14, kept=half, max_new_tokens=9), request(13, kept=half), request(kept={**half, "key": ""})):
+        assert other.kept == ()
+    elsewhere = Backend(ran_on={**HERE, "machine": "another"})
+    anew = asyncio.run(watch(Studies(elsewhere, RaceQueue()), "a", request(14, kept=half)))[-1]
+    assert len(elsewhere.raced) == 14 == anew["num_done"] and anew["note"] == ANEW
 
 
 @pytest.mark.parametrize("how", ["stop", "leave"])
-def test_it_ends_within_a_step(how: str) -> None:
+def test_a_study_ends_within_a_step(how: str) -> None:
     """The device is held for somebody who has gone, or never given free."""
     backend, queue = Backend(race_s=60), RaceQueue()
     studies = Studies(backend, queue)
 
-    async def hold() -> tuple[list[str], float]:
+    async def held() -> list[str]:
         states = []
         async with aclosing(studies.frames("a", "at a", request())) as frames:
             async for text in frames:
@@ -139,64 +157,23 @@ def test_it_ends_within_a_step(how: str) -> None:
                     break
                 if states[-1] == "racing":
                     studies.stop("a")
-        began = time.monotonic()
         ticket = queue.enter("b", "at b")
-        while ticket.place != 0:
-            await asyncio.sleep(0.005)
-        return states, time.monotonic() - began
+        await until(lambda: ticket.place == 0)
+        return states
 
-    states, waited_s = asyncio.run(hold())
-    assert waited_s < 1 and backend.most == 1
-    assert (states[-1] == "stopped") == (how == "stop")
-
-
-def test_one_study_of_a_visitor() -> None:
-    studies = Studies(Backend(race_s=0.1), RaceQueue())
-
-    async def twice() -> None:
-        first = asyncio.create_task(watch(studies, "a", request()))
-        await asyncio.sleep(0.03)
-        with pytest.raises(UsageError, match="stop it first"):
-            await watch(studies, "a", request())
-        await first
-        assert (await watch(studies, "a", request()))[-1]["state"] == "finished"
-
-    asyncio.run(twice())
-
-
-def kept_of(frame: dict[str, Any]) -> dict[str, Any]:
-    return {name: frame[name] for name in ("key", "ran_on", "rows")}
-
-
-def test_it_goes_on_where_it_ended() -> None:
-    """Prompts raced twice; rows of another machine, file or setting in one table."""
-    backend = Backend()
-    frame = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(5)))[-1]
-    half = {**kept_of(frame), "rows": [each for each in frame["rows"] if each["line"] in (2, 4)]}
-    backend.held.clear()
-    again = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(5, kept=half)))[-1]
-    assert backend.held == ["prompt 1", "prompt 3", "prompt 5"] and again["num_done"] == 5 and again["note"] == ""
-    assert again["report"] == frame["report"]
-    for other in (request(5, kept=half, max_new_tokens=9), request(4, kept=half), request(5, kept={**half, "key": ""})):
-        assert other.kept == ()
-    elsewhere = Backend(ran_on={**HERE, "machine": "another"})
-    anew = asyncio.run(watch(Studies(elsewhere, RaceQueue()), "a", request(5, kept=half)))[-1]
-    assert sorted(elsewhere.held) == [f"prompt {i}" for i in range(1, 6)] and anew["note"] == ANEW
-    assert anew["num_done"] == 5
+    assert (asyncio.run(held())[-1] == "stopped") == (how == "stop") and backend.most == 1
 
 
 def test_what_goes_wrong_is_said(caplog) -> None:
     """A traceback for the visitor, none for the engineer; finished rows that are lost."""
     backend = Backend()
-    backend.error = RaceError("line 1: too long")
-    with pytest.raises(RaceError, match="line 1"):
-        asyncio.run(watch(Studies(backend, RaceQueue()), "a", request()))
-    backend.error = ValueError("secret")
-    with pytest.raises(RaceError, match="fault of this program"):
-        asyncio.run(watch(Studies(backend, RaceQueue()), "a", request()))
+    for error, said in ((RaceError("line 1: too long"), "line 1"), (ValueError("secret"), "bug in Photofinish")):
+        backend.error = error
+        with pytest.raises(RaceError, match=said):
+            asyncio.run(watch(Studies(backend, RaceQueue()), "a", request()))
     assert "secret" in caplog.text and "secret" not in FAULT
     frame = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", request()))[-1]
-    half = {**kept_of(frame), "rows": frame["rows"][:1]}
+    half = {**frame, "rows": frame["rows"][:1]}
     last = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(kept=half)))[-1]
     assert last["state"] == "failed" and last["text"] == FAULT and len(last["rows"]) == 1 and last["report"]
     assert json.loads(refused_study("<b>no")) == {"state": "failed", "text": "<b>no.", "rows": []}
@@ -207,16 +184,16 @@ def test_what_goes_wrong_is_said(caplog) -> None:
     ("change", "names"),
     [
         ({"text": None}, "must be a text"),
-        ({"text": "a" * (MAX_STUDY_CHARS + 1)}, f"at most {MAX_STUDY_CHARS}"),
+        ({"text": "a" * (MAX_FILE_CHARS + 1)}, f"at most {MAX_FILE_CHARS}"),
+        ({"text": "a\n" * MAX_FILE_LINES}, f"{MAX_FILE_LINES + 1} lines"),
+        ({"text": '{"prompt": [' + "[]," * MAX_FILE_BRACKETS}, f"{MAX_FILE_BRACKETS + 2} brackets"),
         ({"text": "a\n" + "b" * (MAX_PROMPT_CHARS + 1)}, f"line 2 has {MAX_PROMPT_CHARS + 1} characters"),
         ({"text": '{"prompt": 3}'}, "line 1"),
         ({"text": " \n"}, "holds no prompt"),
-        ({"limit": 0}, f"from 1 to {MAX_PROMPTS} prompts, not 0"),
+        ({"limit": 0}, f"takes 1 to {MAX_PROMPTS} prompts, not 0"),
         ({"limit": True}, "not True"),
-        ({"limit": MAX_PROMPTS + 1}, f"not {MAX_PROMPTS + 1}"),
         ({"max_new_tokens": None}, "max_new_tokens is empty"),
         ({"max_new_tokens": 10**6}, "on this page"),
-        ({"max_new_tokens": 0}, "max_new_tokens"),
     ],
 )
 def test_a_browser_orders_no_more_than_a_page_may(change: dict[str, Any], names: str) -> None:
@@ -226,13 +203,12 @@ def test_a_browser_orders_no_more_than_a_page_may(change: dict[str, Any], names:
 
 
 def test_which_drafters_race() -> None:
-    catalogue = load(SMALL)
-    offered = [each for each in catalogue.drafters(catalogue.default) if each not in ("none", "ngram")]
-    values = {**SETTINGS, "pair": catalogue.default.id, "drafter": "none", "more": offered[:MAX_MORE_LANES]}
-    found = read_study(catalogue, values, asked())
-    assert found.drafters == ("ngram", *offered[:MAX_MORE_LANES])
+    """Drafters of the page that the study leaves out, or one that nobody offers."""
+    offered = [each for each in CATALOGUE.drafters(CATALOGUE.default) if each not in ("none", "ngram")]
+    values = {**SETTINGS, "drafter": "none", "more": offered[:MAX_MORE_LANES]}
+    assert read_study(CATALOGUE, values, asked()).drafters == ("ngram", *offered[:MAX_MORE_LANES])
     with pytest.raises(UsageError, match="eagle3:/srv"):
-        read_study(catalogue, {**values, "drafter": "eagle3:/srv/weights"}, asked())
+        read_study(CATALOGUE, {**values, "drafter": "eagle3:/srv/weights"}, asked())
 
 
 JSON = st.recursive(
@@ -247,9 +223,123 @@ def test_nothing_that_a_browser_sends_breaks_it(given_: Any, kept: Any, rows: An
     """A value of any shape ends in one sentence, or as a study."""
     key = request().key
     for wanted in (given_, asked(kept=kept), asked(kept={"key": key, "ran_on": {}, "rows": rows})):
-        catalogue = load(SMALL)
         try:
-            found = read_study(catalogue, {**SETTINGS, "pair": catalogue.default.id}, wanted)
+            found = read_study(CATALOGUE, SETTINGS, wanted)
         except UsageError:
             continue
         assert 1 <= len(found.prompts) <= MAX_PROMPTS and len(found.kept) % len(found.drafters) == 0
+
+
+# ---- servers under load
+
+
+class Page:
+    """Loopback servers as the lanes of a page: baseline, speculative."""
+
+    def __init__(self, *servers: Scheduled) -> None:
+        self.servers, self.queue, self._stack = servers, RaceQueue(), ExitStack()
+
+    def __enter__(self) -> Page:
+        urls = [self._stack.enter_context(serving(server)) for server in self.servers]
+        lanes = zip(("baseline", "speculative"), urls, strict=False)
+        self.endpoints = [Endpoint(lane, "m", url, KEY) for lane, url in lanes]
+        self.studies = LoadStudies(self.endpoints, False, self.queue)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def num_asked(self) -> int:
+        return sum(len(server.asked) for server in self.servers)
+
+    def request(self, **changes: Any) -> LoadRequest:
+        return read_load(self.endpoints, False, LOAD_SETTINGS, {**LOAD, **changes})
+
+    async def frames(self, request: LoadRequest) -> list[dict[str, Any]]:
+        """Its frames."""
+        frames = []
+        async for text in self.studies.frames("visitor", "address", request):
+            assert KEY not in text and "127.0.0.1" not in text
+            frames.append(json.loads(text))
+        return frames
+
+
+def test_a_study_of_servers_waits_stops_and_goes_on() -> None:
+    """A race among a study's requests would measure both; a stopped study that keeps the servers; finished levels that
+    are asked again, or kept levels of another study among this one's."""
+    with Page(Scheduled(0.05)) as page:
+
+        async def beside_a_race() -> list[dict[str, Any]]:
+            race = page.queue.enter("racer", "a")
+            study = asyncio.create_task(page.frames(page.request()))
+            await asyncio.sleep(0.3)
+            assert page.num_asked == 0
+            race.leave()
+            await until(lambda: page.num_asked)
+            with pytest.raises(UsageError, match="already have a study"):
+                await page.frames(page.request())
+            later = page.queue.enter("racer", "a")
+            assert later.place == 1
+            await until(lambda: page.num_asked >= 2 + 4 + 2)  # in the second level
+            page.studies.stop("visitor")
+            frames = await study
+            await until(lambda: later.place == 0)
+            later.leave()
+            return frames
+
+        frames = asyncio.run(beside_a_race())
+        first, num_asked = frames[-1], page.num_asked
+        assert frames[0]["state"] == "waiting" and first["state"] == "stopped"
+        assert [each["concurrency"] for each in first["rows"]] == [1]
+        kept = json.dumps({name: first[name] for name in ("key", "rows", "begun")})
+        other = page.request(kept=kept, words=10)
+        assert other.rows == () and other.begun == frozenset()
+        frames = asyncio.run(page.frames(page.request(kept=kept)))
+        shares = [frame["share"] for frame in frames]
+        assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
+        rows = [(each["concurrency"], each["asked_before"]) for each in frames[-1]["rows"]]
+        assert rows == [(1, False), (2, True)] and page.num_asked - num_asked == 2 + 4
+        assert frames[-1]["report"]["levels"] == frames[-1]["rows"]
+
+
+def test_a_study_of_servers_ends_when_its_browser_leaves() -> None:
+    """It would go on at the operator's cost, and keep the servers from others."""
+    with Page(Scheduled(pace=20)) as page:
+
+        async def left() -> None:
+            async with aclosing(page.studies.frames("visitor", "address", page.request())) as frames:
+                async for text in frames:
+                    if json.loads(text)["state"] == "running":
+                        break
+            other = page.queue.enter("other", "other")
+            await until(lambda: other.place == 0)
+
+        asyncio.run(left())
+        num_asked = page.num_asked
+        time.sleep(0.2)
+        assert page.num_asked == num_asked
+
+
+HOSTILE: list[dict[str, Any]] = [
+    *({"users": each} for each in ("", "0", "5,1", "1,1", "1;2", "-1", "1e3", None, [], str(MAX_USERS + 1), "²")),
+    {"users": ",".join(map(str, range(1, MAX_LEVELS + 2)))},
+    *({"requests": each} for each in (0, 1.5, MAX_REQUESTS + 1, None, "4", True, 10**30)),
+    *({"max_new_tokens": each} for each in (0, 10**9, None, "8")),
+    *({"words": each} for each in (0, 10**9, None, "9", 1)),
+    *({"dollars": each} for each in (-1, "2", 1e9, True, float("nan"))),
+    *({"text": each} for each in ("", "only one prompt", 7, ["a"], "{not json")),
+    *({"kept": rows} for rows in (7, [{}], [[]], [None], [{"lane": "a"}], [{}] * 99)),
+]
+
+
+@pytest.mark.parametrize("changes", HOSTILE, ids=str)
+def test_a_load_that_cannot_be_held_is_refused_in_a_sentence(changes) -> None:
+    """A visitor would ask for a load without a limit, see a traceback, or put rows of a browser's storage into it."""
+    endpoints = [Endpoint("a", "m", "http://127.0.0.1:9/v1", KEY)]
+    if "kept" in changes:
+        key = read_load(endpoints, False, LOAD_SETTINGS, LOAD).key
+        changes = {"kept": json.dumps({"key": key, "rows": changes["kept"], "begun": []})}
+    with pytest.raises(UsageError) as error:
+        read_load(endpoints, False, LOAD_SETTINGS, {**LOAD, **changes})
+    assert 10 < len(str(error.value)) < 300

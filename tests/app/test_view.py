@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view import (
+from app.jobs.frames import (
     RUNNING_TEXT,
-    Beside,
     Ended,
+    Extras,
     News,
     Prepared,
     Preparing,
@@ -24,14 +24,14 @@ from app.view import (
     frame,
     frame_json,
 )
+from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.events import LaneEvent, from_json
-from engine.metrics import lane_metrics, race_speedup
-from engine.recordings.recording import events_of
-from tests.helpers.races import fixed_race, recordings
+from engine.recordings.recording import Recording
+from tests.helpers.races import events_of, fixed_race, recordings, spec_of
 
 KEYS = {
     *("race", "name", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"),
-    "beside",
+    "complete",
     "again",
 }
 MEMBERS = {"tables": {"ngram": [[7], []]}}
@@ -42,20 +42,21 @@ def header_of(recording: dict[str, Any]) -> dict[str, Any]:
 
 
 def history(recording: dict[str, Any]) -> list[News]:
-    """All that happens in a race that waits, is prepared, runs to its end and gets something beside it."""
+    """All that happens in a race that waits, is prepared, runs to its end and gets its extras."""
     before: list[News] = [
         Waiting(2, None),
         Waiting(1, 12.0),
         Preparing("reading the weights", 0.5),
         Prepared(header_of(recording)),
     ]
-    return [*before, *events_of(recording), Ended("finished", "Finished.", recording), Beside(MEMBERS)]
+    whole = Recording.of(recording)
+    return [*before, *events_of(recording), Ended("finished", "Finished.", whole), Extras(whole.adding(MEMBERS))]
 
 
 @given(recordings(failing=True), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
 def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None:
     """A frame that drops or repeats an event, or a fold that depends on how many arrive at once, shows a race that did
-    not happen; a megabyte that is sent twice, or what comes beside the race never."""
+    not happen; or the extras are never sent."""
     news = history(recording)
     view, sent, frames = RaceView("r"), None, []
     for count, with_metrics in [*cuts, (len(news), False)]:
@@ -68,9 +69,10 @@ def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None
     assert all(set(each) == KEYS for each in frames)
     headers = [each["header"] for each in frames if each["header"] is not None]
     assert headers == [header_of(recording)]
-    assert [each["recording"] for each in frames if each["recording"] is not None] == [recording]
-    assert [each["beside"] for each in frames if each["beside"] is not None] == [MEMBERS]
-    assert all(each["state"] == "finished" for each in frames if each["recording"] or each["beside"])
+    sent_whole = [json.loads(each["recording"]) for each in frames if each["recording"] is not None]
+    assert sent_whole[-1] == {**recording, **MEMBERS} and sent_whole[:-1] in ([], [recording])
+    assert all(each["state"] == "finished" for each in frames if each["recording"])
+    assert [each["complete"] for each in frames].index(True) == len(frames) - 1 or not frames[-1]["recording"]
 
 
 @given(recordings())
@@ -86,7 +88,8 @@ def test_fold_all_is_fold_one_by_one(recording) -> None:
 def test_numbers_are_those_of_the_engine(recording, count) -> None:
     """A number of its own on the page is a number nobody has defined."""
     events = tuple(events_of(recording)[:count])
-    sent = frame(None, RaceView("r", "running", events=events), 0, with_metrics=True)
+    view = RaceView("r", state="running", spec=spec_of(recording), events=events)
+    sent = frame(None, view, 0, with_metrics=True)
     if not events:
         assert sent["metrics"] is None and sent["speedup"] is None
         return
@@ -103,7 +106,7 @@ def test_nothing_changes_a_race_that_is_over(recording, state) -> None:
     news = history(recording)
     assert fold_all(view, news[:-1]) == view
     assert fold_all(view, events_of(recording)) == view
-    assert fold_all(view, news).beside == (MEMBERS if state == "finished" else None)
+    assert fold_all(view, news).has_extras == (state == "finished")
     assert fold_all(view, news).complete and fold(RaceView("r"), news[-1]) == RaceView("r")
 
 
@@ -134,10 +137,10 @@ def test_a_wait_is_told_as_it_is(place, expected_s) -> None:
     not."""
     view = fold(RaceView("r"), Waiting(place, expected_s))
     status = json.loads(frame_json(frame(None, view, 0)))["status"]
-    assert status["text"].startswith("1 race before yours." if place == 1 else f"{place} races before yours.")
+    assert status["text"].startswith("1 race ahead of you." if place == 1 else f"{place} races ahead of you.")
     known = expected_s is not None and expected_s < math.inf
     assert status["left_s"] == (max(1, round(expected_s)) if known else None)
-    assert ("Nobody can say" in status["text"]) == (expected_s is None)
+    assert ("No estimate yet" in status["text"]) == (expected_s is None)
     assert ("longer than usual" in status["text"]) == (expected_s == math.inf)
     for news in (Prepared(header_of(fixed_race())), Ended("stopped", "Stopped.")):
         assert fold(view, news).left_s is None
@@ -148,7 +151,9 @@ def test_the_view_imports_nothing_heavy() -> None:
     import subprocess
 
     heavy = ("torch", "transformers", "gradio", "plotly", "numpy")
-    modules = "app.view, app.stream, app.request, app.controls, app.colours, app.recorded"
+    modules = (
+        "app.jobs.frames, app.jobs.races, app.catalogue.request, app.page.controls, app.web.colours, app.jobs.recorded"
+    )
     code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

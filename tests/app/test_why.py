@@ -6,29 +6,29 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.cheats import cheats, eager
-from app.recorded import RACES
-from app.sources import AGREES, DISAGREES, UNTESTED, Claim, claims
-from app.texts import chart_table
-from app.why import NO_RATIO, NOT_KNOWN, compared_of, why
-from engine.cheats import CHUNK_S, SWITCHES, inflated
+from app.figures.claims import AGREES, DISAGREES, UNTESTED, Claim, claims
+from app.figures.inflate import cheats, eager
+from app.figures.why import NO_RATIO, NOT_KNOWN, compared_of, why
+from app.jobs.recorded import RACES
+from app.page.texts import chart_table
+from engine.analysis.breakdown import compared
+from engine.analysis.inflate import CHUNK_S, SWITCHES, inflated
+from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.events import steps
-from engine.metrics import lane_metrics, race_speedup
-from engine.recordings.recording import events_of, read
-from engine.why import compared
+from engine.recordings.recording import Recording, read
 from tests.helpers.made_races import a_race
-from tests.helpers.races import recordings, servers_races, with_tables
+from tests.helpers.races import events_of, recordings, servers_races, with_tables
 
 
-def said(race: dict[str, Any]) -> list[Any]:
-    return list(why(events_of(race), race))
+def said(race: Mapping[str, Any]) -> list[Any]:
+    return list(why(Recording.of(race)))
 
 
 @pytest.mark.parametrize("path", sorted(RACES.glob("*.json")), ids=lambda path: path.stem)
@@ -38,7 +38,7 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
     events = events_of(race)
     numbers, gain = lane_metrics(events, "speculative"), race_speedup(events)
     origin, even, losses, growth, users, told = said(race)
-    assert f"This race brings {numbers.mean_acceptance_length:.2f}: {gain:.2f} times as fast as plain." in even.sentence
+    assert f"This race reaches {numbers.mean_acceptance_length:.2f}: {gain:.2f}× as fast as Plain." in even.sentence
     point = next(trace for trace in even.figure.data if trace.name == "this race")
     assert (point.x[0], point.y[0]) == pytest.approx((numbers.mean_acceptance_length, gain))
     marker = next(trace for trace in even.figure.data if trace.name == "break-even")
@@ -64,8 +64,8 @@ def test_a_race_without_copies_or_lanes_says_so() -> None:
     assert said(race)[0].figure is None and said(race)[0].sentence.startswith(NOT_KNOWN)
     alone = {**race, "events": [event for event in race["events"] if event["lane"] == "speculative"]}
     assert [each.sentence for each in said(alone)] == [NO_RATIO] * 6
-    assert cheats(compared_of(events_of(alone), alone)) == {}
-    assert all(each.figure is None for each in why((), {}))
+    assert cheats(compared_of(Recording.of(alone))) == {}
+    assert all(each.figure is None for each in why(None))
 
 
 STRANGERS = (
@@ -82,7 +82,7 @@ def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
         assert each.sentence and "\n" not in each.sentence and "<" not in each.sentence
         assert len({len(row) for row in each.table}) <= 1
         assert "\n" not in "".join(map("".join, each.table))
-    json.dumps(cheats(compared_of(events_of(race), race)), allow_nan=False)
+    json.dumps(cheats(compared_of(Recording.of(race))), allow_nan=False)
 
 
 @pytest.mark.parametrize("step_s", [0.0, 5e-324, 1e-300, 1.0, 4e5])
@@ -91,7 +91,7 @@ def test_times_that_no_race_has_are_no_fault(plain_s: float, step_s: float) -> N
     """A file with the smallest or the largest time would end in an overflow."""
     race = a_race([(3, 2)] * 8, plain_s, step_s, step_s / 2)
     assert all(each.sentence for each in said(race))
-    json.dumps(cheats(compared_of(events_of(race), race)), allow_nan=False)
+    json.dumps(cheats(compared_of(Recording.of(race))), allow_nan=False)
 
 
 def test_a_table_is_text() -> None:
@@ -118,12 +118,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("60 to 80 %", GOOD, {"steps": [(10, 2)] * 20}),
     ("Below 1.5", BAD, {"steps": [(3, 0), (3, 1)] * 10, "step_s": 0.0122}),
     ("Below 1.3", BAD, {"steps": [(3, 0), (3, 1)] * 10, "step_s": 0.0122}),
-    ("With small targets", {**BAD, "step_bytes": 1e9}, {**GOOD, "step_bytes": 1e9}),
+    ("With small models", {**BAD, "step_bytes": 1e9}, {**GOOD, "step_bytes": 1e9}),
     ("It takes 50 tokens", LATE, GOOD),
     ("The ceiling", {"steps": [(3, 2)] * 20, "draft_s": 0.0066}, GOOD),
     ("Wrong guesses cost", {"steps": [(3, 2)] * 20, "step_s": 0.0101, "draft_s": 1e-5}, GOOD),
     ("Guess 3 to 5", {**GOOD, "best": ("ngram", 4)}, {**GOOD, "best": ("ngram", 7)}),
-    ("A step brings 2.53", GOOD, BAD),
+    ("A step produces 2.53", GOOD, BAD),
 ]
 
 
@@ -145,7 +145,7 @@ def test_what_a_race_cannot_say_it_does_not_say() -> None:
     assert tested <= {"Below 1.5", "Below 1.3", "It takes "}
 
 
-MEASURED = "The eager loop of transformers is {:.1f} times slower"
+MEASURED = "transformers' eager loop is {:.1f} times slower"
 
 
 def test_each_switch_is_looked_up_at_its_own_place() -> None:
@@ -157,13 +157,13 @@ def test_each_switch_is_looked_up_at_its_own_place() -> None:
     assert sent["ratios"][0] == pytest.approx(race.speedup) and len(sent["ratios"]) == 2 ** len(SWITCHES)
     for place, ratio in enumerate(sent["ratios"]):
         on = {name for i, name in enumerate(sent["names"]) if place >> i & 1}
-        assert ratio == inflated(race, eager().slower, on)
+        assert [ratio] == inflated(race, eager().slower, [on])
     by_name: dict[str, Callable[[str], bool]] = {
         "eager": lambda words: MEASURED.format(eager().slower) in words and eager().device in words,
-        "prefill": lambda words: f"{race.growth()[-1].with_prefill:.2f} times as fast" in words,
+        "prefill": lambda words: f"Charging both gives {race.growth()[-1].with_prefill:.2f}×" in words,
         "chunks": lambda words: f"{num} tokens in about {math.ceil(plain_s / CHUNK_S)} chunks" in words,
         "best": lambda words: "fifths" in words,
-        "loop": lambda words: f"this race brings {race.tokens_per_step:.2f}" in words,
+        "loop": lambda words: f"instead of {race.tokens_per_step:.2f} here" in words,
     }
     for name, words in zip(sent["names"], sent["exposed"], strict=True):
         assert by_name[name](words), words
@@ -181,5 +181,5 @@ def test_a_switch_that_does_nothing_says_so() -> None:
 def test_steps_of_the_lane_are_those_of_the_page() -> None:
     """With several lanes that guess, the first one stands on the page."""
     race = read(RACES / "story.json")
-    found = compared_of(events_of(race), race)
+    found = compared_of(race)
     assert found is not None and list(found.lane) == steps(events_of(race), "speculative")

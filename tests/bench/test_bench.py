@@ -4,10 +4,13 @@ tokens."""
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,17 +19,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from engine.bench import measure as measure_module
-from engine.bench.lanes import CURVE, hold, host_gap, lane_specs, step_curve
+from engine.bench.lanes import CURVE, host_gap, lane_specs, run_race, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
 from engine.bench.prompts import QUICK, BenchPrompt, prompts
 from engine.bench.stock import ready_with_stock
-from engine.bench.table import print_report
 from engine.cli import main as cli
+from engine.cli.bench_table import print_report
 from engine.drafters.ngram import NgramDrafter
 from engine.interfaces import Acceptance
-from engine.models.loading import load
+from engine.loading.loading import load
 from engine.progress import silent
-from engine.session import TorchRace, set_up
+from engine.session import TorchRace
+from engine.session import lanes as session_lanes
 from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
 from tests.helpers import ROOT
@@ -35,18 +39,7 @@ from tests.helpers.trained import PROMPTS, trained
 
 TRAINED = ROOT / "tests/fixtures/trained"
 DRAFT = f"draft_model:{TRAINED / 'draft'}"
-BENCH = [
-    "bench",
-    "--quick",
-    "--target",
-    str(TRAINED / "target"),
-    "--dtype",
-    "float32",
-    "--threads",
-    "1",
-    "--max-new-tokens",
-    "12",
-]
+BENCH = shlex.split(f"bench --quick --target {TRAINED / 'target'} --dtype float32 --threads 1 --max-new-tokens 12")
 CONTRACT = {"schema", "device", "dtype", "rows", "widths", "bandwidth_share"}
 ROW = {"name", "kind", "tokens_per_s", "p25", "p75", "speedup_vs_plain", "identical", "synthetic"}
 PARAMS = SamplingParams(max_new_tokens=12)
@@ -55,26 +48,9 @@ PARAMS = SamplingParams(max_new_tokens=12)
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> dict:
     """A whole bench of two kinds, as another program reads it."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "engine",
-            *BENCH,
-            "--json",
-            "--drafter",
-            "ngram",
-            DRAFT,
-            "synthetic:0.7",
-            "--kinds",
-            "chat",
-            "json",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    asked = shlex.split(f"--json --drafter ngram {DRAFT} synthetic:0.7 --kinds chat json")
+    command = [sys.executable, "-m", "engine", *BENCH, *asked]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return json.loads(done.stdout)
 
@@ -82,37 +58,25 @@ def report(tmp_path_factory) -> dict:
 @pytest.mark.slow
 def test_the_object_is_the_contract(report):
     """A script that reads the result would miss a key, a row or a kind; or find a number that is none."""
-    assert (
-        report.keys() >= CONTRACT
-        and report["dtype"] == "float32"
-        and report["device"]["type"] == "cpu"
-        and report["device"]["threads"] == 1
-    )
+    assert report.keys() >= CONTRACT and report["dtype"] == "float32"
+    assert (report["device"]["type"], report["device"]["threads"]) == ("cpu", 1)
     names = ["plain", "baseline", "ngram", DRAFT, "synthetic:0.7", "hf_eager", "hf_prompt_lookup", "hf_assisted"]
     assert [(row["kind"], row["name"]) for row in report["rows"]] == [
         (kind, name) for kind in ("json", "chat") for name in names
     ]
     for row in report["rows"]:
-        assert (
-            row.keys() >= ROW
-            and 0 < row["p25"] <= row["tokens_per_s"] <= row["p75"]
-            and row["speedup_vs_plain"] > 0
-            and row["num_runs"] == 2
-        )
+        assert row.keys() >= ROW and row["num_runs"] == 2 and row["speedup_vs_plain"] > 0
+        assert 0 < row["p25"] <= row["tokens_per_s"] <= row["p75"]
         assert row["identical"] is (None if row["name"] == "plain" or row["name"].startswith("hf_") else True)
         assert row["synthetic"] is (row["name"] == "synthetic:0.7")
         assert row["speedup_vs_plain"] == 1 or row["name"] != "plain"
     assert list(report["widths"]) == list(map(str, CURVE)) and min(report["widths"].values()) > 0
     assert report["bandwidth_share"] is None or 0 < report["bandwidth_share"] <= 1
-    assert (
-        report["host_gap"]["num_steps"] > 0
-        and report["versions"]["torch"] == torch.__version__
-        and report["settings"]["num_prompts"] == 2
-    )
+    assert report["host_gap"]["num_steps"] > 0 and report["versions"]["torch"] == torch.__version__
+    assert report["settings"]["num_prompts"] == 2
     assert report["settings"]["k"] == {"ngram": 7, DRAFT: "auto", "synthetic:0.7": 7}
-    assert report["stock_widths"].keys() == {"1", "8", "16"} and report["num_tokens"] == sum(
-        row["num_tokens"] for row in report["rows"]
-    )
+    assert report["stock_widths"].keys() == {"1", "8", "16"}
+    assert report["num_tokens"] == sum(row["num_tokens"] for row in report["rows"])
 
 
 @pytest.mark.slow
@@ -132,13 +96,8 @@ def test_the_table_shows_every_row(report):
     }
     print_report(shown, marked)
     text = shown.export_text()
-    assert (
-        "[bold]x[/]" in text
-        and "NO" in text
-        and "SYNTHETIC drafts" in text
-        and "best peer without drafts" in text
-        and "threads: 1" in text
-    )
+    for words in ("[bold]x[/]", "NO", "SYNTHETIC drafts", "best peer without drafts", "threads: 1"):
+        assert words in text
     assert all(row["name"] in text for row in report["rows"][1:])
 
 
@@ -164,12 +123,10 @@ def test_the_order_alternates(monkeypatch):
     backwards = [PROMPT_LOOKUP, EAGER, ("ngram", "plain", "baseline")]
     assert seen == [*forwards, *backwards, *forwards] and not notes
     assert len(raced) == 3 and len(samples) == 3 * 5
-    assert all(
-        s.num_tokens == race.num_tokens
-        for race in raced
-        for s in samples
-        if (s.prompt, s.repeat) == (race.samples[0].prompt, race.samples[0].repeat)
-    )
+    for race in raced:
+        first = race.samples[0]
+        own = [s for s in samples if (s.prompt, s.repeat) == (first.prompt, first.repeat)]
+        assert {s.num_tokens for s in own} == {race.num_tokens}
 
 
 @given(
@@ -178,8 +135,7 @@ def test_the_order_alternates(monkeypatch):
     st.booleans(),
 )
 def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backwards):
-    """A lane would be missing in every second race, or draft another number than was asked for; or `synthetic` draft
-    what the plain lane's width writes."""
+    """A lane would be missing, draft another k, or `synthetic` draft from the plain lane's width."""
     lanes = lane_specs(drafters, k, backwards)
     assert {lane.name for lane in lanes} == {"plain", "baseline", *drafters} and len(lanes) == 2 + len(drafters)
     assert all(
@@ -191,42 +147,42 @@ def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backw
 def one_race(drafter="ngram", text=PROMPTS[0], max_new_tokens=12):
     loaded = trained()
     params = replace(PARAMS, max_new_tokens=max_new_tokens)
-    return hold(
+    return run_race(
         loaded, lane_specs([drafter], 3, False), params, encode_prompt(loaded.tokenizer, text), ("json", "a", 0)
     )
+
+
+def judged_by(change: Callable[[LaneSpec, Acceptance, int], Acceptance], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on every lane's rule gives `change(lane, its own verdict, position)`."""
+    rule_of = session_lanes.rule_of
+
+    def changed(order: session_lanes.Order, lane: LaneSpec) -> Any:
+        rule: Any = rule_of(order, lane)
+        accept: Any = lambda draft, logits, position: change(lane, rule(draft, logits, position), position)  # noqa: E731
+        accept.guarantee = rule.guarantee
+        return accept
+
+    monkeypatch.setattr(session_lanes, "rule_of", changed)
 
 
 @pytest.mark.slow
 def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
     """A rule that commits a wrong token would be shown as identical, and the command end with status 0."""
-    rule_of = set_up.rule_of
 
-    def wrong(order: set_up.Order, lane: LaneSpec):
-        rule = rule_of(order, lane)
-        if lane.name != "ngram":
-            return rule
-
-        def accept(draft, logits, position):
-            right = rule(draft, logits, position)
-            if position < 5 <= position + len(right.token_ids):
-                return Acceptance(right.num_accepted, (*right.token_ids[:-1], (right.token_ids[-1] + 1) % 2048))
-            return right
-
-        accept.guarantee = rule.guarantee
-        return accept
+    def wrong(lane: LaneSpec, right: Acceptance, position: int) -> Acceptance:
+        if lane.name == "ngram" and position < 5 <= position + len(right.token_ids):
+            return Acceptance(right.num_accepted, (*right.token_ids[:-1], (right.token_ids[-1] + 1) % 2048))
+        return right
 
     assert [s.identical for s in one_race().samples] == [None, True, True]
-    monkeypatch.setattr(set_up, "rule_of", wrong)
+    judged_by(wrong, monkeypatch)
     raced = one_race()
-    assert [s.identical for s in raced.samples] == [
-        None,
-        True,
-        False,
-    ] and "baseline and ngram part at token" in raced.faults[0]
+    assert [s.identical for s in raced.samples] == [None, True, False]
+    assert "baseline and ngram diverge at token" in raced.faults[0]
     assert cli.main([*BENCH, "--kinds", "json", "--repeats", "1", "--json"]) == 1
     out, err = capsys.readouterr()
     assert [row["identical"] for row in json.loads(out)["rows"] if row["name"] == "ngram"] == [False]
-    assert "part at token" in err and err.count("\n") == 1
+    assert "diverge at token" in err and err.count("\n") == 1
 
 
 def test_a_lane_that_fails_is_no_identical_one(monkeypatch):
@@ -242,28 +198,12 @@ def test_a_lane_that_fails_is_no_identical_one(monkeypatch):
 
 def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
     """Slow sampling would pass as a slow forward."""
-    loaded, lanes = trained(), lane_specs(["ngram"], 3, False)
-    prompt = encode_prompt(loaded.tokenizer, PROMPTS[0])
-    rule_of, slept = set_up.rule_of, 0.03
-
-    def slow(order: set_up.Order, lane: LaneSpec):
-        rule = rule_of(order, lane)
-
-        def accept(draft, logits, position):
-            time.sleep(slept)
-            return rule(draft, logits, position)
-
-        accept.guarantee = rule.guarantee
-        return accept
-
-    monkeypatch.setattr(set_up, "rule_of", slow)
-    gap = host_gap(loaded, lanes, PARAMS, prompt)
-    assert (
-        gap is not None
-        and slept / 2 <= gap["gap_s"] <= gap["step_s"]
-        and gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"])
-        and gap["num_steps"] == 12
-    )
+    slept = 0.03
+    judged_by(lambda lane, right, position: time.sleep(slept) or right, monkeypatch)
+    prompt = encode_prompt(trained().tokenizer, PROMPTS[0])
+    gap = host_gap(trained(), lane_specs(["ngram"], 3, False), PARAMS, prompt)
+    assert gap is not None and slept / 2 <= gap["gap_s"] <= gap["step_s"] and gap["num_steps"] == 12
+    assert gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"])
 
 
 def test_the_curve_fits_a_small_cache():
@@ -273,8 +213,7 @@ def test_the_curve_fits_a_small_cache():
 
 
 def test_peers_run_on_a_stock_copy():
-    """transformers would be timed on our attention and our packed linears, and our lanes be called no faster than it
-    is."""
+    """transformers would be timed with our attention and our packed linears."""
     loaded, notes = load(str(TRAINED / "target"), "float32", "cpu"), []
     stock = ready_with_stock(loaded)
     chosen = [(BenchPrompt("a", "json", "{"), encode_prompt(loaded.tokenizer, "{"))]

@@ -1,30 +1,44 @@
-"""What a bench is asked for: its prompts, its kinds and its options."""
+"""What a bench is asked for (prompts, kinds, options), what it makes of samples (medians, quartiles, and ratios of what
+ran together), and what it holds in memory."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from argparse import Namespace
 from dataclasses import replace
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.bench import measure as measure_module
+from engine.bench.lanes import Sample
+from engine.bench.peers import EAGER, PROMPT_LOOKUP
 from engine.bench.prompts import CHAT, FILE, FULL, HUMANEVAL, KINDS, QUICK, BenchPrompt, check_kinds, prompts
+from engine.bench.rows import against_peers, rows
+from engine.bench.stock import ready_with_stock
 from engine.cli import main as cli
 from engine.errors import UsageError
+from engine.loading.loading import LoadedModel, ModelInfo
 from engine.spec import SamplingParams
 from engine.text import encode_prompt
-from tests.helpers import ROOT
+from tests.helpers import (
+    ROOT,
+    gpu_kernels,  # noqa: F401  it switches the interpreter on
+    linear_models,
+    tiny,
+)
+from tests.helpers.fake_cuda import CudaTensor, fake_cuda, on_cuda
 from tests.helpers.trained import trained
 
 
 def test_own_prompts_are_of_every_kind_and_none_is_known():
-    """A kind without prompts would have no row; a prompt that the page shows or a head was judged by would be measured
-    as if it were new."""
+    """A kind would have no row, or a prompt that a head was judged by count as new."""
     entries = json.loads(FILE.read_text(encoding="utf-8"))
-    assert {entry["kind"] for entry in entries} == set(KINDS) - {HUMANEVAL} and all(
-        len([e for e in entries if e["kind"] == kind]) >= 4 for kind in KINDS if kind != HUMANEVAL
-    )
+    assert {entry["kind"] for entry in entries} == set(KINDS) - {HUMANEVAL}
+    assert all(len([e for e in entries if e["kind"] == kind]) >= 4 for kind in KINDS if kind != HUMANEVAL)
     assert len({entry["id"] for entry in entries}) == len({entry["prompt"] for entry in entries}) == len(entries)
     known = [
         json.loads((ROOT / "assets" / name).read_text(encoding="utf-8"))
@@ -53,8 +67,7 @@ def test_humaneval_is_its_package_or_left_out(monkeypatch):
 
 
 def test_chat_goes_through_the_template_where_there_is_one(monkeypatch):
-    """An instruction-tuned model would be shown a dialogue that it was never trained on, or a base model a template
-    that it does not have."""
+    """A chat model would get a plain dialogue, or a base model a template that it does not have."""
     tokenizer, item = trained().tokenizer, BenchPrompt("a", CHAT, "Hello?")
     assert item.encode(tokenizer) == encode_prompt(tokenizer, "Hello?", chat=True)
     monkeypatch.setattr(tokenizer, "chat_template", None)
@@ -65,31 +78,10 @@ def test_a_prompt_that_does_not_fit_is_named(monkeypatch):
     """A long prompt would end the whole bench; or be left out in silence."""
     loaded, notes = trained(), []
     long, short = BenchPrompt("long", "json", "word " * 3000), BenchPrompt("short", "json", "word")
-    assert [item for item, _ in measure_module._encoded(loaded, [long, short], 8, notes)] == [
-        short
-    ] and "prompt long was left out" in notes[0]
+    assert [item for item, _ in measure_module._encoded(loaded, [long, short], 8, notes)] == [short]
+    assert "prompt long was left out" in notes[0]
     with pytest.raises(UsageError, match="no prompt fits the model's 2048 positions"):
         measure_module._encoded(loaded, [long], 8, [])
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ("--kinds poems", "--kinds: must be one of humaneval, json, sql, summary, chat, creative, not 'poems'"),
-        ("--drafter ngram none", "drafter 'none' is the baseline"),
-        ("--drafter ngram ngram", "each drafter can be given once, not 'ngram', 'ngram'"),
-        ("--drafter nonsense", "unknown drafter 'nonsense'; choose one of: "),
-        ("--k 0", "--k: must be auto or an integer from 1 to 63, not '0'"),
-        ("--repeats 0", "--repeats: must be an integer from 1 to 1000, not '0'"),
-        ("--max-new-tokens 1", "--max-new-tokens: must be an integer from 2 to 4096, not '1'"),
-    ],
-)
-def test_unusable_arguments_are_refused_at_once(arguments, words, capsys, monkeypatch):
-    """The models would be loaded first, and minutes later end in an error."""
-    monkeypatch.setattr(measure_module, "measure", lambda *_: pytest.fail("it began to measure"))
-    assert cli.main(["bench", *arguments.split()]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and words in err and err.count("\n") == 1
 
 
 def test_sizes_given_outdo_the_quick_ones(monkeypatch, capsys):
@@ -104,3 +96,87 @@ def test_sizes_given_outdo_the_quick_ones(monkeypatch, capsys):
     assert cli.main(["bench", "--quick", "--repeats", "5", "--drafter", "ngram", "--drafter", "synthetic:0.5"]) == 2
     assert seen[0].size == replace(QUICK, repeats=5) and seen[0].drafters == ("ngram", "synthetic:0.5")
     assert seen[0].params == SamplingParams(max_new_tokens=64) and not seen[0].size.compiled and FULL.compiled
+
+
+# What is made of samples
+
+RATES = st.floats(0.1, 1e4)
+SAMPLES = st.lists(
+    st.builds(
+        Sample,
+        st.sampled_from(["plain", "ngram", EAGER]),
+        st.sampled_from(KINDS[:3]),
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 3),
+        st.integers(1, 64),
+        st.none() | RATES,
+        st.none() | RATES,
+        st.none() | st.booleans(),
+        st.booleans(),
+        st.none() | st.floats(0.1, 1.0),
+    ),
+    max_size=30,
+)
+
+
+@given(SAMPLES, st.randoms())
+def test_medians_are_medians(samples, random):
+    """A mean, or the best run, would be quoted; a run be lost, or one that differs from the baseline be outvoted."""
+    found = rows(samples)
+    shuffled = random.sample(samples, len(samples))
+    by_name = {(row["kind"], row["name"]): row for row in rows(shuffled)}
+    assert by_name == {(row["kind"], row["name"]): row for row in found}
+    assert by_name.keys() == {(s.kind, s.name) for s in samples if s.tokens_per_s is not None}
+    for (kind, name), row in by_name.items():
+        group = [s for s in samples if (s.kind, s.name) == (kind, name)]
+        rates = [s.tokens_per_s for s in group if s.tokens_per_s is not None]
+        gains = [s.speedup_vs_plain for s in group if s.speedup_vs_plain is not None]
+        quartiles = statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
+        assert [row["p25"], row["tokens_per_s"], row["p75"]] == pytest.approx(quartiles)
+        assert row["speedup_vs_plain"] == (pytest.approx(statistics.median(gains)) if gains else None)
+        shares = [s.oracle_share for s in group if s.oracle_share is not None]
+        assert row["oracle_share"] == (pytest.approx(statistics.median(shares)) if shares else None)
+        judged = {s.identical for s in group} - {None}
+        assert row["identical"] is (None if not judged else False not in judged)
+
+
+@given(SAMPLES)
+def test_ratios_pair_what_ran_together(samples):
+    """A fast prompt of one side would be held against a slow one of the other; or the slower of two peers be chosen."""
+    samples = [
+        replace(s, prompt=f"{s.prompt}{i}")
+        for i, s in enumerate(samples)
+        if s.tokens_per_s is not None and s.name != EAGER
+    ]
+    twice = [replace(s, name=EAGER, tokens_per_s=s.tokens_per_s / 2) for s in samples if s.name == "plain"]
+    slow = [replace(s, name=PROMPT_LOOKUP, tokens_per_s=s.tokens_per_s / 4) for s in samples if s.name == "plain"]
+    for entry in (
+        found := against_peers(
+            [*samples, *slow, *twice], [("plain", (PROMPT_LOOKUP, EAGER)), ("ngram", ("hf_assisted",))]
+        )
+    ):
+        assert (entry["name"], entry["peer"], entry["ratio"], entry["p75"]) == ("plain", EAGER, 2.0, 2.0)
+    assert {entry["kind"] for entry in found} == {s.kind for s in twice}
+
+
+# Memory
+
+
+def storages(*models: torch.nn.Module) -> int:
+    """Bytes of all that parameters and buffers of these models lie in, what several share once."""
+    parts = [part.untyped_storage() for model in models for part in (*model.parameters(), *model.buffers())]
+    return sum({part.data_ptr(): part.nbytes() for part in parts}.values())
+
+
+@pytest.mark.parametrize("name", ["trained", "qwen3_5", "gemma3"])
+def test_on_a_gpu_there_is_one_set_of_weights(name, monkeypatch):
+    """A bench of an 8B target on a GPU would need memory for two: ours and transformers'."""
+    monkeypatch.setenv("PHOTOFINISH_TRITON", "0")
+    model = (linear_models if name in linear_models.NAMES else tiny).fresh(name)
+    with fake_cuda():
+        loaded = LoadedModel(on_cuda(model), None, ModelInfo(name, "", "", "float32", "cuda:0", ""))
+        before = storages(loaded.model)
+        stock = ready_with_stock(loaded)
+        assert all(type(weight.data) is CudaTensor for weight in stock.parameters())
+        shared = storages(loaded.model, stock) - storages(loaded.model)
+        assert shared < 0.05 * before, (shared, before)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.bench.peers import ASSISTED, COMPILED, EAGER, NAMES, PROMPT_LOOKUP, WIDTHS, Generated, Peers
+from engine.bench.peers import ASSISTED, COMPILED, EAGER, PROMPT_LOOKUP, Generated, Peers
 from engine.errors import RaceError
 from engine.spec import SamplingParams
-from tests.helpers.tiny import TORCH, fresh, random_ids, stock
+from tests.helpers.tiny import TORCH, TRAINED, fresh, random_ids, stock
 
 NUM_NEW = 20
 WAYS = (EAGER, PROMPT_LOOKUP, ASSISTED)
@@ -21,8 +21,6 @@ MODELS = ("trained", "gemma3")
 
 
 def assistant(name: str):
-    from tests.helpers.tiny import TRAINED
-
     return AutoModelForCausalLM.from_pretrained(TRAINED.parent / "draft").eval() if name == "trained" else fresh(name)
 
 
@@ -59,8 +57,7 @@ def test_a_peer_writes_the_stock_models_own_tokens(name, way):
 @pytest.mark.slow
 @pytest.mark.skipif(bool(TORCH.reason_against_compiling()), reason="no C++ compiler")
 def test_the_compiled_peer_writes_them_too():
-    """Compiled with a static cache it would leave out what the model does beyond its window, or be timed while it
-    compiles."""
+    """With a static cache it would ignore the model's window, or be timed while it compiles."""
     compiled = Peers(fresh("qwen3"), SamplingParams(), (COMPILED,))
     assert compiled.warm([prompt_of("qwen3")], NUM_NEW) == []
     written = compiled.run(COMPILED, prompt_of("qwen3"), NUM_NEW)
@@ -101,9 +98,8 @@ def test_prefill_is_not_decoding(way):
     started = time.perf_counter()
     written = timed.run(way, prompt_of("trained"), NUM_NEW)
     wall = time.perf_counter() - started
-    assert (
-        written.prefill_s >= slow and written.prefill_s + written.decode_s <= wall and written.decode_s <= wall - slow
-    )
+    assert written.prefill_s >= slow and written.prefill_s + written.decode_s <= wall
+    assert written.decode_s <= wall - slow
     assert written.tokens_per_s == pytest.approx(written.num_timed / written.decode_s)
 
 
@@ -132,28 +128,9 @@ def test_a_way_that_does_not_work_is_left_out(monkeypatch):
         peers("trained").run(EAGER, [10**6], 2)
 
 
-def test_only_the_ways_asked_for_run_in_one_order():
-    """`--quick` would compile; or a peer be asked for that has no assistant."""
-    assert Peers(fresh("trained"), SamplingParams(), [PROMPT_LOOKUP, EAGER]).names == (EAGER, PROMPT_LOOKUP)
-    assert Peers(fresh("trained"), SamplingParams(), NAMES).names == (EAGER, COMPILED, PROMPT_LOOKUP)
-
-
 def test_without_a_compiler_it_is_said(monkeypatch):
     """The bench would fail after a minute of tracing, in words of the compiler's."""
     from torch._inductor import config
 
     monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
     assert "no C++ compiler" in TORCH.reason_against_compiling()
-
-
-@pytest.mark.parametrize("name", ("trained", "gemma3"))
-def test_every_stock_step_has_the_same_past(name):
-    """Each round would attend over more than the one before: a curve that grows with its own rounds."""
-    model = fresh(name)
-    seen: list[int] = []
-    model.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(kwargs["past_key_values"].get_seq_length()), with_kwargs=True
-    )
-    curve = Peers(model, SamplingParams(), (EAGER,)).step_curve(10, 2)
-    assert tuple(curve) == WIDTHS and min(curve.values()) > 0
-    assert seen == [0] + [10] * (3 * len(WIDTHS))

@@ -1,4 +1,4 @@
-"""A real Chromium, the page that it visits, and pages with the race view alone."""
+"""A real Chromium, visitors of the served page, and pages with the race view alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from app.race_view import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
-from tests.helpers.page_browser import CHROMIUM, FLAGS
+from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
+from tests.helpers.page_browser import CHROMIUM, FLAGS, SEEN, loaded, watched
 from tests.helpers.race_pages import page_html
+
+DESK = {"width": 1280, "height": 800}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Of one file: while it is open its event loop runs, and no other test of the process could run one."""
+    """One per file: while it is open its event loop runs, and no other test of the process could run one."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")
@@ -25,15 +27,66 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
+def visitor(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
+    """Opens the served page in a tab of its own, with its own storage.
+
+    address: what follows the page's URL; seen: whether this visitor has seen the opening; until: what to wait for, see
+    `loaded`. Other arguments are those of Playwright's `new_context`: by default reduced motion and a clipboard."""
+    contexts = []
+
+    def make(address: str = "", seen: bool = True, until: str = "ready", **options: Any) -> Any:
+        allowed = ["clipboard-read", "clipboard-write"]
+        options = {"viewport": DESK, "reduced_motion": "reduce", "permissions": allowed, **options}
+        contexts.append(browser.new_context(**options))
+        tab = watched(contexts[-1].new_page(), server.url)
+        if seen:
+            tab.add_init_script(SEEN)
+        tab.goto(server.url + address)
+        loaded(tab, until)
+        return tab
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def visit(visitor: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """`visitor` for one test: its tabs are closed afterwards, and nothing may have gone wrong in any of them."""
+    tabs: list[Any] = []
+
+    def make(*arguments: Any, **options: Any) -> Any:
+        tabs.append(visitor(*arguments, **options))
+        return tabs[-1]
+
+    yield make
+    problems = [tab.problems for tab in tabs]
+    for tab in tabs:
+        tab.context.close()
+    assert problems == [[] for _ in tabs]
+
+
+@pytest.fixture(scope="module")
+def shared_tab(visitor: Callable[..., Any]) -> Any:
+    return visitor()
+
+
+@pytest.fixture
+def tab(shared_tab: Any) -> Iterator[Any]:
+    """The served page, ready, in one tab for all tests of a file: loading it takes longer than most of them."""
+    shared_tab.set_viewport_size(DESK)
+    yield shared_tab
+    problems, shared_tab.problems = shared_tab.problems, []
+    assert problems == []
+
+
+@pytest.fixture(scope="module")
 def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens pages with the race view alone, without a server."""
     pages: list[Any] = []
 
     def make(width: int = 1280, height: int = 1000, dark: bool = False, **options: Any) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": height}, **options)
-        page.problems = []
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
-        page.on("dialog", lambda dialog: (page.problems.append("a dialog"), dialog.dismiss()))
+        page = watched(browser.new_page(viewport={"width": width, "height": height}, **options))
         page.set_content(page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS, dark))
         pages.append(page)
         return page

@@ -1,269 +1,225 @@
-"""The page in a real Chromium: what a visitor sees, from first paint to a screenshot of every look."""
+"""The page in a real Chromium: a live race with its figures, the controls, and what is copied."""
 
 from __future__ import annotations
 
 import ast
-import json
 import shlex
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from app.recorded import RACES
+from app.catalogue.catalogue import load_presets
+from app.jobs.recorded import RACES
+from engine.analysis.metrics import lane_metrics
 from engine.cli.commands import RACE
 from engine.cli.main import _parser
-from engine.metrics import lane_metrics
-from engine.recordings.recording import events_of, loads, read
-from tests.helpers import ROOT
-from tests.helpers.page_browser import RACE_MS, open_tab, run_race, set_number
-from tests.helpers.race_pages import TOKENS
-
-ARTEFACTS = ROOT / "artefacts"
-
-
-def look(width: int, height: int, color_scheme: str) -> dict[str, Any]:
-    return {"viewport": {"width": width, "height": height}, "color_scheme": color_scheme}
-
-
-LOOKS = {
-    "desk": {
-        "light": look(1440, 1000, "light"),
-        "dark": look(1440, 1000, "dark"),
-        "wide": look(3840, 2160, "light"),
-    },
-    "phone": {"narrow": look(360, 760, "light"), "narrow-dark": look(360, 760, "dark")},
-}
-"""By tab: a phone's page is loaded as one."""
+from engine.recordings.recording import loads, read
+from engine.spec import standard_lanes
+from tests.helpers.page_browser import (
+    LOAD_MS,
+    copied,
+    end,
+    figures,
+    loaded,
+    new_race,
+    open_settings,
+    run_race,
+    saved,
+    settings,
+)
+from tests.helpers.race_pages import TOKENS, words
+from tests.helpers.races import events_of
 
 pytestmark = pytest.mark.browser
-MOVING = pytest.mark.parametrize("page", ["no-preference"], indirect=True)
+ODDS = "same probabilities (rejection)"
+PROMPT = "#page-prompt textarea"
 
 
-@pytest.fixture
-def page(browser, server, request) -> Iterator[Any]:
-    """A tab with the page ready, in which no script may fail; without motion, but where a test asks for it."""
-    motion = getattr(request, "param", "reduce")
-    tab = browser.new_page(viewport={"width": 1440, "height": 1000}, reduced_motion=motion)
-    errors: list[str] = []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    open_tab(tab, server)
-    yield tab
-    tab.close()
-    assert errors == []
+def choose_odds(tab: Any) -> None:
+    """Choose the rule "rejection", with whatever panels must be opened for it."""
+    open_settings(tab)
+    if not tab.get_by_label(ODDS).is_visible():
+        tab.click("#page-advanced button")
+    tab.get_by_label(ODDS).check()
 
 
-def test_first_paint_needs_no_model_and_no_network(browser, server) -> None:
-    """A visitor sees prompt, buttons and lanes at once; nothing is fetched from anywhere else."""
-    tab = browser.new_page()
-    foreign: list[str] = []
-    tab.on(
-        "request",
-        lambda request: (
-            foreign.append(request.url) if not request.url.startswith((server.url, "data:", "blob:")) else None
-        ),
-    )
-    tab.goto(server.url)
-    for selector in ("#page-race-button", "#page-stop-button", "#page-prompt textarea", ".pf"):
-        tab.wait_for_selector(selector, timeout=10_000)
-    tab.close()
-    assert foreign == []
-
-
-def charts(page) -> None:
-    """Open the tab of charts, and wait for the figures of the race that is on the screen."""
-    page.click("[role=tab][data-tab=charts]")
-    page.wait_for_function(
-        "document.querySelector('[data-charts-of]')?.dataset.chartsOf.endsWith(` ${window.photofinish.state.race}`) "
-        "&& document.querySelectorAll('#page-charts .js-plotly-plot').length >= 3",
-        timeout=30_000,
-    )
-
-
-@MOVING
-def test_a_live_race_to_its_verdict(page) -> None:
-    """Race, and what belongs to it when it is over: verdict, three charts with their sentences."""
-    page.click("text=CSV to JSON")
-    run_race(page)
-    page.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=10_000)
-    charts(page)
-    assert all(text.strip() for text in page.locator(".page-chart-sentence").all_inner_texts())
-
-
-def test_charts_are_of_the_race_on_the_screen(page) -> None:
-    """Another race's numbers under this one: of the preset before, of the recorded race, of a file that was opened."""
-    charts(page)
-    steps = "document.querySelector('#page-charts .js-plotly-plot').data[0].x.length"
-    seen = [page.evaluate(steps)]
-    for file in (RACES / "story.json", RACES / "sql.json"):
-        page.set_input_files("[data-ref=file]", file)
-        page.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
-        charts(page)
-        seen.append(page.evaluate(steps))
-        recording = read(file)
+@pytest.mark.smoke
+def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
+    """A race without a verdict, or with the figures of another one: of the race before, or of a file."""
+    tab.click("text=CSV to JSON")
+    settings(tab, Maximum_length="48")
+    run_race(tab)
+    tab.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=LOAD_MS)
+    live = loads(saved(tab))
+    seen = []
+    for name in ("", "sql.json"):
+        if name:
+            tab.set_input_files("[data-ref=file]", RACES / name)
+            tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=name)
+        recording = read(RACES / name) if name else live
+        figures(tab, "charts")
+        assert tab.locator("#page-charts .js-plotly-plot").count() >= 3
+        assert all(text.strip() for text in tab.locator("#page-charts .page-chart-sentence").all_inner_texts())
+        seen.append(tab.evaluate("document.querySelector('#page-charts .js-plotly-plot').data[0].x.length"))
         assert seen[-1] == lane_metrics(events_of(recording), "speculative").num_steps
-    assert len(set(seen)) == 3
+    assert seen[0] != seen[1]
 
 
-def test_stop_is_stop_and_buttons_look_as_they_are(page) -> None:
+def test_stop_is_stop_and_buttons_look_as_they_are(visit: Any) -> None:
     """Race while racing and Stop while idle do nothing, so they must look it. Stop ends the race; the next one runs."""
+    tab = visit()
 
     def only(can: str, cannot: str) -> None:
         for state, name in (("enabled", can), ("disabled", cannot)):
-            page.wait_for_selector(f"#page-{name}-button:{state}", timeout=5_000)
+            tab.wait_for_selector(f"#page-{name}-button:{state}", timeout=LOAD_MS)
 
-    assert page.locator("#page-stop-button").is_disabled(), "from its first moment"
     only("race", "stop")
-    set_number(page, "Length", "900")
-    run_race(page, "running")
+    settings(tab, Maximum_length="1000")
+    run_race(tab, "running")
     only("stop", "race")
-    page.click("#page-stop-button")
-    page.wait_for_selector('.pf[data-state="stopped"]', timeout=3_000)
+    assert end(tab) == "stopped"
     only("race", "stop")
-    set_number(page, "Length", "32")
-    page.keyboard.press("Escape")
-    page.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
-    before = page.evaluate("window.photofinish.state.race")
-    page.locator("#page-prompt textarea").focus()
-    page.keyboard.press("Control+Enter")
-    page.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)
-    page.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
+    settings(tab, Maximum_length="16")
+    before = tab.evaluate("window.photofinish.state.race")
+    tab.locator(PROMPT).focus()
+    tab.keyboard.press("Control+Enter")
+    new_race(tab, before)
 
 
-@MOVING
-def test_a_preset_plays_at_once_and_says_no_more_than_its_own(page) -> None:
-    """A click shows that prompt's own recorded race; its sentence goes when the prompt is edited, and
-    the board goes on naming the prompt that was raced."""
-    for name, file in (("Story", "story"), ("SQL", "sql")):
-        began = time.monotonic()
-        page.click(f"text={name}")
-        page.wait_for_function(
-            "id => window.photofinish.state.race === id && window.photofinish.state.t > 0", arg=f"recorded-{file}"
+def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab: Any) -> None:
+    """A click shows that prompt's own recorded race, and races it with its settings; its sentence goes when the prompt
+    is edited, and the board goes on naming the prompt that was raced."""
+    presets = {preset.name: preset for preset in load_presets()}
+    tab.emulate_media(reduced_motion="no-preference")
+    for name in ("SQL", "Story"):
+        tab.click(f"text={name}")
+        tab.wait_for_function(
+            "id => window.photofinish.state.race === id && window.photofinish.state.playing",
+            arg=f"recorded-{presets[name].id}",
         )
-        assert time.monotonic() - began < 3, "0.2 s on a quiet machine"
-        assert page.inner_text("[data-ref=titleName]") == name
-    assert page.locator(".page-expect").count() == 1
-    page.locator("#page-prompt textarea").press("End")
-    page.keyboard.type(" more")
-    page.wait_for_selector(".page-expect", state="hidden", timeout=5_000)
-    page.click("text=Story")
-    page.wait_for_selector(".page-expect", state="visible", timeout=5_000)
-    page.click("text=SQL")
-    page.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
-    page.locator("#page-prompt textarea").fill("pasted, not typed")
-    page.wait_for_selector(".page-expect", state="hidden", timeout=5_000)
-    assert page.inner_text("[data-ref=titleName]") == "SQL"
-    set_number(page, "Length", "16")
-    run_race(page)
-    assert page.inner_text("[data-ref=titleName]") == "Your prompt"
+        assert words(tab, "titleName") == name
+    tab.emulate_media(reduced_motion="reduce")
+    assert tab.locator(".page-expect").count() == 1 and tab.is_visible(".page-expect")
+    settings(tab, Maximum_length="16")
+    run_race(tab)
+    race, story = loads(saved(tab)), presets["Story"]
+    params = race["spec"]["params"]
+    assert race["prompt"]["text"] == story.message and race["prompt"]["chat"]
+    assert (params["temperature"], params["seed"]) == (story.temperature, story.seed)
+    for edit in (lambda: tab.locator(PROMPT).press("x"), lambda: tab.locator(PROMPT).fill("pasted, not typed")):
+        tab.click("text=SQL")
+        tab.wait_for_selector(".page-expect", state="visible", timeout=LOAD_MS)
+        tab.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
+        edit()
+        tab.wait_for_selector(".page-expect", state="hidden", timeout=LOAD_MS)
+    assert words(tab, "titleName") == "SQL"
+    settings(tab, Maximum_length="16")
+    run_race(tab)
+    assert words(tab, "titleName") == "Your prompt"
 
 
-def test_a_mistake_is_answered_in_a_sentence(page) -> None:
-    """An empty prompt gets words, and the page goes on."""
-    page.locator("#page-prompt textarea").fill("")
-    page.click("#page-race-button")
-    page.wait_for_selector("text=the prompt is empty", timeout=10_000)
-    page.locator("#page-prompt textarea").fill("def f(x):")
-    set_number(page, "Length", "16")
-    run_race(page)
+def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
+    """An empty prompt or seed gets words ("not None" is none), and the page goes on."""
+    seed = tab.get_by_label("Seed", exact=True)
+    open_settings(tab)
+    seed.fill("")
+    tab.click("#page-race-button")
+    tab.wait_for_selector("text=seed is empty; enter a number", timeout=LOAD_MS)
+    tab.click(".toast-close")
+    seed.fill("0")
+    tab.keyboard.press("Escape")
+    tab.locator(PROMPT).fill("")
+    tab.click("#page-race-button")
+    tab.wait_for_selector("text=the prompt is empty", timeout=LOAD_MS)
+    tab.click(".toast-close")
+    tab.locator(PROMPT).fill("def f(x):")
+    settings(tab, Maximum_length="16")
+    run_race(tab)
 
 
-def test_the_python_of_the_api_page_is_python(page) -> None:
+@pytest.mark.smoke
+def test_hostile_prompts_run_nothing(tab: Any) -> None:
+    """A visitor's text must stay text wherever it is shown; a dialog would be a problem of the tab."""
+    hostile = (
+        "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b "
+        "👩\u200d💻 " + "w" * 500
+    )
+    tab.locator(PROMPT).fill(hostile)
+    settings(tab, Maximum_length="16")
+    run_race(tab)
+    assert loads(saved(tab))["prompt"]["text"] == hostile
+    assert tab.locator('img[src="x"]').count() == 0
+
+
+def test_a_race_is_copied_and_run_again(visit: Any) -> None:
+    """A command, a program or a link that asks for another prompt, other settings or another rule; a preset that keeps
+    the rule; a verdict of equal odds that looks like one of identity."""
+    tab = visit()
+    prompt = 'it\'s "here"\n\\n $HOME `x`\nend'
+    tab.locator(PROMPT).fill(prompt)
+    settings(tab, Maximum_length="16", Temperature="0.8")
+    choose_odds(tab)
+    run_race(tab)
+    tab.wait_for_selector('.pf-verdict[data-kind="same_distribution"]', timeout=LOAD_MS)
+    for said in ("verdictWord", "announce"):
+        assert "Same probabilities, different text" in words(tab, said)
+    assert "as likely as without guesses" in words(tab, "verdictMeans") and words(tab, "verdictRows") == ""
+    assert words(tab, "titleFacts").endswith(f"temperature 0.8, seed 0, {ODDS}")
+    of_identity, *shown = tab.evaluate("""() => {
+        const colour = (selector, name) => getComputedStyle(document.querySelector(selector))[name];
+        const probe = document.querySelector(".pf").appendChild(document.createElement("i"));
+        probe.style.color = "var(--bonus)";
+        return [getComputedStyle(probe).color, colour(".pf-verdict", "borderLeftColor"),
+          colour(".pf-verdict-icon", "color")]; }""")
+    assert of_identity not in shown
+    tab.click("[data-tab=whatif]")
+    assert ODDS in words(tab, "whatIfWords") and tab.is_disabled("[data-ref=whatIfK]")
+    found = copied(tab, "command", "python", "link", "json")
+    recording = loads(found["json"].encode())
+    lane = recording["spec"]["lanes"][-1]
+    assert recording["prompt"]["text"] == prompt and lane["rule"] == "rejection"
+    command = shlex.split(found["command"])
+    assert command[:4] == ["python", "-m", "engine", "race"]
+    asked = _parser("race", RACE).parse_args(command[4:])
+    assert (asked.prompt, asked.temperature, asked.max_new_tokens, asked.chat) == ([prompt], 0.8, 16, True)
+    assert (asked.rule, asked.drafter) == ("rejection", lane["drafter"])
+    program = list(ast.walk(ast.parse(found["python"])))
+    assert prompt in [node.value for node in program if isinstance(node, ast.Constant)]
+    (call,) = (n for n in program if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "standard_lanes")
+    given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    assert standard_lanes(ast.literal_eval(call.args[0]), **given)[-1].rule == "rejection"
+
+    other = tab.context.new_page()
+    other.goto(found["link"])
+    loaded(other, "model")
+    other.wait_for_function("([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, prompt])
+    run_race(other)
+    assert loads(saved(other))["spec"]["lanes"][-1]["rule"] == "rejection"
+    first, second = ([step[2] for step in page.evaluate(TOKENS) if step[0] == "baseline"] for page in (tab, other))
+    assert first == second
+    choose_odds(other)
+    other.click("text=SQL")
+    other.wait_for_function("document.querySelector('input[value=coupled]').checked", timeout=LOAD_MS)
+
+
+def test_at_temperature_0_both_rules_are_one(tab: Any) -> None:
+    """The control says so; a verdict that said anything else would contradict it."""
+    settings(tab, Maximum_length="16", Temperature="0")
+    choose_odds(tab)
+    assert "No difference at temperature 0." in tab.inner_text("#page-advanced")
+    run_race(tab)
+    tab.wait_for_selector('.pf-verdict[data-kind="identical_bits"]', timeout=LOAD_MS)
+    assert ODDS not in words(tab, "titleFacts") and "greedy" in words(tab, "titleFacts")
+
+
+def test_the_python_of_the_api_page_is_python(visit: Any) -> None:
     """A default with line breaks stands in quotes as it is: whoever copies it gets a syntax error."""
-    page.click("text=Use via API")
-    page.wait_for_selector("code:has-text('api_name=\"/race\"')", timeout=10_000, state="attached")
-    codes = [text for text in page.locator("code").all_inner_texts() if text.lstrip().startswith("from gradio_client")]
+    tab = visit(until="page")
+    tab.click("text=Use via API")
+    tab.wait_for_selector("code:has-text('api_name=\"/race\"')", timeout=LOAD_MS, state="attached")
+    codes = [text for text in tab.locator("code").all_inner_texts() if text.lstrip().startswith("from gradio_client")]
     assert len(codes) >= 2
     for code in codes:
         ast.parse(code.strip())
-
-
-def test_a_race_is_copied_and_held_again(browser, server, tmp_path) -> None:
-    """A command with another prompt, Python that does not run, a link with other settings: each would be another race.
-    The prompt is the one with line breaks, quotes and a backslash."""
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900},
-        permissions=["clipboard-read", "clipboard-write"],
-        reduced_motion="reduce",
-    )
-    tab = context.new_page()
-    open_tab(tab, server)
-    prompt = 'it\'s "here"\n\\n $HOME `x`\nend'
-    tab.locator("#page-prompt textarea").fill(prompt)
-    set_number(tab, "Length", "16")
-    set_number(tab, "Temperature", "0.8")
-    run_race(tab)
-    copied = {}
-    for name in ("command", "python", "link", "json"):
-        tab.click(".pf-share summary")
-        tab.click(f"[data-copy={name}]")
-        tab.wait_for_selector(f"[data-copy={name}]:has-text('Copied')")
-        copied[name] = tab.evaluate("navigator.clipboard.readText()")
-        tab.keyboard.press("Escape")
-    assert loads(copied["json"].encode())["prompt"]["text"] == prompt
-    words = shlex.split(copied["command"])
-    assert words[:4] == ["python", "-m", "engine", "race"] and words[words.index("--prompt") + 1] == prompt
-    asked = _parser("race", RACE).parse_args(words[4:])
-    assert (asked.prompt, asked.temperature, asked.max_new_tokens, asked.chat) == ([prompt], 0.8, 16, True)
-    tree = ast.parse(copied["python"])
-    assert prompt in [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    other = context.new_page()
-    other.goto(copied["link"])
-    other.wait_for_function(
-        "prompt => document.querySelector('#page-prompt textarea')?.value === prompt", arg=prompt, timeout=15_000
-    )
-    other.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
-    run_race(other)
-    first, second = (each.evaluate(TOKENS) for each in (tab, other))
-    assert [step[2] for step in first if step[0] == "baseline"] == [step[2] for step in second if step[0] == "baseline"]
-    third = context.new_page()
-    third.goto(server.url)
-    third.wait_for_function(
-        "prompt => document.querySelector('#page-prompt textarea')?.value === prompt", arg=prompt, timeout=15_000
-    )
-    context.close()
-
-
-def test_hostile_prompts_run_nothing(page) -> None:
-    """Text from a visitor is text wherever it is shown."""
-    page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
-    hostile = (
-        "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b "
-        "👩\u200d💻 " + "w" * 10_000
-    )
-    page.locator("#page-prompt textarea").fill(hostile)
-    set_number(page, "Length", "32")
-    page.click("#page-race-button")
-    page.wait_for_selector('.pf[data-state="finished"], .pf[data-state="failed"]', timeout=RACE_MS)
-    assert page.evaluate("document.querySelectorAll('img[src=\"x\"]').length") == 0
-
-
-@pytest.mark.parametrize("looks", LOOKS)
-def test_every_look(browser, server, looks) -> None:
-    """Screenshots to be looked at, of a race that was just run; and nothing may stick out of the window at any
-    width."""
-    first, *_ = LOOKS[looks].values()
-    tab = browser.new_page(**first, reduced_motion="reduce")
-    open_tab(tab, server)
-    set_number(tab, "Length", "64")
-    tab.keyboard.press("Escape")
-    tab.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
-    run_race(tab)
-    ARTEFACTS.mkdir(exist_ok=True)
-    for look, options in LOOKS[looks].items():
-        tab.set_viewport_size(options["viewport"])
-        tab.emulate_media(color_scheme=options["color_scheme"])
-        tab.wait_for_selector("body.dark", state="attached" if options["color_scheme"] == "dark" else "detached")
-        tab.click("[role=tab][data-tab=text]")
-        tab.screenshot(path=ARTEFACTS / f"page-{look}.png", full_page=True)
-        charts(tab)
-        tab.screenshot(path=ARTEFACTS / f"charts-{look}.png", full_page=True)
-        tab.click("#page-settings-button")
-        tab.wait_for_timeout(700)
-        tab.screenshot(path=ARTEFACTS / f"settings-{look}.png")
-        overflow = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert overflow <= 0, json.dumps({"look": look, "overflow": overflow})
-        tab.keyboard.press("Escape")
-        tab.wait_for_selector(".sidebar.open", state="detached", timeout=5_000)
-    tab.close()
+    assert all("404" in problem for problem in tab.problems)  # Gradio's page asks for parts that are switched off
+    tab.problems.clear()

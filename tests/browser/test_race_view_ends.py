@@ -1,5 +1,5 @@
-"""How a race ends on the page: what a reader gets to see of it, a race that was stopped, a machine that was disturbed,
-and high contrast."""
+"""How a race waits and ends on the page: its card, what a reader gets to see of it, a race that was stopped, a machine
+that was disturbed, and high contrast."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from engine.caveats import loop_sentence
+from engine.analysis.caveats import loop_sentence
+from engine.analysis.metrics import disturbance
 from engine.errors import UsageError
-from engine.events import LaneEvent, Step, steps, to_json
-from engine.metrics import disturbance
-from engine.recordings.recording import events_of, loads, text
+from engine.events import LaneEvent, Step, steps, text_of, to_json
+from engine.recordings.recording import loads
 from tests.helpers.race_pages import (
     SETTLED,
     STATE,
@@ -29,10 +29,12 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import fixed_race
+from tests.helpers.races import events_of, fixed_race
 
 pytestmark = pytest.mark.browser
 SHORT = race_over(words_of(TEXT)[:80], seed=5)
+NEXT = race_over(words_of(TEXT)[:40], seed=6)
+BAR = "document.querySelector('[data-ref=progress]').value"
 
 
 def slowed(recorded: dict[str, Any], lane: str, every: int, factor: float) -> dict[str, Any]:
@@ -59,22 +61,21 @@ def stopped(recorded: dict[str, Any], num_events: int) -> dict[str, Any]:
     return {**recorded, "events": recorded["events"][:num_events], "stopped": True}
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known width", "unknown width"])
-@pytest.mark.parametrize("lane", ["plain", "baseline", "speculative"])
-def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any, lane: str, known: bool) -> None:
+def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any) -> None:
     """The ratio of a stalled race is the first thing that would be quoted; page and command line must say the same of
     it."""
-    recorded = slowed(race_over(words_of(TEXT, 2), seed=3, hit=0.4), lane, every=9, factor=7.0)
-    for step in (e for e in recorded["events"] if e["type"] == "step" and not known):
-        step["width"] = None
-    found = disturbance(events_of(recorded))
-    assert found is not None and found.lane == lane
-    feed(page, recorded)
-    assert words(page, "disturbed") == found.sentence
-    assert page.get_attribute("[data-ref=caution]", "title").startswith(found.sentence)
-    loop = loop_sentence([token for step in steps(events_of(recorded), "speculative") for token in step.token_ids])
-    assert (loop or "") in words(page, "caution"), "one warning in the place of the other"
-    assert page.is_visible("[data-ref=caution]") and "do not quote" in words(page, "caution")
+    for lane, known in (("plain", True), ("baseline", False), ("speculative", True)):
+        recorded = slowed(race_over(words_of(TEXT, 2), seed=3, hit=0.4), lane, every=9, factor=7.0)
+        for step in (e for e in recorded["events"] if e["type"] == "step" and not known):
+            step["width"] = None
+        found = disturbance(events_of(recorded))
+        assert found is not None and found.lane == lane
+        feed(page, recorded, race_id=lane, every=90)
+        assert words(page, "disturbed") == found.sentence
+        assert page.get_attribute("[data-ref=caution]", "title").startswith(found.sentence)
+        loop = loop_sentence([token for step in steps(events_of(recorded), "speculative") for token in step.token_ids])
+        assert (loop or "") in words(page, "caution"), "one warning in the place of the other"
+        assert page.is_visible("[data-ref=caution]") and "do not quote" in words(page, "caution")
     feed(page, SHORT, race_id="quiet")
     assert disturbance(events_of(SHORT)) is None and words(page, "disturbed") == words(page, "caution") == ""
 
@@ -90,7 +91,7 @@ def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
         if page.get_attribute("[data-ref=marks]", "aria-pressed") == "true":
             page.click("[data-ref=marks]")
         for lane, ref in (("baseline", "leftText"), ("speculative", "rightText")):
-            assert page.inner_text(f"[data-ref={ref}]") == text(events_of(recorded), lane, stop)
+            assert page.inner_text(f"[data-ref={ref}]") == text_of(events_of(recorded), lane, stop)
 
 
 def test_a_stopped_race_is_saved_and_opened_again(page: Any, tmp_path: Path) -> None:
@@ -103,65 +104,60 @@ def test_a_stopped_race_is_saved_and_opened_again(page: Any, tmp_path: Path) -> 
     download.value.save_as(saved)
     assert loads(saved.read_bytes()) == recorded
     feed(page, SHORT, race_id="another")
-    page.set_input_files("[data-ref=file]", saved)
-    page.wait_for_function("window.photofinish.state.fromFile")
+    page.evaluate("text => window.photofinish.open(text, 'stopped.json')", saved.read_text())
     page.evaluate(SETTLED)
     assert page.evaluate(TOKENS) == expected(recorded)
-    assert page.evaluate(STATE)["state"] == "stopped" and "the race was stopped" in words(page, "statusText")
+    assert page.evaluate(STATE)["state"] == "stopped" and "The race was stopped" in words(page, "statusText")
+    for claim in (None, False, "yes"):  # a file cut short by accident
+        with pytest.raises(UsageError):
+            loads(
+                json.dumps(
+                    {key: each for key, each in {**recorded, "stopped": claim}.items() if each is not None}
+                ).encode()
+            )
 
 
 def test_the_verdict_waits_until_both_texts_are_whole(open_page: Any) -> None:
     """Said over half a text, be it that the replay is paused there, it gives the end away and is true of nothing that
     one sees."""
     page = open_page()
-    feed(page, SHORT, ribbon="RECORDED")
-    kind = "document.querySelector('[data-ref=verdict]').dataset.kind"
-    page.wait_for_function("window.photofinish.state.playing && window.photofinish.state.t > 0.05")
+    page.clock.install()
+    feed(page, SHORT, ribbon="RECORDED", every=30)
+    page.clock.run_for(1700)
+
+    def kind() -> str:
+        return page.get_attribute("[data-ref=verdict]", "data-kind")
+
+    assert page.evaluate(STATE)["playing"]
     page.click("[data-ref=play]")
-    page.evaluate(SETTLED)
-    assert (
-        page.evaluate("window.photofinish.state.t < window.photofinish.state.duration")
-        and page.evaluate(kind) == "none"
-    )
+    state = page.evaluate(STATE)
+    assert 0 < state["t"] < state["duration"] and kind() == "none"
     page.focus("[data-ref=scrub]")
-    page.keyboard.press("End")
-    page.wait_for_function(f"{kind} === 'identical_bits'")
-    page.keyboard.press("Home")
-    assert page.evaluate(kind) == "identical_bits", "who has seen the end may look back under it"
-    page.close()
+    for key in ("End", "Home"):  # who has seen the end may look back under it
+        page.keyboard.press(key)
+        page.clock.run_for(100)
+        assert kind() == "identical_bits"
     assert page.problems == []
 
 
-@pytest.mark.parametrize("claim", [None, False, "yes"])
-def test_only_a_race_that_says_so_may_lack_its_end(page: Any, claim: Any) -> None:
-    """A file cut short by accident must not pass for a race: neither here nor in the engine."""
-    broken = stopped(SHORT, 90)
-    broken.pop("stopped") if claim is None else broken.update(stopped=claim)
-    with pytest.raises(UsageError):
-        loads(json.dumps(broken).encode())
-    assert page.evaluate("text => window.photofinish.open(text)", json.dumps(broken)) is False
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_high_contrast_tells_tokens_apart(open_page: Any, dark: bool) -> None:
+def test_high_contrast_tells_tokens_apart(page: Any) -> None:
     """Windows high contrast takes the colours away: what remains is line and weight, and four kinds must still
     be four."""
-    page = open_page(
-        dark=dark, forced_colors="active", color_scheme="dark" if dark else "light", reduced_motion="reduce"
-    )
     feed(page, SHORT)
-    looks = page.evaluate("""() => Object.fromEntries(["accepted", "rejected", "correction", "bonus"].map((kind) => {
-        const style = getComputedStyle(document.querySelector(`.pf-text .pf-${kind}`));
-        return [kind, { line: style.borderBottomStyle, strike: style.textDecorationLine,
-            border: style.borderBottomColor, ink: style.color, paper: style.backgroundColor }];
-    }))""")
-    assert len({(look["line"], look["strike"]) for look in looks.values()}) == 4
-    assert looks["rejected"]["strike"] == "line-through"
-    for kind, look in looks.items():
-        assert look["ink"] != look["paper"] and (kind == "rejected" or look["border"] == look["ink"]), (kind, look)
+    for scheme in ("light", "dark"):
+        page.emulate_media(forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
+        page.evaluate("dark => document.body.classList.toggle('dark', dark)", scheme == "dark")
+        looks = page.evaluate("""() => Object.fromEntries(["accepted", "rejected", "correction", "bonus"].map(kind => {
+            const style = getComputedStyle(document.querySelector(`.pf-text .pf-${kind}`));
+            return [kind, { line: style.borderBottomStyle, strike: style.textDecorationLine,
+                border: style.borderBottomColor, ink: style.color, paper: style.backgroundColor }];
+        }))""")
+        assert len({(look["line"], look["strike"]) for look in looks.values()}) == 4
+        assert looks["rejected"]["strike"] == "line-through"
+        for kind, look in looks.items():
+            assert look["ink"] != look["paper"] and (kind == "rejected" or look["border"] == look["ink"]), (kind, look)
 
 
-@pytest.mark.browser
 def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     """A picture of a race that shows other figures than the race, at a size that sites cut."""
     page.evaluate(
@@ -187,12 +183,86 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
         assert f"{page.inner_text(f'[data-ref={side}Figure]')} tok/s" in said
 
 
-@pytest.mark.browser
 def test_one_row_a_step_begins_with_the_first_in_both_lanes(page: Any) -> None:
     """One text at its end beside the other at its start; steps that count from 0 beside tokens that count from 1."""
-    feed(page, race_over(words_of(TEXT, 3), hit=0.82))
+    feed(page, race_over(words_of(TEXT, 3), hit=0.82), every=90)
     page.click("[role=tab][data-tab=steps]")
-    page.wait_for_timeout(200)
+    page.evaluate(SETTLED)
     assert page.evaluate("[...document.querySelectorAll('.pf-text')].map(box => box.scrollTop)") == [0, 0]
     first = "[...document.querySelectorAll('.pf-text')].map(box => box.querySelector('.pf-step').dataset.number)"
     assert [words.strip().split()[-1] for words in page.evaluate(first)] == ["1", "1"]
+
+
+# ---- the card of a race that waits or is prepared, over a race that stays
+
+
+def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> list[dict[str, Any]]:
+    """Frames of a race that waits so many seconds."""
+    text = "2 races ahead of you."
+    blank = {"race": "next", "ribbon": "", "header": None, "events": [], "metrics": None, "recording": None}
+    told = [{"text": text, "share": None, "left_s": each} for each in left]
+    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(told)]
+
+
+def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:
+    """The screen would be empty while one waits; or the next race lack its first frames, or begin behind a card."""
+    feed(page, SHORT)
+    board = page.locator(".pf-board").bounding_box()
+    seen = []
+    for frame in waiting([30, 24, 12, None, 1]):
+        show(page, [frame])
+        seen.append((words(page, "cardLeft"), page.evaluate(BAR)))
+        assert page.locator("[data-ref=progress]:indeterminate").count() == (frame["status"]["left_s"] is None)
+    assert [left for left, _ in seen] == ["about 30 s", "about 24 s", "about 12 s", "", "about 1 s"]
+    shares = [share for left, share in seen if left]
+    assert shares == sorted(set(shares)) and 0 < shares[0] < 0.1 < 0.9 < shares[-1] < 1
+    assert page.locator(".pf-board").bounding_box() == board
+    page.click("[data-ref=play]")
+    page.wait_for_function("window.photofinish.state.t > 0")
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("End")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(SHORT)
+    assert page.is_enabled("[data-ref=save]") and page.is_disabled("[data-ref=open]")
+    example = frames(SHORT, race_id="recorded-example")[-1] | {"seq": 0, "ribbon": "RECORDED"}
+    show(page, [example, *waiting([2], seq=5)])
+    assert page.evaluate(STATE)["race"] == "recorded-example" and words(page, "cardLeft") == "about 2 s"
+    begun = [{**frame, "seq": frame["seq"] + 6} for frame in frames(NEXT, race_id="next")]
+    show(page, begun[:1])
+    assert page.is_visible("[data-ref=card]") and words(page, "cardText") == begun[0]["status"]["text"]
+    assert page.evaluate(TOKENS) == [] and page.evaluate(BAR) == pytest.approx(0.4)
+    show(page, begun[1:2])
+    assert page.is_hidden("[data-ref=card]")
+    show(page, begun[2:])
+    assert page.evaluate(TOKENS) == expected(NEXT) and page.evaluate(STATE)["holes"] == 0
+
+
+def test_an_estimate_is_counted_down_and_then_given_up(page: Any) -> None:
+    """A card would say "about 2 s" for as long as nothing new is known."""
+    page.clock.install()
+    last = waiting([2])[0]
+    for seq, left in enumerate(("about 2 s", "about 1 s", "")):
+        show(page, [{**last, "seq": seq}])
+        page.clock.run_for(1100)
+        assert words(page, "cardLeft") == left
+    assert words(page, "cardTitle") == "Your race is waiting"
+
+
+def test_giving_up_the_place_leaves_the_race_that_is_there(page: Any) -> None:
+    """Stop while one waits would empty the screen."""
+    feed(page, SHORT)
+    show(page, waiting([9]))
+    show(page, waiting([None], "stopped", 1))
+    assert page.is_hidden("[data-ref=card]") and page.evaluate(TOKENS) == expected(SHORT)
+    show(page, frames(NEXT, race_id="a third"))
+    assert page.evaluate(TOKENS) == expected(NEXT)
+
+
+def test_what_is_wrong_with_a_race_that_waited_is_told(page: Any) -> None:
+    """A race that failed as soon as it had the device would end without a word."""
+    feed(page, SHORT)
+    failed = waiting([None], "failed", 1)
+    failed[0]["status"]["text"] = "The prompt is too long."
+    show(page, [*waiting([9]), *failed])
+    assert page.is_hidden("[data-ref=card]") and words(page, "statusText") == "The prompt is too long."
+    assert page.evaluate(STATE)["state"] == "failed"

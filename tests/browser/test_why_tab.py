@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from app.cheats import cheats
-from app.race_view import frame_json
-from app.recorded import RACES
-from app.why import compared_of, why
-from engine.recordings.recording import events_of, read
+from app.figures.inflate import cheats
+from app.figures.why import compared_of, why
+from app.jobs.frames import frame_json
+from app.jobs.recorded import RACES
+from engine.recordings.recording import Recording, read
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import open_tab
 from tests.helpers.race_pages import frames, words
 
 pytestmark = pytest.mark.browser
 SHOWN = """() => { const figures = document.querySelector('#page-why');
-  return figures.querySelector('[data-charts-of]')?.dataset.chartsOf.endsWith(` ${window.photofinish.state.race}`)
-    && !figures.classList.contains('page-stale') && !document.querySelector('[data-ref=cheats]').disabled; }"""
+  return !figures.classList.contains('page-stale') && !document.querySelector('[data-ref=cheats]').disabled; }"""
 OUTSIDE = """() => ['.pf-title', '.pf-board', '.pf-verdict', '.pf-bar', '.pf-lanes'].map(
     name => document.querySelector(name).outerHTML)"""
 
@@ -37,7 +36,7 @@ def tab(browser: Any, server: Any) -> Iterator[Any]:
     assert errors == []
 
 
-def opened(tab: Any, file: Path) -> dict[str, Any]:
+def opened(tab: Any, file: Path) -> Recording:
     """Open this race, and its tab "Why"."""
     tab.set_input_files("[data-ref=file]", file)
     tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
@@ -52,12 +51,23 @@ def written(folder: Path, race: dict[str, Any]) -> Path:
     return path
 
 
+def test_a_race_is_sent_once(tab: Any) -> None:
+    """Megabytes that the server already has would go up again for every figure, and be checked again."""
+    posted: list[int] = []
+    tab.on("request", lambda request: posted.append(len(request.post_data or "")))
+    race = opened(tab, RACES / "csv_to_json.json")
+    assert sum(posted) < 1.1 * (RACES / "csv_to_json.json").stat().st_size + 5_000
+    posted.clear()
+    tab.click("[data-tab=charts]")
+    tab.wait_for_selector("#page-charts:not(.page-stale) .js-plotly-plot", timeout=30_000)
+    assert race and max(posted) < 2_000
+
+
 @pytest.mark.parametrize("name", ["csv_to_json", "story", "titles"])
 def test_the_tab_says_what_the_engine_says(tab: Any, name: str) -> None:
     """Sentences or figures of another race, a table without its rows, a ratio that is not the board's."""
     race = opened(tab, RACES / f"{name}.json")
-    events = events_of(race)
-    drawn, sent = why(events, race), cheats(compared_of(events, race))
+    drawn, sent = why(race), cheats(compared_of(race))
     assert tab.locator("#page-why .page-chart-sentence").all_inner_texts() == [each.sentence for each in drawn]
     assert tab.locator("#page-why .page-chart-title").all_inner_texts() == [each.title for each in drawn]
     tables = [
@@ -68,21 +78,21 @@ def test_the_tab_says_what_the_engine_says(tab: Any, name: str) -> None:
     plots = tab.evaluate("[...document.querySelectorAll('#page-why .js-plotly-plot')].map(plot => plot.data.length)")
     assert plots == [len(each.figure.data) for each in drawn if each.figure is not None]
     assert words(tab, "cheatRatio") == f"{sent['ratios'][0]:.2f}×"
-    assert words(tab, "cheatHonest") == "as fast as plain: honest"
+    assert words(tab, "cheatHonest") == "as fast as Plain (honest)"
 
 
 def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
     """An inflated number that could be taken for this race's, that stays when its switch is off, or that reaches the
     board."""
     race = opened(tab, RACES / "csv_to_json.json")
-    sent = cheats(compared_of(events_of(race), race))
+    sent = cheats(compared_of(race))
     honest, before = f"{sent['ratios'][0]:.2f}×", tab.evaluate(OUTSIDE)
     on = 0
     for place, name in enumerate(sent["names"]):
         tab.check(f"[data-cheat={name}]")
         on |= 1 << place
         assert words(tab, "cheatRatio") == f"{sent['ratios'][on]:.2f}×"
-        assert words(tab, "cheatHonest") == f"instead of {honest}, which is honest"
+        assert words(tab, "cheatHonest") == f"instead of the honest {honest}"
         assert tab.is_visible("[data-ref=cheatRibbon]") and "SIMULATED" in words(tab, "cheatRibbon")
         alone = sent["ratios"][1 << place]
         assert alone > sent["ratios"][0]
@@ -102,7 +112,7 @@ def test_switches_belong_to_one_race(tab: Any) -> None:
     tab.check("[data-cheat=loop]")
     race = opened(tab, RACES / "story.json")
     assert not tab.is_checked("[data-cheat=loop]") and tab.is_hidden("[data-ref=cheatRibbon]")
-    assert words(tab, "cheatRatio") == f"{cheats(compared_of(events_of(race), race))['ratios'][0]:.2f}×"
+    assert words(tab, "cheatRatio") == f"{cheats(compared_of(race))['ratios'][0]:.2f}×"
     tab.check("[data-cheat=loop]")
     tab.evaluate("frame => window.photofinish.frame(frame)", frame_json(frames(a_race([(3, 2)] * 4), "begins")[0]))
     assert tab.is_disabled("[data-cheat=loop]") and words(tab, "cheatRatio") == "–"
@@ -119,7 +129,7 @@ def test_a_race_with_copies_and_one_of_a_stranger(tab: Any, tmp_path: Path) -> N
     assert "Of 18 accepted tokens 18 were copied from the prompt" in tab.inner_text(
         "#page-why .page-chart-sentence >> nth=0"
     )
-    assert "begins to go round in a loop after 4 tokens" in tab.inner_text("#page-why .page-chart-sentence >> nth=0")
+    assert "starts to loop after 4 tokens" in tab.inner_text("#page-why .page-chart-sentence >> nth=0")
     hostile = json.loads(json.dumps(a_race([(3, 2)] * 4)).replace('"ngram"', '"<img src=x onerror=window.ran=1>"'))
     opened(tab, written(tmp_path, hostile))
     assert tab.evaluate("window.ran") is None and tab.locator("#page-why img").count() == 0
@@ -132,7 +142,7 @@ def test_a_race_without_a_ratio_offers_no_switches(tab: Any, tmp_path: Path) -> 
     race["spec"]["lanes"] = [lane for lane in race["spec"]["lanes"] if lane["role"] == "speculative"]
     race["verdicts"] = {}
     tab.set_input_files("[data-ref=file]", written(tmp_path, race))
-    tab.wait_for_selector("#page-why >> text=This race has no two lanes to compare >> nth=4", timeout=30_000)
+    tab.wait_for_selector("#page-why >> text=There is nothing to compare >> nth=4", timeout=30_000)
     assert tab.is_disabled("[data-cheat=eager]") and words(tab, "cheatRatio") == "–"
 
 

@@ -1,9 +1,11 @@
-"""--lane: any number of named lanes in one race, and one line for what cannot be one."""
+"""Many lanes in one race (--lane), and many drafts of one race: sweep, and race --tables. (What is refused:
+test_refusals.py.)"""
 
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,15 +13,19 @@ from hypothesis import strategies as st
 
 from engine.cli import main as cli
 from engine.cli.commands import RACE
-from engine.cli.lanes import lanes_asked
+from engine.cli.lanes import lanes_from
 from engine.cli.main import _parser
 from engine.errors import UsageError
+from engine.events import steps
 from engine.recordings import recording as recordings
+from engine.what_if import ask
+from engine.what_if.read import what_if_of
 from tests.helpers import ROOT
-from tests.helpers.trained import DRAFT, TRAINED, text_of
+from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of
 
-ASKED = ["race", "--prompt", "import os\n", "--target", str(TRAINED), "--dtype", "float32", "--threads", "1"]
+ON = ["--prompt", PROMPTS[0], "--target", str(TRAINED), "--dtype", "float32", "--threads", "1"]
 HEAD = ROOT / "tests/fixtures/trained/eagle3"
+EAGLE3, HYBRID = text_of("eagle3"), f"hybrid:ngram+{text_of('eagle3')}"
 names = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=40).filter(
     lambda name: name.isprintable() and "=" not in name and name not in ("plain", "baseline")
 )
@@ -32,7 +38,7 @@ def test_every_lane_is_read_as_it_is_written(asked):
     """A name, an argument with an @ or an = in it, or a k would go to another lane, or be lost."""
     asked = {name: (each, "auto" if k is None and "@" in each else k) for name, (each, k) in asked.items()}
     words = [f"--lane={name}={each}" + ("" if k is None else f"@{k}") for name, (each, k) in asked.items()]
-    lanes = lanes_asked(_parser("race", RACE).parse(["--prompt", "x", *words]))
+    lanes = lanes_from(_parser("race", RACE).parse(["--prompt", "x", *words]))
     assert [(lane.name, lane.role) for lane in lanes[:2]] == [("plain", "plain"), ("baseline", "baseline")]
     want = {name: (each, 0 if each == "none" else "auto" if k is None else k) for name, (each, k) in asked.items()}
     assert {lane.name: (lane.drafter, lane.k) for lane in lanes[2:]} == want
@@ -43,43 +49,12 @@ def test_every_lane_is_read_as_it_is_written(asked):
 def test_any_text_is_a_lane_or_refused_in_words(text):
     """A traceback, or a race with other lanes than it seems."""
     try:
-        lanes = lanes_asked(_parser("race", RACE).parse(["--prompt", "x", f"--lane={text}"]))
+        lanes = lanes_from(_parser("race", RACE).parse(["--prompt", "x", f"--lane={text}"]))
     except UsageError as error:
         assert "internal" not in str(error) and len(str(error)) < 400
     else:
         (lane,) = lanes[2:]
         assert text in (f"{lane.name}={lane.drafter}", f"{lane.name}={lane.drafter}@{lane.k}") or lane.drafter == "none"
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["--lane", "ngram"], "--lane: must be NAME=DRAFTER or NAME=DRAFTER@K, not 'ngram'"),
-        (["--lane", "=ngram"], "must be NAME=DRAFTER"),
-        (["--lane", "a="], "must be NAME=DRAFTER"),
-        (["--lane", "a=@7"], "must be NAME=DRAFTER"),
-        (["--lane", "a=ngram@"], "K, after the last @ of 'a=ngram@', must be auto or an integer from 0 to 63, not ''"),
-        (["--lane", "a=ngram@64"], "from 0 to 63, not '64'"),
-        (["--lane", "a=draft_model:owner/name@main"], "must be auto or an integer from 0 to 63, not 'main'"),
-        (["--lane", "a=ngram@0"], "needs k of 1 to 63 or auto, not 0"),
-        (["--lane", "plain=ngram"], "NAME must not be plain or baseline"),
-        (["--lane", "baseline=ngram@7"], "NAME must not be plain or baseline"),
-        (["--lane", f"{'n' * 41}=ngram"], "at most 40 characters"),
-        (["--lane", "a\x1b[2J=ngram"], "all visible"),
-        (["--lane", "a=ngram", "--lane", "a=none"], "lanes with different names, not 4: plain, baseline, a, a"),
-        (["--lane", "a=nonsense@3"], "unknown drafter 'nonsense'; choose one of: dflash, draft_model"),
-        (["--lane", "a=openai:localhost:8000/v1@7", "--model", "m"], "lane 'a' needs openai:http://HOST:PORT/v1"),
-        (["--lane", "a=ngram", "--drafter", "ngram"], "give it without --drafter and --k"),
-        (["--k", "7", "--lane", "a=ngram"], "give it without --drafter and --k"),
-        ([f"--lane={i}=ngram" for i in range(15)], "a race needs from 1 to 16 lanes with different names, not 17"),
-    ],
-)
-def test_what_is_no_lane_is_refused_in_one_line_without_torch(arguments, words, capsys, monkeypatch):
-    """The value and the choices, before seconds go into loading; a backend's prefix is no drafter."""
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert cli.main(["race", "--prompt", "x", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
 
 
 def printed(capsys, *arguments: str, status: int = 0) -> dict:
@@ -98,7 +73,7 @@ def test_five_lanes_are_one_race(capsys, tmp_path):
         "made up=synthetic:0.6@7",
     ]
     path = str(tmp_path / "race.json")
-    asked = [*ASKED, "--audit", "--temperature", "0.8", "--max-new-tokens", "32", "--save", path, "--json"]
+    asked = ["race", *ON, "--audit", "--temperature", "0.8", "--max-new-tokens", "32", "--save", path, "--json"]
     summary = printed(capsys, *asked, *(f"--lane={lane}" for lane in five))
     names = [lane.partition("=")[0] for lane in five]
     lanes = summary["lanes"]
@@ -117,13 +92,101 @@ def test_five_lanes_are_one_race(capsys, tmp_path):
     assert told["same_tokens"] and all(told["lanes"][name]["rows_different"] == 0 for name in names)
 
 
-def test_one_lane_that_fails_leaves_the_others(capsys, monkeypatch):
-    """Status 1 with its message, and every other lane has its tokens, its verdict and its ratio."""
-    monkeypatch.setitem(sys.modules["engine.drafters"].DRAFTERS, "broken", "tests.cli.test_cli_race:BROKEN")
-    lanes = ["--lane=a=ngram@3", "--lane=b=broken@3", f"--lane=c={text_of('synthetic')}@3"]
-    summary = printed(capsys, *ASKED, "--max-new-tokens", "16", "--json", *lanes, status=1)
-    assert [name for name, lane in summary["lanes"].items() if "error" in lane] == ["b"]
-    whole = summary["lanes"]["baseline"]["token_ids"]
-    assert summary["lanes"]["a"]["token_ids"] == summary["lanes"]["c"]["token_ids"] == whole
-    assert summary["lanes"]["b"]["token_ids"] == whole[:2] and summary["verdicts"]["b"]["rows_compared"] == 2
-    assert {verdict["kind"] for verdict in summary["verdicts"].values()} == {"identical_tokens"}
+# Sweeps, and races with tables
+
+
+ROW = {
+    "drafter", "k", "tokens_per_s", "speedup", "acceptance_rate", "mean_acceptance_length", "num_steps", "identical",
+    "measured",
+}  # fmt: skip
+
+
+def swept(capsys, drafters: Sequence[str], ks: str, *more: str) -> dict[str, Any]:
+    arguments = ["sweep", *ON, "--drafter", ",".join(drafters), "--k", ks, "--max-new-tokens", "24", "--json", *more]
+    assert cli.main(arguments) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", ["0", "0.8"])
+def test_computed_rows_are_the_measured_ones_but_for_time(capsys, temperature):
+    """A number of steps, or a share of accepted drafts, that no race has; or a key that a script looks for is gone."""
+    drafters, more = ("ngram", EAGLE3), ("--temperature", temperature, "--seed", "3")
+    computed = swept(capsys, [*drafters, HYBRID], "auto", *more), swept(capsys, drafters, "2,5", *more)
+    measured = swept(capsys, drafters, "2,5", "--measure", *more)
+    for report in (*computed, measured):
+        assert set(report) == {"schema", "rows", "best", "oracle"} and all(set(row) == ROW for row in report["rows"])
+        best = max(report["rows"], key=lambda row: row["tokens_per_s"])
+        assert report["best"] == {"drafter": best["drafter"], "k": best["k"]}
+        assert all(row[key] > 0 for row in report["rows"] for key in ("tokens_per_s", "speedup"))
+        if not best["measured"]:
+            assert report["oracle"]["tokens_per_s"] >= best["tokens_per_s"] * (1 - 1e-9)
+    exact = ("drafter", "k", "acceptance_rate", "mean_acceptance_length", "num_steps")
+    told, real = ([[row[key] for key in exact] for row in each["rows"]] for each in (computed[1], measured))
+    assert told == real and [row[:2] for row in real] == [[drafter, k] for drafter in drafters for k in (2, 5)]
+    for report in computed:
+        assert {(row["measured"], row["identical"]) for row in report["rows"]} == {(False, None)}
+    assert {(row["measured"], row["identical"]) for row in measured["rows"]} == {(True, True)}
+    assert [row["num_steps"] for row in computed[0]["rows"]] == [None] * 3, "auto is a simulation"
+    assert [row["drafter"] for row in computed[0]["rows"]] == [*drafters, HYBRID]
+
+
+def test_a_hybrid_and_auto_are_measured(capsys):
+    """What decides by time could not be swept at all."""
+    report = swept(capsys, [HYBRID], "3,auto", "--measure")
+    assert [(row["k"], row["measured"], row["identical"]) for row in report["rows"]] == [
+        (3, True, True),
+        ("auto", True, True),
+    ]
+    assert all(type(row["num_steps"]) is int for row in report["rows"]) and report["oracle"]["tokens_per_s"] > 0
+
+
+def test_what_is_best_comes_first(capsys):
+    """A reader would search a table for the best drafter, or take a computed time for a measured one."""
+    assert cli.main(["sweep", *ON, "--drafter", "ngram,synthetic:0.9", "--k", "1,4", "--max-new-tokens", "24"]) == 0
+    said = capsys.readouterr().out
+    first = said.split("what each drafter does")[0]
+    assert first.startswith("best: ") and "as fast as plain (computed)" in " ".join(first.split())
+    assert "the oracle" in first
+    assert "Times are computed" in " ".join(said.split()) and "SYNTHETIC" in said and "identical" not in said
+
+
+def test_a_block_is_asked_only_at_sizes_that_its_head_has(capsys):
+    """A traceback from inside the head."""
+    assert cli.main(["sweep", *ON, "--drafter", text_of("dflash"), "--k", "60"]) == 2
+    assert "drafts at most" in capsys.readouterr().err
+
+
+def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
+    """Nobody could ask of a recording what another k would have been; or it could not be opened again."""
+    path = tmp_path / "race.json"
+    lanes = ["--lane", "copy=ngram@auto", "--lane", f"small=draft_model:{DRAFT}@3"]
+    more = ["--max-new-tokens", "20", "--tables", "--save", str(path)]
+    assert cli.main(["race", *ON, *lanes, *more]) == 0
+    assert "% of the oracle's speed" in capsys.readouterr().out
+    recorded = recordings.read(path)
+    told = what_if_of(recorded).steps(f"draft_model:{DRAFT}", 3)
+    raced = steps(recorded.events, "small")
+    assert [(step.drafted, step.token_ids) for step in told] == [(step.drafted, step.token_ids) for step in raced]
+    assert set(recorded["tables"]) == {"ngram", "ngram@auto", f"draft_model:{DRAFT}"}
+    assert set(recorded["costs"]["draft_s"]) == set(recorded["tables"])
+    assert recordings.summary(recorded)["oracles"] == recorded["oracles"]
+    assert set(recorded["oracles"]) == {
+        "copy",
+        "small",
+    }
+    assert cli.main(["replay", str(path), "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["oracles"]) == {"copy", "small"}
+
+
+def test_giving_up_on_tables_keeps_the_race(tmp_path, monkeypatch, capsys):
+    """Who does not want to wait for tables would lose a race of minutes."""
+
+    def given_up(race, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ask, "members", given_up)
+    path = tmp_path / "race.json"
+    assert cli.main(["race", *ON, "--max-new-tokens", "4", "--tables", "--save", str(path), "--json"]) == 0
+    recorded = recordings.read(path)
+    assert "tables" not in recorded and not recorded.get("stopped") and json.loads(capsys.readouterr().out)["speedup"]

@@ -14,27 +14,21 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from engine.cli.report import print_report
-from engine.cli.terminal import ProgressLine, Screen, clean, marked
+from engine.cli.terminal import ProgressLine, Screen, marked
 from engine.events import Failed, LaneEvent, Started, Step
-from engine.recordings.recording import events_of, summary
+from engine.recordings.recording import Recording, summary
+from engine.recordings.words import clean
 from tests.helpers import races
+from tests.helpers.races import events_of
 
 OWN_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 HOSTILE = "\x1b[2J\x1b]0;title\x07[red]x[/red] :smile: \u202eabc\u2066 \x9b31m \r\x08\0"
 
 
 def console(terminal: bool, width: int = 80, height: int = 24) -> Console:
-    return Console(
-        file=io.StringIO(),
-        force_terminal=terminal,
-        width=width,
-        height=height,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        color_system="truecolor" if terminal else None,
-        _environ={"TERM": "xterm"},
-    )
+    own = {"highlight": False, "markup": False, "emoji": False, "color_system": "truecolor" if terminal else None}
+    size = {"width": width, "height": height, "force_terminal": terminal}
+    return Console(file=io.StringIO(), _environ={"TERM": "xterm"}, **size, **own)
 
 
 def output(on: Console) -> str:
@@ -90,13 +84,12 @@ def test_each_token_has_its_mark():
     st.sampled_from([40, 80, 200]),
 )
 def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, terminal, width):
-    """Live or not, at any width: nothing is wider than the terminal, and every escape code is one that rich makes
-    itself."""
+    """A line would be wider than the terminal, or an escape code not be rich's own."""
     on = console(terminal, width)
     with Screen(recording, on) as show:
         for event in events_of(recording):
             show(event)
-    print_report(on, recording, recorded=True)
+    print_report(on, Recording.of(recording), recorded=True)
     text = OWN_CODES.sub("", output(on))
     assert "\x1b" not in text.replace("\\x1b", "")
     assert ("\x1b" in output(on)) == terminal
@@ -108,8 +101,7 @@ def test_any_race_prints_within_the_width_and_without_foreign_codes(recording, t
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_hostile_text_is_shown_and_not_obeyed(terminal):
-    """Markup, emoji codes, escape sequences, window titles and direction marks in pieces and messages appear as
-    characters."""
+    """Markup, escape sequences, window titles or direction marks of a model would be obeyed."""
     recording = {"spec": {"lanes": [{"name": "speculative", "role": "speculative"}]}, "synthetic": []}
     on = console(terminal)
     with Screen(recording, on) as show:
@@ -125,27 +117,11 @@ def test_hostile_text_is_shown_and_not_obeyed(terminal):
         assert text == "", "no live part where there is no terminal"
 
 
-@pytest.mark.parametrize("word", ["x" * 300, "猫" * 150, "a b" * 100])
-def test_no_character_of_a_text_is_cut_off(word):
-    """Words longer than a lane is wide are folded, live and at the end, not shortened."""
-    on = console(True)
-    screen = Screen(races.fixed_race(), on)
-    lane = screen.lanes["baseline"]
-    lane.take(LaneEvent("baseline", 0.1, step((), 0, (1,), (word,), ())))
-    for picture in (screen.frame(), screen.whole()):
-        with on.capture() as captured:
-            on.print(picture)
-        plain = OWN_CODES.sub("", captured.get())
-        assert "…" not in plain
-        assert plain.count(word[0]) >= word.count(word[0]), "the labels may add some"
-
-
 def test_a_report_at_80_columns_names_everything():
-    """Without a terminal the text, all numbers, the speed-up, both verdicts, the widths and the circumstances stand
-    there, unbroken by ellipses."""
+    """Without a terminal a number, a verdict or the widths would be missing or cut off."""
     recording = races.fixed_race()
     on = console(False)
-    print_report(on, recording)
+    print_report(on, Recording.of(recording))
     text = output(on)
     assert re.match(r"1\.11x as fast as plain.*identical, bit for bit", text), "what everybody asks comes first"
     for words in (
@@ -170,11 +146,11 @@ def test_every_number_of_every_lane_is_whole(width):
     """Of seven lanes beside each other at 80 columns the numbers would end in ellipses."""
     recording = races.race_of(["ngram", "hybrid", "draft model", "a name of forty characters, no fewer ...", "e"])
     on = console(False, width)
-    print_report(on, recording)
+    print_report(on, Recording.of(recording))
     text = output(on)
     assert "…" not in text
     numbers = [row for row in text.splitlines() if row.startswith("│ tokens/s")]
-    speeds = [f"{lane['tokens_per_s']:.1f}" for lane in summary(recording)["lanes"].values()]
+    speeds = [f"{lane['tokens_per_s']:.1f}" for lane in summary(Recording.of(recording))["lanes"].values()]
     assert [word for row in numbers for word in row.split() if word[0].isdigit()] == speeds
     for name in ("ngram", "hybrid", "e"):
         assert re.search(rf"^{name}: \d+\.\d\dx as fast as plain", text, re.MULTILINE)
@@ -196,8 +172,7 @@ def test_lanes_that_do_not_fit_beside_each_other_stand_below():
 
 
 def test_drawing_is_rare_and_cheap():
-    """A long race is drawn at most ten times a second of wall time, and a frame late in it costs what an early one
-    costs."""
+    """Drawing would take the time of a long race: more than ten frames a second, or ever slower ones."""
     now, drawn = [0.0], []
     recording = races.fixed_race()
     screen = Screen(recording, console(True), clock=lambda: now[0])
@@ -219,8 +194,7 @@ def test_drawing_is_rare_and_cheap():
 
 
 def test_progress_is_silent_without_a_terminal():
-    """Logs stay clean: a bar is drawn on a terminal only, never more than ten times a second for one stage, and stages
-    are never missed."""
+    """Logs would be full of bars, a stage be missing, or a bar be drawn too often."""
     on, off = console(True), console(False)
     for where in (on, off):
         with ProgressLine(where, clock=lambda: 5.0) as progress:

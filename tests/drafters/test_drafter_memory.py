@@ -15,10 +15,10 @@ from torch import Tensor
 from engine import drafters
 from engine.drafters.auto import AutoDrafter
 from engine.interfaces import Memory
-from engine.models.loading import LoadedModel, load
+from engine.loading.loading import LoadedModel, load
 from tests.helpers.head_files import save
-from tests.helpers.head_fixtures import SIZE, VOCAB, context, formats_target
-from tests.helpers.random_heads import DFLASH, EAGLE3, LAYERS, SPECULATORS, TENSORS, dflash_tensors, eagle3_tensors
+from tests.helpers.head_fixtures import VOCAB, context, formats_target
+from tests.helpers.random_heads import DFLASH, EAGLE3, LAYERS, SPECULATORS, dflash_tensors, eagle3_tensors
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import ARGUMENTS, DRAFT, text_of
 
@@ -132,17 +132,6 @@ def test_a_head_counts_what_it_does_not_borrow(case: str, dtype: str, tmp_path: 
     assert drafter.memory.weight_bytes == num_bytes
     assert drafter.memory.token_bytes == cache_growth(text, loaded)
     assert drafter.memory.token_bytes == 2 * layers["num_hidden_layers"] * 2 * 16 * embedding.element_size()
-
-
-def test_a_head_that_shares_its_embedding_takes_that_much_less(tmp_path: Path) -> None:
-    """The same head with the target's embedding, and with another of that size, would seem to cost the same."""
-    loaded = formats_target("float32")
-    target = loaded.model.get_input_embeddings().weight.detach()
-    taken = []
-    for name, rows in (("shared", target), ("own", target + 1)):
-        config, tensors = SPECULATORS["eagle3"], {**TENSORS["eagle3"], "embed_tokens.weight": rows}
-        taken.append(made(f"eagle3:{save(tmp_path / name, config, tensors)}", loaded).memory.weight_bytes)
-    assert taken[1] - taken[0] == VOCAB * SIZE * 4
 
 
 def test_the_target_itself_as_a_draft_model_takes_a_cache_alone() -> None:

@@ -1,43 +1,45 @@
-"""The contract of every registered drafter, the text form that names them, and what is special to `draft_model`."""
+"""The contract of every registered drafter, the text form that names them, and what is special to `draft_model` and
+`synthetic`. (Whole races of them: tests/exactness/test_matrix.py.)"""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import drafters
-from engine.choice.sampler import Sampler
 from engine.drafters import DRAFTERS
-from engine.drafters.draft_model import DraftModelDrafter
-from engine.drafters.none import NoDrafter
+from engine.drafters.auto import AutoDrafter
+from engine.drafters.hybrid import HybridDrafter
+from engine.drafters.ngram import NgramDrafter
+from engine.drafters.synthetic import SyntheticDrafter
 from engine.errors import UsageError
-from engine.events import Step
-from engine.spec import SamplingParams
-from engine.target.target import StaticTarget
-from tests.helpers import ROOT
-from tests.helpers.head_fixtures import hidden_rows, spoil
-from tests.helpers.tiny import LENGTH, PACKED, TRAINED, lane
+from engine.interfaces import Draft, Drafter, MarginDrafter
+from tests.helpers import head_fixtures
+from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
+from tests.helpers.head_fixtures import hidden_rows, raced, spoil, trained_target
+from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import ARGUMENTS, DRAFT, NUM_NEW, PROMPTS, context, text_of, trained
 
 NAMES = sorted(DRAFTERS)
-WIDTHS = (8,)
 SIZE = 128
 few = settings(max_examples=12)
 
 
+def prompt_ids() -> list[int]:
+    return trained().tokenizer(PROMPTS[0])["input_ids"]
+
+
 @cache
 def made(name: str, which: int = 0) -> drafters.Drafter:
-    """One of two drafters of that name, used again and again: as `prefill` promises, nothing of an earlier race may
-    matter."""
+    """One of two drafters of that name, used again and again: nothing of an earlier race may matter."""
     return drafters.make(text_of(name), context(reference=range(100, 100 + NUM_NEW), temperature=0.8))
 
 
@@ -51,8 +53,7 @@ RACES = st.tuples(
 
 
 def proposals(drafter, race) -> list[tuple[int, ...]]:
-    """All drafts of a race. The lists and rows handed out are spoiled after each call: a drafter may not keep them; nor
-    may it change the lists."""
+    """All drafts of a race. Lists and rows are spoiled after each call: a drafter may neither keep nor change them."""
     prompt, steps = race
     given, rows = list(prompt), hidden_rows(drafter, prompt[:-1], SIZE)
     drafter.prefill(given, rows)
@@ -83,50 +84,57 @@ def test_every_drafter_is_tested():
 @given(RACES, RACES)
 @few
 def test_the_contract(name, earlier, race):
-    """A drafter would propose what is no token, or too many; keep or change the loop's list; differ between two runs;
-    or remember an earlier race."""
+    """A drafter would propose no token, too many or others in a second run, or keep something of an earlier race."""
     first = proposals(made(name), race)
     proposals(made(name), earlier)
     assert proposals(made(name), race) == first
     assert proposals(made(name, 1), race) == first
 
 
-@pytest.mark.parametrize("name", NAMES)
-@given(st.integers(0, 2047), st.integers(0, 7))
-@few
-def test_a_prompt_of_one_token(name, token, k):
-    """Prefill of nothing, and no token before the last, would fail."""
-    assert len(proposals(made(name), ([token], [([token], k)]))) == 2
+class Repeats(Drafter):
+    """All that a new drafter has to write."""
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        pass
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        return Draft((token_ids[-1],) * k)
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_prefill_and_propose_are_enough():
+    """Whoever adds a drafter would find the other members one by one, each where something breaks for lack of it."""
+    step_s = [0.001 * (1 + 0.1 * num) for num in range(6)]
+    race: dict[str, Any] = {"prompt": [1, 2], "max_new_tokens": 30, "k": 4}
+    truth = tokens_of(list(run(FakeTarget(), Fake(), **race)))
+    mine: list[Drafter] = [Repeats(), AutoDrafter(Repeats(), step_s), HybridDrafter(NgramDrafter(), Repeats())]
+    mine += [AutoDrafter(mine[-1], step_s), SyntheticDrafter(truth, 0.7, 0, 32, cost=Repeats())]
+    for drafter in mine:
+        assert drafter.synthetic == isinstance(drafter, SyntheticDrafter)
+        assert tokens_of(list(run(FakeTarget(hidden=True), drafter, **race))) == truth
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("text", PROMPTS)
-def test_a_race_writes_the_baselines_tokens(name, temperature, text):
-    """A drafter would change what the target says, or a bit of its logits."""
-    prompt = trained().tokenizer(text)["input_ids"]
-    baseline, steps = baseline_of(text, temperature)
-    here = context(prompt, baseline, temperature)
-    assert written(drafters.make(text_of(name), here), prompt, temperature, 7)[0] == baseline
-    assert len(baseline) == len(steps) == NUM_NEW
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["draft_model", "eagle3", "dflash"])
+def test_a_draft_ends_where_it_is_told_to(name, dtype, temperature):
+    """`auto` would pay for tokens it gave up, or draft other tokens than a fixed k, compiled or not."""
+    target, prompt = trained_target(dtype), prompt_ids()
+    drafter: Any = drafters.make(text_of(name), head_fixtures.context(target, 6, prompt, temperature))
+    assert isinstance(drafter, MarginDrafter)
+    rows = hidden_rows(drafter, prompt[:-1], SIZE)
+    rows = None if rows is None else rows.to(target.prepared.dtype)
+    drafter.prefill(prompt, rows)
+    whole = drafter.propose(prompt, None, 6).token_ids
+    for stop in range(1, 7):
+        told: list[tuple[int, float]] = []
+        drafter.prefill(prompt, rows)
+        go_on = lambda *pick, told=told, stop=stop: told.append(pick) or len(told) < stop  # noqa: E731
+        draft = drafter.propose_while(prompt, None, 6, go_on)
+        assert draft.token_ids == whole[:stop] == tuple(token for token, _ in told)
+        assert min(margin for _, margin in told) >= 0
 
 
-@cache
-def baseline_of(text, temperature) -> tuple[list[int], list[Step]]:
-    return written(NoDrafter(), trained().tokenizer(text)["input_ids"], temperature, 0)
-
-
-def written(drafter, prompt, temperature, k) -> tuple[list[int], list[Step]]:
-    """(tokens, steps) of a whole lane of the real loop."""
-    here = context(prompt, temperature=temperature)
-    target = StaticTarget(here.loaded.prepared, LENGTH, WIDTHS, drafter.hidden_layers)
-    events = lane(here.loaded.prepared, drafter, prompt, WIDTHS, here.params, k, target=target)
-    steps = [e for e in events if isinstance(e, Step)]
-    assert events[-1].reason == "length"
-    return [t for s in steps for t in s.token_ids], steps
-
-
-# --- the text form
+# The text form
 
 
 @pytest.mark.parametrize(
@@ -138,34 +146,36 @@ def written(drafter, prompt, temperature, k) -> tuple[list[int], list[Step]]:
         ("NGRAM", "ngram"),
         ("none:1", "takes no argument"),
         ("ngram:", "colon"),
-        ("ngram:0", "1 to 16"),
-        ("ngram:two", "1 to 16"),
+        *((f"ngram:{value}", "from 1 to 16") for value in ("0", "17", "-1", "1.5", "two", " 2", "٣", "9" * 20)),
         ("synthetic", "synthetic:0.8"),
         ("synthetic:", "colon"),
         ("synthetic:nan", "'nan'"),
-        ("synthetic:inf", "0 to 1"),
-        ("synthetic:-0.1", "0 to 1"),
-        ("synthetic:1.01", "0 to 1"),
-        ("synthetic:80%", "0 to 1"),
+        *((f"synthetic:{value}", "0 to 1") for value in ("inf", "-0.1", "1.01", "80%")),
         ("synthetic:0.8+", "synthetic:0.8\\+eagle3"),
         ("synthetic:0.8+synthetic:0.5", "cost of another"),
         ("synthetic:0.8+nosuch", "choose one of"),
         ("draft_model", "draft_model:owner/name"),
         ("draft_model:", "colon"),
+        ("hybrid", "hybrid:ngram\\+draft_model"),
+        ("hybrid:", "colon"),
+        *((f"hybrid:{value}", "two drafters") for value in ("ngram", "ngram+", "+ngram")),
+        ("hybrid:draft_model:a/b+ngram", "first is ngram"),
+        ("hybrid:ngram:0+ngram", "1 to 16"),
+        ("hybrid:ngram:+ngram", "colon"),
+        ("hybrid:ngram+nosuch", "choose one of"),
+        ("hybrid:ngram+draft_model", "needs a model"),
+        ("hybrid:ngram+none", "cannot hold 'none'"),
+        ("hybrid:ngram+synthetic:0.5", "cannot hold 'synthetic:0.5'"),
+        ("hybrid:ngram+hybrid:ngram+ngram", "cannot hold"),
+        ("eagle3:", "colon"),
+        *((f"eagle3:x/y#{value}", "choose one of: aux=2,9,15") for value in ("causal", "aux=", "aux=a")),
+        *((f"dflash:x/y#{value}", "choose one of: aux=2,9,15") for value in ("aux=1,,2", "k=3", "aux=1#causal")),
     ],
 )
 def test_an_unusable_drafter_is_refused_before_anything_is_loaded(text, names):
-    """A visitor would wait for the model to load, then see a traceback."""
+    """A visitor would wait for the model to load, then see a traceback, or a hybrid of hybrids."""
     with pytest.raises(UsageError, match=names):
         drafters.check(text)
-
-
-def test_checking_needs_no_torch():
-    """`race --drafter typo` would take seconds to say so; `import engine.drafters` would be slow."""
-    texts, heavy = [text_of(n) for n in NAMES], {"torch", "transformers", "numpy", "rich"}
-    code = f"import sys, engine.drafters as d; [d.check(t) for t in {texts!r}]; print({heavy!r} & set(sys.modules))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert out.stdout.strip() == "set()"
 
 
 def test_an_argument_may_hold_colons():
@@ -173,30 +183,25 @@ def test_an_argument_may_hold_colons():
     assert drafters.parse("draft_model:C:/models/draft") == ("draft_model", "C:/models/draft")
 
 
-# --- synthetic
-
-
-def test_only_synthetic_is_labelled_synthetic():
-    """Its figures would pass for a drafter's."""
-    assert [n for n in NAMES if made(n).synthetic] == ["synthetic"]
-
-
-# --- draft_model
+# draft_model
 
 
 @given(
     st.lists(IDS, min_size=1, max_size=20),
     st.lists(st.lists(IDS, min_size=1, max_size=12), min_size=1, max_size=6),
     st.integers(1, 7),
+    st.integers(1, 7),
 )
 @few
-def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k):
-    """A rollback off by one, or a rejected token left in its cache, would make it draft after another text."""
+def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k, stop):
+    """A rollback off by one, or a token left from a given-up draft, would change its context."""
     committed = list(prompt)
     drafter, fresh = made("draft_model"), made("draft_model", 1)
     drafter.prefill(committed, None)
     for tokens in steps:
-        draft = drafter.propose(committed, None, k).token_ids
+        told: list[int] = []
+        go_on = lambda token, _, told=told: told.append(token) or len(told) < stop  # noqa: E731
+        draft = drafter.propose_while(committed, None, k, go_on).token_ids
         committed += [*draft[: len(tokens) % (k + 1)], *tokens]
         fresh.prefill(prompt, None)
         assert drafter.propose(committed, None, k) == fresh.propose(committed, None, k)
@@ -204,95 +209,110 @@ def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_model_that_drafts_for_itself_is_accepted(temperature):
-    """Its noise would be that of other positions than the target's, or its cache wrong after a whole draft was
-    accepted."""
-    prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
-    _, steps = written(
-        drafters.make(f"draft_model:{TRAINED}", context(prompt, temperature=temperature)), prompt, temperature, 5
-    )
+    """Its noise would be of other positions, or its cache wrong after a whole draft was accepted."""
+    drafter = drafters.make(f"draft_model:{TRAINED}", context(prompt_ids(), temperature=temperature))
+    assert drafter._model.prepared is trained().prepared, "a target that drafts for itself would be loaded twice"
+    steps = raced(trained(), drafter, prompt_ids(), 5, temperature, NUM_NEW)
     assert sum(s.num_accepted for s in steps) >= 0.95 * sum(len(s.drafted) for s in steps)
     assert len(steps) <= NUM_NEW // 6 + 2
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_a_draft_ends_where_it_is_told_to(temperature):
-    """`auto` would pay for tokens that it no longer wanted, or be told of others than were drafted."""
-    prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
-    here = context(prompt, temperature=temperature)
-    drafter, fresh = (drafters.make(f"draft_model:{DRAFT}", here) for _ in range(2))
-    committed = list(prompt)
-    drafter.prefill(prompt, None)
-    for stop in (1, 3, 6, 2, 6):
-        margins: list[float] = []
-        draft = drafter.propose_while(
-            committed, None, 6, lambda _, margin, stop=stop, told=margins: told.append(margin) or len(told) < stop
-        )
-        fresh.prefill(prompt, None)
-        assert (
-            draft.token_ids == fresh.propose(committed, None, 6).token_ids[:stop] and len(draft) == len(margins) == stop
-        )
-        assert min(margins) >= 0
-        committed += draft.token_ids[: stop // 2 + 1]
+def swapped(value: dict[str, Any]) -> None:
+    vocab = value["model"]["vocab"]
+    a, b = (next(t for t, i in vocab.items() if i == n) for n in (700, 900))
+    vocab[a], vocab[b] = vocab[b], vocab[a]
 
 
-@pytest.mark.slow
-def test_coupled_noise_keeps_acceptance():
-    """A draft model that picked its likeliest tokens would be rejected more often as soon as the target samples."""
-    prompt = trained().tokenizer(PROMPTS[0])["input_ids"]
-    rates = []
-    for sample in (context(prompt, temperature=0.9).sample, Sampler(SamplingParams(), 2048, PACKED)):
-        drafter = drafters.make(
-            f"draft_model:{DRAFT}", replace(context(prompt, temperature=0.9, max_new_tokens=200), sample=sample)
-        )
-        steps = [
-            e
-            for e in lane(
-                trained().prepared, drafter, prompt, WIDTHS, SamplingParams(0.9, seed=5, max_new_tokens=200), 3, 512
-            )
-            if isinstance(e, Step)
-        ]
-        rates.append(sum(s.num_accepted for s in steps) / sum(len(s.drafted) for s in steps))
-    assert rates[0] > rates[1] > 0
-
-
-def copied(folder: Path, file: str, change) -> Path:
-    """The draft fixture in `folder`, with one JSON file changed."""
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("tokenizer.json", swapped, r"another tokenizer.*first difference is token 700.* 2048 and 2048 tokens"),
+        ("config.json", lambda config: config.update(max_position_embeddings=40), "40 positions"),
+        ("config.json", None, "no model"),
+    ],
+)
+def test_a_draft_model_that_does_not_fit_is_refused(tmp_path, file, change, words):
+    """Ids would mean other words to it, it would run past its positions, or end in a traceback."""
+    folder = tmp_path / "draft"
     shutil.copytree(DRAFT, folder)
-    path = folder / file
+    path: Path = folder / file
     path.chmod(0o644)
-    value = json.loads(path.read_text())
-    change(value)
-    path.write_text(json.dumps(value))
-    return folder
-
-
-def test_another_tokenizer_is_refused(tmp_path):
-    """Ids would mean other words to it, and acceptance would be a mystery."""
-
-    def swap(value):
-        vocab = value["model"]["vocab"]
-        a, b = (next(t for t, i in vocab.items() if i == n) for n in (700, 900))
-        vocab[a], vocab[b] = vocab[b], vocab[a]
-
-    folder = copied(tmp_path / "draft", "tokenizer.json", swap)
-    with pytest.raises(UsageError, match=r"another tokenizer.*first difference is token 700.* 2048 and 2048 tokens"):
+    if change:
+        value = json.loads(path.read_text())
+        change(value)
+        path.write_text(json.dumps(value))
+    else:
+        path.unlink()
+    with pytest.raises(UsageError, match=words):
         drafters.make(f"draft_model:{folder}", context())
 
 
-def test_a_draft_model_too_short_for_the_race_is_refused(tmp_path):
-    """It would draft beyond its positions."""
-    folder = copied(tmp_path / "draft", "config.json", lambda config: config.update(max_position_embeddings=40))
-    with pytest.raises(UsageError, match="40 positions"):
-        drafters.make(f"draft_model:{folder}", context())
+# synthetic
 
 
-def test_a_folder_that_is_no_model_is_refused(tmp_path):
-    """A traceback of transformers would be shown."""
-    with pytest.raises(UsageError, match="no model"):
-        drafters.make(f"draft_model:{tmp_path}", context())
+def test_only_synthetic_is_labelled_synthetic():
+    """Its figures would pass for a drafter's."""
+    assert [n for n in NAMES if made(n).synthetic] == ["synthetic"]
 
 
-def test_a_race_draws_from_one_set_of_weights():
-    """A target that drafts for itself would be loaded twice."""
-    drafter = drafters.make(f"draft_model:{TRAINED}", context())
-    assert isinstance(drafter, DraftModelDrafter) and drafter._model.prepared is trained().prepared
+TRUTH = st.lists(st.integers(0, 99), min_size=1, max_size=60)
+RATES = st.floats(0, 1)
+
+
+def synthetic(truth, rate, seed=0, prompt=(1, 2), vocab_size=100) -> SyntheticDrafter:
+    drafter = SyntheticDrafter(truth, rate, seed, vocab_size)
+    drafter.prefill(prompt, None)
+    return drafter
+
+
+@given(TRUTH, RATES, st.integers(0, 2**63 - 1), st.randoms(use_true_random=False))
+def test_the_corruption_belongs_to_the_position(truth, rate, seed, rng):
+    """The same race, cut into other steps, would have other drafts."""
+    whole = synthetic(truth, rate, seed).propose([1, 2], None, len(truth)).token_ids
+    drafter = synthetic(truth, rate, seed)
+    for done in rng.sample(range(len(truth)), len(truth)):
+        assert drafter.propose([1, 2, *truth[:done]], None, 3).token_ids == whole[done : done + 3]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
+def test_the_rate_is_the_share_of_right_tokens(rate):
+    """Acceptance would not be what was asked for."""
+    truth = [i * i % 100 for i in range(4000)]
+    ids = synthetic(truth, rate).propose([1, 2], None, 4000).token_ids
+    right = sum(a == b for a, b in zip(ids, truth, strict=True)) / 4000
+    assert right == pytest.approx(rate, abs=0.03 if 0 < rate < 1 else 0)
+    assert len(ids) == 4000 and all(0 <= t < 100 for t in ids)
+
+
+@given(TRUTH, RATES, st.integers(0, 7))
+def test_nothing_past_the_reference(truth, rate, k):
+    """Tokens would be drafted that the target never says."""
+    drafter = synthetic(truth, rate)
+    assert drafter.propose([1, 2, *truth], None, k).token_ids == ()
+    assert len(drafter.propose([1, 2, *truth[:-1]], None, k).token_ids) == min(k, 1)
+
+
+def test_the_cost_of_another_drafter():
+    """The other drafter would not be run, miss hidden rows, or its guesses be taken."""
+
+    class Seen(Drafter):
+        hidden_layers = (1,)
+        max_k = 3
+
+        def __init__(self) -> None:
+            self.calls = []
+
+        def prefill(self, prompt_ids, hidden):
+            self.calls.append(("prefill", tuple(prompt_ids), hidden))
+
+        def propose(self, token_ids, hidden, k):
+            self.calls.append((tuple(token_ids), hidden, k))
+            return Draft((99,) * k)
+
+    seen = Seen()
+    drafter = SyntheticDrafter([5, 6, 7, 8, 9], 1.0, 0, 100, seen)
+    drafter.prefill([1, 2], "rows")
+    assert drafter.hidden_layers == (1,)
+    assert drafter.propose([1, 2], None, 7).token_ids == (5, 6, 7)
+    assert drafter.propose([1, 2, 5], "more", 0).token_ids == ()
+    assert seen.calls == [("prefill", (1, 2), "rows"), ((1, 2), None, 3), ((1, 2, 5), "more", 0)]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.choice.accept import Coupled
 from engine.decode import decode
 from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
 from engine.interfaces import Choice, Draft
+from engine.sampling.accept import Coupled
 from tests.helpers.fake_races import races
 from tests.helpers.fakes import (
     Adversarial,
@@ -165,7 +165,7 @@ def test_the_steps_are_all_the_time_a_lane_takes():
     """Tokens per second would leave out part of the work: a lane alone has no time outside its steps."""
 
     class Works(FakeTarget):
-        def extend(self, token_ids, num_logits):
+        def extend(self, token_ids, num_logits, *, parents=()):
             time.sleep(4e-3)
             return super().extend(token_ids, num_logits)
 

@@ -1,4 +1,4 @@
-"""Events: frozen, one JSON form, and a reader that trusts nothing."""
+"""Events and other JSON: frozen, one form, and readers that trust nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.errors import UsageError
@@ -24,10 +24,14 @@ from engine.events import (
     steps,
     to_json,
 )
-from engine.strict_json import MAX_INT
+from engine.strict_json import MAX_INT, parse
 from tests.helpers import ROOT
+from tests.helpers.trained import ARGUMENTS, text_of
 
-LIGHT = "events spec errors interfaces decode choice.accept race exactness.widths exactness.verdict"
+LIGHT = (
+    "events spec errors interfaces decode sampling.accept race exactness.widths analysis.verdict text cache progress "
+    "loading.sources analysis.roofline drafters"
+)
 
 counts = st.integers(0, MAX_INT)
 seconds = st.floats(0, MAX_SECONDS)
@@ -37,8 +41,7 @@ texts = st.text(st.characters(), max_size=5)
 
 @st.composite
 def a_step(draw):
-    """A step as `decode` could have made it, or a server told it: cut or not, with or without text, checksums, drafts
-    and width."""
+    """A step as `decode` or a server could have made it: with or without text, checksums, drafts and width."""
     drafted = draw(ids)
     num_accepted = draw(st.integers(0, len(drafted)))
     token_ids = drafted[:num_accepted] + ((draw(counts),) if draw(st.booleans()) else ())
@@ -143,42 +146,21 @@ def test_seconds_that_no_clock_shows_are_refused(field, huge):
         from_json({**to_json(LaneEvent("a", 0.0, Started(3, 0.5))), field: huge})
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"num_accepted": 3},
-        {"num_accepted": 2, "token_ids": [7, 9]},
-        {"token_ids": [7, 1, 2]},
-        {"token_ids": []},
-        {"token_ids": [8, 9]},
-        {"pieces": ["a"]},
-        {"drafted_pieces": ["a", "b", "c"]},
-        {"checksums": [1, 2, 3]},
-        {"checksums": [1, 2**64]},
-        {"token_ids": [7, -1]},
-        {"token_ids": [7, True]},
-        {"token_ids": [7, 1.0]},
-        {"width": "8"},
-        {"width": -1},
-        {"wall_s": None},
-        {"wall_s": -0.5},
-        {"num_drafted": 2},
-        {"num_drafted": 2, "drafted_pieces": []},
-        {
-            "num_drafted": 0,
-            "drafted": [],
-            "drafted_pieces": [],
-            "num_accepted": 0,
-            "token_ids": [9],
-            "pieces": [],
-            "checksums": [],
-        },
-        {"num_drafted": True, "drafted": [], "drafted_pieces": []},
-        {"num_drafted": 2, "drafted": []},
-        {"num_unknown": 2, "drafted": [], "drafted_pieces": []},
-        {"draft_s": "0"},
-    ],
-)
+CONTRADICTIONS = [
+    {"num_accepted": 3}, {"num_accepted": 2, "token_ids": [7, 9]},
+    {"token_ids": [7, 1, 2]}, {"token_ids": []}, {"token_ids": [8, 9]},
+    {"token_ids": [7, -1]}, {"token_ids": [7, True]}, {"token_ids": [7, 1.0]},
+    {"pieces": ["a"]}, {"drafted_pieces": ["a", "b", "c"]}, {"checksums": [1, 2, 3]}, {"checksums": [1, 2**64]},
+    {"width": "8"}, {"width": -1}, {"wall_s": None}, {"wall_s": -0.5}, {"draft_s": "0"},
+    {"num_drafted": 2}, {"num_drafted": 2, "drafted_pieces": []}, {"num_drafted": 2, "drafted": []},
+    {"num_drafted": True, "drafted": [], "drafted_pieces": []},
+    {"num_unknown": 2, "drafted": [], "drafted_pieces": []},
+    {"num_drafted": 0, "drafted": [], "drafted_pieces": [], "num_accepted": 0, "token_ids": [9], "pieces": [],
+     "checksums": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CONTRADICTIONS)
 def test_a_step_that_contradicts_itself_is_refused(change):
     """A forged recording could claim accepted tokens that were never drafted."""
     good = to_json(LaneEvent("a", 0.0, Step(0, 0, (7, 8), 1, (7, 9), 0.1, 0.2, 4, ("x", "y"), ("x", "z"), (5, 6))))
@@ -194,10 +176,32 @@ def test_steps_are_one_lanes_steps_in_order(lane_events, lane):
 
 
 def test_the_light_modules_import_nothing_heavy():
-    """`replay` and `import engine` would need torch, and seconds."""
+    """`replay`, `race --drafter typo`, the page's list of models and `import engine` would take seconds."""
+    texts = ["eagle3", "dflash:a/b#causal", *(text_of(name) for name in ARGUMENTS)]
     code = (
         f"import sys, engine, {', '.join(f'engine.{name}' for name in LIGHT.split())}; "
+        f"[engine.drafters.check(text) for text in {texts!r}]; engine.loading.sources.find('random:Qwen/Qwen3-8B'); "
         "print([m for m in ('torch', 'transformers', 'numpy', 'rich', 'gradio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+PARTS = (r"\\", r"\n", r"\"", r"\ud83d", r"\uDE00", r"\ude00", r"\uDbFf", r"\u0041", r"\ue000", "ud83d", "a", "é", "😀")
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=8).map("".join))
+@example("\\\\ud83d")
+@example("\\ud83d\\\\ude00")
+@example("\\ud83d\\ud83d\\ude00")
+def test_a_half_character_is_refused_and_nothing_else(text) -> None:
+    """A text that cannot be written again, or one that can and is refused: emoji, a backslash before a u."""
+    source = f'{{"a": ["{text}"]}}'
+    value = json.loads(source)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        with pytest.raises(UsageError, match="half a character"):
+            parse(source.encode(), 1000)
+    else:
+        assert parse(source.encode(), 1000) == value

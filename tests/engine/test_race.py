@@ -16,8 +16,7 @@ fields = st.lists(st.tuples(durations, st.booleans()), min_size=1, max_size=5)
 
 
 class Course:
-    """Lanes of given step durations (and whether they fail at the end), which keep their own clocks and watch each
-    other's."""
+    """Lanes of given step durations that keep their own clocks, watch each other's, and may fail at the end."""
 
     def __init__(self, lanes: list[tuple[list[float], bool]]) -> None:
         self.durations = {f"lane {i}": steps for i, (steps, _) in enumerate(lanes)}
@@ -116,22 +115,6 @@ def test_closing_a_race_closes_every_lane_that_began(lanes, solo, data):
     steps_before = dict(course.clocks)
     running.close()
     assert sorted(course.closed) == sorted(course.started) and course.clocks == steps_before
-
-
-def test_lanes_may_be_plain_iterators():
-    """Replay, whose lanes are lists of events, could not use the same clock."""
-    lanes = {
-        name: iter([Started(1, 0.0), Step(0, 0, (), 0, (1,), 0.0, s, 1), Finished("length", 1, s)])
-        for name, s in (("a", 2.0), ("b", 1.0))
-    }
-    assert [(e.lane, type(e.event)) for e in race(lanes)] == [
-        ("a", Started),
-        ("b", Started),
-        ("a", Step),
-        ("b", Step),
-        ("b", Finished),
-        ("a", Finished),
-    ]
 
 
 def test_a_lane_that_will_not_close_leaves_none_open():

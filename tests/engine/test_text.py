@@ -1,15 +1,98 @@
-"""Prompts, pieces and endings, over real tokenizers of the three kinds there are: byte-level, sentencepiece with byte
-tokens, and the default model's."""
+"""Text over real tokenizers of the three kinds there are (byte-level, sentencepiece with byte tokens, the default
+model's): prompts, pieces and endings."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.errors import UsageError
+from engine.events import Prompt, visible_text
 from engine.spec import SamplingParams
-from engine.text import Pieces, StopAt, visible_text
-from tests.helpers.tokenizers_of import EVERY_KIND, encode, tokenizer_of
+from engine.text import MAX_PROMPT_CHARS, Pieces, StopAt, check_prompt_text, encode_prompt, end_token_ids
+from tests.helpers.tokenizers_of import EVERY_KIND, encode, sentencepiece, tokenizer_of
+
+# Prompts
+
+
+@EVERY_KIND
+@given(text=st.text(st.sampled_from("ab \n\t,<>{}%é😀\r\x01"), min_size=1))
+@settings(max_examples=40)
+def test_a_prompt_reaches_the_model_byte_for_byte(kind, text):
+    """A stripped newline or a doubled BOS changes what the model is asked."""
+    tokenizer = tokenizer_of(kind)
+    prompt = encode_prompt(tokenizer, text)
+    assert prompt == Prompt(text, tuple(tokenizer(text)["input_ids"]))
+    bos = [] if tokenizer(text)["input_ids"] == encode(tokenizer, text) else [tokenizer.bos_token_id]
+    assert list(prompt.token_ids) == bos + encode(tokenizer, text)
+    if "strip" not in kind:
+        assert tokenizer.decode(prompt.token_ids[len(bos) :]) == text
+
+
+def test_chat_is_the_template_and_nothing_else():
+    """The prompt would be seen as plain text, or the special tokens twice."""
+    tokenizer = tokenizer_of("byte level")
+    wanted = tokenizer.apply_chat_template(
+        [{"role": "user", "content": " hi\n"}], add_generation_prompt=True, return_dict=True
+    )["input_ids"]
+    assert encode_prompt(tokenizer, " hi\n", chat=True) == Prompt(" hi\n", tuple(wanted), chat=True)
+    assert len(wanted) > len(encode_prompt(tokenizer, " hi\n").token_ids)
+    with_bos = sentencepiece(strip=False)
+    with_bos.chat_template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    assert encode_prompt(with_bos, "and", chat=True).token_ids.count(with_bos.bos_token_id) == 1
+
+
+@pytest.mark.parametrize("template", [None, "{{ raise_exception('system only') }}", "{% if %}"])
+def test_chat_without_a_usable_template_is_refused(template):
+    """A base model would be shown an empty or broken template, or a traceback."""
+    tokenizer = sentencepiece(strip=False)
+    tokenizer.chat_template = template
+    with pytest.raises(UsageError, match="chat template"):
+        encode_prompt(tokenizer, "hi", chat=True)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_any_text_is_a_prompt(text):
+    """A visitor's language or control characters would be refused."""
+    check_prompt_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "empty"),
+        ("a\0b", "NUL character at position 1"),
+        ("ab\ud83d", r"U\+D83D, at position 2"),
+        ("x" * (MAX_PROMPT_CHARS + 1), str(MAX_PROMPT_CHARS)),
+        (b"x", "bytes"),
+        (None, "NoneType"),
+    ],
+)
+def test_an_unusable_prompt_is_named(text, says):
+    """Instead of one clear line the tokenizer would crash."""
+    with pytest.raises(UsageError, match=says):
+        check_prompt_text(text)
+    with pytest.raises(UsageError, match=says):
+        encode_prompt(tokenizer_of("byte level"), text)
+
+
+def test_every_end_token_is_known():
+    """A model with several end tokens would write on after one of them."""
+    config = SimpleNamespace(eos_token_id=1, text_config=SimpleNamespace(eos_token_id=[4]))
+    assert end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3)) == {
+        1,
+        2,
+        3,
+        4,
+        106,
+    }
+    assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
+
+
+# Pieces and endings
 
 TEXT = st.text(
     st.sampled_from("aabe nt ,\n\t\"'<>é€😀🏳\u200d\ufe0f한▁\ufffd\x01") | st.characters(exclude_categories=["Cs"]),
@@ -77,8 +160,7 @@ def test_pieces_join_to_what_the_tokenizer_decodes(kind, data):
 @EVERY_KIND
 @given(data=st.data())
 def test_peeking_changes_nothing_and_tells_the_truth(kind, data):
-    """A rejected draft would leave bytes behind, and committed text would differ from the drafted text of the same
-    tokens."""
+    """A rejected draft would leave bytes behind, or drafted text differ from committed text."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     _, draft = completion(data, tokenizer)
@@ -101,8 +183,7 @@ def test_a_split_character_appears_with_its_last_token(kind, character):
 
 @EVERY_KIND
 def test_what_is_left_incomplete_comes_out_in_the_end(kind):
-    """The text of a completion cut by its length limit inside a character would be shorter than its tokens; hidden
-    tokens would show."""
+    """A text cut inside a character would be shorter than its tokens, or hidden tokens show."""
     tokenizer = tokenizer_of(kind)
     prompt_ids = tokenizer("an")["input_ids"]
     split = next(ids for c in "\U000e0001\U0001f9ff😀" if len(ids := encode(tokenizer, f"a{c}")) > 2)[:-1]
@@ -136,8 +217,7 @@ def test_ids_beyond_the_vocabulary_give_no_text():
 @EVERY_KIND
 @given(data=st.data())
 def test_a_completion_ends_at_the_same_token_however_steps_are_cut(kind, data):
-    """Lanes with different drafts would end at different tokens; a stop string over two tokens or steps would be
-    missed."""
+    """Lanes would end at different tokens; a stop string across two steps would be missed."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     full = "".join(Pieces(tokenizer, prompt_ids).push(ids))

@@ -1,12 +1,122 @@
-"""A race on this machine: what is measured before it, once and again."""
+"""A race on this machine: its memory, widths, threads and warm-up, and verdicts lane by lane."""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import numpy
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from engine.target.target import StaticTarget
-from tests.helpers.trained import race, trained
+from engine.drafters.head_drafter import HeadDrafter
+from engine.errors import RaceError, is_out_of_memory
+from engine.events import Failed
+from engine.interfaces import Acceptance, Draft, Drafter
+from engine.kernels.torch import TorchKernels
+from engine.runner.memory import sequence_bytes
+from engine.runner.target import StaticTarget
+from engine.session import TorchRace, set_up, threads
+from engine.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
+from engine.text import encode_prompt
+from tests.helpers.tiny import prepared
+from tests.helpers.trained import PROMPTS, race, text_of, trained
+
+NUM_NEW = 24
+
+
+def race_of(lanes: tuple[LaneSpec, ...], num_new: int = NUM_NEW, temperature: float = 0.8, room: int = 0) -> TorchRace:
+    params = SamplingParams(temperature, seed=5, max_new_tokens=num_new)
+    prompt = encode_prompt(trained().tokenizer, PROMPTS[0], False)
+    return TorchRace(trained(), RaceSpec(lanes, params, audit=True), prompt, room=room)
+
+
+# Verdicts
+
+
+class Broken(Drafter):
+    """Drafts nothing once and then raises."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def prefill(self, prompt_ids: Any, hidden: Any) -> None: ...
+
+    def propose(self, token_ids: Any, hidden: Any, k: int) -> Draft:
+        self.asked += 1
+        if self.asked > 1:
+            raise ZeroDivisionError("broken")
+        return Draft()
+
+
+class Wrong:
+    """The right rule, but the token at one position becomes its neighbour: a planted fault."""
+
+    guarantee = "same tokens"
+
+    def __init__(self, right: Any, at: int) -> None:
+        self.right, self.at = right, at
+
+    def __call__(self, draft: Draft, logits: Any, position: int) -> Acceptance:
+        found = self.right(draft, logits, position)
+        ids, at = list(found.token_ids), self.at - position
+        if not 0 <= at < len(ids):
+            return found
+        ids[at] ^= 1
+        return Acceptance(min(found.num_accepted, at), tuple(ids[: at + 1]))
+
+
+def written(race: TorchRace, name: str) -> list[tuple[int, int]]:
+    """Every token of a lane, with its row's checksum."""
+    return [pair for step in race.lanes[name].steps for pair in zip(step.token_ids, step.checksums, strict=True)]
+
+
+@pytest.mark.slow
+@settings(max_examples=4)
+@given(
+    st.lists(st.none() | st.just("fails") | st.integers(0, NUM_NEW - 1), min_size=2, max_size=5),
+    st.sampled_from(["ngram", "synthetic"]),
+)
+def test_each_lane_is_judged_for_itself(faults, drafter):
+    """A fault would hide behind a later one (explaining it moves the baseline's cache), or be told of another lane."""
+    race = race_of(lanes_of((str(i), text_of(drafter), 3) for i in range(len(faults))))
+    for i, fault in enumerate(faults):
+        lane = race.lanes[str(i)]
+        if fault == "fails":
+            lane.drafter = Broken()
+        elif fault is not None:
+            lane.accept = Wrong(lane.accept, fault)
+    list(race.events())
+    verdicts = race.result()["verdicts"]
+    assert list(verdicts) == ["plain", *map(str, range(len(faults)))]
+    for i, fault in enumerate(faults):
+        verdict, name = verdicts[str(i)], f"baseline and {i}"
+        assert name in verdict["sentence"]
+        if isinstance(fault, int):
+            assert (verdict["kind"], verdict["first_difference"]["position"]) == ("different", fault)
+            right = written(race, "baseline")[fault][0]
+            assert list(verdict["first_difference"]["tokens"]) == [right, right ^ 1]
+        else:
+            assert verdict["kind"] in ("identical_bits", "identical_tokens")
+            assert (verdict["rows_compared"] < NUM_NEW) == (fault == "fails")
+
+
+def test_a_race_without_a_baseline_has_no_verdict():
+    """It would be compared with a lane that promises nothing, or fail at the end."""
+    race = race_of((LaneSpec("plain", width="fastest"), LaneSpec("a", "ngram", 3)))
+    list(race.events())
+    assert race.result()["verdicts"] == {}
+
+
+def test_widths_are_probed_for_every_lane(few_rows):
+    """Beside a lane with long drafts the steps of a lane with short ones would be wider than alone, and so slower."""
+    race = race_of(lanes_of([("a", "ngram", 2), ("b", "ngram", 4), ("c", "ngram", 15)]))
+    assert {3, 5, 16} <= race.widths.seconds.keys()
+
+
+# Widths, warm-up, memory
 
 
 def test_a_later_race_keeps_the_best(monkeypatch):
@@ -42,22 +152,6 @@ def test_every_width_of_a_race_runs_untimed_before_it(monkeypatch):
         assert ran >= {width for lane in made.lanes.values() for width in lane.target.widths}
 
 
-def test_prefills_are_warmed_once(monkeypatch):
-    """Every lane of every race would run its whole prompt untimed before it may start; or the first of a size be timed
-    cold."""
-    made = race()
-    size = len(made.prompt.token_ids) - 1
-    assert size in made.prepared.kernels.warmed
-    target = StaticTarget(made.prepared, made.widths.length, (4,))
-    sizes = []
-    prefill = StaticTarget._prefill
-    monkeypatch.setattr(StaticTarget, "_prefill", lambda target, ids: sizes.append(len(ids)) or prefill(target, ids))
-    made.prepared.kernels.warmed.discard(size)
-    for _ in range(2):
-        target.warm(made.prompt.token_ids[:-1])
-    assert sizes == [size] and target.length == 0
-
-
 @pytest.mark.parametrize("fill", [0.0, float("nan")])
 def test_a_new_sequence_begins_with_zeros(fill):
     """Memory that is not cleared can hold NaN, and NaN times a masked weight of 0 is NaN."""
@@ -67,3 +161,105 @@ def test_a_new_sequence_begins_with_zeros(fill):
     del junk
     target = StaticTarget(made.prepared, made.widths.length, (4,))
     assert all(bool((side == 0).all()) for layer in target.kv for side in layer)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
+    monkeypatch.setattr(set_up, "candidates", lambda *unused, **more: (1, 4))
+    monkeypatch.setattr(set_up, "read_roofline", lambda *unused: None)
+
+
+def small_race(drafter: str, room: int = 0) -> TorchRace:
+    plain, baseline = LaneSpec("plain", width="fastest"), LaneSpec("baseline", width=4)
+    return race_of((plain, baseline, LaneSpec("drafted", drafter=drafter, k=3, width=4)), 8, 0.0, room)
+
+
+@pytest.mark.parametrize("name", ["ngram", "eagle3", "dflash", "draft_model"])
+def test_what_a_race_is_said_to_need_is_what_it_takes(quick, name):
+    """A race that fits would be refused; or one that does not be set up for minutes, and fail in the middle."""
+    race = small_race(text_of(name))
+    sequences = [lane.target for lane in race.lanes.values()]
+    drafter: Any = race.lanes["drafted"].drafter
+    taken = sum(side.nbytes for target in sequences for layer in target.kv for side in layer)
+    if isinstance(drafter, HeadDrafter):
+        taken += sum(tensor.nbytes for tensor in drafter.buffers.tensors())
+    elif name == "draft_model":
+        taken += sum(side.nbytes for layer in drafter._model.kv for side in layer)
+    logits = 3 * (1 + 4) * race.prepared.vocab_size * race.prepared.dtype.itemsize
+    assert taken + logits == pytest.approx(race.ready.needed, rel=0.01)
+
+
+def test_a_race_that_does_not_fit_is_refused_before_anything_is_made(quick, monkeypatch):
+    """It would be probed and timed for seconds and then end in a sentence that names nothing to choose."""
+    race = small_race("ngram")
+    with monkeypatch.context() as patch:
+        patch.setattr(set_up, "StaticTarget", lambda *unused, **more: pytest.fail("a cache was made"))
+        patch.setattr(TorchKernels, "free_bytes", lambda self: 1000)
+        with pytest.raises(RaceError) as refused:
+            small_race("ngram")
+    narrow = sequence_bytes(race.prepared, race.widths.length, 1)
+    needed, free = (float(found) for found in re.findall(r"(\S+) GB", str(refused.value)))
+    assert needed * 1e9 == pytest.approx(race.ready.needed - narrow, rel=0.1) and free * 1e9 == pytest.approx(1000)
+    assert "choose fewer new tokens" in str(refused.value)
+
+
+@pytest.mark.parametrize(("missing", "lanes"), [(0, ("plain", "baseline", "drafted")), (1, ("baseline", "drafted"))])
+def test_where_a_race_does_not_fit_its_cache_is_shorter_and_then_there_is_no_plain_lane(
+    quick, missing, lanes, monkeypatch
+):
+    """A race would be refused for a shared length or its plain lane, or not say why that is missing."""
+    whole = small_race("ngram")
+    monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: whole.ready.needed - missing)
+    race = small_race("ngram", room=4096)
+    assert race.widths.length == whole.widths.length
+    events, header = list(race.events()), race.header()
+    assert not [event for event in events if isinstance(event.event, Failed)]
+    assert {event.lane for event in events} == set(lanes) == {*race.result()["verdicts"], "baseline"}
+    assert tuple(lane["name"] for lane in header["spec"]["lanes"]) == lanes
+    says_so = header["runs"]["sentence"].endswith("; no plain lane: there was no memory for it")
+    assert says_so == ("plain" not in lanes)
+
+
+@pytest.mark.parametrize("allocate", [torch.empty, numpy.empty])
+def test_memory_that_runs_out_here_is_known_for_what_it_is(allocate):
+    """torch's CPU allocator says so in a RuntimeError like any other: it would be called a fault of this program."""
+    with pytest.raises((RuntimeError, MemoryError)) as ran_out:
+        allocate(2**50)
+    assert is_out_of_memory(ran_out.value) and not is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+# Threads
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_what_was_chosen_is_what_torch_uses(two_threads):
+    """A race would run with another number of threads than its fingerprint says."""
+    assert threads.settle(prepared("qwen3", torch.float32)) == torch.get_num_threads() in (1, 2)
+
+
+def test_a_stalling_machine_gets_one_thread_fewer(two_threads, monkeypatch):
+    """Barriers that stall would go unnoticed, and each step take ten times as long."""
+    extend = threads.StaticTarget.extend
+
+    def stalling(self, token_ids, num_logits, width=None):
+        if torch.get_num_threads() == 2:
+            threads.time.sleep(0.05)
+        return extend(self, token_ids, num_logits, width)
+
+    monkeypatch.setattr(threads.StaticTarget, "extend", stalling)
+    assert threads.settle(prepared("qwen3", torch.float32)) == 1
+
+
+def test_a_wish_for_threads_is_respected(monkeypatch):
+    """OMP_NUM_THREADS would be overruled silently."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(threads, "StaticTarget", None)
+    assert threads.settle(prepared("qwen3", torch.float32)) == torch.get_num_threads()

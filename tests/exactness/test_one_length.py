@@ -14,8 +14,8 @@ from engine.cache import ENVIRONMENT_VARIABLE
 from engine.exactness.probe import MIN_ROWS, probe_cached
 from engine.exactness.widths import WidthClasses
 from engine.kernels.cpu.packing import PackedLinear
-from engine.target.forward import Buffers
-from engine.target.target import StaticTarget
+from engine.runner.forward import Buffers
+from engine.runner.target import StaticTarget
 from tests.helpers.planted import last_bit
 from tests.helpers.tiny import LENGTH, prepared
 

@@ -12,17 +12,17 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from engine.choice import accept
-from engine.choice.sampler import Sampler
+from engine.analysis.verdict import Verdict
 from engine.errors import UnsupportedModel
 from engine.exactness.probe import probe
-from engine.exactness.verdict import Verdict
 from engine.interfaces import Acceptance, Choice, Draft
-from engine.model import attention
-from engine.model.step import StepState
-from engine.target import forward as buffers
-from engine.target.prepare import prepare
-from engine.target.target import StaticTarget
+from engine.layers import attention
+from engine.layers.step import StepState
+from engine.runner import forward as buffers
+from engine.runner.prepare import prepare
+from engine.runner.target import StaticTarget
+from engine.sampling import accept
+from engine.sampling.sampler import Sampler
 from tests.helpers.fakes import Adversarial, Empty, FakeTarget, Random, checksums_of, run, tokens_of
 from tests.helpers.planted import NEW_TOKENS, WIDE, Real, caught, judge
 from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, fresh, prepared

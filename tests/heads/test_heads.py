@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
 
 from engine import drafters
+from engine.drafters.dflash import DFlashDrafter
+from engine.drafters.eagle3 import Eagle3Drafter
 from engine.errors import UsageError
 from engine.heads.build import build
-from engine.heads.formats import read_spec, read_tensors
-from engine.heads.loading import load_head
+from engine.heads.compact import OUTPUT, restored, shrunk, with_output
 from engine.heads.names import parse_name
 from engine.heads.vocabulary import draft_ids
-from engine.models.loading import DEFAULT_TARGET
+from engine.loading.heads import load_head, read_spec, read_tensors
+from engine.loading.loading import DEFAULT_TARGET, LoadedModel, ModelInfo
 from engine.progress import silent
-from tests.helpers import ROOT
-from tests.helpers.head_files import config_of, published, save, tensors_of
-from tests.helpers.head_fixtures import HEADS, NUM_LAYERS, SIZE, VOCAB, context, formats_target, made, trained_target
+from engine.runner.prepare import prepare
+from engine.training.heads import save_head
+from tests.helpers import training_heads
+from tests.helpers.head_files import save, tensors_of
+from tests.helpers.head_fixtures import (
+    FORMATS,
+    HEADS,
+    NUM_LAYERS,
+    SIZE,
+    VOCAB,
+    context,
+    formats_target,
+    hidden_rows,
+    made,
+    trained_target,
+)
 from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, dflash_tensors, drawn, eagle3_tensors
+from tests.helpers.tiny import TORCH
+from tests.helpers.training_heads import stock
 
 
 def test_weights_in_several_files_are_one_head(tmp_path):
@@ -64,35 +80,6 @@ def test_options_come_back(source, aux, mask):
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "eagle3:x/y#causal",
-        "eagle3:x/y#aux=",
-        "eagle3:x/y#aux=a",
-        "dflash:x/y#aux=1,,2",
-        "dflash:x/y#k=3",
-        "eagle3:",
-        "dflash:x/y#aux=1#causal",
-    ],
-)
-def test_unknown_options_are_refused_without_torch(text):
-    """A typo would be found after the model was loaded."""
-    with pytest.raises(UsageError, match=r"choose one of: aux=2,9,15|colon"):
-        drafters.check(text)
-
-
-def test_checking_needs_no_torch():
-    """`race --drafter eagle3:typo#x` would take seconds to say so."""
-    code = (
-        "import sys, engine.drafters as d; "
-        "[d.check(t) for t in ('eagle3', 'dflash', 'eagle3:a/b#aux=1,2,3', 'dflash:a/b#causal')]; "
-        "print({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert out.stdout.strip() == "set()"
-
-
 @pytest.mark.parametrize("kind", HEADS)
 def test_without_an_argument_only_the_default_target_has_a_head(kind):
     """The default target's head would be put on any other."""
@@ -123,66 +110,29 @@ def test_a_copy_of_the_targets_embedding_is_not_kept(tmp_path):
 # --- formats, as they are published
 
 
+NAMED = {"eagle_aux_hidden_state_layer_ids": [1, 2, 4]}
+NVIDIAS = {"eagle_aux_hidden_state_layer_ids": [], "parallel_draft_step": 1, "use_mtp_layernorm": False}
+UNUSED = {"sliding_window": 131072, "use_sliding_window": False, "max_window_layers": 28, "target_model_type": "x"}
+
+
 @pytest.mark.parametrize(
-    ("config", "layers"),
+    ("more", "layers"),
     [
-        ({**ORIGINAL, "architectures": ["LlamaForCausalLM"]}, (2, 3, 3)),  # the authors' own heads name no EAGLE
-        (ORIGINAL, (2, 3, 3)),
-        (
-            {**ORIGINAL, "model_type": "qwen2"},
-            (2, 3, 3),
-        ),  # SpecForge's for QwQ: the architecture says what the layers are
-        (
-            {
-                **ORIGINAL,
-                "eagle_config": {
-                    "eagle_aux_hidden_state_layer_ids": [1, 2, 4],
-                    "use_aux_hidden_state": True,
-                    "next_layer_regular": True,
-                },
-            },
-            (2, 3, 5),
-        ),
-        (
-            {
-                **ORIGINAL,
-                "eagle_config": {
-                    "eagle_aux_hidden_state_layer_ids": [],
-                    "parallel_draft_step": 1,
-                    "use_mtp_layernorm": False,
-                },
-            },
-            (2, 3, 3),
-        ),  # NVIDIA's
-        ({**ORIGINAL, "eagle_aux_hidden_state_layer_ids": [1, 2, 4]}, (1, 2, 4)),
-        (
-            {
-                **ORIGINAL,
-                "sliding_window": 131072,
-                "use_sliding_window": False,
-                "max_window_layers": 28,
-                "target_model_type": "x",
-            },
-            (2, 3, 3),
-        ),
+        ({"architectures": ["LlamaForCausalLM"]}, (2, 3, 3)),  # the authors' own heads name no EAGLE
+        ({}, (2, 3, 3)),
+        ({"model_type": "qwen2"}, (2, 3, 3)),  # SpecForge's for QwQ: the architecture says what the layers are
+        ({"eagle_config": {**NAMED, "use_aux_hidden_state": True, "next_layer_regular": True}}, (2, 3, 5)),
+        ({"eagle_config": NVIDIAS}, (2, 3, 3)),
+        (NAMED, (1, 2, 4)),
+        (UNUSED, (2, 3, 3)),
     ],
 )
-def test_layer_ids_of_original_heads(config, layers, tmp_path):
+def test_layer_ids_of_original_heads(more, layers, tmp_path):
     """Hidden states one layer off would cost most of the acceptance, and show nowhere."""
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps({**ORIGINAL, **more}))
     spec = read_spec(tmp_path, "eagle3", NUM_LAYERS)
     assert spec.hidden_layers == layers and spec.windows == (None,) and spec.layers.model_type == "llama"
     assert read_spec(tmp_path, "eagle3", NUM_LAYERS, aux=(0, 6, 1)).hidden_layers == (0, 6, 1)
-
-
-@pytest.mark.parametrize("name", ["eagle3", "yuhuili", "yuhuili_spec", "dflash", "swa", "zlab", "zlab_spec"])
-def test_every_fixture_is_read(name, tmp_path):
-    """A format would be lost."""
-    folder = published(name, tmp_path)
-    kind = "eagle3" if "fc_norm" in config_of(folder) or name == "yuhuili" else "dflash"
-    drafter = made(f"{kind}:{folder}", formats_target(), 7)
-    assert drafter.hidden_layers == ((2, 3, 3) if name == "yuhuili" else (2, 3, 4))
-    assert drafter.head.spec.windows == ((None,) if kind == "eagle3" else (6, None) if name == "swa" else (None, None))
 
 
 # --- vocabularies
@@ -213,18 +163,14 @@ def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
     )
     save(tmp_path / "head", config, tensors)
     head = build(read_spec(tmp_path / "head", "eagle3", NUM_LAYERS), read_tensors(tmp_path / "head"), SIZE, VOCAB)
-    assert (
-        head.lm_head.out_features == min(num_rows, VOCAB)
-        and head.embed_tokens is not None
-        and head.embed_tokens.num_embeddings >= VOCAB
-    )
+    assert head.lm_head.out_features == min(num_rows, VOCAB) and head.embed_tokens is not None
+    assert head.embed_tokens.num_embeddings >= VOCAB
     assert head.target_ids is None if expected is None else torch.equal(head.target_ids, torch.arange(expected))
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_kept_logits_are_of_the_heads_words(kind, tmp_path):
-    """The rejection rule would divide by a probability of words that the head cannot draft, or drafts have other noise
-    than the target."""
+    """The rejection rule would divide by the odds of words that the head cannot draft."""
     config = {**SPECULATORS[kind], "draft_vocab_size": 96}
     folder = save(
         tmp_path / "head",
@@ -260,3 +206,71 @@ def test_an_automatic_k_takes_what_the_block_holds(tmp_path):
     drafter = made(f"dflash:{folder}", formats_target(), 7, auto_k=True)
     drafter.prefill([1, 2], torch.randn(1, 3 * SIZE))
     assert drafter.max_k == 3 and len(drafter.propose([1, 2], None, 7).token_ids) == 3
+
+
+# Compact heads: 8 bits, without the target's own output rows
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_compact_head_is_the_head(kind, features, tmp_path):
+    """What ships would draft otherwise than what was trained: other words, or weights off by more than 8 bits."""
+    head, _ = training_heads.made(kind, features)
+    save_head(head, tmp_path / "whole", "t", 3)
+    save_head(head, tmp_path / "compact", "t", 3, compact=True)
+    size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "compact")}
+    spec = read_spec(tmp_path / "compact", kind, 6)
+    embedding = stock().model.get_input_embeddings().weight
+    tensors = read_tensors(tmp_path / "compact")
+    tied = torch.equal(embedding, stock().model.get_output_embeddings().weight)
+    assert tied and spec.tied_output and OUTPUT not in tensors and size["compact"] < 0.5 * size["whole"]
+    again = build(spec, with_output(tensors, spec, embedding), 128, 2048)
+    whole = dict(head.named_parameters())
+    assert again.target_ids.tolist() == head.target_ids.tolist()
+    assert torch.equal(again.lm_head.weight.bfloat16(), whole.pop(OUTPUT).bfloat16())
+    for name, value in whole.items():
+        step = value.abs().amax(-1, keepdim=True) / 127
+        assert bool(
+            ((dict(again.named_parameters())[name].float() - value).abs() <= 0.51 * step + 0.008 * value.abs()).all()
+        ), name
+
+
+def test_output_rows_that_were_trained_are_kept(features, tmp_path):
+    """A trained output layer would be replaced by the target's."""
+    head, _ = training_heads.made("eagle3", features)
+    head.lm_head.weight.data += 0.1
+    save_head(head, tmp_path, "t", 3, compact=True)
+    spec, tensors = read_spec(tmp_path, "eagle3", 6), read_tensors(tmp_path)
+    assert not spec.tied_output and OUTPUT in with_output(tensors, spec, stock().model.get_input_embeddings().weight)
+
+
+def test_shrinking_touches_matrices_alone():
+    """Norms, or the table of words, would lose bits."""
+    tensors = {"a": torch.randn(3, 4), "norm": torch.randn(4), "d2t": torch.arange(4), "zero": torch.zeros(2, 2)}
+    small = shrunk(tensors)
+    assert small["a"].dtype == torch.int8 and small["norm"] is tensors["norm"] and small["d2t"] is tensors["d2t"]
+    again = restored(small, torch.float32)
+    assert again.keys() == tensors.keys() and torch.equal(again["zero"], tensors["zero"])
+    torch.testing.assert_close(again["a"], tensors["a"], atol=float(tensors["a"].abs().max()) / 254 + 1e-6, rtol=0)
+
+
+# Without compiled kernels
+
+
+@pytest.mark.parametrize(("kind", "fixed"), [("eagle3", Eagle3Drafter), ("dflash", DFlashDrafter)])
+def test_heads_draft_by_torch_alone(kind, fixed):
+    """A machine without a compiler could not draft at all, or drafts in bfloat16 be nonsense."""
+    rows = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = AutoModelForCausalLM.from_pretrained(FORMATS / "target", dtype=dtype).eval().requires_grad_(False)
+        loaded = LoadedModel(model, None, ModelInfo("formats/target", "", "", str(dtype), "cpu", ""))
+        loaded.attached("prepared", lambda model=model: prepare(model, TORCH))
+        drafter = made(f"{kind}:{FORMATS / kind}", loaded, 5, keep_logits=True)
+        assert type(drafter) is fixed and drafter.buffers.keys[0].dtype == dtype
+        prompt = list(range(7, 40))
+        drafter.prefill(prompt, hidden_rows(drafter, prompt[:-1], SIZE))
+        draft = drafter.propose(prompt, None, 5)
+        assert len(draft) == 5
+        rows.append(draft.logits[0].float())
+    words = rows[0].isfinite()
+    whole, rounded = (row[words] for row in rows)
+    assert float((whole - rounded).abs().mean()) < 0.08 * float(whole.std())

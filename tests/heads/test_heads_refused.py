@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from engine.errors import UsageError
-from engine.heads.formats import read_spec
-from tests.helpers.head_files import changed, pickled, save, tensors_of
+from engine.heads.build import build
+from engine.heads.compact import with_output
+from engine.loading.heads import read_spec, read_tensors
+from engine.training.heads import save_head
+from tests.helpers.head_files import changed, config_of, pickled, save, tensors_of
 from tests.helpers.head_fixtures import FORMATS, HEADS, NUM_LAYERS, SIZE, formats_target, made
 from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, ZLAB
+from tests.helpers.training_heads import made as trained_head
+from tests.helpers.training_heads import stock
 
 
 def refused(folder, kind, match, k=3, option="", target=None) -> str:
@@ -41,70 +48,43 @@ def test_a_head_for_another_target_is_refused(kind, tmp_path):
     refused(folder, kind, "fc reads 384 features; 3 hidden states of this target have 192.*another target.*#aux=")
 
 
-@pytest.mark.parametrize(
-    ("kind", "edit", "match"),
-    [
-        ("eagle3", lambda t: t.pop("fc.weight"), "lacks fc.weight"),
-        ("eagle3", lambda t: t.pop("lm_head.weight"), "lacks lm_head.weight"),
-        (
-            "eagle3",
-            lambda t: t.pop("layers.0.hidden_norm.weight"),
-            "lacks 1 of its tensors, such as layers.0.hidden_norm.weight",
-        ),
-        ("eagle3", lambda t: t.update({"mask_hidden": torch.ones(3)}), "no use for, such as mask_hidden"),
-        (
-            "eagle3",
-            lambda t: t.update({"layers.1.mlp.up_proj.weight": torch.ones(3)}),
-            "such as layers.1.mlp.up_proj.weight",
-        ),
-        ("eagle3", lambda t: t.update({"norm.weight": torch.ones(7)}), r"norm.weight has shape \[7\].*\[64\]"),
-        ("eagle3", lambda t: t.update({"fc.weight": torch.ones(7)}), r"fc.weight has shape \[7\]"),
-        (
-            "eagle3",
-            lambda t: t.update({"norm.weight": torch.full((SIZE,), torch.nan)}),
-            "norm.weight holds values that are not finite",
-        ),
-        (
-            "eagle3",
-            lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)}),
-            "fc.weight is in 8 bits, and fc.weight_scale",
-        ),
-        (
-            "eagle3",
-            lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.float8_e4m3fn)}),
-            "fc.weight is torch.float8_e4m3fn",
-        ),
-        (
-            "eagle3",
-            lambda t: t["d2t"].__setitem__(95, 9999),
-            "d2t leads to token 10094, outside the target's vocabulary of 512",
-        ),
-        ("eagle3", lambda t: t["d2t"].__setitem__(0, -1), "d2t leads to token -1"),
-        ("eagle3", lambda t: t["d2t"].__setitem__(1, t["d2t"][0] - 1), "two draft words to one token"),
-        ("eagle3", lambda t: t.update({"d2t": t["d2t"][:50]}), r"d2t has shape \[50\]"),
-        ("eagle3", lambda t: t.update({"d2t": t["d2t"].float()}), "d2t has shape .* whole number"),
-        ("eagle3", lambda t: (t.pop("d2t"), t.pop("t2d")), "no d2t table"),
-        ("eagle3", lambda t: (t.pop("d2t"), t["t2d"].fill_(True)), "t2d marks 512 words, but it drafts among 96"),
-        (
-            "eagle3",
-            lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:50]}),
-            "states a draft vocabulary of 96 words, and its lm_head has 50",
-        ),
-        (
-            "eagle3",
-            lambda t: t.update({"embed_tokens.weight": torch.ones(400, SIZE)}),
-            "embeds 400 words and the target has 512",
-        ),
-        ("dflash", lambda t: t.pop("fc.weight"), "lacks fc.weight"),
-        ("dflash", lambda t: t.pop("layers.0.self_attn.q_norm.weight"), "layers.0.self_attn.q_norm.weight"),
-        ("dflash", lambda t: t.update({"mask_embedding": torch.ones(SIZE)}), "such as mask_embedding"),
-        (
-            "dflash",
-            lambda t: t.update({"layers.0.self_attn.attention_sink_bias": torch.ones(4)}),
-            "attention_sink_bias",
-        ),
-    ],
-)
+def put(**values: torch.Tensor) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda t: t.update({name.replace("__", "."): value for name, value in values.items()})
+
+
+def without(*names: str) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda t: [t.pop(name) for name in names] and None
+
+
+NAN, FP8 = torch.full((SIZE,), torch.nan), torch.float8_e4m3fn
+MISFITS = [
+    ("eagle3", without("fc.weight"), "lacks fc.weight"),
+    ("eagle3", without("lm_head.weight"), "lacks lm_head.weight"),
+    ("eagle3", without("layers.0.hidden_norm.weight"), "lacks 1 of its tensors, such as layers.0.hidden_norm.weight"),
+    ("eagle3", put(mask_hidden=torch.ones(3)), "no use for, such as mask_hidden"),
+    ("eagle3", put(layers__1__mlp__up_proj__weight=torch.ones(3)), "such as layers.1.mlp.up_proj.weight"),
+    ("eagle3", put(norm__weight=torch.ones(7)), r"norm.weight has shape \[7\].*\[64\]"),
+    ("eagle3", put(fc__weight=torch.ones(7)), r"fc.weight has shape \[7\]"),
+    ("eagle3", put(norm__weight=NAN), "norm.weight holds values that are not finite"),
+    ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)}), "in 8 bits, and fc.weight_scale"),
+    ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(FP8)}), "fc.weight is torch.float8_e4m3fn"),
+    ("eagle3", lambda t: t["d2t"].__setitem__(95, 9999), "d2t leads to token 10094, outside .* vocabulary of 512"),
+    ("eagle3", lambda t: t["d2t"].__setitem__(0, -1), "d2t leads to token -1"),
+    ("eagle3", lambda t: t["d2t"].__setitem__(1, t["d2t"][0] - 1), "two draft words to one token"),
+    ("eagle3", lambda t: t.update({"d2t": t["d2t"][:50]}), r"d2t has shape \[50\]"),
+    ("eagle3", lambda t: t.update({"d2t": t["d2t"].float()}), "d2t has shape .* whole number"),
+    ("eagle3", without("d2t", "t2d"), "no d2t table"),
+    ("eagle3", lambda t: (t.pop("d2t"), t["t2d"].fill_(True)), "t2d marks 512 words, but it drafts among 96"),
+    ("eagle3", put(lm_head__weight=torch.ones(50, SIZE)), "draft vocabulary of 96 words, and its lm_head has 50"),
+    ("eagle3", put(embed_tokens__weight=torch.ones(400, SIZE)), "embeds 400 words and the target has 512"),
+    ("dflash", without("fc.weight"), "lacks fc.weight"),
+    ("dflash", without("layers.0.self_attn.q_norm.weight"), "layers.0.self_attn.q_norm.weight"),
+    ("dflash", put(mask_embedding=torch.ones(SIZE)), "such as mask_embedding"),
+    ("dflash", put(layers__0__self_attn__attention_sink_bias=torch.ones(4)), "attention_sink_bias"),
+]
+
+
+@pytest.mark.parametrize(("kind", "edit", "match"), MISFITS)
 def test_tensors_that_do_not_fit_are_named(kind, edit, match, tmp_path):
     """A torch traceback would be shown, or a head would draft nonsense at full price."""
     folder = save(tmp_path / "head", SPECULATORS[kind], {name: value.clone() for name, value in TENSORS[kind].items()})
@@ -157,32 +137,26 @@ def test_a_configuration_that_makes_no_sense_here_is_refused_by_name(kind, top, 
     refused(save(tmp_path / "head", config, TENSORS[kind]), kind, match)
 
 
-@pytest.mark.parametrize(
-    ("config", "match"),
-    [
-        ({**LAYERS, "architectures": ["LlamaForCausalLM"]}, "describes no draft head"),
-        ({**ORIGINAL, "architectures": ["PEagleDraftModel"]}, "describes no draft head"),
-        (
-            {**ORIGINAL, "eagle_config": {"use_mtp_layernorm": True}},
-            "eagle_config sets use_mtp_layernorm to True.*it does False",
-        ),
-        ({**ORIGINAL, "eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state to False.*it does True"),
-        ({**ORIGINAL, "eagle_config": {"parallel_draft_step": 2}}, "parallel_draft_step to 2"),
-        ({**ORIGINAL, "eagle_config": {"a_new_flag": 1}}, "a_new_flag"),
-        ({**ZLAB, "architectures": ["DFlash2DraftModel"]}, "DFlash2DraftModel is not supported.*DFlashDraftModel"),
-        ({**ZLAB, "architectures": ["DominoDraftModel"]}, "DominoDraftModel"),
-        (
-            {**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "projector_type": "domino"}},
-            "projector_type to 'domino'",
-        ),
-        ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "attention_sink_bias": True}}, "attention_sink_bias"),
-        ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "use_swa": True}}, "use_swa"),
-        ({**ZLAB, "conv_kernel_size": 4}, "conv_kernel_size"),
-    ],
-)
-def test_kin_that_compute_otherwise_are_refused(config, match, tmp_path):
+KIN = [
+    (LAYERS, {"architectures": ["LlamaForCausalLM"]}, "describes no draft head"),
+    (ORIGINAL, {"architectures": ["PEagleDraftModel"]}, "describes no draft head"),
+    (ORIGINAL, {"eagle_config": {"use_mtp_layernorm": True}}, "sets use_mtp_layernorm to True.*it does False"),
+    (ORIGINAL, {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state to False.*it does True"),
+    (ORIGINAL, {"eagle_config": {"parallel_draft_step": 2}}, "parallel_draft_step to 2"),
+    (ORIGINAL, {"eagle_config": {"a_new_flag": 1}}, "a_new_flag"),
+    (ZLAB, {"architectures": ["DFlash2DraftModel"]}, "DFlash2DraftModel is not supported.*DFlashDraftModel"),
+    (ZLAB, {"architectures": ["DominoDraftModel"]}, "DominoDraftModel"),
+    (ZLAB, {"dflash_config": {**ZLAB["dflash_config"], "projector_type": "domino"}}, "projector_type to 'domino'"),
+    (ZLAB, {"dflash_config": {**ZLAB["dflash_config"], "attention_sink_bias": True}}, "attention_sink_bias"),
+    (ZLAB, {"dflash_config": {**ZLAB["dflash_config"], "use_swa": True}}, "use_swa"),
+    (ZLAB, {"conv_kernel_size": 4}, "conv_kernel_size"),
+]
+
+
+@pytest.mark.parametrize(("base", "more", "match"), KIN)
+def test_kin_that_compute_otherwise_are_refused(base, more, match, tmp_path):
     """DFlash 2, Domino, MTP or parallel EAGLE heads would be run as what they are not."""
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps({**base, **more}))
     for kind in HEADS:
         with pytest.raises(UsageError, match=match):
             read_spec(tmp_path, kind, NUM_LAYERS)
@@ -277,3 +251,51 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path):
 def test_the_wrong_kind_is_named(kind, other):
     """`eagle3:` of a DFlash head would miss half its tensors."""
     refused(HEADS[other], kind, f"is of kind {other}; ask for it as {other}:")
+
+
+def without_scale(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["fc.weight_scale"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def with_scale(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        save_file({**tensors, "fc.weight_scale": change(tensors["fc.weight_scale"])}, folder / "model.safetensors")
+
+    return damage
+
+
+def in_four_bits(folder: Path) -> None:
+    config = config_of(folder)
+    config["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"] = 4
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def untied(folder: Path) -> None:
+    config = config_of(folder)
+    config["tie_word_embeddings"] = False
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("damage", "num_words", "match"),
+    [
+        (without_scale, 2048, r"fc\.weight_scale"),
+        (with_scale(lambda scale: scale[:-1].clone()), 2048, r"fc\.weight is in 8 bits"),
+        (with_scale(lambda scale: scale.to(torch.int32)), 2048, r"fc\.weight is in 8 bits"),
+        (in_four_bits, 2048, "quantization_config"),
+        (untied, 2048, "lm_head"),
+        (lambda folder: None, 100, "outside"),
+    ],
+    ids=["no scale", "a scale too few", "whole scales", "four bits", "no output of its own", "another target"],
+)
+def test_a_compact_head_that_does_not_fit_is_refused(damage, num_words, match, features, tmp_path):
+    """Codes would be taken for weights, or a head draft with rows that are not its own."""
+    head, _ = trained_head("eagle3", features)
+    save_head(head, tmp_path, "t", 3, compact=True)
+    damage(tmp_path)
+    with pytest.raises(UsageError, match=match):
+        spec, tensors = read_spec(tmp_path, "eagle3", 6), read_tensors(tmp_path)
+        build(spec, with_output(tensors, spec, stock().model.get_input_embeddings().weight[:num_words]), 128, 2048)

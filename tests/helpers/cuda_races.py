@@ -1,4 +1,4 @@
-"""Tiny models, the trained fixture and its drafters on the stand-in for CUDA."""
+"""Tiny models, the trained fixture and its drafters on the stand-in for CUDA, and short races there."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import copy
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from engine.models.loading import LoadedModel, load
-from engine.target.prepare import prepare
-from engine.target.prepared import Prepared
+from engine.cache import ENVIRONMENT_VARIABLE
+from engine.events import Failed, Prompt, Step
+from engine.kernels.cpu.build import has_kernels
+from engine.kernels.cuda import graphs
+from engine.loading.loading import LoadedModel, load
+from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
+from engine.session import TorchRace, set_up
+from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from tests.helpers import linear_models, tiny
 from tests.helpers.fake_cuda import on_cuda
 from tests.helpers.head_fixtures import FIXTURES, HEADS
@@ -48,3 +56,41 @@ LANES = {
     "draft_model": f"draft_model:{TRAINED.parent / 'draft'}",
     "ngram": "ngram",
 }
+
+
+def quick_races(patch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Races that are set up fast, of widths 1 and 4, whose probes are kept in `cache`."""
+    has_kernels()  # the CPU's are compiled once for all tests, not into this cache
+    patch.setenv(ENVIRONMENT_VARIABLE, str(cache))
+    patch.setattr(graphs, "WARM_UPS", 1)
+    patch.setattr("engine.exactness.probe.MIN_ROWS", 4)
+    patch.setattr(set_up, "candidates", lambda *unused, **more: (1, 4))
+    patch.setattr(set_up, "read_roofline", lambda *unused: None)
+
+
+def on_device(folder: Any = TRAINED) -> LoadedModel:
+    """A fixture on the device; what other tests made ready of it is not attached."""
+    return replace(trained(folder), _attached={})
+
+
+def race_of(loaded: LoadedModel, drafter: str = "ngram", plain: bool = False, room: int = 0) -> TorchRace:
+    lanes = (LaneSpec("baseline", width=4), LaneSpec("drafted", drafter=drafter, k=3, width=4))
+    lanes = (LaneSpec("plain", width="fastest"), *lanes) if plain else lanes
+    params = SamplingParams(temperature=0.7, seed=2, max_new_tokens=4)
+    return TorchRace(loaded, RaceSpec(lanes, params), Prompt("", PROMPT), room=room)
+
+
+def outcome(race: TorchRace) -> dict[str, Any]:
+    """What each lane ended with: its tokens, or why it failed."""
+    found: dict[str, Any] = dict.fromkeys(race.lanes, ())
+    for event in race.events():
+        if isinstance(event.event, Step):
+            found[event.lane] += event.event.token_ids
+        elif isinstance(event.event, Failed):
+            found[event.lane] = event.event.message
+    race.result()
+    return found
+
+
+def runs(race: TorchRace) -> str:
+    return race.header()["runs"]["sentence"]

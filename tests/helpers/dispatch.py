@@ -1,8 +1,6 @@
-"""What torch is asked to do: operations watched or counted, and a tensor's bits."""
+"""What torch is asked to do: operations watched, and a tensor's bits."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,14 +23,4 @@ class Watch(TorchDispatchMode):
         name = func._schema.name.split("::")[1]
         assert name not in self.HOST, f"{name} asks the host in the middle of a step"
         self.seen.append((str(func), tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))))
-        return func(*args, **(kwargs or {}))
-
-
-class Counted(TorchDispatchMode):
-    """Counts operations."""
-
-    num = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.num += 1
         return func(*args, **(kwargs or {}))

@@ -22,21 +22,24 @@ import torch
 from tests.helpers.cuda_tensors import CUDA as CUDA
 from tests.helpers.cuda_tensors import CudaTensor, guards, leaves, nothing
 from tests.helpers.cuda_tensors import on_cuda as on_cuda
-from tests.helpers.fake_device import Device, Event, Graph, Stream
+from tests.helpers.fake_device import CudaGraph, Device, Event, Stream
 
 CAPABILITY = (9, 0)
 
 
 @contextmanager
-def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
+def fake_cuda(run_kernels: bool = False, tries: bool = False) -> Iterator[Device]:
     """The device, while entered. run_kernels: Triton's kernels are run by its interpreter; else a launch writes
-    nothing, and buffers made for it are zeros."""
+    nothing, and buffers made for it are zeros. tries: kernels are first tried in a process of their own, as it is done
+    elsewhere."""
     from triton.runtime import interpreter
 
     from engine.kernels.cuda import available as choice
+    from engine.runner import prepare
 
     device = Device(run_kernels)
     launch = interpreter.GridExecutor.__call__
+    first_kernel = choice.run_first_kernel
 
     def launched(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(x, CudaTensor) for x in leaves((args, kwargs))):
@@ -57,7 +60,7 @@ def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
         "synchronize": device.synchronize,
         "Stream": Stream,
         "Event": Event,
-        "CUDAGraph": Graph,
+        "CUDAGraph": CudaGraph,
         "current_stream": Stream,
         "stream": nothing,
         "device": nothing,
@@ -71,9 +74,9 @@ def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(mock.patch.object(interpreter.GridExecutor, "__call__", launched))
         if not run_kernels:
-            stack.enter_context(mock.patch.object(choice, "_reason_against", lambda unused: None))
-        else:
-            choice._reason_against.cache_clear()
+            stack.enter_context(mock.patch.object(choice, "run_first_kernel", lambda unused: None))
+        if not tries:
+            stack.enter_context(mock.patch.object(prepare, "tried", lambda *unused: {}))
         Device._current = device
         overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
         torch.__future__.set_overwrite_module_params_on_conversion(
@@ -88,5 +91,4 @@ def fake_cuda(run_kernels: bool = False) -> Iterator[Device]:
             Device._current = None
             torch._C._set_only_lift_cpu_tensors(lifted)
             torch.__future__.set_overwrite_module_params_on_conversion(overwrites)
-            if run_kernels:
-                choice._reason_against.cache_clear()
+            first_kernel.cache_clear()

@@ -38,23 +38,26 @@ class Recorded:
 
 @dataclass
 class Graph:
-    """Stands for torch.cuda.CUDAGraph."""
+    """What one CudaGraph captured."""
 
     recorded: list[Recorded] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     """Of the operations in it."""
-    num_replays: int = 0
     place: int = 0
     """The pool that its memory is from."""
     made: list[Tensor] = field(default_factory=list)
     """The memory that operations in it took from the pool."""
     is_spoiled: bool = False
+    is_freed: bool = False
+    """Nobody has its CudaGraph any more. Its memory is given back; `names` stay, for tests."""
 
     def __post_init__(self) -> None:
         self.place = id(self)
 
-    def pool(self) -> int:
-        return self.place
+    def free(self) -> None:
+        self.recorded, self.made, self.is_freed = [], [], True
+        if (device := Device._current) is not None and device._capturing is not None:
+            device.broken_by = f"CUDA error: {NOT_IN_A_CAPTURE}: a graph is freed"
 
     def spoil(self) -> None:
         """Another graph of the pool has used the memory: nothing of the last replay is left."""
@@ -70,7 +73,6 @@ class Graph:
 
     def replay(self) -> None:
         Device.now().forbid_in_capture("a replay")
-        self.num_replays += 1
         with torch.inference_mode(), _disable_current_modes():  # all that runs here is the host's
             for other in Device.now().graphs:
                 if other is not self and other.place == self.place:
@@ -82,6 +84,23 @@ class Graph:
                     zip(each.outs, [x for x in leaves(made) if isinstance(x, Tensor)], strict=True) if each.outs else ()
                 ):
                     old.copy_(new)
+
+
+class CudaGraph:
+    """Stands for torch.cuda.CUDAGraph. Where the last reference to one goes while another is captured, that capture is
+    lost, as on a GPU."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+
+    def pool(self) -> int:
+        return self.graph.place
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+    def __del__(self) -> None:
+        self.graph.free()
 
 
 class Device(TorchDispatchMode):
@@ -96,9 +115,10 @@ class Device(TorchDispatchMode):
         super().__init__()
         self.waits = 0
         self.graphs: list[Graph] = []
-        self.launched: list[str] = []
         self._run_kernels = run_kernels
         self._capturing: Graph | None = None
+        self.broken_by = ""
+        """What broke the present capture, which ends in an error then."""
         self._pinned: list[Tensor] = []
 
     @classmethod
@@ -237,7 +257,6 @@ class Device(TorchDispatchMode):
         for x in leaves((args, kwargs)):
             if isinstance(x, Tensor) and not isinstance(x, CudaTensor):
                 raise ValueError(f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name}")
-        self.launched.append(name)
         inside_args, inside_kwargs = mapped(held, (tuple(args), kwargs))
 
         def again() -> None:
@@ -257,16 +276,19 @@ class Device(TorchDispatchMode):
 
     @contextmanager
     def graph(
-        self, made: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+        self, made: CudaGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
     ) -> Iterator[None]:
         self.forbid_in_capture("a capture")
-        made.place = made.place if pool is None else pool
-        self._capturing = made
-        self.graphs.append(made)
+        graph = self._capturing = made.graph
+        graph.place = graph.place if pool is None else pool
+        self.graphs.append(graph)
         try:
             yield
         finally:
             self._capturing = None
+        broken_by, self.broken_by = self.broken_by, ""
+        if broken_by:
+            raise RuntimeError(broken_by)
 
 
 class Stream:

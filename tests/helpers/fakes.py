@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from engine.choice.accept import Coupled
 from engine.decode import decode
 from engine.events import Event, Step
 from engine.interfaces import Choice, Draft, Drafter
+from engine.sampling.accept import Coupled
 
 VOCAB = 32
 MEMORY = 3
@@ -70,7 +70,7 @@ class FakeTarget:
             total = [a + b for a, b in zip(total, table[token], strict=True)]
         return total
 
-    def extend(self, token_ids: Sequence[int], num_logits: int) -> tuple[Any, Any]:
+    def extend(self, token_ids: Sequence[int], num_logits: int, *, parents: tuple[int, ...] = ()) -> tuple[Any, Any]:
         assert num_logits <= len(token_ids) and all(0 <= t < self.vocab_size for t in token_ids)
         self.calls.append("extend")
         self.queued_s += self.extend_s

@@ -12,13 +12,16 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import numpy
 import torch
 import triton.language as tl
+from torch import nn
 from triton import knobs
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from engine.kernels.cuda.kernels import TritonKernels
-from engine.target import agreement as agree
-from engine.target import prepare as faithful
+from engine.kernels.cuda.linear import GpuLinear
+from engine.kernels.cuda.tiles import Config
+from engine.runner import agreement as agree
+from engine.runner import prepare as faithful
 
 if not knobs.runtime.interpret:
     pytest.skip("Triton's kernels are not interpreted", allow_module_level=True)
@@ -43,9 +46,10 @@ def _patch_once(fn):
     if seen in _patched:
         return None  # a call within a launch has nothing to put back
     scope = _patch(fn)
-    restore = scope.restore
-    scope.restore = lambda: (_patched.clear(), restore())
-    _patched.add(seen)
+    if scope is not None:  # Triton 3.5 puts nothing back
+        restore = scope.restore
+        scope.restore = lambda: (_patched.clear(), restore())
+        _patched.add(seen)
     return scope
 
 
@@ -96,3 +100,22 @@ interpreter.interpreter_builder.options = replace(
 TRITON = TritonKernels(torch.device("cpu"), torch.bfloat16, against="")
 agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep
 faithful.FAITHFUL_TOKENS, faithful.ROWS = 6, 4
+
+LINEARS = [  # n, k, act, bias, config
+    (64, 128, None, False, Config(32, 64, 4, 3)),
+    (70, 48, None, True, Config(32, 64, 4, 3)),
+    (33, 208, None, True, Config(16, 64, 2, 3, split_k=4)),
+    (96, 256, None, False, Config(32, 64, 4, 3, split_k=2)),
+    (48, 144, "silu", False, Config(32, 64, 4, 3)),
+    (40, 288, "gelu_tanh", True, Config(16, 64, 2, 3, split_k=2)),
+    (24, 80, "silu", True, Config(16, 64, 2, 3)),
+]
+
+
+def gpu_linear(shape: tuple, dtype: torch.dtype = torch.bfloat16) -> GpuLinear:
+    """A linear of one of LINEARS with random weights."""
+    n, k, act, bias, config = shape
+    torch.manual_seed(n)
+    linear = GpuLinear(nn.Linear(k, n if act is None else 2 * n, bias).to(dtype).requires_grad_(False), act)
+    linear.config = config
+    return linear

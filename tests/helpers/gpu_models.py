@@ -1,21 +1,37 @@
-"""Tiny models on the Triton kernels, run by Triton's interpreter."""
+"""Tiny models on the Triton kernels, run by Triton's interpreter; linear layers of a hybrid, and their rings."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.kernels.cuda.decoder import GpuDecoder
 from engine.kernels.cuda.linear import GpuLinear
-from engine.target.prepare import prepare
-from engine.target.prepared import Prepared
+from engine.layers.delta_places import Rows
+from engine.layers.delta_rule import DeltaLayer, fix_linear_layers
+from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
 from tests.helpers.gpu_kernels import TRITON
+from tests.helpers.linear_models import fresh as fresh_hybrid
 from tests.helpers.tiny import CONFIGS as ALL
-from tests.helpers.tiny import build
+from tests.helpers.tiny import TORCH, build
 
 LAYERS = {"gemma3": 2, "qwen3": 1}
 """A sliding and a full one; and with one the interpreter has had enough."""
+DELTA = "qwen3_5"
+SMALL: dict[str, Any] = {
+    "vocab_size": 96,
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 16,
+}
+"""What is changed in the tiny hybrids."""
 
 
 def config_of(name: str) -> tuple:
@@ -26,12 +42,39 @@ def config_of(name: str) -> tuple:
     return model_class, type(config)(**settings)
 
 
+def fresh(name: str, dtype: torch.dtype = torch.bfloat16) -> Any:
+    """The tiny model as transformers runs it."""
+    return fresh_hybrid(name, dtype, **SMALL) if name == DELTA else build(*config_of(name), dtype)
+
+
 @cache
-def prepared(name: str) -> Prepared:
-    made = prepare(build(*config_of(name), torch.bfloat16), TRITON)
-    assert (
+def prepared(name: str, kernels: bool = True) -> Prepared:
+    """On Triton's kernels, else on torch's."""
+    made = prepare(fresh(name), TRITON if kernels else TORCH)
+    assert not kernels or (
         made.kernels.triton
         and isinstance(made.model.get_decoder(), GpuDecoder)
         and isinstance(made.model.lm_head, GpuLinear)
     )
     return made
+
+
+@cache
+def delta_layer(dtype: torch.dtype = torch.bfloat16, name: str = DELTA, **more: Any) -> DeltaLayer:
+    """A linear layer of a tiny hybrid with these changes."""
+    model = fresh_hybrid(name, dtype, **{**SMALL, **more})
+    fix_linear_layers(model)
+    return next(module for module in model.modules() if isinstance(module, DeltaLayer))
+
+
+def delta_rows(layer: DeltaLayer, num: int, seed: int = 0) -> Rows:
+    s, generator = layer.shape, torch.Generator().manual_seed(seed)
+    sizes = (s.conv_dim, s.num_value_heads * s.value_dim, s.num_value_heads, s.num_value_heads)
+    rows = (torch.randn(num, size, generator=generator).to(layer.dt_bias.dtype) for size in sizes)
+    return tuple(rows)  # type: ignore[return-value]
+
+
+def delta_rings(layer: DeltaLayer, num_states: int = 27) -> tuple[Tensor, Tensor]:
+    """States and inputs, full of what must have no influence."""
+    states, inputs = layer.shape.ring_sizes(num_states)
+    return torch.full(states, torch.nan), torch.full(inputs, torch.nan, dtype=layer.dt_bias.dtype)

@@ -11,13 +11,13 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from engine import drafters
-from engine.choice.sampler import Sampler
 from engine.drafters import DrafterContext
 from engine.events import Prompt, Step
-from engine.models.loading import LoadedModel, ModelInfo, load
+from engine.loading.loading import LoadedModel, ModelInfo, load
 from engine.progress import silent
+from engine.runner.target import StaticTarget
+from engine.sampling.sampler import Sampler
 from engine.spec import SamplingParams
-from engine.target.target import StaticTarget
 from tests.helpers.tiny import PACKED, TRAINED, lane
 
 FIXTURES = TRAINED.parent.parent

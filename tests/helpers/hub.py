@@ -1,4 +1,4 @@
-"""A model hub on this machine that has nothing but config.json, and remembers what it was asked for."""
+"""A model hub on this machine that has config.json files, or whole folders, and remembers what it was asked for."""
 
 from __future__ import annotations
 
@@ -18,29 +18,37 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_a_token_that_may"
 
 
+def _tag(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:40]
+
+
 @dataclass
 class ConfigHub:
     """`repositories`: name -> its config.json, as a value or as it stands. `gated`: those that want TOKEN; another
-    token is refused with 403. `asked`: (repository, the rest of the path) of every request."""
+    token is refused with 403. `folders`: name -> all files of a repository, at COMMIT, which is main and v1. `asked`:
+    (repository, the rest of the path) of every request."""
 
     repositories: Mapping[str, Any]
     gated: frozenset[str] = frozenset()
+    folders: Mapping[str, Path] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     address: str = ""
 
 
 @contextmanager
 def config_hub(
-    monkeypatch: pytest.MonkeyPatch, repositories: Mapping[str, Any], gated: frozenset[str] = frozenset()
+    monkeypatch: pytest.MonkeyPatch, repositories: Mapping[str, Any], gated: frozenset[str] = frozenset(), **more: Any
 ) -> Iterator[ConfigHub]:
-    """The hub that huggingface_hub asks within this block."""
-    hub = ConfigHub(repositories, gated)
+    """The hub that huggingface_hub asks within this block; more: as of ConfigHub."""
+    hub = ConfigHub(repositories, gated, **more)
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
-            _, owner, name, *rest = self.path.partition("?")[0].split("/")
+            owner, name, *rest = self.path.partition("?")[0].removeprefix("/api/models").strip("/").split("/")
             repository, path = f"{owner}/{name}", "/".join(rest)
             hub.asked.append((repository, path))
+            if repository in hub.folders:
+                return self._from_folder(hub.folders[repository], *rest)
             if repository not in hub.repositories:
                 return self._answer(b"", 404, {"X-Error-Code": "RepoNotFound"})
             if repository in hub.gated and (token := self.headers.get("Authorization")) != f"Bearer {TOKEN}":
@@ -49,11 +57,21 @@ def config_hub(
                 return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
             value = hub.repositories[repository]
             body = value if isinstance(value, bytes) else json.dumps(value).encode()
-            tag = hashlib.sha256(body).hexdigest()[:40]
-            self._answer(body, 200, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
+            self._answer(body, 200, {"ETag": f'"{_tag(body)}"', "X-Repo-Commit": COMMIT})
             return None
 
         do_GET = do_HEAD
+
+        def _from_folder(self, folder: Path, kind: str, revision: str, name: str = "") -> None:
+            files = {file.name: (file.read_bytes(), _tag(file.read_bytes())) for file in sorted(folder.iterdir())}
+            value: Any = {"id": "", "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
+            if kind == "tree":
+                value = [{"type": "file", "path": n, "size": len(f[0]), "oid": f[1]} for n, f in files.items()]
+            if revision not in (COMMIT, "main", "v1"):
+                return self._answer(b"", 404, {"X-Error-Code": "RevisionNotFound"})
+            body, tag = files[name] if kind == "resolve" else (json.dumps(value).encode(), COMMIT)
+            self._answer(body, 200, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
+            return None
 
         def _answer(self, body: bytes, status: int, headers: dict[str, str]) -> None:
             self.send_response(status)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.target.prepare import prepare
-from engine.target.prepared import Prepared
-from engine.target.target import PREFILL_CHUNK, StaticTarget
+from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
+from engine.runner.target import StaticTarget
 from tests.helpers.dispatch import bits
-from tests.helpers.tiny import BASE, DTYPES, LENGTH, build, random_ids
+from tests.helpers.tiny import BASE, DTYPES, LENGTH, build
 
 WIDTHS = (1, 2, 4, 8)
 VOCAB = 2048
@@ -63,15 +63,6 @@ def prepared(name: str, dtype: torch.dtype = torch.float32) -> Prepared:
     return prepare(fresh(name, dtype))
 
 
-@cache
-def stock_rows(name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[list[int], Tensor, Tensor]:
-    """(ids, transformers' logits [num, vocab], all its hidden states side by side)."""
-    ids = random_ids(PREFILL_CHUNK + 60, VOCAB, seed)
-    with torch.inference_mode():
-        out = fresh(name, dtype)(input_ids=torch.tensor([ids]), use_cache=False, output_hidden_states=True)
-    return ids, out.logits[0].float(), torch.cat([h[0] for h in out.hidden_states], -1)
-
-
 def target_of(name: str, dtype: torch.dtype = torch.float32, length: int = LENGTH, **more: Any) -> StaticTarget:
     return StaticTarget(prepared(name, dtype), length, WIDTHS, **more)
 
@@ -92,6 +83,3 @@ def equal(ours: list[Tensor], theirs: list[Tensor]) -> bool:
     return len(ours) == len(theirs) > 0 and all(
         torch.equal(bits(a), bits(b)) for a, b in zip(ours, theirs, strict=True)
     )
-
-
-# The stock model's logits

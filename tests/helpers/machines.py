@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.catalogue import on_hub
-from app.fits import repository
-from app.machine import GIB, Machine
-from engine.models.random_targets import shipped_config
+from app.catalogue.catalogue import on_hub
+from app.catalogue.fits import repository
+from app.catalogue.machine import GIB, Machine
+from engine.loading.random_targets import shipped_config
 
 LAYER: dict[str, Any] = {
     "model_type": "llama",
@@ -33,18 +33,31 @@ DFLASH: dict[str, Any] = {
     "block_size": 16,
     "dflash_config": {"mask_token_id": 151669, "target_layer_ids": [1, 8, 15, 22, 29]},
 }
+ORIGINAL: dict[str, Any] = {
+    **LAYER,
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "draft_vocab_size": 32000,
+    "rope_theta": 1000000,
+    "tie_word_embeddings": True,
+}
+"""The form of AngelSlim's heads."""
+HEADS: dict[str, dict[str, Any]] = {
+    "AngelSlim/Qwen3-4B_eagle3": ORIGINAL | {"hidden_size": 2560, "intermediate_size": 9728},
+    "AngelSlim/Qwen3-1.7B_eagle3": ORIGINAL
+    | {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16},
+}
 CONFIGS: dict[str, Any] = {
-    name: shipped_config(name) or (EAGLE3 if drafter.startswith("eagle3") else DFLASH)
+    name: shipped_config(name) or HEADS.get(name) or (EAGLE3 if drafter.startswith("eagle3") else DFLASH)
     for target, drafter in on_hub()
     for name in (target, repository(drafter))
     if name
 }
-"""What the hub says of every repository that the page names; of heads, heads of the same size."""
+"""What the hub says of every repository that the page names; of most heads, heads of the same size."""
 
 
-def with_gpu(gib: float) -> Machine:
-    """A machine whose GPU has so much free, and that reaches the hub."""
-    return Machine(gpu=True, gpu_bytes=int(gib * GIB), configs=CONFIGS)
+def with_gpu(gib: float, dtype: str = "bfloat16") -> Machine:
+    """A machine whose GPU has so much free, runs weights of that dtype best, and that reaches the hub."""
+    return Machine(gpu=True, gpu_bytes=int(gib * GIB), gpu_dtype=dtype, configs=CONFIGS)
 
 
 SMALL, LARGE = Machine(), with_gpu(141.0)

@@ -1,4 +1,4 @@
-"""Random EAGLE-3 heads for the compiled rows."""
+"""Random EAGLE-3 and DFlash heads for the compiled kernels, and how they draft."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
 from engine.heads.build import build
 from engine.heads.compact import with_output
-from engine.heads.formats import read_spec
 from engine.kernels.cpu.heads import pack_head
-from engine.model.layers import fuse_layers
+from engine.layers.layers import fuse_layers
+from engine.loading.heads import read_spec
 from tests.helpers.head_files import save
 from tests.helpers.head_fixtures import VOCAB, context, formats_target, hidden_rows, made
-from tests.helpers.random_heads import EAGLE3, LAYERS, eagle3_tensors
+from tests.helpers.random_heads import DFLASH, DFLASH_FORMS, EAGLE3, LAYERS, ZLAB_CONFIG, dflash_tensors, eagle3_tensors
 
-K = 4
+K = 5
 PROMPT = list(range(7, 60))
 WIDE = {"head_dim": 32}
 SLIDING = {
@@ -50,6 +51,14 @@ FORMS: dict[str, Any] = {
     "words that fill no block": {"config": {"draft_vocab_size": 77}},
     "the target's output layer": {"config": {"draft_vocab_size": VOCAB}, "without": ["lm_head.weight"]},
 }
+DFLASH_MORE: dict[str, Any] = {
+    **DFLASH_FORMS,
+    "one head of keys": {"layers": {"num_key_value_heads": 1, "head_dim": 64}},
+    "a head of keys for each of queries": {"layers": {"num_key_value_heads": 4}},
+    "yarn, whose angles are scaled": FORMS["yarn, whose angles are scaled"],
+    "words that fill no block": {"config": {"draft_vocab_size": 77}},
+}
+DFLASH_SOME = ("speculators", "sliding", "z-lab, sliding, bidirectional", "from the anchor")
 
 
 def head_of(folder: Any, form: str, rounded: bool) -> Any:
@@ -105,3 +114,32 @@ def rows_of(one: Any, cuts: list[int], chain: list[int]) -> list[Tensor]:
     with torch.inference_mode():
         rows = [one._first_row(one._num_rows, end).clone()]
         return rows + [one._next_row(token, end + i).clone() for i, token in enumerate(chain)]
+
+
+def dflash_of(folder: Any, form: str) -> Any:
+    """A packed random bfloat16 DFlash head of that form for formats/target."""
+    case = DFLASH_MORE[form]
+    layers = {**LAYERS, "model_type": "qwen3", **WIDE, **case.get("layers", {})}
+    config = {**ZLAB_CONFIG, **case["zlab"]} if "zlab" in case else {**DFLASH, **case.get("config", {})}
+    tensors = dflash_tensors(layers, {"aux_hidden_state_layer_ids": [2, 3, 4], **config}, own=case.get("own", 0))
+    settings = {**config, **layers} if "zlab" in case else {**config, "transformer_layer_config": layers}
+    source = save(folder / "head", settings, tensors)
+    return made(f"dflash:{source}{case.get('option', '')}", formats_target("bfloat16"), K).head
+
+
+def dflash_drafter(head: Any, natively: bool = True, k: int = K, **more: Any) -> Any:
+    here = context(formats_target("bfloat16"), k, PROMPT, **more)
+    return (HostDFlashDrafter if natively else DFlashDrafter)(head, here)
+
+
+def drafts(one: Any, ends: list[int], k: int = K) -> Any:
+    """The draft after the prompt, which is taken in parts that end at `ends`, with a draft after each but the first."""
+    hidden = torch.randn(len(PROMPT), 3 * 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+    one.prefill(PROMPT[: ends[0]], hidden[: ends[0] - 1])
+    for before, end in zip(ends, [*ends[1:], len(PROMPT)], strict=True):
+        draft = one.propose(PROMPT[:end], hidden[before - 1 : end - 1], k)
+    return draft
+
+
+def logits_of(draft: Any) -> Tensor:
+    return draft.logits[:, draft.logits[0].isfinite()]

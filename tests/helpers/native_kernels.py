@@ -7,7 +7,7 @@ import ctypes
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -31,13 +31,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.cache import cache_dir
-from engine.exactness.operators import same_bits
 from engine.kernels.cpu import attention, decoder, linear
 from engine.kernels.cpu import build as build_module
-from engine.target.prepare import prepare
-from engine.target.prepared import Prepared
-from tests.helpers.tiny import BASE, MIXED, PACKED, ROPE, TORCH, WINDOW, build, threads
+from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
+from tests.helpers.tiny import BASE, MIXED, PACKED, ROPE, TORCH, WINDOW, build
 
 needs_byte_kernels = pytest.mark.skipif(
     not build_module.has("photofinish_pack_bytes"), reason="there are no compiled kernels for weights of 8 bits here"
@@ -92,9 +90,7 @@ def _of(variant: str) -> ctypes.CDLL:
     command = [shutil.which("cc") or "gcc", *flags]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_module, "FOLDER", sources)
-        path = cache_dir() / "native" / f"kernels-{build_module._key(command)[0][:24]}.so"
-        if not path.exists():
-            build_module._compile(command, path)
+        path, _ = build_module._kept(command)
     shutil.rmtree(sources)
     return ctypes.CDLL(str(path))
 
@@ -136,29 +132,8 @@ def prepared(name: str, variant: str = VARIANTS[0], packed: bool = True, int8: b
         return prepare(made(name), PACKED if packed else TORCH, int8)
 
 
-def assert_rows_have_their_own_bits(linear: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    """At any number of the rows x [n, k], at any place, on any number of threads, whatever the others hold."""
-    most, k = x.shape
-    alone = torch.cat([linear(x[i : i + 1]) for i in range(most)])
-    for num_threads in (1, 2, 3):
-        with threads(num_threads):
-            for num in (*range(1, most + 1), 256):
-                repeats = -(-num // most)
-                assert same_bits(linear(x.repeat(repeats, 1)[:num]), alone.repeat(repeats, 1)[:num]), (
-                    f"{num} rows on {num_threads} threads"
-                )
-            assert same_bits(linear(x.flip(0)), alone.flip(0))
-    for other in (torch.nan, torch.inf, 3e38, 1e-40):
-        for num in (2, 8, 12, 13):
-            rows = torch.full((num, k), other, dtype=x.dtype)
-            rows[num // 2] = x[0]
-            assert same_bits(linear(rows)[num // 2], alone[0])
-
-
 ACTS = {0: F.silu, 1: lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))}
 """gelu's tanh form as a sigmoid: 1 + tanh is no longer exact where it is nearly 0."""
-HALF_A_BIT = 1.001 * 2.0**-8
-"""What rounding to bfloat16 changes."""
 
 
 def linear_of(num: int, k: int, bias: bool = False, seed: int = 0, spread: float = 1.0) -> nn.Linear:

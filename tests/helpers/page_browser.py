@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.pageserver import Server
+from tests.helpers.race_pages import SETTLED
 
 SHELL, BROWSER = Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium")
 CHROMIUM = Path(os.environ.get("CHROMIUM") or (SHELL if SHELL.exists() else BROWSER))
@@ -21,6 +22,7 @@ FLAGS = [
     "--disable-sync",
 ]
 RACE_MS = 90_000
+LOAD_MS = 30_000
 SEEN = "try { localStorage.setItem('photofinish.opening', 'seen') } catch {}"
 """For `add_init_script`: a visitor who has seen the page's opening. A page without an address has no storage."""
 UNREADABLE = """() => {
@@ -49,24 +51,103 @@ UNREADABLE = """() => {
 """Texts of a page below 14 px, or below the contrast of 4.5:1 (3:1 of large letters)."""
 
 
-def open_tab(tab: Any, server: Server, ready: bool = True) -> None:
+def watched(page: Any, url: str = "") -> Any:
+    """The page, which from now on collects in `problems` what must not happen: errors of a script or in the console,
+    dialogs, and requests to elsewhere than `url`."""
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
+    own = (url, "data:", "blob:")
+    page.on("request", lambda request: request.url.startswith(own) or page.problems.append(request.url))
+    page.on("dialog", lambda dialog: (page.problems.append("a dialog"), dialog.dismiss()))
+    return page
+
+
+def loaded(tab: Any, until: str = "ready") -> None:
+    """Wait until the served page is there ("page"), has its recorded race on the screen ("race"), its model loaded
+    ("model"), or both ("ready")."""
+    tab.wait_for_selector("#page-race-button", timeout=LOAD_MS)
+    if until in ("race", "ready"):
+        tab.wait_for_function("window.photofinish?.state.duration > 0", timeout=LOAD_MS)
+    if until in ("model", "ready"):
+        tab.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
+
+
+def reload(tab: Any, until: str = "ready") -> None:
+    """Load the page again; what Gradio's program logs about its broken streams is no problem."""
+    before = list(tab.problems)
+    tab.reload()
+    tab.problems[:] = before
+    loaded(tab, until)
+
+
+def open_tab(tab: Any, server: Server) -> None:
     """The page, ready, for a visitor who has been here before."""
     tab.add_init_script(SEEN)
     tab.goto(server.url)
-    tab.wait_for_selector("#page-race-button")
-    if not ready:
-        return
-    tab.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
+    loaded(tab)
 
 
-def set_number(tab: Any, label: str, value: str) -> None:
-    """Fill the number beside a slider of the side panel."""
+def settings(tab: Any, **numbers: str) -> None:
+    """Fill number boxes of the side panel, by their labels (with _ for blanks), and close it."""
+    open_settings(tab)
+    for label, value in numbers.items():
+        field = tab.get_by_label(f"number input for {label.replace('_', ' ')}", exact=True)
+        field.fill(value)
+        field.press("Tab")
+    close_settings(tab)
+
+
+def open_settings(tab: Any) -> None:
     if not tab.locator(".sidebar.open").count():
         tab.click("#page-settings-button")
-        tab.wait_for_selector(".sidebar.open")
-    field = tab.get_by_label(f"number input for {label}", exact=True)
-    field.fill(value)
-    field.press("Tab")
+        tab.wait_for_selector(".sidebar.open", timeout=LOAD_MS)
+
+
+def close_settings(tab: Any) -> None:
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector(".sidebar.open", state="detached", timeout=LOAD_MS)
+
+
+def figures(tab: Any, name: str) -> None:
+    """Open the tab "charts" or "why", if it is not, and wait for the figures of the race on the screen."""
+    if tab.get_attribute(".pf", "data-tab") != name:
+        tab.click(f"[role=tab][data-tab={name}]")
+    tab.wait_for_function(
+        "name => { const figures = document.getElementById(`page-${name}`);"
+        " return !figures.classList.contains('page-stale') && figures.querySelector('.js-plotly-plot')"
+        " && figures.querySelector('[data-charts-of]').dataset.chartsOf"
+        " === window.photofinish.state.asked[name]; }",
+        arg=name,
+        timeout=RACE_MS,
+    )
+
+
+def copied(tab: Any, *names: str) -> dict[str, str]:
+    """What the buttons of the menu Share put into the clipboard."""
+    found = {}
+    for name in names:
+        tab.click(".pf-share summary")
+        tab.click(f"[data-copy={name}]")
+        tab.wait_for_selector(f"[data-copy={name}]:has-text('Copied')")
+        found[name] = tab.evaluate("navigator.clipboard.readText()")
+        tab.keyboard.press("Escape")
+    return found
+
+
+def saved(tab: Any) -> bytes:
+    """The file that the button Save gives."""
+    with tab.expect_download() as download:
+        tab.click("[data-ref=save]")
+    return Path(download.value.path()).read_bytes()
+
+
+def to_end(tab: Any) -> None:
+    """Put the replay at its end, whatever it does."""
+    tab.focus("[data-ref=scrub]")
+    tab.keyboard.press("End")
+    tab.wait_for_function("(({ t, duration, playing }) => t >= duration && !playing)(window.photofinish.state)")
+    tab.evaluate(SETTLED)
 
 
 def run_race(tab: Any, state: str = "finished", button: str = "#page-race-button") -> None:
@@ -74,5 +155,19 @@ def run_race(tab: Any, state: str = "finished", button: str = "#page-race-button
     `state`."""
     before = tab.evaluate("window.photofinish.state.race")
     tab.click(button)
+    new_race(tab, before, state)
+
+
+def new_race(tab: Any, before: str | None, state: str = "finished") -> None:
+    """Wait until another race than `before` is in `state`, or over."""
     tab.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)
-    tab.wait_for_selector(f'.pf[data-state="{state}"]', timeout=RACE_MS)
+    over = ("finished", "stopped", "failed")
+    tab.wait_for_selector(", ".join(f'.pf[data-state="{each}"]' for each in {state, *over}), timeout=RACE_MS)
+    assert tab.get_attribute(".pf", "data-state") == state
+
+
+def end(tab: Any) -> str:
+    """Stop the race, if it still runs. Returns how it ended: stopped or finished."""
+    tab.evaluate("document.getElementById('page-stop-button').click()")
+    tab.wait_for_selector('.pf:is([data-state="stopped"], [data-state="finished"])', timeout=RACE_MS)
+    return str(tab.get_attribute(".pf", "data-state"))

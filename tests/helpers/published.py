@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
-from engine.model.published import text_part
-from engine.models.random_targets import CONFIGS, read_published
+from engine.layers.published import text_part
+from engine.loading.random_targets import CONFIGS, read_published
 from tests.helpers import FIXTURES
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -20,33 +20,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     for path in sorted(folder.glob("*.json"))
 }
 SIZES = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "moe_intermediate_size": 32,
-    "head_dim": 16,
-    "global_head_dim": 32,
-    "num_attention_heads": 4,
-    "num_global_key_value_heads": 1,
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "experts_per_token": 2,
-    "top_k_experts": 2,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "vocab_size": 2048,
-    "vocab_size_per_layer_input": 2048,
-    "query_pre_attn_scalar": 16,
-    "time_step_rank": 8,
-    "n_layer": 4,
-    "depth": 1,
-    "num_heads": 4,
-    "out_hidden_size": 64,
-    "image_size": 28,
-    "original_max_position_embeddings": 16,
-}
+    "hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32, "head_dim": 16, "global_head_dim": 32,
+    "num_attention_heads": 4, "num_global_key_value_heads": 1, "num_experts": 4, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "experts_per_token": 2, "top_k_experts": 2, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "vocab_size": 2048,
+    "vocab_size_per_layer_input": 2048, "query_pre_attn_scalar": 16, "time_step_rank": 8, "n_layer": 4, "depth": 1,
+    "num_heads": 4, "out_hidden_size": 64, "image_size": 28, "original_max_position_embeddings": 16,
+}  # fmt: skip
 """A tiny model's sizes: what makes an architecture stays as it is. Positions beyond the original ones come soon."""
 SOME_LAYERS, WORD = 3, 2000
 

@@ -9,14 +9,13 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from app.race_view import frame_json
+from app.jobs.frames import frame_json
+from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.events import Event, LaneEvent, Started, Step
-from engine.metrics import lane_metrics, race_speedup
 from engine.race import race
-from engine.recordings.recording import events_of
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers import ROOT
-from tests.helpers.races import finished, recording
+from tests.helpers.races import events_of, finished, recording
 
 TEXT = """[
   {"name": "Ada Lovelace", "born": 1815, "city": "London", "field": "mathematics"},
@@ -155,6 +154,7 @@ def frames(
         "metrics": None,
         "speedup": None,
         "recording": None,
+        "complete": False,
     }
     out.append(
         {
@@ -173,7 +173,7 @@ def frames(
                 **base,
                 "seq": seq,
                 "state": "running",
-                "status": {"text": "The race is on.", "share": None},
+                "status": {"text": "Racing.", "share": None},
                 "events": events[start : start + every],
                 **so_far,
             }
@@ -184,7 +184,8 @@ def frames(
             "seq": len(out),
             "state": state,
             "status": {"text": status, "share": None},
-            "recording": recorded,
+            "recording": json.dumps(recorded, ensure_ascii=False),
+            "complete": True,
             **numbers(recorded, known),
         }
     )
@@ -196,6 +197,27 @@ def numbers(recorded: dict[str, Any], events: list[LaneEvent]) -> dict[str, Any]
     metrics = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
     shown = next(lane["name"] for lane in recorded["spec"]["lanes"] if lane["role"] == "speculative")
     return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events, shown)}
+
+
+def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
+    """engine.analysis.metrics over the steps that were over at lane time t."""
+    events = [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9]
+    return {
+        "metrics": {
+            lane: json.loads(json.dumps(asdict(lane_metrics(events, lane))))
+            for lane in ("plain", "baseline", "speculative")
+        },
+        "speedup": race_speedup(events),
+    }
+
+
+def rounded(value: Any) -> Any:
+    """The same with nine digits of every number."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.9g}") if isinstance(value, (int, float)) else value
 
 
 def page_html(template: str, style: str, script: str, dark: bool = False) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps
-from engine.exactness.verdict import Difference, compare
+from engine.analysis.verdict import Difference, compare
+from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
 from engine.race import race
-from engine.recordings.recording import build, events_of, token_ids
+from engine.recordings.recording import Recording, build
 from engine.spec import BASELINE, HERE, SERVER, SPECULATIVE, THERE, RaceSpec, SamplingParams, lanes_of, standard_lanes
 
 PIECES = (
@@ -36,6 +37,16 @@ seconds = st.floats(1e-4, 0.5)
 K = 7
 MOST = 15
 """The longest draft of `with_tables`."""
+
+
+def events_of(recorded: Mapping[str, Any]) -> list[LaneEvent]:
+    """The events of a recording that a test may have changed."""
+    return list(Recording.of(recorded).events)
+
+
+def spec_of(recorded: Mapping[str, Any]) -> RaceSpec:
+    """The spec of a recording that a test may have changed."""
+    return Recording.of(recorded).spec
 
 
 def unexplained(position: int, tokens: tuple[int, int]) -> Difference:
@@ -146,11 +157,10 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
             if event["drafted"] and rng.random() < 0.6:
                 event.update(num_drafted=len(event["drafted"]), drafted=[], drafted_pieces=[])
     _add_copies(out)
-    num_drafts = rng.randint(0, max(map(len, token_ids.values())))
-    drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in range(num_drafts)]
-    out["tables"] = {"ngram": drafts, "__proto__": []}
+    drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in token_ids["baseline"]]
+    out["tables"] = {"eagle3": drafts, "__proto__": [[] for _ in drafts]}
     out["table_pieces"] = {str(token): f" {token}" for draft in drafts for token in draft}
-    out["table_margins"] = {"ngram": [[rng.random() for _ in draft] for draft in drafts]}
+    out["table_margins"] = {"eagle3": [[rng.random() for _ in draft] for draft in drafts]}
     costs_s = sorted(rng.random() for _ in range(4))
     out["costs"] = {"verify_s": costs_s, "draft_s": {name: [0, *costs_s[1:]] for name in out["tables"]}}
     clocks = {event["lane"]: event["clock_s"] for event in out["events"]}
@@ -233,14 +243,6 @@ def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
     for verdict in out["verdicts"].values():
         verdict.update(kind="same_text", rows_different=None, first_difference=None)
     return out
-
-
-def in_schema_1(recorded: dict[str, Any]) -> dict[str, Any]:
-    """A recording of the standard lanes as it was written before lanes had roles."""
-    old = {key: value for key, value in recorded.items() if key != "verdicts"}
-    lanes = [{key: value for key, value in lane.items() if key != "role"} for lane in old["spec"]["lanes"]]
-    verdicts = {"verdict": recorded["verdicts"].get("speculative"), "plain_verdict": recorded["verdicts"].get("plain")}
-    return copy.deepcopy({**old, "schema": 1, "spec": {**old["spec"], "lanes": lanes}, **verdicts})
 
 
 def race_of(names: list[str]) -> dict[str, Any]:
@@ -326,7 +328,7 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
             finished={baseline, second} <= ended,
         ).to_json()
 
-    return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}})
+    return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}}).fields
 
 
 def beside_a_server(recorded: dict[str, Any]) -> dict[str, Any]:

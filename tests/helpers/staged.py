@@ -11,9 +11,9 @@ from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
-from app.stream import Stage
+from app.jobs.races import Stage
 from engine.events import LaneEvent
-from engine.recordings.recording import events_of
+from tests.helpers.races import events_of
 
 
 class StagedRace:
@@ -59,7 +59,7 @@ class StagedBackend:
         self.members: dict[str, Any] = {}
         self.num_positions, self.position_s, self.asked = 0, 0.01, 0
 
-    def beside(self, race: Any, progress: Callable[[str, float | None], None]) -> dict[str, Any]:
+    def extras(self, race: Any, progress: Callable[[str, float | None], None]) -> dict[str, Any]:
         """`members`, after as many positions; `asked` counts them."""
         for position in range(self.num_positions):
             progress("asking the drafters", position / self.num_positions)
@@ -97,5 +97,5 @@ async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str,
 
 async def after(stage: Stage, visitor: str) -> list[dict[str, Any]]:
     """All frames that come after the end of the race that this visitor has watched."""
-    async with aclosing(stage.beside(visitor)) as frames:
+    async with aclosing(stage.extras(visitor)) as frames:
         return [json.loads(text) async for text in frames]

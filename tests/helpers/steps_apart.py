@@ -96,3 +96,23 @@ def _margins(recording: dict[str, Any], rng: random.Random) -> None:
     }
     if margins:
         recording["table_margins"] = margins
+
+
+def steps_of(recording: dict[str, Any], lane: str = "speculative") -> list[dict[str, Any]]:
+    return [e for e in recording["events"] if e["type"] == "step" and e["lane"] == lane]
+
+
+def chance_words(chance: float) -> str:
+    """A chance as the page writes it."""
+    if chance == 0:
+        return "0 %"
+    return "< 0.1 %" if chance < 0.0005 else "> 99.9 %" if 0.9995 < chance < 1 else f"{100 * chance:.1f} %"
+
+
+def verdicts_of(step: dict[str, Any]) -> list[str]:
+    """What became of each place of a step: a right guess, the model's own token, or neither."""
+    drafted, kept = len(step["drafted"]), step["num_accepted"]
+    if len(step["token_ids"]) == kept:
+        return ["ok"] * kept + ["unused"] * (drafted + 1 - kept)
+    own = "own" if not drafted else "extra" if kept == drafted else "no"
+    return ["ok"] * kept + [own] + ["unused"] * (drafted - kept)

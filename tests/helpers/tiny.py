@@ -26,16 +26,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.choice.accept import Coupled
-from engine.choice.sampler import Sampler
 from engine.decode import decode
 from engine.events import Event
 from engine.kernels.cpu.kernels import CpuKernels
 from engine.kernels.torch import TorchKernels
+from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
+from engine.runner.target import StaticTarget
+from engine.sampling.accept import Coupled
+from engine.sampling.sampler import Sampler
 from engine.spec import SamplingParams
-from engine.target.prepare import prepare
-from engine.target.prepared import Prepared
-from engine.target.target import StaticTarget
 from tests.helpers import FIXTURES
 from tests.helpers.fakes import Ends
 

@@ -10,22 +10,8 @@ from gguf.quants import quantize
 
 SHAPE = {"embedding_length": 64, "feed_forward_length": 96, "block_count": 7, "context_length": 512}
 HEADS, HEAD_DIM = 4, 256
-WORDS = [
-    "<pad>",
-    "<eos>",
-    "<bos>",
-    "<unk>",
-    "<mask>",
-    "[multimodal]",
-    *(f"<0x{byte:02X}>" for byte in range(256)),
-    "▁",
-    *"abcdent,.\n",
-    "  ",
-    "   ",
-    "an",
-    "and",
-    "▁and",
-]
+SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "[multimodal]"]
+WORDS = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdent,.\n", "  ", "   ", "an", "and", "▁and"]
 
 
 def write_gguf(path: Path) -> None:
@@ -35,13 +21,8 @@ def write_gguf(path: Path) -> None:
     writer.add_name("tiny")
     for key, value in SHAPE.items():
         writer.add_uint32(f"gemma3.{key}", value)
-    for key, value in {
-        "head_count": HEADS,
-        "head_count_kv": 1,
-        "key_length": HEAD_DIM,
-        "value_length": HEAD_DIM,
-        "sliding_window": 16,
-    }.items():
+    attention = {"head_count": HEADS, "head_count_kv": 1, "key_length": HEAD_DIM, "value_length": HEAD_DIM}
+    for key, value in {**attention, "sliding_window": 16}.items():
         writer.add_uint32(f"gemma3.attention.{key}", value)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(1e6)
@@ -57,21 +38,12 @@ def write_gguf(path: Path) -> None:
     plain, quantised = GGMLQuantizationType.F32, GGMLQuantizationType.Q5_0
     tensors = {"token_embd": (GGMLQuantizationType.Q8_0, len(WORDS), hidden), "output_norm": (plain, hidden)}
     for layer in range(SHAPE["block_count"]):
-        block = {
-            "attn_q": (quantised, HEADS * HEAD_DIM, hidden),
-            "attn_k": (quantised, HEAD_DIM, hidden),
-            "attn_v": (GGMLQuantizationType.Q8_0, HEAD_DIM, hidden),
-        }
-        block |= {
-            "attn_output": (GGMLQuantizationType.F16, hidden, HEADS * HEAD_DIM),
-            "attn_q_norm": (plain, HEAD_DIM),
-            "attn_k_norm": (plain, HEAD_DIM),
-        }
-        block |= {
-            "ffn_gate": (quantised, inner, hidden),
-            "ffn_up": (quantised, inner, hidden),
-            "ffn_down": (quantised, hidden, inner),
-        }
+        block = {"attn_q": (quantised, HEADS * HEAD_DIM, hidden), "attn_k": (quantised, HEAD_DIM, hidden)}
+        block |= {"attn_v": (GGMLQuantizationType.Q8_0, HEAD_DIM, hidden)}
+        block |= {"attn_output": (GGMLQuantizationType.F16, hidden, HEADS * HEAD_DIM)}
+        block |= {"attn_q_norm": (plain, HEAD_DIM), "attn_k_norm": (plain, HEAD_DIM)}
+        block |= dict.fromkeys(("ffn_gate", "ffn_up"), (quantised, inner, hidden))
+        block |= {"ffn_down": (quantised, hidden, inner)}
         block |= dict.fromkeys(("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), (plain, hidden))
         tensors |= {f"blk.{layer}.{name}": value for name, value in block.items()}
     for name, (kind, *shape) in tensors.items():

@@ -17,38 +17,15 @@ EVERY_KIND = pytest.mark.parametrize("kind", [*KINDS, pytest.param("default mode
 def sentencepiece(strip: bool):
     """A small vocabulary as sentencepiece models have it: byte tokens for whatever is not in it, BOS in front, spaces
     written as U+2581."""
-    words = [
-        "<pad>",
-        "<eos>",
-        "<bos>",
-        "<unk>",
-        *(f"<0x{byte:02X}>" for byte in range(256)),
-        "▁",
-        *"abcdent,.\n",
-        "▁▁",
-        "▁a",
-        "an",
-        "▁and",
-        "▁an",
-        "de",
-        "€",
-    ]
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdent,.\n"]
+    words += ["▁▁", "▁a", "an", "▁and", "▁an", "de", "€"]
     merges = [("▁", "▁"), ("▁", "a"), ("a", "n"), ("▁a", "n"), ("▁an", "d"), ("d", "e")]
-    inner = Tokenizer(
-        models.BPE(
-            {word: i for i, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
-        )
-    )
+    ids = {word: i for i, word in enumerate(words)}
+    inner = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     inner.normalizer = normalizers.Replace(" ", "▁")
     inner.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
-    inner.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            *([decoders.Strip(" ", 1, 0)] if strip else []),
-        ]
-    )
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    inner.decoder = decoders.Sequence([*parts, *([decoders.Strip(" ", 1, 0)] if strip else [])])
     inner.add_tokens([AddedToken("<tool é>", normalized=False)])
     return PreTrainedTokenizerFast(
         tokenizer_object=inner, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>"
@@ -60,7 +37,7 @@ def tokenizer_of(kind: str):
     if kind == "byte level":
         return AutoTokenizer.from_pretrained(TRAINED)
     if kind == "default model":
-        from engine.models.default_model import converted, load_tokenizer
+        from engine.loading.default_model import converted, load_tokenizer
 
         return load_tokenizer(converted())
     return sentencepiece(strip="strip" in kind)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.choice.sampler import Sampler
 from engine.drafters import DrafterContext
 from engine.events import Prompt
-from engine.models.loading import LoadedModel, load
+from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
+from engine.sampling.sampler import Sampler
 from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from engine.models.loading import LoadedModel, load
+from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
 from engine.training.features import Features, extract
 from engine.training.heads import Design, TargetWeights, default_layers, likely_words, new_head, new_spec

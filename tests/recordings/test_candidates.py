@@ -6,11 +6,12 @@ import math
 
 import pytest
 
-from engine.recordings.check import check
-from engine.recordings.recording import build, events_of, token_ids
+from engine.events import token_ids
+from engine.recordings.recording import build, loads
 from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
+from tests.helpers.races import events_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
 DIGITS = 2e-4
@@ -26,7 +27,7 @@ def recorded(
     spec = RaceSpec(lanes_of(((d, d, k) for d in drafters), rule=rule), params, audit)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
     events = list(race.events())
-    return race, check(build(race.header(), events, race.result()))
+    return race, loads(build(race.header(), events, race.result()).text.encode())
 
 
 def steps_of(recording, lane):

@@ -12,34 +12,27 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from engine.caveats import ratio_noise
+from engine.analysis.caveats import ratio_noise
+from engine.analysis.metrics import MIN_STEPS_TO_JUDGE, disturbance, lane_metrics, race_speedup, race_speedups
 from engine.errors import UsageError
 from engine.events import from_json, steps, to_json
-from engine.metrics import MIN_STEPS_TO_JUDGE, disturbance, lane_metrics, race_speedup, race_speedups
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
 from tests.helpers import ROOT, races
+from tests.helpers.races import events_of, spec_of
 
-SHIPPED = [ROOT / "tests/fixtures/schema_1.json", *sorted((ROOT / "assets/races").glob("*.json"))]
+SHIPPED = sorted((ROOT / "assets/races").glob("*.json"))
 
 
 @given(races.servers_races())
 def test_a_race_that_is_known_in_part_survives_its_file(recording):
     """A server's race or one step taken apart would lose what only it knows, or be refused."""
     read = recordings.loads(json.dumps(recording).encode())
-    events = recordings.events_of(read)
+    events = events_of(read)
     assert read == recording and [to_json(event) for event in events] == recording["events"]
     header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events")}
     assert recordings.build(header, events, {}) == recording
     json.dumps(recordings.summary(read), allow_nan=False)
-
-
-@given(races.servers_races(races.recordings()))
-def test_events_of_schema_1_are_those_of_schema_2(recording):
-    """One form of events: a reader of either schema would need to know which one it reads."""
-    assert check(races.in_schema_1(recording)) == {
-        key: value for key, value in recording.items() if key not in races.BESIDE
-    }
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -55,14 +48,6 @@ def test_a_file_without_the_new_fields_is_written_as_it_was(path, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == written
 
 
-@pytest.mark.parametrize("field", races.BESIDE)
-@pytest.mark.parametrize("value", [None, [], {}, {"plain": [[-1]]}, [{"lane": "nobody"}], "x"])
-def test_a_file_of_schema_1_may_call_anything_so(field, value):
-    """Schema 1 left such a field alone: a file that opened would be refused, or be believed to be checked."""
-    old = races.in_schema_1(races.fixed_race())
-    assert check({**old, field: value}) == check(old)
-
-
 @given(races.many_lanes())
 def test_drafts_count_whether_they_are_known_or_not(recording):
     """A server that tells only how many it drafted would seem to accept everything, or to draft nothing."""
@@ -70,8 +55,8 @@ def test_drafts_count_whether_they_are_known_or_not(recording):
     for step in unknown["events"]:
         if step["type"] == "step" and step["drafted"]:
             step.update(num_drafted=len(step["drafted"]), drafted=[], drafted_pieces=[])
-    lanes = recordings.spec_of(recording).lanes
-    (one, other) = (recordings.events_of(check(each)) for each in (recording, unknown))
+    lanes = spec_of(recording).lanes
+    (one, other) = (check(each)[1] for each in (recording, unknown))
     assert race_speedups(one, lanes) == race_speedups(other, lanes)
     for lane in lanes:
         assert lane_metrics(one, lane.name) == lane_metrics(other, lane.name)
@@ -85,12 +70,12 @@ def test_drafts_count_whether_they_are_known_or_not(recording):
 def test_a_disturbed_lane_of_unknown_width_is_named():
     """A server tells no widths: its stalls would go unseen, or be laid to this machine."""
     recording = races.fixed_race()
-    events = recordings.events_of(recording)
+    events = events_of(recording)
     first = next(e for e in recording["events"] if e["lane"] == "plain" and e["type"] == "step")
     many = [{**first, "width": None, "verify_s": 1.0 if i % 9 == 0 else 0.1} for i in range(2 * MIN_STEPS_TO_JUDGE)]
     assert disturbance(events) is None
     found = disturbance(map(from_json, many))
-    assert found is not None and found.width is None and "Pieces of lane plain came" in found.sentence
+    assert found is not None and found.width is None and "Pieces of lane plain arrived" in found.sentence
 
 
 def test_a_servers_jitter_does_not_disturb_this_machine():
@@ -142,7 +127,7 @@ def margins(**change: Any) -> Callable[[dict[str, Any]], object]:
 
 
 BYTES = {"weights": 2**40, "cache_per_token": 0}
-COSTS = {"verify_s": [0.5] * 64, "draft_s": {"ngram": [*range(64)], "speculative": [0] * 64}}
+COSTS = {"verify_s": [0.5] * 64, "draft_s": {"eagle3": [*range(64)], "copies": [0] * 64}}
 ORACLES = {"speculative": {"seconds": 0, "share": 0.0}, "plain": {"seconds": 0, "share": 0}}
 
 
@@ -150,8 +135,8 @@ def costs(**change: Any) -> Callable[[dict[str, Any]], object]:
     return lambda r: r["costs"].update(change)
 
 
-def of_ngram(*seconds: Any) -> Callable[[dict[str, Any]], object]:
-    return costs(draft_s={**COSTS["draft_s"], "ngram": list(seconds)})
+def of_eagle3(*seconds: Any) -> Callable[[dict[str, Any]], object]:
+    return costs(draft_s={**COSTS["draft_s"], "eagle3": list(seconds)})
 
 
 WRONG = {
@@ -160,15 +145,15 @@ WRONG = {
     "costs.verify_s must be a list of 1 to 64 times in seconds that never fall, not a list": costs(verify_s=[2, 1]),
     "costs.verify_s must be a list of 1 to 64 .*, not a list": costs(verify_s=[]),
     "costs.verify_s must be a list of 1 to 64 times .* never fall, not a list": costs(verify_s=[0.5] * 65),
-    "costs of 'ngram' must be a list of 1 to 64 times": of_ngram(-1, *[1] * 63),
-    "costs of 'ngram' must be a list of 1 .* times": of_ngram(*[1] * 63, 1e8),
-    "the costs of 'ngram' must be a list": of_ngram(*[1] * 63, None),
-    "the costs of 'ngram' must be a .* never fall, not a list": of_ngram(*[1] * 63, "2"),
-    "costs of 'ngram' are 63, those of steps 64; .* more than its longest draft has tokens, 63": of_ngram(*[1] * 63),
-    "costs of 'ngram' are 64, those of steps 63": costs(verify_s=[1] * 63),
-    "only one of them has 'ngram'": costs(draft_s={"speculative": [0] * 64}),
+    "costs of 'eagle3' must be a list of 1 to 64 times": of_eagle3(-1, *[1] * 63),
+    "costs of 'eagle3' must be a list of 1 .* times": of_eagle3(*[1] * 63, 1e8),
+    "the costs of 'eagle3' must be a list": of_eagle3(*[1] * 63, None),
+    "the costs of 'eagle3' must be a .* never fall, not a list": of_eagle3(*[1] * 63, "2"),
+    "costs of 'eagle3' are 63, those of steps 64; .* than its longest draft has tokens, 63": of_eagle3(*[1] * 63),
+    "costs of 'eagle3' are 64, those of steps 63": costs(verify_s=[1] * 63),
+    "only one of them has 'eagle3'": costs(draft_s={"copies": [0] * 64}),
     "only one of them has 'other'": costs(draft_s={**COSTS["draft_s"], "other": [0] * 64}),
-    "of the same drafters; only one of them has 'ngram'": lambda r: r.pop("tables"),
+    "of the same drafters; only one of them has 'copies'": lambda r: r.pop("tables"),
     "oracles must be an object, not a list": lambda r: r.update(oracles=[]),
     "the oracle of lane 'nobody' is of none": lambda r: r.update(oracles={"nobody": ORACLES["plain"]}),
     "the oracle of lane 'plain' lacks 'share'": lambda r: r.update(oracles={"plain": {"seconds": 1}}),
@@ -177,17 +162,19 @@ WRONG = {
     "took 1 seconds, which is not its share of the lane's own": lambda r: r["oracles"]["plain"].update(seconds=1),
     "tables must be an object, not a list": lambda r: r.update(tables=[]),
     "tables must be an object, not None": lambda r: r.update(tables=None),
-    "the table of 'ngram' must be a list, not an object": lambda r: r.update(tables={"ngram": {}}),
-    "the table of 'ngram' has 6 drafts, but no lane committed more than 5": lambda r: r.update(
-        tables={"ngram": [[]] * 6}
+    "the table of 'eagle3' must be a list, not an object": lambda r: r.update(tables={"eagle3": {}}),
+    "the table of 'eagle3' has 6 drafts, but the baseline committed 5 tokens, and no lane more than 5": lambda r: (
+        r.update(tables={"eagle3": [[]] * 6})
     ),
-    "a list of at most 63 token ids": lambda r: r.update(tables={"plain": [[1] * 64]}),
-    "at most 63 token ids from 0 to 2147483647, not 7": lambda r: r.update(tables={"plain": [7]}),
-    "token ids from 0 to 2147483647, not a list": lambda r: r.update(tables={"plain": [[2**31]]}),
+    "the table of 'plain'\\[\\] has 64 entries; at most 63 are allowed": lambda r: r.update(
+        tables={"plain": [[1] * 64] * 5}
+    ),
+    "the table of 'plain'\\[\\] must be a list, not 7": lambda r: r.update(tables={"plain": [7] * 5}),
+    "a token id from 0 to 2147483647, not 2147483648": lambda r: r.update(tables={"plain": [[2**31]] * 5}),
     "table_margins must be an object, not a list": lambda r: r.update(table_margins=[]),
     "margins of the table of 'nobody' are not one for each token": margins(nobody=[]),
-    "margins of the table of 'ngram' are not one for each": margins(ngram=[[1.0] * 63, [], [1.0], [1.0], []]),
-    "margins of the table of 'ngram'.* must be a finite number": margins(ngram=[["1"] * 63, [], [1], [1], [1]]),
+    "margins of the table of 'eagle3' are not one for each": margins(eagle3=[[1.0] * 63, [], [1.0], [1.0], []]),
+    "margins of the table of 'eagle3'.* must be a finite number": margins(eagle3=[["1"] * 63, [], [1], [1], [1]]),
     "candidates must be an object, not a list": lambda r: r.update(candidates=[]),
     "candidates lacks 'pieces'": lambda r: r["candidates"].pop("pieces"),
     "candidates are of 9 seeds; at most 8": candidates(seeds=[*range(9)]),
@@ -196,16 +183,16 @@ WRONG = {
     "candidates of lane 'speculative' do not have": lambda r: r["candidates"]["lanes"]["speculative"][0].pop(),
     "log_z must be a finite number": row(log_z="1"),
     "lacks 'logits'": row(logits=None),
-    "row 0 of step 0 are 0 ids and 4 logits": row(ids=[]),
-    "are 17 ids and 17 logits; 1 to 16, each once": row(ids=[*range(17)], logits=[0] * 17),
-    "are 2 ids and 2 logits; 1 to 16, each once": row(ids=[10, 10], logits=[1, 0], noise=None),
+    "row 0 of step 0 have 0 ids and 4 logits": row(ids=[]),
+    "have 17 ids and 17 logits; need 1 to 16 distinct ids": row(ids=[*range(17)], logits=[0] * 17),
+    "have 2 ids and 2 logits; need 1 to 16 distinct ids": row(ids=[10, 10], logits=[1, 0], noise=None),
     "a non-negative integer, not 1.5": row(ids=[1.5, 2]),
-    "do not stand by falling logit": row(ids=[10, 2], logits=[0, 1], log_z=5, noise=None),
-    "have chances that sum to more than 1": row(ids=[10, 2], logits=[1, 1], log_z=1.1, noise=None),
-    "lack the token that was committed there": row(ids=[8, 7], logits=[0, 0], log_z=5, noise=None),
-    "noise that is not of its tokens and the 2 seeds": row(noise=[[0, 0, 0, 0]]),
-    "row 3 of step 0 have noise that is not of its tokens": row("speculative", r=3, noise=[[0] * 3, [0] * 3]),
-    "another token would have been chosen": row(ids=[10, 2], logits=[1, 1], log_z=5, noise=[[0, 0.02], [0, 0]]),
+    "are not sorted by falling logit": row(ids=[10, 2], logits=[0, 1], log_z=5, noise=None),
+    "have probabilities that sum to more than 1": row(ids=[10, 2], logits=[1, 1], log_z=1.1, noise=None),
+    "lack the committed token": row(ids=[8, 7], logits=[0, 0], log_z=5, noise=None),
+    "noise that does not match its tokens and the 2 seeds": row(noise=[[0, 0, 0, 0]]),
+    "row 3 of step 0 have noise that does not match its tokens": row("speculative", r=3, noise=[[0] * 3, [0] * 3]),
+    "imply a different token": row(ids=[10, 2], logits=[1, 1], log_z=5, noise=[[0, 0.02], [0, 0]]),
     "copied from place 3 of its draft on, which has 3": copied(3, 0),
     "must be two non-negative integers": copied(0),
     "two non-negative integers, not a list": copied(0, -1),
@@ -224,7 +211,7 @@ WRONG = {
 def test_what_contradicts_the_race_is_refused(words):
     """A table of another race, or scores of a token that nobody wrote, would be shown beside this one."""
     recording = races.fixed_race()
-    good = {"tables": {"ngram": DRAFTS, "speculative": []}, "costs": COSTS, "oracles": ORACLES}
+    good = {"tables": {"eagle3": DRAFTS, "copies": [[]] * 5}, "costs": COSTS, "oracles": ORACLES}
     recording.update(copy.deepcopy({**good, "promises": {"plain": ""}, "drafter_bytes": {"speculative": BYTES}}))
     recording["spec"]["params"]["temperature"] = 0.5
     recording["candidates"] = races.candidates_of(recording, random.Random(0))

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UsageError
-from engine.recordings.recording import events_of
+from engine.recordings.recording import Recording
 from engine.recordings.replay import replay
 from tests.helpers import races
+from tests.helpers.races import events_of
 
 
 class Wall:
@@ -35,7 +36,7 @@ class Wall:
 def test_every_event_comes_at_its_lane_time(recording, speed, oversleep):
     """No event early; a sleep that is always late, or a slow consumer, shifts single events and never adds up."""
     wall = Wall(oversleep)
-    for event in replay(recording, speed, wall.sleep, wall):
+    for event in replay(Recording.of(recording), speed, wall.sleep, wall):
         late = wall.now - 100.0 - event.clock_s / speed
         assert -1e-9 <= late <= oversleep + 0.015 + 1e-9
         wall.now += 0.01 if late < 0.005 else 0.0
@@ -46,7 +47,7 @@ def test_replay_keeps_all_events_and_each_lane_in_order(recording, speed):
     """Nothing is lost or doubled, a lane's events stay in order, all lanes share one time (solo recordings too), and
     full speed never sleeps."""
     wall = Wall()
-    played, recorded = list(replay(recording, speed, wall.sleep, wall)), events_of(recording)
+    played, recorded = list(replay(Recording.of(recording), speed, wall.sleep, wall)), events_of(recording)
     for lane in {event.lane for event in recorded}:
         assert [e for e in played if e.lane == lane] == [e for e in recorded if e.lane == lane]
     assert len(played) == len(recorded)
@@ -58,7 +59,7 @@ def test_replay_keeps_all_events_and_each_lane_in_order(recording, speed):
 def test_a_speed_that_cannot_be_played_is_refused_at_once(speed):
     """The error comes from the call, not from the first event, and names the limits."""
     with pytest.raises(UsageError, match=r"speed must be from 0\.001 to 1000000"):
-        replay({"events": []}, speed)
+        replay(Recording.of(races.fixed_race()), speed)
 
 
 def test_the_light_modules_stay_light():
@@ -66,7 +67,7 @@ def test_the_light_modules_stay_light():
     numpy."""
     code = (
         "import sys, engine.recordings.replay, engine.cli.main, engine.cli.commands, engine.cli.verify, "
-        "engine.recordings.recording, engine.metrics;"
+        "engine.recordings.recording, engine.analysis.metrics;"
         "print(sorted({'torch', 'transformers', 'numpy', 'rich', 'gradio'} & set(sys.modules)))"
     )
     assert (

@@ -1,25 +1,35 @@
-"""What servers do wrong: each fault gives its lane one clear sentence, in time, and leaves the other lane alone."""
+"""What servers send: each fault gives its lane one clear sentence, in time, and leaves the other lane alone; the steps
+of a real server are its own lists."""
 
 from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine.events import steps
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
+from engine.remote.reply import Reader
+from engine.remote.sse import Events
+from engine.remote.steps import Written
 from engine.spec import SamplingParams
-from tests.helpers.loopback import Answer, refusal, says, servers, sse, stream_of
+from tests.helpers import FIXTURES
+from tests.helpers.loopback import WORDS, Answer, lists, refusal, says, servers, sse, stream_of
+from tests.helpers.races import events_of
 from tests.helpers.server_faults import GOOD, SAID, TEXT, error, without_usage
 
 PATIENCE = Patience(0.5, 1.0)
 
 
-def held(*answers: Answer, urls: tuple[str, ...] = ()) -> dict[str, Any]:
+def held(*answers: Answer, urls: tuple[str, ...] = ()) -> recordings.Recording:
     with servers(*answers) as found:
         lanes = zip(("baseline", "speculative", "third"), [*(each.url for each in found), *urls], strict=False)
         params = SamplingParams(max_new_tokens=len(TEXT))
@@ -27,7 +37,7 @@ def held(*answers: Answer, urls: tuple[str, ...] = ()) -> dict[str, Any]:
         race = RemoteRace(endpoints, Question("Once"), params, PATIENCE)
         events = list(race.events())
         recording = recordings.build(race.header(), events, race.result())
-    return recordings.loads(json.dumps(recording).encode())
+    return recordings.loads(json.dumps(recording.fields).encode())
 
 
 @pytest.mark.parametrize("answer, words", [case[1:] for case in SAID], ids=[case[0] for case in SAID])
@@ -38,11 +48,12 @@ def test_a_fault_gives_its_lane_a_sentence_and_no_other_lane_anything(answer, wo
     assert time.perf_counter() - began < PATIENCE.total_s + 5
     ((lane, message),) = recordings.failures(recording).items()
     assert lane == "speculative" and "lane speculative" in message and words in message
+    assert "127.0.0.1" not in json.dumps(recording.fields), "the operator's URL in a recording"
     told = recordings.summary(recording)["lanes"]
     assert told["baseline"]["text"] == "".join(TEXT) and "error" not in told["baseline"]
     assert "".join(TEXT).startswith(told["speculative"]["text"].replace("x", ""))
     if told["speculative"]["text"] in "".join(TEXT):
-        assert "as far as both came" in recording["verdicts"]["speculative"]["sentence"]
+        assert "up to the length of the shorter one" in recording["verdicts"]["speculative"]["sentence"]
 
 
 def test_a_server_that_is_not_there_is_named_and_left_out():
@@ -64,8 +75,7 @@ def test_a_reader_that_is_slow_loses_nothing():
 
 
 def test_a_server_that_refuses_what_only_some_know_is_asked_without():
-    """llama.cpp or an old server would be out of every race for an option that is not needed; the second question would
-    stand on the lane's clock."""
+    """llama.cpp would be out of every race for an option that is not needed."""
     good = says([without_usage(ids=True)])
 
     async def strict(path: str, body: dict[str, Any]) -> Any:
@@ -79,3 +89,112 @@ def test_a_server_that_refuses_what_only_some_know_is_asked_without():
         race = RemoteRace([Endpoint("a", "m", found.url)], Question("x"), SamplingParams(max_new_tokens=20), PATIENCE)
         list(race.events())
     assert race.lanes["a"].failed == "" and ["return_token_ids" in body for body in found.asked] == [True, False, False]
+
+
+# What a real vLLM sent (tests/fixtures/streams, of tools/real_servers.py), cut anywhere
+
+FOLDER = FIXTURES / "streams"
+STREAMS = sorted(FOLDER.glob("vllm_*.json"))
+RACES = sorted(FOLDER.glob("race_*.json"))
+
+
+def stream(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read(data: bytes, limit: int, cuts: list[int]) -> tuple[Any, Written]:
+    """The answer, its bytes read in parts that end at these places."""
+    reader, events, written = Reader(limit), Events(), Written(limit)
+    places = sorted({cut % len(data) for cut in cuts} | {len(data)})
+    for i, (start, end) in enumerate(zip([0, *places], places, strict=False)):
+        for event in events.feed(data[start:end]):
+            if (chunk := reader.take(event, 0.01 * i)) is not None:
+                written.take(chunk)
+    reply = reader.end(1.0)
+    written.end(reply.num_tokens)
+    return reply, written
+
+
+def read_stream(found: dict[str, Any], cuts: list[int]) -> tuple[Any, Written]:
+    return read("".join(part for _, part in found["reads"]).encode(), found["request"]["max_tokens"], cuts)
+
+
+CUTS = st.lists(st.integers(0, 10**6), max_size=12)
+
+
+@pytest.mark.parametrize("path", [path for path in STREAMS if "bare" not in path.stem], ids=lambda path: path.stem)
+@given(CUTS)
+def test_its_steps_are_the_servers_own(path: Path, cuts: list[int]) -> None:
+    """Another count than the server's own, a token lost where a read ended within it, or other text."""
+    found = stream(path)
+    reply, written = read_stream(found, cuts)
+    events = [
+        json.loads(part[6:]) for _, part in found["reads"] if part.startswith("data: {") for part in [part.strip()]
+    ]
+    usage = [event["usage"] for event in events if event.get("usage")][-1]
+    assert (reply.num_tokens, reply.num_prompt_tokens) == (usage["completion_tokens"], usage["prompt_tokens"])
+    assert len(written.token_ids) == reply.num_tokens and all(written.token_ids)
+    assert "".join(written.pieces) == "".join(c["text"] for event in events for c in event["choices"])
+    told = next((event["metrics"]["speculative_decoding"] for event in events if event.get("metrics")), None)
+    if told is None:
+        assert reply.drafted is None
+        return
+    own = [step for step in written.steps(reply.drafted) or [] if step.num_drafted]
+    assert [step.num_drafted for step in own] == told["per_step_drafted"]
+    accepted = [step.num_accepted for step in own]
+    assert accepted[:-1] == told["per_step_accepted"][:-1] and accepted[-1] <= told["per_step_accepted"][-1]
+
+
+@pytest.mark.parametrize("which", ["code", "words"])
+def test_the_same_text_whoever_drafted(which: str) -> None:
+    """Streams that were not of the same question."""
+    texts = {"".join(read_stream(stream(path), [])[1].pieces) for path in STREAMS if path.stem.endswith(which)}
+    assert len(texts) == 1
+
+
+def test_a_server_that_names_no_tokens_counts_them_at_the_end() -> None:
+    reader, events = Reader(40), Events()
+    for _, part in stream(FOLDER / "vllm_plain_words_bare.json")["reads"]:
+        for event in events.feed(part.encode()):
+            chunk = reader.take(event, 0.0)
+            assert chunk is None or (chunk.num_tokens is None and not chunk.token_ids)
+    assert reader.end(1.0).num_tokens == 40
+
+
+@pytest.mark.parametrize("path", RACES, ids=lambda path: path.stem)
+def test_a_recorded_race_of_real_servers_opens(path: Path) -> None:
+    """A reader that refuses what this program wrote of a real server."""
+    recording = recordings.loads(path.read_bytes())
+    own = steps(events_of(recording), "speculative")
+    assert recording["device"]["type"] == "server" and any(step.num_drafted for step in own)
+    assert "http" not in path.read_text(encoding="utf-8").replace("httpx", "")
+
+
+@st.composite
+def told(draw: st.DrawFn) -> tuple[list[str], list[int], list[int]]:
+    """(words of an answer, accepted, drafted): steps of a drafter that drafts at every step."""
+    accepted = draw(st.lists(st.integers(0, 5), min_size=1, max_size=12))
+    drafted = [draw(st.integers(n, 7)) for n in accepted]
+    num = 1 + sum(accepted) + len(accepted)
+    return [draw(st.sampled_from(WORDS)) for _ in range(num)], accepted, drafted
+
+
+@given(told(), CUTS, st.randoms(use_true_random=False))
+def test_cuts_and_merges_change_nothing(answer, cuts, rng) -> None:
+    """A character split between two reads, or two chunks that came together, would change tokens, text or drafts."""
+    words, accepted, drafted = answer
+    sizes = [1, *(n + 1 for n in accepted)]
+    joined = sizes[:]
+    while len(joined) > 1 and rng.random() < 0.7:
+        i = rng.randrange(len(joined) - 1)
+        joined[i : i + 2] = [joined[i] + joined[i + 1]]
+
+    def result(sizes: list[int], cuts: list[int]) -> tuple[str, list[Any]]:
+        data = sse(*stream_of(sizes, words, lists(accepted, drafted)))
+        reply, written = read(data, len(words), cuts)
+        done = written.steps(reply.drafted) or []
+        return "".join(written.pieces), [(s.num_accepted, s.num_drafted, s.token_ids) for s in done]
+
+    text, done = result(sizes, [])
+    assert text == "".join(words) and [step[:2] for step in done[1:]] == list(zip(accepted, drafted, strict=True))
+    assert result(sizes, cuts) == result(joined, []) == (text, done)

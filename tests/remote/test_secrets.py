@@ -42,6 +42,7 @@ def test_a_secret_is_found_wherever_the_text_is_cut(text, secrets, data):
     assert (hide(text, secrets) == text) == (out == text)
 
 
+@pytest.mark.slow
 def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
     """A server, or a proxy before it, that echoes its request would publish the operator's key in a recording that is
     shared, a log or an error."""
@@ -94,7 +95,7 @@ def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
             race = RemoteRace(endpoints, Question("Once"), params, Patience(2.0, 4.0))
             live = list(race.events())
             recording = recordings.build(race.header(), live, race.result())
-            recordings.loads(json.dumps(recording).encode())
+            recordings.loads(json.dumps(recording.fields).encode())
             num_races += 1
             num_hidden += HIDDEN in json.dumps(recording["events"])
             num_failed += len(recordings.failures(recording))

@@ -12,10 +12,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engine.errors import UsageError
-from engine.events import steps
-from engine.recordings.recording import events_of, loads, token_ids
-from engine.what_if.read import what_if_of
-from tests.helpers.races import MOST, fixed_race, recordings, servers_races, with_tables
+from engine.events import steps, token_ids
+from engine.recordings.recording import Recording, loads
+from engine.what_if.read import MAX_WORK, what_if_of
+from engine.what_if.tables import seconds_of
+from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, with_tables
 
 RACES = st.builds(with_tables, recordings(), st.randoms(use_true_random=False))
 
@@ -39,21 +40,23 @@ def test_what_was_written_is_what_is_read(race):
 def test_a_strangers_table_tells_a_race_or_is_refused(race, name):
     """A number of drafts, or a name, that nobody thought of would be a fault of the program."""
     race = copy.deepcopy(race)
-    for member in ("tables", "table_margins"):
-        race[member][name] = race[member].pop("ngram")
-    race["costs"]["draft_s"][name] = race["costs"]["draft_s"].pop("ngram")
+    for member in (race["tables"], race["table_margins"], race["costs"]["draft_s"]):
+        member[name] = member.pop("eagle3")
     try:
         found = read(race)
     except UsageError as error:
-        assert str(error).count("\n") == 0 and ("not of this race" in str(error) or "no baseline" in str(error))
+        assert str(error).count("\n") == 0 and "not of this race" in str(error)
         return
     num = len(found.text.token_ids)
     assert all(len(table.drafts) >= num for table in found.tables.values())
+    seconds = found.seconds()
+    assert {drafter: list(by_k) for drafter, by_k in seconds.items()} == found.offered()
     for drafter, ks in found.offered().items():
         for k in ks:
             told = found.steps(drafter, k)
             assert sum(len(step.token_ids) for step in told) == num
             assert max(step.num_drafted for step in told) <= k
+            assert seconds[drafter][k] == pytest.approx(seconds_of(told))
 
 
 @given(RACES, st.randoms(use_true_random=False))
@@ -64,9 +67,7 @@ def test_a_table_that_contradicts_a_step_is_refused(race, rng):
     step = rng.choice(drafted)
     place = rng.randrange(step.num_drafted)
     race["tables"]["ngram"][step.position][place] += 1
-    with pytest.raises(
-        UsageError, match=rf"^the table of 'ngram' is not of this race: step {step.index} of lane 'spec"
-    ):
+    with pytest.raises(UsageError, match=rf"the table of 'ngram' is not of this race: step {step.index} of lane 'spec"):
         read(race)
     for change in ({"k": "auto"}, {"rule": "rejection"}, {"drafter": "eagle3"}):  # no lane that this table could tell
         other = copy.deepcopy(race)
@@ -81,7 +82,7 @@ def test_a_short_table_is_refused(race, missing):
     num = len(drafts)
     del drafts[max(0, num - missing) :]
     race.pop("table_margins", None)
-    words = f"the table of 'ngram' is not of this race: it has {len(drafts)} drafts, and the baseline committed {num} "
+    words = f"the table of 'ngram' has {len(drafts)} drafts, but the baseline committed {num} tokens"
     with pytest.raises(UsageError, match=words):
         read(race)
 
@@ -117,6 +118,22 @@ def test_where_nothing_can_be_told():
     alone["verdicts"] = {}
     with pytest.raises(UsageError, match="no baseline"):
         read(alone)
+
+
+def test_more_than_can_be_computed_is_refused():
+    """A stranger's tables would keep a processor for as long as the stranger likes."""
+    race = with_tables(fixed_race(), random.Random(1))
+    (name,), num = race["tables"], len(token_ids(events_of(race), "baseline"))
+    most = MAX_WORK // num // (MOST + 1)
+    for num_tables in (most, most + 1):
+        race["tables"] = {name: race["tables"][name], **{str(i): [[]] * num for i in range(num_tables - 1)}}
+        race["costs"]["draft_s"] = dict.fromkeys(race["tables"], [0] * (MOST + 1))
+        if num_tables == most:
+            assert len(what_if_of(Recording.of(race)).tables) == most
+        else:
+            words = f"^{num_tables} tables, {num} tokens and {MOST + 1} lengths .* at most {MAX_WORK}$"
+            with pytest.raises(UsageError, match=words):
+                what_if_of(Recording.of(race))
 
 
 def test_the_ks_that_are_offered():

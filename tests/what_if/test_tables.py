@@ -14,7 +14,7 @@ from engine.events import Step
 from engine.interfaces import Draft
 from engine.what_if.costs import CUT, Costs, draft_costs, filled, verify_costs
 from engine.what_if.oracle import oracle
-from engine.what_if.tables import Table, Text, seconds_of, steps_at
+from engine.what_if.tables import Table, Text, seconds_at, seconds_of, steps_at
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
 
 PROMPT = (3, 1, 2)
@@ -84,6 +84,7 @@ def test_a_table_tells_the_race_of_the_real_loop(race, k, seed):
     assert seconds_of(told) == pytest.approx(
         sum(costs.verify_s[len(s.drafted)] + costs.draft_s[table.name][len(s.drafted)] for s in real)
     )
+    assert seconds_at(table, text, [1, k], costs)[k] == pytest.approx(seconds_of(told))
 
 
 def fastest(race: tuple[Text, list[Table], Costs, frozenset[int]], position: int = 0) -> float:

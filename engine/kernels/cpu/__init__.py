@@ -1,5 +1,5 @@
-"""Steps on the CPU by compiled kernels of our own: the weights are read once whatever the width, and a row has the same
-bits at every width.
+"""Steps on the CPU by our own compiled kernels: the weights are read once for any width, and a row has the same bits at
+every width.
 
-`build.py` compiles the C beside it, `linear.py` and `decoder.py` put it in the place of torch's operations. Everything
-here is for bfloat16."""
+`build.py` compiles the C in this folder; `linear.py` and `decoder.py` replace torch's operations by it. For bfloat16
+only."""

@@ -8,12 +8,40 @@
 #define TOGETHER 4
 #define PARTS (SLICE / LANES)
 
-/* Rows of queries that share keys and values: where each begins and ends among the columns. */
+/* A step's rows as a tree: column `at` and on of a row are its path from the step's first row, itself included. */
+#define MAX_TREE 64
+typedef struct {
+    int32_t depth[MAX_TREE];            /* of a row; the first has 0 */
+    uint8_t path[MAX_TREE][MAX_TREE];   /* [row][depth] -> row */
+} Tree;
+
+/* parents [rows]: of each row but the first an earlier one. Returns 0 where there are too many rows, or a parent is not
+   an earlier row. */
+static int as_tree(const int32_t *parents, int64_t rows, Tree *tree) {
+    if (rows > MAX_TREE) return 0;
+    for (int64_t row = 0; row < rows; row++) {
+        if (row && (parents[row] < 0 || parents[row] >= row)) return 0;
+        int32_t depth = row ? tree->depth[parents[row]] + 1 : 0;
+        if (row) memcpy(tree->path[row], tree->path[parents[row]], (size_t)depth);
+        tree->depth[row] = depth;
+        tree->path[row][depth] = (uint8_t)row;
+    }
+    return 1;
+}
+
+/* Rows of queries that share keys and values: where each begins and ends among the columns. Columns from `at` on lie in
+   the cache in the order of the step's rows; path: null, or which row each of a row's own columns is. */
 typedef struct {
     const bf16 *query[TOGETHER];
     bf16 *out[TOGETHER];
-    int64_t from[TOGETHER], to[TOGETHER];
+    const uint8_t *path[TOGETHER];
+    int64_t from[TOGETHER], to[TOGETHER], at;
 } Rows;
+
+/* Where a column of a row lies in the cache. */
+INLINE int64_t place(const Rows *of, int i, int64_t column) {
+    return of->path[i] && column >= of->at ? of->at + of->path[i][column - of->at] : column;
+}
 
 /* The products of a query with sixteen keys; in place of keys that are not there, the last one's. */
 INLINE Floats products(const bf16 *query, const bf16 *keys, int64_t num_keys, int64_t dim) {
@@ -52,6 +80,18 @@ INLINE void mix_columns(const int rows, const int parts, const int all_seen, con
     }
 }
 
+/* The same of columns that rows may have in different places. */
+INLINE void mix_own(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e,
+    int64_t from, int64_t to, int64_t first, const float *weights, int64_t room, Floats (*sum)[PARTS]) {
+    for (int64_t column = from; column < to; column++)
+        for (int i = 0; i < rows; i++) {
+            if (column < of->from[i] || column >= of->to[i]) continue;
+            const bf16 *value = values + place(of, i, column) * dim + e;
+            Floats weight = all(weights[i * room + column - first]);
+            for (int j = 0; j < parts; j++) sum[i][j] = fused(weight, widen(value + j * LANES), sum[i][j]);
+        }
+}
+
 /* The weighted sums of values: of the columns that all rows see, and before and after them of those that some do. */
 INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *values, int64_t dim, int64_t e,
     int64_t first, const float *weights, int64_t room, const Floats *factor) {
@@ -62,10 +102,12 @@ INLINE void mix(const int rows, const int parts, const Rows *of, const bf16 *val
         to = most(to, of->to[i]), all_to = least(all_to, of->to[i]);
         for (int j = 0; j < parts; j++) sum[i][j] = zeros();
     }
+    for (int i = 0; i < rows; i++)
+        if (of->path[i]) all_from = least(all_from, of->at), all_to = least(all_to, of->at);
     all_from = least(all_from, to), all_to = most(all_to, all_from);
     mix_columns(rows, parts, 0, of, values, dim, e, from, all_from, first, weights, room, sum);
     mix_columns(rows, parts, 1, of, values, dim, e, all_from, all_to, first, weights, room, sum);
-    mix_columns(rows, parts, 0, of, values, dim, e, all_to, to, first, weights, room, sum);
+    mix_own(rows, parts, of, values, dim, e, all_to, to, first, weights, room, sum);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < parts; j++) narrow(of->out[i] + e + j * LANES, times(sum[i][j], factor[i]));
 }
@@ -80,12 +122,20 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
     from &= ~(int64_t)(LANES - 1);
     const Floats none = all(-INFINITY);
     Floats top[TOGETHER], sum[TOGETHER];
+    bf16 own[LANES * dim];
     for (int i = 0; i < rows; i++) top[i] = none;
     for (int64_t column = from; column < to; column += LANES) {
         for (int i = 0; i < rows; i++) {
             const bf16 *first = keys + column * dim;
-            Floats product = S - column >= LANES ? products(of->query[i], first, LANES, dim) :
-                products(of->query[i], first, S - column, dim);
+            int64_t there = S - column;
+            if (of->path[i] && column + LANES > of->at) {
+                there = most(1, least(LANES, of->to[i] - column)); /* a row that has none of them is masked below */
+                for (int64_t j = 0; j < there; j++)
+                    memcpy(own + j * dim, keys + (column + j < of->to[i] ? place(of, i, column + j) : 0) * dim, 2 * dim);
+                first = own;
+            }
+            Floats product = there >= LANES ? products(of->query[i], first, LANES, dim) :
+                products(of->query[i], first, there, dim);
             Floats score = within(times(product, all(scale)), none, (int)column, (int)of->from[i], (int)of->to[i]);
             top[i] = larger(top[i], score);
             put(scores + i * room + column - from, score);
@@ -108,11 +158,14 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
     }
 }
 
-/* keys, values [kv, S, dim]; window 0: none; num rows of a step, the first at position `at`. */
+/* keys, values [kv, S, dim]; window 0: none; num rows of a step, the first at position `at`; tree: null where each row
+   follows the one before; else the rows are those from `base` on of a tree whose first is at position `at`. */
 typedef struct {
     const bf16 *keys, *values;
     int64_t heads, kv, dim, S, window, num, at;
     float scale;
+    const Tree *tree;
+    int64_t base;
 } Attention;
 
 /* Some rows of all heads, from `first` on, that share keys and values: at most TOGETHER, of which `of` says what they
@@ -123,6 +176,7 @@ static void attend_some(const Attention *a, const bf16 *query, int64_t stride, b
     for (int i = 0; i < rows; i++) {
         int64_t head = (first + i) / a->num, row = (first + i) % a->num;
         of->query[i] = query + row * stride + head * a->dim;
+        of->path[i] = a->tree ? a->tree->path[a->base + row] : 0;
         of->out[i] = out + (row * a->heads + head) * a->dim;
     }
     const bf16 *keys = a->keys + group * a->S * a->dim, *values = a->values + group * a->S * a->dim;
@@ -146,9 +200,10 @@ static void attend_all(const Attention *a, const bf16 *query, int64_t stride, bf
     int64_t total = a->heads * a->num, end = total * (id + 1) / threads;
     for (int64_t first = total * id / threads; first < end;) {
         const int rows = together(a, first, end);
-        Rows of;
+        Rows of = {.at = a->at};
         for (int i = 0; i < rows; i++) {
-            of.to[i] = a->at + (first + i) % a->num + 1;
+            int64_t row = (first + i) % a->num;
+            of.to[i] = a->at + (a->tree ? a->tree->depth[a->base + row] : row) + 1;
             of.from[i] = a->window > 0 && of.to[i] > a->window ? of.to[i] - a->window : 0;
         }
         attend_some(a, query, stride, out, first, rows, &of, scores);

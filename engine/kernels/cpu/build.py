@@ -1,9 +1,7 @@
-"""Compiles the C of this folder, once for a processor and a compiler, and loads it.
+"""Compiles the C in this folder, once per processor and compiler, and loads it.
 
-Nothing is fetched and nothing is asked of a package: where there is no C compiler, or the processor is another, the
-engine does the same with torch, more slowly. Threads are torch's own: its library of them is in the process, and these
-functions use it as they find it.
-"""
+Nothing is downloaded. Without a C compiler, or on another processor, the engine does the same with torch, more slowly.
+Threads are torch's own: these functions use its thread library, which is in the process already."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ...cache import cache_dir
+from ...cache import cache_dir, write_atomically
 from ...errors import UsageError
 from ..processor import cpu_info
 
@@ -29,28 +27,34 @@ log = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parent
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-c")
-"""No fused multiplications but those written: the same expression compiled twice is to give the same bits."""
+"""Only explicit fused multiplications: the same expression compiled twice must give the same bits."""
 NEEDED = {"AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"), "AVX2 and FMA": ("avx2", "fma")}
-"""Instruction sets, the best first: one of them whole is enough. `vectors.h` has every name in both; what some files
-need more is only there with the first."""
+"""Instruction sets, the best first; one complete set is enough. `vectors.h` implements every name for both; some files
+need the first."""
 OFF = "PHOTOFINISH_NATIVE"
 COMPILE_S = 120.0
+DIGEST_BYTES = 32
 POINTER, NUMBER, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-"""What C is given: an address, a size or position, a small number."""
+"""Argument types: an address; a size or position; a small number."""
 
 
 class NoKernels(Exception):
-    """Why there are no compiled kernels here, in a sentence."""
+    """Why there are no compiled kernels here, in a sentence. level: for the log; a warning, unless it was chosen or
+    cannot be changed."""
+
+    def __init__(self, why: str, level: int = logging.WARNING) -> None:
+        super().__init__(why)
+        self.level = level
 
 
 def fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
-    """Of a ctypes.Structure, all of that kind."""
+    """Fields of a ctypes.Structure, all of that kind."""
     return [(name, kind) for name in names]
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The compiled kernels. Raises NoKernels, each time it is asked for."""
+    """The compiled kernels. Raises NoKernels, at every call."""
     found = _found()
     if isinstance(found, str):
         raise NoKernels(found)
@@ -63,13 +67,12 @@ def has_kernels() -> bool:
 
 
 def has(name: str) -> bool:
-    """Whether there are compiled kernels here and that function is among them: AVX2 has fewer."""
+    """Whether there are compiled kernels here with that function: AVX2 has fewer."""
     return has_kernels() and hasattr(library(), name)
 
 
 def description() -> str:
-    """For the record: what the kernels were made of and by; "" where there are none, or nothing has asked for them: on
-    a GPU they are not compiled."""
+    """What the kernels were made of and by, for the record; "" if there are none or none was needed, as on a GPU."""
     found = _found() if _found.cache_info().currsize else ""
     return "" if isinstance(found, str) else found[1]
 
@@ -79,18 +82,13 @@ def _found() -> tuple[ctypes.CDLL, str] | str:
     """The kernels and their description, or why there are none, which is logged."""
     try:
         if os.environ.get(OFF) == "0":
-            raise NoKernels(f"switched off by {OFF}=0")
+            raise NoKernels(f"switched off by {OFF}=0", logging.INFO)
         import torch  # noqa: F401  its threads' library comes first
 
-        command = _compiler()
-        key, version = _key(command)
-        path = cache_dir() / "native" / f"kernels-{key[:24]}.so"
-        if not path.exists():
-            log.info("compiling kernels for this processor, once: %s", path)
-            _compile(command, path)
-        return ctypes.CDLL(str(path)), f"{key[:8]}, {version}"
+        path, description = _kept(_compiler())
+        return ctypes.CDLL(str(path)), description
     except NoKernels as why:
-        log.info("steps run on torch's kernels: %s", why)
+        log.log(why.level, "steps run on torch's kernels: %s", why)
         return str(why)
     except (OSError, UsageError) as error:
         found = f"the compiled ones cannot be kept or loaded: {error}"
@@ -99,12 +97,12 @@ def _found() -> tuple[ctypes.CDLL, str] | str:
 
 
 def processor_flags() -> frozenset[str]:
-    """What the kernel says this processor can; empty where it says nothing."""
+    """The processor's flags as Linux lists them; empty if unknown."""
     return frozenset(cpu_info("flags").split())
 
 
 def reason_against_processor() -> str:
-    """Why the kernels cannot run on this one; "" if they can."""
+    """Why the kernels cannot run on this processor; "" if they can."""
     flags = processor_flags()
     missing = {name: ", ".join(sorted(set(needed) - flags)) for name, needed in NEEDED.items()}
     if platform.machine() not in ("x86_64", "AMD64"):
@@ -116,9 +114,9 @@ def reason_against_processor() -> str:
 
 def _compiler() -> list[str]:
     if why := reason_against_processor():
-        raise NoKernels(why)
-    if asked := shlex.split(os.environ.get("CC", "")):
-        return asked
+        raise NoKernels(why, logging.INFO)
+    if compiler := shlex.split(os.environ.get("CC", "")):
+        return compiler
     for name in COMPILERS:
         if path := shutil.which(name):
             return [path]
@@ -126,7 +124,7 @@ def _compiler() -> list[str]:
 
 
 def _key(command: list[str]) -> tuple[str, str]:
-    """What the compiled file depends on, as a hash, and the compiler's version."""
+    """A hash of everything the compiled file depends on, and the compiler's version."""
     try:
         version = subprocess.run(
             [*command, "--version"], capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=True
@@ -143,9 +141,36 @@ def _key(command: list[str]) -> tuple[str, str]:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest(), version
 
 
-def _compile(command: list[str], path: Path) -> None:
-    """Two processes may do this at once: the file appears whole. It is linked without the compiler's own library of
-    threads, which would be a second one."""
+def _kept(command: list[str]) -> tuple[Path, str]:
+    """The library made by this compiler, compiled unless the cache has it intact, and its description."""
+    key, version = _key(command)
+    path = cache_dir() / "native" / f"kernels-{key[:24]}.so"
+    if not _is_whole(path, key):
+        log.info("compiling kernels for this processor, once: %s", path)
+        _compile(command, key, path)
+    return path, f"{key[:8]}, {version}"
+
+
+def _is_whole(path: Path, key: str) -> bool:
+    """Whether the file is what `_compile` wrote for this key. Loading anything else could end the process: a missing
+    page of a truncated file is a SIGBUS."""
+    if not path.exists():
+        return False
+    data = path.read_bytes()
+    whole = data[-DIGEST_BYTES:] == _digest(key, data[:-DIGEST_BYTES])
+    if not whole:
+        log.warning("%s is damaged, or from another version: it is compiled again", path)
+    return whole
+
+
+def _digest(key: str, library: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + library).digest()
+
+
+def _compile(command: list[str], key: str, path: Path) -> None:
+    """Two processes may do this at once: the file appears whole. It is linked without the compiler's own thread
+    library, which would be a second one. Its digest is appended, where a loader does not look, so one move brings
+    both."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         sources = sorted(FOLDER.glob("*.c"))
@@ -153,7 +178,8 @@ def _compile(command: list[str], path: Path) -> None:
         with ThreadPoolExecutor(len(sources)) as pool:
             list(pool.map(lambda source: _run([*command, *FLAGS, str(source)], folder), sources))
         _run([*command, "-shared", *map(str, parts), "-o", str(whole), "-lm"], folder)
-        os.replace(whole, path)
+        library = whole.read_bytes()
+    write_atomically(path, library + _digest(key, library))
 
 
 def _run(call: list[str], folder: str) -> None:

@@ -1,5 +1,5 @@
-"""A linear whose weights are rounded to 8 bits with a scale for every 64 inputs of an output (`bytes.h`): half of
-bfloat16's bytes to read."""
+"""A linear with weights of 8 bits and a scale for every 64 inputs of an output (`bytes.h`): half the bytes of
+bfloat16."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .linear import BLOCK, LANES, NativeLinear, reason_against
 
 GROUP = 64
 MOST_INPUTS = 2**16
-"""Of a row, so that one lies on a stack."""
+"""Per row, which is on the stack."""
 SCALE_BYTES = 2
 
 
 class ByteLinear(NativeLinear):
-    """In the place of an nn.Linear that `reason_against_bytes` has nothing against; `act` as in NativeLinear. Rows are
-    bfloat16; inside every 64 numbers of one are rounded to `row_bytes` bytes by their largest. Sums over 64 inputs are
-    exact, and there is one chain of additions of them."""
+    """Replaces an nn.Linear that `reason_against_bytes` accepts; `act` as in NativeLinear. Rows are bfloat16; inside,
+    every 64 numbers are rounded to `row_bytes` bytes by their largest. Sums over 64 inputs are exact, and added in one
+    chain."""
 
     def __init__(self, linear: nn.Linear, act: int | None = None, row_bytes: int = 2) -> None:
         assert row_bytes in (1, 2)
@@ -37,13 +37,12 @@ class ByteLinear(NativeLinear):
         return self.in_features + SCALE_BYTES * -(-self.in_features // GROUP)
 
     def read(self) -> Tensor:
-        """See NativeLinear; scales are read too."""
+        """See NativeLinear; includes the scales."""
         return self.weights.flatten()[: self.arguments.num * self._bytes_of_an_output()]
 
 
 def packed(linear: nn.Linear, in_bytes: bool, act: int | None = None, row_bytes: int = 2) -> NativeLinear:
-    """In the place of an nn.Linear that `reason_against` has nothing against; in_bytes: with weights of 8 bits, where
-    it can have them."""
+    """The replacement of an nn.Linear that `reason_against` accepts; in_bytes: with 8-bit weights if possible."""
     if in_bytes and reason_against_bytes(linear) is None:
         return ByteLinear(linear, act, row_bytes)
     return NativeLinear(linear, act)

@@ -1,4 +1,4 @@
-"""The choice of `sampler.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the price of
+"""The choice of `sampler.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the cost of
 reading a row."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ChooserArguments(ctypes.Structure):
 
 
 class Chooser:
-    """What a Sampler without top-k and top-p chooses, wherever rounding cannot matter; the rest is left to it.
+    """Chooses like a Sampler without top-k and top-p wherever rounding cannot matter; the rest is left to the Sampler.
 
     tokens [vocab]: int32, on the CPU. seed: through splitmix64. max_noise, near: see `sampler.py`."""
 
@@ -37,9 +37,8 @@ class Chooser:
         self._choose.restype = NUMBER
 
     def __call__(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
-        """The choices of rows [len(draft) + 1, vocab], the first at `position`, one after the other while each is what
-        `draft` has; the last may be another. They end before a row that the sampler itself is to decide: of another
-        dtype, not finite, or with two scores that only its own bits tell apart."""
+        """See `interfaces.Choice.at_once`. Ends before a row that the sampler itself must decide: of another dtype, not
+        finite, or with two scores that only the sampler's own bits tell apart."""
         num_rows, num_columns = rows.shape
         if (
             rows.dtype != torch.bfloat16

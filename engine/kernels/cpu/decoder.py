@@ -1,5 +1,5 @@
-"""A fused decoder (`model/decoder.py`) whose layers are one compiled call (`step.c`): no operation starts but in C, and
-nothing is masked, since every row looks at its own columns only."""
+"""A fused decoder (`layers/decoder.py`) whose layers are one compiled call (`step.c`). Nothing is masked: every row
+reads only its own columns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...model.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
-from ...model.step import StepState
+from ...layers.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
+from ...layers.step import StepState
 from .build import INT, NUMBER, POINTER, fields, library
 from .bytes import packed
 from .linear import LANES, LinearArguments, reason_against
@@ -45,17 +45,18 @@ class DecoderArguments(ctypes.Structure):
 
 
 class Caches:
-    """Keys and values of one sequence, where `step.c` finds them."""
+    """Keys and values of one sequence, for `step.c`."""
 
     def __init__(self, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._kept_alive = list(kv)
-        self.num_layers, self.length = len(kv), kv[0][0].shape[2]
+        self.num_layers, self.size = len(kv), tuple(kv[0][0].shape[1:])  # heads, length, their size
+        self.length = self.size[1]
         self.addresses = (POINTER * (2 * len(kv)))(*(side.data_ptr() for layer in kv for side in layer))
 
 
 class NativeDecoder(StepDecoder):
-    """In the place of a FusedDecoder, for bfloat16 on the CPU; `reason_against_decoder` tells whether it can be.
-    in_bytes: its linears' weights in 8 bits, where kernels can do that."""
+    """Replaces a FusedDecoder, for bfloat16 on the CPU, if `reason_against_decoder` accepts it. in_bytes: with 8-bit
+    weights in its linears if possible."""
 
     def __init__(self, fused: FusedDecoder, in_bytes: bool = False) -> None:
         super().__init__()
@@ -118,20 +119,21 @@ class NativeDecoder(StepDecoder):
         num_rows = x.shape[1]
         span = self.span(caches.length, at, num_rows)
         kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if all_states else None
-        tables = self.tables_for(caches.length)  # held by this call: another thread may make longer ones meanwhile
+        tables = self.tables_for(caches.length)  # kept alive here: another thread may make longer ones meanwhile
         self._decode(
             ctypes.byref(self.arguments),
             caches.addresses,
             tables[1],
             POINTER(x.data_ptr()),
             None if kept is None else POINTER(kept.data_ptr()),
+            None,
             *span,
         )
         return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
 
     def tables_for(self, length: int) -> tuple[list[Tensor], Any]:
-        """Cosines and sines [length, dim / 2] of every kind of angles, in turns, and their addresses; computed for the
-        longest cache so far."""
+        """Cosines and sines [length, dim / 2] of every kind of angles, alternating, and their addresses; computed for
+        the longest cache so far."""
         tables = self._tables
         if tables is None or len(tables[0][0]) < length:
             positions = torch.arange(length)[None]
@@ -141,11 +143,11 @@ class NativeDecoder(StepDecoder):
                 for part in self.angles[kind](positions, torch.float32)
             ]
             self._tables = tables = parts, (POINTER * len(parts))(*(part.data_ptr() for part in parts))
-        return tables  # not what another thread may have put there since
+        return tables  # not what another thread may have stored since
 
     def span(self, length: int, at: int, num_rows: int) -> tuple[Any, ...]:
-        """What C is told of a step of so many rows from position `at` on: also the cache's length, threads, and memory
-        for what is computed on the way, this thread's own."""
+        """The C arguments of a step of that many rows from position `at` on: also the cache's length, threads, and this
+        thread's working memory."""
         assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
         rows, columns, threads = NUMBER(num_rows), NUMBER(length), INT(torch.get_num_threads())
         num_bytes = self._size(ctypes.byref(self.arguments), rows, columns, threads)

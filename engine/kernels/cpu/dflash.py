@@ -1,5 +1,5 @@
-"""The rows of a DFlash head for one sequence by one compiled call (`dflash.c`), in place of the operations of fixed
-shapes of `drafters.dflash.DFlashDrafter`."""
+"""The rows of a DFlash head for one sequence by one compiled call (`dflash.c`), in place of
+`drafters.dflash.DFlashDrafter`'s operations of fixed shapes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def reason_against_block(head: Any) -> str | None:
 
 
 class NativeDFlashRows(HeadRows):
-    """Context rows and blocks of a head that `reason_against_block` has nothing against; see HeadRows. states: the
-    target's, bfloat16 [S, features], the caller's. block_size: rows of a block, the last token's included.
+    """Context rows and blocks of a head that `reason_against_block` accepts; see HeadRows. states: the target's,
+    bfloat16 [S, features], owned by the caller. block_size: rows of a block, the last token's included.
 
     A row's bits do not depend on how many are wanted, on how context rows were taken in, nor on the threads."""
 
@@ -86,7 +86,7 @@ class NativeDFlashRows(HeadRows):
         )
 
     def _output(self) -> Any:
-        """Only where logits are what it gives."""
+        """Only if the output layer is part of the call."""
         return super()._output() if self.head.spec.logit_scale == 1 and self.head.spec.softcap is None else None
 
     def absorb(self, first: int, stop: int) -> None:
@@ -94,8 +94,8 @@ class NativeDFlashRows(HeadRows):
         self._run(first, stop, 0, 0, 0)
 
     def draft(self, first: int, stop: int, token_id: int, num: int) -> Tensor:
-        """The same, then a block that begins at `stop` with that token: logits [num, draft vocabulary] of its first
-        drafts. They are valid until the next call."""
+        """`absorb`, then a block that begins at `stop` with that token: logits [num, draft vocabulary] of its first
+        drafts, valid until the next call."""
         assert 0 < num < len(self._views)
         self._run(first, stop, token_id, self._block_size, num)
         view = self._views[num]

@@ -1,4 +1,4 @@
-"""A model's forward over one sequence's caches in one compiled call (`step.c`), where it is no more than embeddings, a
+"""A model's forward over one sequence's caches in one compiled call (`step.c`), for models of just embeddings, a
 NativeDecoder and a head."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...model.decoder import is_head_on_top
-from ...model.layers import is_stock
+from ...layers.decoder import is_head_on_top
+from ...layers.layers import is_stock
 from .build import NUMBER, POINTER, fields
 from .decoder import Caches, NativeDecoder
 from .linear import NativeLinear
@@ -31,7 +31,7 @@ class ModelArguments(ctypes.Structure):
 
 
 class NativeForward:
-    """`is_whole_step` tells where it can be, once linears are packed. What does not change from step to step is made
+    """For models that `is_whole_step` accepts, once linears are packed. Whatever does not change between steps is made
     once; logits stay in one place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -44,14 +44,21 @@ class NativeForward:
         self._arguments_at = ctypes.byref(self._arguments)
         self._logits = torch.empty(0, self._head.out_features, dtype=weight.dtype)
         self._places: dict[int, tuple[Tensor, Tensor, int, int]] = {}
-        self._forward = self._decoder.kernels.photofinish_forward
+        kernels = self._decoder.kernels
+        self._forward, self._keep = kernels.photofinish_forward, kernels.photofinish_keep
 
     def __call__(
-        self, ids: Tensor, at: int, want_logits: bool, want_hidden: bool, seen: dict[int, int | None] | None = None
+        self,
+        ids: Tensor,
+        at: int,
+        want_logits: bool,
+        want_hidden: bool,
+        seen: dict[int, int | None] | None = None,
+        parents: Tensor | None = None,
     ) -> tuple[Tensor | None, Tensor | None]:
         """ids [1, n] from position `at` on -> logits [n, vocab] and transformers' hidden states [layers + 1, n,
-        hidden], where they are wanted. Notes in `seen` which window each layer has. Raises IndexError for what is no
-        token."""
+        hidden], if wanted. Records each layer's window in `seen`. parents [n], int32: see `Forward`. Raises IndexError
+        for invalid ids or parents."""
         if seen is not None:
             seen.update(self._decoder.windows)
         num_rows, length, hidden = ids.shape[1], self._caches.length, self._arguments.hidden
@@ -63,7 +70,7 @@ class NativeForward:
             x, logits = torch.empty(num_rows, hidden, dtype=self._logits.dtype), None
             x_at, logits_at = x.data_ptr(), None
         kept = torch.empty(self._caches.num_layers + 1, num_rows, hidden, dtype=x.dtype) if want_hidden else None
-        tables = self._decoder.tables_for(length)  # held by this call
+        tables = self._decoder.tables_for(length)  # kept alive by this call
         done = self._forward(
             self._arguments_at,
             self._caches.addresses,
@@ -72,15 +79,21 @@ class NativeForward:
             POINTER(x_at),
             None if kept is None else POINTER(kept.data_ptr()),
             POINTER(logits_at),
+            None if parents is None else POINTER(parents.data_ptr()),
             *span,
         )
         if not done:
-            raise IndexError(f"a token id is not from 0 to {self._arguments.num_tokens - 1}")
+            raise IndexError(f"a token id is not from 0 to {self._arguments.num_tokens - 1}, or rows are no tree")
         return logits, kept
 
+    def keep(self, at: int, rows: Sequence[int]) -> None:
+        """See `Forward`."""
+        path = (ctypes.c_int32 * len(rows))(*rows)
+        sizes = map(NUMBER, (self._caches.num_layers, *self._caches.size))
+        self._keep(self._caches.addresses, *sizes, NUMBER(at), path, NUMBER(len(rows)))
+
     def _place(self, num_rows: int) -> tuple[Tensor, Tensor, int, int]:
-        """Where rows and logits of a step of so many rows are, and the addresses. Of all widths the logits lie in the
-        same memory."""
+        """Rows and logits of a step of that many rows, and their addresses. All widths share the logits' memory."""
         if len(self._logits) < num_rows:
             self._logits = self._logits.new_empty(num_rows, self._head.out_features)
             self._places.clear()

@@ -1,4 +1,4 @@
-"""What the compiled calls for rows of draft heads share: packed linears, a cache where C finds it, room."""
+"""Shared by the compiled calls for draft heads: packed linears, a cache in C's layout, working memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...model.modules import replace_modules
+from ...layers.modules import replace_modules
 from .build import INT, NUMBER, POINTER, has, library
 from .bytes import packed
 from .decoder import ACTIVATIONS
@@ -18,7 +18,7 @@ from .linear import BLOCK, LANES, LinearArguments, NativeLinear, reason_against
 
 
 class GatedMLP(nn.Module):
-    """down(act(gate(x)) * up(x)), all but `down` in one linear."""
+    """down(act(gate(x)) * up(x)), with gate and up in one linear."""
 
     def __init__(self, mlp: Any, gate_up: nn.Module) -> None:
         super().__init__()
@@ -29,8 +29,7 @@ class GatedMLP(nn.Module):
 
 
 def pack_head(head: Any, rounded: bool = True) -> None:
-    """Replace a head's linears that compiled kernels can multiply by, in place; rounded: their weights in 8 bits, where
-    kernels can do that."""
+    """Replace the linears that compiled kernels can multiply by, in place; rounded: with 8-bit weights if possible."""
     for layer in head.layers:
         gate_up: Any = getattr(layer.mlp, "gate_up", None)
         act = ACTIVATIONS.get(type(layer.mlp.act_fn).__name__)
@@ -40,13 +39,13 @@ def pack_head(head: Any, rounded: bool = True) -> None:
 
 
 def embedding_of(head: Any) -> Tensor:
-    """What `Eagle3Head.embed` looks up in."""
+    """The matrix that `Eagle3Head.embed` looks up in."""
     return head._lent[0] if head.embed_tokens is None else head.embed_tokens.weight
 
 
 def reason_against_rows(head: Any, function: str, projections: Sequence[str], features: int) -> str | None:
-    """Why a function of the library cannot compute a head's rows; None if it can. projections: the linears before
-    attention, by name; features: numbers of a state."""
+    """Why a function of the library cannot compute a head's rows; None if it can. projections: names of the linears
+    before attention; features: numbers per state."""
     if not has(function):
         return "there is no compiled kernel for it here"
     embedding, layers = embedding_of(head), list(head.layers)
@@ -65,9 +64,10 @@ def reason_against_rows(head: Any, function: str, projections: Sequence[str], fe
 
 
 class HeadRows(ABC):
-    """Rows of a head that `reason_against_rows` has nothing against, for one sequence. keys, values: per layer bfloat16
-    [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; they stay the caller's. most: rows that are wanted at once.
-    function: its name in the library, and what it takes; sizes: what its room depends on besides rows and threads."""
+    """Rows of a head that `reason_against_rows` accepts, for one sequence. keys, values: per layer bfloat16 [kv_heads,
+    S, dim]; rope: cos and sin float32 [S, dim]; all owned by the caller. most: rows that are wanted at once. function:
+    its name in the library, and its argument type; sizes: what its working memory depends on besides rows and
+    threads."""
 
     def __init__(
         self,
@@ -103,15 +103,15 @@ class HeadRows(ABC):
 
     @abstractmethod
     def _of(self, output: LinearArguments) -> Any:
-        """What C is told of the head, with that output layer."""
+        """The C arguments of the head, with that output layer."""
 
     def _output(self) -> Any:
-        """The output layer, where it is one for the call: else it is asked apart."""
+        """The output layer, if it can be part of the call; otherwise it is called separately."""
         output = self.head.lm_head if hasattr(self.head, "lm_head") else self.head._lent[1]
         return output if isinstance(output, NativeLinear) else None
 
     def _shared(self, kind: type[ctypes.Structure], windows: Sequence[int | None]) -> tuple[Any, dict[str, Any]]:
-        """Layers of that kind, and what else C is told, as far as it is the same for every head."""
+        """Layers of that kind, and the arguments that all heads have in common."""
         head, layers = self.head, list(self.head.layers)
         arguments: Any = (kind * len(layers))()
         for its, layer, window in zip(arguments, layers, windows, strict=True):
@@ -143,12 +143,12 @@ class HeadRows(ABC):
         }
 
     def _scale(self, *norms: Any) -> int:
-        """Where the weights of norms are, one behind the other, in float32."""
+        """Address of the weights of norms, one after the other, in float32."""
         self._kept_alive.append(kept := torch.cat([norm.weight.detach().float() for norm in norms]))
         return kept.data_ptr()
 
     def _make_room(self, num: int, threads: int) -> None:
-        """For so many rows and threads."""
+        """Allocate working memory for that many rows and threads."""
         if num > self._room_for[0] or threads > self._room_for[1]:
             self._room_for = most = max(num, self._room_for[0]), max(threads, self._room_for[1])
             num_bytes = self._room_bytes(self._constants[0], most[0], *self._sizes, most[1])

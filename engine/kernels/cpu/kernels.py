@@ -1,5 +1,5 @@
-"""The CPU's kernels: compiled C where there is a compiler and the processor has the instructions, oneDNN for the
-linears that the C does not take."""
+"""The CPU's kernels: compiled C with a compiler and the right instructions, oneDNN for linears that the C does not
+take."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...model.step import Attend
+from ...layers.step import Attend
 from ...progress import Progress
-from ...spec import SamplingParams
 from .. import Chooser, Forward, Picks
 from ..torch import TorchKernels, what_runs
 from . import build
@@ -23,7 +22,7 @@ from .eagle3 import NativeEagle3Rows, reason_against_head
 from .forward import NativeForward, is_whole_step
 from .heads import pack_head
 from .packing import PackedLinear, onednn_packs, pack
-from .picks import Near
+from .picks import NativePicks
 
 LINEARS = {
     "PackedLinear": "packed by oneDNN",
@@ -51,7 +50,7 @@ class CpuKernels(TorchKernels):
         return "needs a processor with AVX-512 and a C compiler, and one of them is missing here"
 
     def install(self, model: Any, int8: bool) -> None:
-        """Decoders first, then every linear that is left."""
+        """Decoders first, then every other linear."""
         pack(model, int8)
 
     def install_head(self, head: Any) -> None:
@@ -62,7 +61,7 @@ class CpuKernels(TorchKernels):
         return NativeForward(model, kv) if is_whole_step(model) else None
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
-        """A NativeDecoder does inside its call what this does alone."""
+        """For probes; a NativeDecoder does the same inside its call."""
         return attend_rows if isinstance(model.get_decoder(), NativeDecoder) else None
 
     def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
@@ -70,8 +69,10 @@ class CpuKernels(TorchKernels):
             return None
         return NativeChooser(tokens, temperature, seed, max_noise, near)
 
-    def picks(self, token_ids: Tensor, params: SamplingParams) -> Picks | None:
-        return Near(token_ids.to(torch.int32).contiguous().numpy(), params) if build.has("photofinish_picks") else None
+    def picks(self, token_ids: Tensor, temperature: float, seed: int) -> Picks | None:
+        if not build.has("photofinish_picks"):
+            return None
+        return NativePicks(token_ids.to(torch.int32).contiguous().numpy(), temperature, seed)
 
     def eagle3_rows(self, head: Any) -> Any:
         return NativeEagle3Rows if reason_against_head(head) is None else None

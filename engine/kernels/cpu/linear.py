@@ -1,4 +1,4 @@
-"""A linear of bfloat16 weights for few rows, whose time is that of reading the weights once (`linear.h`)."""
+"""A linear of bfloat16 weights for few rows, as fast as reading the weights once (`linear.h`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...model.linear import StepLinear
+from ...layers.linear import StepLinear
 from .build import INT, NUMBER, POINTER, NoKernels, fields, library
 
 BLOCK, LANES = 32, 16
@@ -41,9 +41,9 @@ def reason_against(linear: Any) -> str | None:
 
 
 class NativeLinear(StepLinear):
-    """See StepLinear: its weights [num, k] in blocks as linear.h wants them. With an `act` of linear.h the first half
-    of its outputs are gates, the other half values, and act(gate) * value is what it gives. Raises AssertionError for
-    rows of another dtype or size."""
+    """See StepLinear: weights [num, k] in the blocks of linear.h. With an `act` of linear.h the first half of the
+    outputs are gates, the other half values, and the result is act(gate) * value. Raises AssertionError for rows of
+    another dtype or size."""
 
     row_bytes = 0
 
@@ -91,7 +91,7 @@ class NativeLinear(StepLinear):
         return out
 
     def read(self) -> Tensor:
-        """The numbers that a step must read of the weights: all but those that fill up the last block."""
+        """The numbers that a step must read of the weights, without the padding of the last block."""
         return self.weights.flatten()[: self.arguments.num * self.in_features]
 
     def _in_blocks(self, bias: Tensor) -> Tensor:

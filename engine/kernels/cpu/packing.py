@@ -1,9 +1,8 @@
-"""Linears whose weights are re-laid out once for narrow steps: for the compiled kernels where they run, else for
+"""Linears whose weights get a layout for narrow steps, once: for the compiled kernels if they run here, else for
 oneDNN.
 
-A packed model is another rounding of the same weights only where another kernel sums in another order, and every lane
-of a race runs the same packed weights.
-"""
+A packed model computes from the same weights; rounding differs only where another kernel sums in another order, and
+every lane of a race runs the same packed weights."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ...errors import UnsupportedModel
-from ...model.linear import StepLinear
-from ...model.modules import replace_modules
+from ...layers.linear import StepLinear
+from ...layers.modules import replace_modules
 from .bytes import ByteLinear, packed
 from .decoder import NativeDecoder, reason_against_decoder
 from .linear import reason_against
@@ -39,7 +38,7 @@ class PackedLinear(StepLinear):
 
 
 def onednn_packs(dtype: torch.dtype) -> bool:
-    """Whether oneDNN runs narrow steps of that dtype well on this CPU, and linears of it can be PackedLinears."""
+    """Whether oneDNN runs narrow steps of that dtype well on this CPU, so that linears can be PackedLinears."""
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.bfloat16:
@@ -49,8 +48,8 @@ def onednn_packs(dtype: torch.dtype) -> bool:
 
 def pack(module: nn.Module, in_bytes: bool = False) -> int:
     """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers,
-    in place; returns how many linears outside of these. A tied embedding keeps its own copy. in_bytes: weights in 8
-    bits, wherever kernels of our own can do that; raises UnsupportedModel where they can nowhere."""
+    in place; returns the number of linears outside of these. A tied embedding keeps its own copy. in_bytes: with 8-bit
+    weights where our own kernels can; raises UnsupportedModel if they can nowhere."""
     replace_modules(module, lambda child: NativeDecoder(child, in_bytes) if not reason_against_decoder(child) else None)
     output = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
 

@@ -33,10 +33,11 @@ int64_t photofinish_room(const Decoder *d, int64_t rows, int64_t S, int threads)
 
 /* x [rows, hidden] -> what the last norm gives of it, in place. cache: keys and values [kv, S, dim] of every layer;
    tables: cosines and sines [S, dim / 2] of every kind of
-   angles; kept: null, or [num_layers, rows, hidden] for what every layer gave. The step's rows stand at positions `at`
-   and on. */
-void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const *tables, bf16 *x, bf16 *kept,
-    int64_t rows, int64_t at, int64_t S, int threads, char *room) {
+   angles; kept: null, or [num_layers, rows, hidden] for what every layer gave. tree: null where the rows have the
+   positions from `at` on; else a row's position is `at` and its depth, while its keys and values lie at `at` and its
+   number. */
+static void decode(const Decoder *d, bf16 *const *cache, const float *const *tables, bf16 *x, bf16 *kept,
+    int64_t rows, int64_t at, int64_t S, int threads, char *room, const Tree *tree) {
     const int64_t size = d->hidden, dim = d->dim, num_heads = d->heads + 2 * d->kv, width = num_heads * dim;
     room = (char *)ALIGNED((int64_t)room);
     bf16 *qkv = (bf16 *)room, *mixed = qkv + ALIGNED(2 * rows * width) / 2, *added = mixed +
@@ -63,14 +64,16 @@ void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const
 #pragma omp barrier
             for (int64_t unit = rows * num_heads * id / num; unit < rows * num_heads * (id + 1) / num; unit++) {
                 int64_t row = unit / num_heads, head = unit % num_heads, key = head - d->heads, value = key - d->kv;
+                int64_t turns = (tree ? tree->depth[row] : row) * dim / 2;
                 bf16 *from = qkv + unit * dim;
                 if (value >= 0) memcpy(values + (value * S + at + row) * dim, from, 2 * dim);
-                else if (key >= 0) turn(from, layer->key_norm, d->eps, cos + row * dim / 2, sin + row * dim / 2, dim,
+                else if (key >= 0) turn(from, layer->key_norm, d->eps, cos + turns, sin + turns, dim,
                     keys + (key * S + at + row) * dim);
-                else turn(from, layer->query_norm, d->eps, cos + row * dim / 2, sin + row * dim / 2, dim, from);
+                else turn(from, layer->query_norm, d->eps, cos + turns, sin + turns, dim, from);
             }
 #pragma omp barrier
-            const Attention attention = {keys, values, d->heads, d->kv, dim, S, layer->window, rows, at, layer->scale};
+            const Attention attention = {keys, values, d->heads, d->kv, dim, S, layer->window, rows, at, layer->scale,
+                tree};
             attend_all(&attention, qkv, width, mixed, scores, id, num);
 #pragma omp barrier
             product(&layer->o, AS_IS, mixed, rows, added, id, num);
@@ -95,6 +98,16 @@ void photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const
         if (id == 0)
             for (int64_t row = 0; row < rows; row++) norm(stream + row * size, d->norm, d->eps, size, x + row * size);
     }
+}
+
+/* `decode` for rows that follow one another (parents null), or each one of the rows before it: parents [rows], of which
+   the first is not read. Returns 0, and has done nothing, where parents are no tree of at most MAX_TREE rows. */
+int photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const *tables, bf16 *x, bf16 *kept,
+    const int32_t *parents, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
+    Tree tree;
+    if (parents && !as_tree(parents, rows, &tree)) return 0;
+    decode(d, cache, tables, x, kept, rows, at, S, threads, room, parents ? &tree : 0);
+    return 1;
 }
 
 /* weight [num, k] -> blocks of linear.h; gated: its first half gates, the other values, in turns of 16. */
@@ -144,10 +157,12 @@ typedef struct {
    looks, since the weights have just pushed all of it
    out of the caches. See `photofinish_decode`; ids [rows]; x: room for [rows, hidden]; kept: null, or [num_layers + 1,
    rows, hidden] for transformers' hidden states; logits: null, or [rows, head->num].
-   Returns 0, and has done nothing, where an id is no token. */
+   Returns 0, and has done nothing, where an id is no token, or parents are no tree. */
 int photofinish_forward(const Model *m, bf16 *const *cache, const float *const *tables, const int64_t *ids, bf16 *x,
-    bf16 *kept, bf16 *logits, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
+    bf16 *kept, bf16 *logits, const int32_t *parents, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
     const int64_t size = m->hidden, all_rows = rows * size;
+    Tree tree;
+    if (parents && !as_tree(parents, rows, &tree)) return 0;
     for (int64_t row = 0; row < rows; row++)
         if (ids[row] < 0 || ids[row] >= m->num_tokens) return 0;
     for (int64_t row = 0; row < rows; row++) {
@@ -158,8 +173,19 @@ int photofinish_forward(const Model *m, bf16 *const *cache, const float *const *
             for (int64_t i = 0; i < size; i += LANES) narrow(to + i, times(widen(from + i), all(m->scale)));
     }
     if (kept) memcpy(kept, x, 2 * all_rows);
-    photofinish_decode(m->decoder, cache, tables, x, kept ? kept + all_rows : 0, rows, at, S, threads, room);
+    decode(m->decoder, cache, tables, x, kept ? kept + all_rows : 0, rows, at, S, threads, room, parents ? &tree : 0);
     if (kept) memcpy(kept + m->num_layers * all_rows, x, 2 * all_rows); /* the last is what the last norm gives */
     if (logits) photofinish_linear(m->head, x, logits, rows, threads);
     return 1;
+}
+
+/* The rows `path` [num], ascending, of the step from `at` on take the places of its first ones, in every layer. */
+void photofinish_keep(bf16 *const *cache, int64_t num_layers, int64_t kv, int64_t S, int64_t dim, int64_t at,
+    const int32_t *path, int64_t num) {
+    for (int64_t side = 0; side < 2 * num_layers; side++)
+        for (int64_t head = 0; head < kv; head++) {
+            bf16 *from = cache[side] + (head * S + at) * dim;
+            for (int64_t i = 0; i < num; i++)
+                if (path[i] != i) memcpy(from + i * dim, from + path[i] * dim, 2 * dim);
+        }
 }

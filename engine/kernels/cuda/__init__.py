@@ -1,2 +1,2 @@
-"""Kernels for CUDA, in Triton: a decoder's step in few launches that read the weights once, with one result for a row
-whatever the width. Not yet measured on a GPU."""
+"""Triton kernels for CUDA: a decoder's step in few launches that read the weights once, with the same bits for a row at
+any width. Not yet measured on a GPU."""

@@ -1,9 +1,8 @@
-"""Attention of a step's rows over the static cache as Triton kernels, once `qkv_rope_cache.py` has filled it.
+"""Attention of a step's rows over the static cache in Triton, after `qkv_rope_cache.py` has filled it.
 
-The columns are split at fixed places, whatever the pointer, and a split is read block by block: first come sums of
-every split that a row sees, then a second launch adds those of a row in their order. What a row does not see changes
-none of its sums (weights of exactly 0), and what no row of a tile sees is not read; so a row's bits are its own.
-"""
+The columns are split at fixed places, whatever the pointer, and a split is read block by block: first sums of every
+split that a row sees, then a second launch adds a row's splits in order. Columns that a row does not see change none of
+its sums (weights of exactly 0), and those that no row of a tile sees are not read; so a row's bits are its own."""
 
 from __future__ import annotations
 
@@ -18,15 +17,14 @@ from .runtime import MOST_ROWS, dot, rounded, stored
 from .splits import splits_of
 
 TILE = tl.constexpr(MOST_ROWS)
-"""Rows of one tile: positions times the heads that share keys."""
+"""Rows of a tile: positions times the heads that share keys."""
 CHUNK = tl.constexpr(64)
-"""Splits that are added at a time."""
+"""Splits added at a time."""
 STAGES = tl.constexpr(3)
-"""One more than blocks that are on their way while one is worked on; the same of a tile's splits below."""
-SPLIT_STAGES = tl.constexpr(5)
+"""One more than the blocks loaded ahead."""
 NO_WINDOW = 2**30
 UNIT = tl.constexpr(16)
-"""Strides are counted in it: so the compiler knows that rows are aligned, without a binary for every stride."""
+"""The unit of strides: the compiler then knows that rows are aligned, without a binary for every stride."""
 
 
 @triton.jit
@@ -36,45 +34,11 @@ def _gated(out, gates, mask, result):
     return rounded(out, result) * rounded(1.0 / (1.0 + tl.exp(-gate)), result)
 
 
-@triton.jit
-def _add_splits(
-    outs, peaks, sums, result, qkv, pairs, exists, positions, window, dims, inside,
-    HEADS: tl.constexpr, DIM: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr, SLOTS: tl.constexpr,
-    PADDED_SLOTS: tl.constexpr,
-):  # fmt: skip
-    """Rows of a tile over the splits that they see: `pairs` [TILE] are their places among all rows and heads."""
-    lowest = tl.maximum(positions - window + 1, 0) // SPLIT
-    num_live = tl.where(exists, positions // SPLIT - lowest + 1, 0)
-    every = tl.arange(0, PADDED_SLOTS)
-    all_slots = (pairs * SLOTS)[:, None] + (lowest[:, None] + every[None, :]) % SLOTS
-    peak = tl.max(tl.load(peaks + all_slots, mask=every[None, :] < num_live[:, None], other=float("-inf")), 1)
-    peak = tl.where(exists, peak, 0.0)
-    total = tl.zeros_like(peak)
-    out = tl.zeros((peak.shape[0], dims.shape[0]), tl.float32)
-    for number in tl.range(0, SLOTS, num_stages=SPLIT_STAGES):
-        live = number < num_live
-        slots = pairs * SLOTS + (lowest + number) % SLOTS
-        weights = tl.exp2(tl.load(peaks + slots, mask=live, other=float("-inf")) - peak)
-        total += weights * tl.load(sums + slots, mask=live, other=0.0)
-        parts = tl.load(
-            outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0
-        )
-        out += weights[:, None] * parts
-    total = tl.where(exists, total, 1.0)
-    out = out / total[:, None]
-    written = exists[:, None] & inside[None, :]
-    if qkv is not None:
-        gates = qkv + (pairs // HEADS)[:, None] * QKV_ROW + ((2 * (pairs % HEADS) + 1) * DIM)[:, None] + dims[None, :]
-        out = _gated(out, gates, written, result)
-    tl.store(result + pairs[:, None] * DIM + dims[None, :], stored(out, result), mask=written)
-
-
-@triton.jit(do_not_specialize=["at", "arrivals", "num_rows", "length", "window", "row_stride", "head_stride"])
+@triton.jit(do_not_specialize=["at", "num_rows", "length", "window", "row_stride", "head_stride"])
 def _attend(
-    query, keys, values, at, outs, peaks, sums, arrivals, result, qkv, num_rows, length, window, row_stride,
-    head_stride, scaling,
-    GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr,
-    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+    query, keys, values, at, outs, peaks, sums, num_rows, length, window, row_stride, head_stride, scaling,
+    GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCKS: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """One program: a tile of rows over one split. The largest score, the sum of weights and the weighted sum of values
     go to the split's slot; with counters [tiles, kv_heads] of programs that have arrived, the last of a tile adds its
@@ -127,31 +91,6 @@ def _attend(
     tl.store(peaks + slots, peak, mask=exists)
     tl.store(sums + slots, total, mask=exists)
     tl.store(outs + slots[:, None].to(tl.int64) * DIM + dims[None, :], out, mask=exists[:, None] & inside[None, :])
-    if arrivals is not None:
-        tl.debug_barrier()  # what all threads have stored comes before the arrival
-        counter = arrivals + tile * tl.num_programs(0) + kv_head
-        num_others = (high - 1) // (COLUMNS * BLOCKS) - low // (COLUMNS * BLOCKS)
-        if tl.atomic_add(counter, 1, sem="acq_rel") == num_others:
-            tl.store(counter, 0)
-            _add_splits(
-                outs,
-                peaks,
-                sums,
-                result,
-                qkv,
-                pairs,
-                exists,
-                first_at + rows,
-                window,
-                dims,
-                inside,
-                HEADS,
-                DIM,
-                QKV_ROW,
-                COLUMNS * BLOCKS,
-                SLOTS,
-                PADDED_SLOTS,
-            )
 
 
 @triton.jit(do_not_specialize=["at", "window"])
@@ -190,7 +129,7 @@ def _combine(
 
 
 def warps_of(padded: int) -> int:
-    """Of a program over a tile."""
+    """For a program over a tile."""
     return max(4, padded // 32)
 
 
@@ -201,20 +140,17 @@ def attend(
     at: Tensor,
     window: int | None,
     scaling: float,
-    arrivals: Tensor | None = None,
     gated: Tensor | None = None,
 ) -> Tensor:
     """query [m, heads, dim] over keys, values [1, kv_heads, S, dim] -> [m, heads * dim]. Row r, at position at[0] + r,
-    sees columns up to its own, with a window the last `window` of them. keys, values, at contiguous, of query the last
-    dimension; dim and query's strides multiples of 16. Any m, but the memory that it needs grows with it.
+    sees columns up to its own, with a window the last `window` of them. keys, values and at are contiguous, as is the
+    last dimension of query; dim and query's strides are multiples of 16. Any m, in memory that grows with it.
 
-    Two launches; one, whose bits are its own, with `arrivals`: `num_arrivals` zeros, int32, which are zeros again
-    afterwards. Calls that run at once need their own. gated: a qkv with gates, contiguous, as `place` takes it: what a
-    row attends to is multiplied by their sigmoids."""
+    Two launches. gated: a qkv with gates, contiguous, as for `place`: the result is multiplied by their sigmoids."""
     rows, heads, dim = query.shape
     _, kv_heads, length, _ = keys.shape
     groups, unit = heads // kv_heads, UNIT.value
-    row_stride = query.stride(0) if rows > 1 else 0  # of a single row it says nothing
+    row_stride = query.stride(0) if rows > 1 else 0  # a single row's stride may be anything
     head_stride = query.stride(1)
     assert (
         keys.shape[-1] == dim
@@ -229,31 +165,24 @@ def attend(
         and query.dtype == keys.dtype == values.dtype
     )
     assert window is None or window > 0
-    assert arrivals is None or (
-        arrivals.dtype == torch.int32
-        and arrivals.is_contiguous()
-        and len(arrivals) >= num_arrivals(rows, heads, kv_heads)
-    )
     qkv_row = 0 if gated is None else (2 * heads + 2 * kv_heads) * dim
     assert gated is None or (gated.shape == (rows, qkv_row) and gated.is_contiguous() and gated.dtype == query.dtype)
     splits, padded = splits_of(length, kv_heads, dim, window), triton.next_power_of_2(dim)
-    padded_slots = triton.next_power_of_2(splits.slots)
     reach = NO_WINDOW if window is None else window
     outs = torch.empty(rows, heads, splits.slots, dim, dtype=torch.float32, device=query.device)
     peaks, sums = outs.new_empty(rows, heads, splits.slots), outs.new_empty(rows, heads, splits.slots)
     result = query.new_empty(rows, heads * dim)
     _attend[(kv_heads, triton.cdiv(rows * groups, MOST_ROWS), splits.slots)](
-        query, keys, values, at, outs, peaks, sums, arrivals, result, gated, rows, length, reach, row_stride // unit,
-        head_stride // unit, scaling * math.log2(math.e),
-        GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, COLUMNS=splits.columns,
-        BLOCKS=splits.blocks, SLOTS=splits.slots, PADDED_SLOTS=padded_slots, num_warps=warps_of(padded),
+        query, keys, values, at, outs, peaks, sums, rows, length, reach, row_stride // unit, head_stride // unit,
+        scaling * math.log2(math.e),
+        GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, COLUMNS=splits.columns, BLOCKS=splits.blocks,
+        SLOTS=splits.slots, num_warps=warps_of(padded),
     )  # fmt: skip
-    if arrivals is None:
-        _combine[(rows * heads,)](
-            outs, peaks, sums, at, result, gated, reach,
-            HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.split, SLOTS=splits.slots,
-            PADDED_SLOTS=padded_slots, num_warps=8,
-        )  # fmt: skip
+    _combine[(rows * heads,)](
+        outs, peaks, sums, at, result, gated, reach,
+        HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.split, SLOTS=splits.slots,
+        PADDED_SLOTS=triton.next_power_of_2(splits.slots), num_warps=8,
+    )  # fmt: skip
     return result
 
 
@@ -265,13 +194,8 @@ def attend_rows(
     window: int | None,
     scaling: float | None,
 ) -> Tensor:
-    """The same for a query [1, heads, m, dim] as transformers' modules have it -> [1, m, heads, dim]. `scaling` None: 1
-    / sqrt(dim)."""
+    """`attend` for a query [1, heads, m, dim] as in transformers -> [1, m, heads, dim]. `scaling` None: 1 /
+    sqrt(dim)."""
     _, heads, rows, dim = query.shape
     scaling = dim**-0.5 if scaling is None else scaling
     return attend(query[0].transpose(0, 1), keys, values, at, window, scaling).view(1, rows, heads, dim)
-
-
-def num_arrivals(rows: int, heads: int, kv_heads: int) -> int:
-    """Counters that a call of so many rows needs: one for each tile of each head of keys."""
-    return triton.cdiv(rows * (heads // kv_heads), MOST_ROWS) * kv_heads

@@ -1,28 +1,24 @@
-"""A fused decoder (`model/decoder.py`) whose steps are six to nine launches a layer, no more of them with many rows
-than with one.
+"""A fused decoder (`layers/decoder.py`) whose steps are six to nine launches a layer, for one row or many.
 
-Where norms come before attention and MLP alone, none is launched: a linear that adds to the residual leaves the sums of
-squares of its own columns behind, and the next linear multiplies its products by what they make of the row's norm.
-"""
+With norms only before attention and MLP, none is launched: a linear that adds to the residual also stores the sums of
+squares of its own columns, and the next linear multiplies its products by the norm's factor computed from them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ...model.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
-from ...model.delta_places import WINDOW
-from ...model.delta_rule import DeltaLayer, of_one
-from ...model.layers import GatedAttention
-from ...model.step import StepState
-from .attention import attend, num_arrivals
+from ...layers.decoder import PRE_NORM, Decoded, FusedDecoder, StepDecoder
+from ...layers.delta_places import WINDOW
+from ...layers.delta_rule import DeltaLayer, of_one
+from ...layers.layers import GatedAttention
+from ...layers.step import StepState
+from .attention import attend
 from .linear import GpuLinear, reason_against
 from .qkv_rope_cache import place
 from .rmsnorm import add_normed, normed
-from .runtime import MOST_ROWS
 
 ACTIVATIONS = {"SiLUActivation": "silu", "SiLU": "silu", "GELUTanh": "gelu_tanh"}
 """Classes of transformers and torch -> linear.py."""
@@ -30,9 +26,8 @@ MOST_HEAD_DIM = 256
 
 
 class GpuLayer(nn.Module, ABC):
-    """The kernels of one layer over the weights of a FusedLayer: its MLP, and what a subclass has in front of it,
-    between linears `enter` and `leave`. `norms` [dim] float32 each: as there; `layer`, `window`: what the layer is to
-    notice in a step's state."""
+    """The kernels of one layer over a FusedLayer's weights: its MLP, and a subclass's part in front of it, between
+    linears `enter` and `leave`. `norms` [dim] float32 each; `layer`, `window`: for the step's state."""
 
     enter: GpuLinear
     leave: GpuLinear
@@ -48,15 +43,12 @@ class GpuLayer(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
-        """What `enter` gave of a step's rows [n, any], and their angles [n, values of a head that are turned] -> what
-        `leave` takes [n, any]."""
+        """Output of `enter` for a step's rows [n, any], and their angles [n, turned values of a head] -> input of
+        `leave` [n, any]."""
 
 
 class GpuAttentionLayer(GpuLayer):
-    """One with a FusedAttention or a GatedAttention."""
-
-    arrivals: Tensor | None = None
-    """With them attention is one launch, not two; see GpuDecoder.merge."""
+    """A layer with a FusedAttention or a GatedAttention."""
 
     def __init__(self, fused: Any) -> None:
         super().__init__(fused)
@@ -69,16 +61,14 @@ class GpuAttentionLayer(GpuLayer):
         self.window, self.scaling, self.layer = attention.sliding_window, attention.scaling, attention.layer_idx
 
     def mix(self, entered: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
-        """See GpuLayer. Three launches, or two."""
+        """See GpuLayer. Three launches."""
         keys, values = state.kv[self.layer]
         query = place(entered, cos, sin, self.scales, self.head_eps, keys, values, state.at, self.num_heads)
-        return attend(
-            query, keys, values, state.at, self.window, self.scaling, self.arrivals, entered if self.is_gated else None
-        )
+        return attend(query, keys, values, state.at, self.window, self.scaling, entered if self.is_gated else None)
 
 
 class GpuDeltaLayer(GpuLayer):
-    """One with a DeltaLayer that runs kernels, linears included."""
+    """A layer with a DeltaLayer on kernels, linears included."""
 
     window = WINDOW
 
@@ -95,12 +85,12 @@ class GpuDeltaLayer(GpuLayer):
 
 
 class GpuDecoder(StepDecoder):
-    """In the place of a FusedDecoder on CUDA; `reason_against_decoder` tells whether it can be. More than MOST_ROWS
-    tokens at once go through the FusedDecoder that it was made of, whose weights it shares."""
+    """Replaces a FusedDecoder on CUDA if `reason_against_decoder` accepts it. More than MOST_ROWS tokens at once go
+    through the FusedDecoder, whose weights it shares."""
 
     def __init__(self, fused: FusedDecoder) -> None:
         super().__init__()
-        self._for_prefills = (fused,)  # no child: no step runs its linears
+        self._for_prefills = (fused,)  # not a child: no step runs its linears
         self.embed_tokens, self.angles, self.kinds = fused.embed_tokens, fused.angles, fused.kinds
         self.layers = nn.ModuleList(
             (GpuDeltaLayer if isinstance(layer.self_attn, DeltaLayer) else GpuAttentionLayer)(layer)
@@ -109,18 +99,9 @@ class GpuDecoder(StepDecoder):
         self.scale, self.eps = nn.Parameter(fused.norm.scale.float(), requires_grad=False), fused.norm.eps
         self._sandwich = len(self._layers[0].norms) > len(PRE_NORM)
 
-    def merge(self, merged: bool = True) -> None:
-        """Attention of a layer in one launch, whose last program adds up what all found, or in two. Other sums, so:
-        before anything is probed."""
-        layers = [layer for layer in self._layers if isinstance(layer, GpuAttentionLayer)]
-        num = max((num_arrivals(MOST_ROWS, layer.num_heads, layer.num_kv_heads) for layer in layers), default=0)
-        arrivals = torch.zeros(num, dtype=torch.int32, device=self.scale.device) if merged else None
-        for layer in layers:
-            layer.arrivals = arrivals
-
     @property
     def fused(self) -> FusedDecoder:
-        """What this was made of."""
+        """The FusedDecoder that this was made of."""
         return self._for_prefills[0]
 
     @property
@@ -143,7 +124,7 @@ class GpuDecoder(StepDecoder):
         return Decoded(rows[-1][None], tuple(row[None] for row in rows) if all_states else None)
 
     def _pre_normed(self, x: Tensor, turns: dict[str, list[Tensor]], state: StepState) -> list[Tensor]:
-        """The embeddings, what every layer but the last gave, and the last one's rows after the last norm."""
+        """The embeddings, the output of every layer but the last, and the final rows after the last norm."""
         layers, rows = self._layers, [x]
         entered = layers[0].enter(normed(x, layers[0].norms[0], self.eps))
         for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
@@ -182,7 +163,7 @@ class GpuDecoder(StepDecoder):
 
 
 def reason_against_decoder(fused: FusedDecoder) -> str | None:
-    """Why a decoder cannot be a GpuDecoder; None if it can: its linear layers run kernels already."""
+    """Why a decoder cannot be a GpuDecoder; None if it can. Its linear layers must be on kernels already."""
     layers: list[Any] = list(fused.layers)
     for layer in layers:
         mixer, mlp, norms = layer.self_attn, layer.mlp, [*layer.norms, fused.norm]
@@ -201,7 +182,7 @@ def reason_against_decoder(fused: FusedDecoder) -> str | None:
                 return f"its heads have {mixer.head_dim} numbers, more than {MOST_HEAD_DIM}"
             linears += [mixer.qkv, mixer.o_proj]
         for linear in linears:
-            if type(linear) not in (nn.Linear, GpuLinear):  # kernels, where it was asked before and refused
+            if type(linear) not in (nn.Linear, GpuLinear):  # kernels, unless refused earlier
                 return f"a {type(linear).__name__} is no plain linear"
             if why := reason_against(linear):
                 return why

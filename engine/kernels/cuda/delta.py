@@ -1,15 +1,14 @@
-"""A step of a linear layer (gated delta rule, `engine/delta_rule.py`) in two launches, whatever its width.
+"""A step of a linear layer (gated delta rule, `layers/delta_rule.py`) in two launches, for any width.
 
-The first: a program takes one value head and a block of its values. What does not hang on the order of the tokens comes
-first, for all of them at once: the short convolution, the lengths of q and k, the gates. Then token by token, the state
-[key_dim, BLOCK] in registers: decay, recall, write, the state into its slot of the ring, output. The second: the gated
-norm, a program for each row and head.
+First launch: a program takes one value head and a block of its values. Everything independent of the order of the
+tokens comes first, for all of them at once: the short convolution, the lengths of q and k, the gates. Then token by
+token, with the state [key_dim, BLOCK] in registers: decay, recall, write, the state into its slot of the ring, output.
+Second launch: the gated norm, a program for each row and head.
 
-A row's bits are its own: the number of rows is an argument that no binary knows, every token runs the same
-instructions, and products and sums are fused nowhere, so the compiler has no choice of rounding. More than MOST_ROWS
-rows run in parts, each from the state that the one before left in the ring: the same bits again. Programs of one launch
-share no place that any of them writes; what a program writes and reads itself lies in scratch memory of its own.
-"""
+A row's bits are its own: the number of rows is a runtime argument, every token runs the same instructions, and products
+and sums are never fused, so the compiler has no choice of rounding. More than MOST_ROWS rows run in parts, each from
+the state that the one before left in the ring: the same bits again. Programs of one launch share nothing that any of
+them writes; what a program both writes and reads is in its own scratch memory."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...model.delta_places import Places, Rows
-from ...model.delta_rule import DeltaLayer
-from ...model.layers import is_stock
+from ...layers.delta_places import Places, Rows
+from ...layers.delta_rule import DeltaLayer
+from ...layers.layers import is_stock
 from .runtime import MOST_ROWS, rounded, stored
 
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
@@ -28,16 +27,16 @@ NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated
 float32, rounded."""
 ACTIVATIONS = {"SiLU", "SiLUActivation"}
 BLOCK = 32
-"""Values of a head that one program keeps: with 32 heads of 128 that is 128 programs, of 16 kB of state each."""
+"""Values of a head per program: with 32 heads of 128 that is 128 programs, of 16 kB of state each."""
 WARPS = 8
-"""With twice the threads that a head has keys the compiler reads q and k straight to where the state's rows lie, and
-the loop has no detour through shared memory."""
+"""With twice as many threads as a head has keys, the compiler reads q and k straight to where the state's rows are, and
+the loop avoids shared memory."""
 GATES = 4
-"""Numbers after a token's q, k and v in scratch memory: what the state keeps, what is written, and two that keep rows
+"""Numbers after a token's q, k and v in scratch memory: the decay, the gate of the write, and two that keep rows
 aligned."""
 LEAST_DIM = 16
 ROUNDING = {"enable_fp_fusion": False}
-"""How kernels are compiled."""
+"""Compiler options of the kernels."""
 
 
 @triton.jit
@@ -182,8 +181,8 @@ def _gated_norm(x, z, weight, out, eps, Z_STRIDE: tl.constexpr, VALUE_HEADS: tl.
 
 
 def fits(layer: DeltaLayer, dtype: torch.dtype) -> bool:
-    """Whether `mix_step` does what this layer does, for rows of that dtype: SiLU after the convolution, a gated norm
-    that is known, dimensions that are powers of two."""
+    """Whether `mix_step` can do this layer for rows of that dtype: SiLU after the convolution, a known gated norm,
+    dimensions that are powers of two."""
     s, norm = layer.shape, layer.norm
     weight = getattr(norm, "weight", None)
     return (
@@ -200,10 +199,10 @@ def fits(layer: DeltaLayer, dtype: torch.dtype) -> bool:
 
 
 def mix_step(layer: DeltaLayer, rows: Rows, places: Places, states: Tensor, inputs: Tensor) -> Tensor:
-    """What `DeltaLayer.mix` gives and writes, for a step (`places.chunked` False) of a layer that `fits`: rows are the
-    convolution's inputs [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads], which may be columns
-    of wider tensors; rings as `ring_sizes`, contiguous, states in float32; -> [n, value_heads * value_dim]. Rounded to
-    the rows' dtype where `mix` rounds. Two launches, and one more for every MOST_ROWS rows after the first."""
+    """`DeltaLayer.mix` for a step (`places.chunked` False) of a layer that `fits`: rows are the convolution's inputs
+    [n, conv_dim], z [n, value_heads * value_dim], b and a [n, value_heads], which may be columns of wider tensors;
+    rings as in `ring_sizes`, contiguous, states in float32; -> [n, value_heads * value_dim]. Rounded to the rows' dtype
+    where `mix` rounds. Two launches, and one more for every MOST_ROWS rows after the first."""
     mixed, z, b, a = rows
     s, num_rows = layer.shape, len(mixed)
     num_values = s.num_value_heads * s.value_dim
@@ -247,5 +246,5 @@ def mix_step(layer: DeltaLayer, rows: Rows, places: Places, states: Tensor, inpu
 
 
 def _stride(x: Tensor) -> int:
-    """Of a row; that of one row alone may be anything."""
+    """The stride of a row; a single row's may be anything."""
     return max(x.stride(0), x.shape[1])

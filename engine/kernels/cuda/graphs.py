@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
+from threading import RLock
 from typing import Generic, TypeVar
 
 import torch
 
-from ...errors import PhotofinishError, RaceError, in_a_line
+from ...errors import CaptureError, PhotofinishError, in_a_line
 
 T = TypeVar("T")
 WARM_UPS = 3
 ERROR_MODE = "thread_local"
-"""What other threads ask of CUDA meanwhile, such as memory, breaks no capture."""
+"""CUDA calls of other threads, such as allocations, do not break a capture."""
+ONE_CAPTURE = RLock()
+"""Captures share a stream, so they take turns."""
+
+
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all captures on a device. Never replaced: cuBLAS keeps a workspace of up to 32 MiB for every
+    stream."""
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def no_garbage_collected() -> Iterator[None]:
+    """Within it, no collection destroys an old graph, which would break a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class GraphPool:
-    """Memory that graphs share: what one of them needs only while it runs, another uses when it runs. One a race, whose
-    graphs run one at a time.
+    """Memory shared by the graphs of one race, which run one at a time: one graph's temporary memory is reused by
+    another.
 
-    A graph of its own, captured first, keeps the pool open while others come and go: PyTorch does not reopen a pool
-    that all graphs have left. All captures share one stream, for memory freed on a stream is used again on that stream
-    only."""
+    A separate graph, captured first, keeps the pool open: PyTorch does not reopen a pool that all graphs have left."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     @cached_property
-    def opened(self) -> tuple[torch.cuda.CUDAGraph, torch.cuda.Stream]:
-        """(the graph whose pool it is, the stream to capture on); CUDA only."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode=ERROR_MODE):
+    def first(self) -> torch.cuda.CUDAGraph:
+        """The graph that keeps the pool."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=capture_stream(self.device), capture_error_mode=ERROR_MODE):
             torch.zeros(1, device=self.device)
-        return graph, stream
+        return graph
 
 
 class FixedCall(Generic[T]):
-    """`call()` runs `function()`, which takes no arguments, reads buffers that stay in place and never asks the host
-    for anything.
+    """`call()` runs `function()`, which takes no arguments, reads buffers that stay in place and never waits for the
+    device.
 
-    The first call warms up on a side stream and captures; later calls replay. So `function` must give the same however
-    often it is run over the same buffers, or be called first where that does not matter. The returned tensors are valid
-    until any call of the same pool runs again, of this lane or another: what is read later belongs in a buffer that
-    `function` writes to. `name` is what an error calls it. Raises RaceError where it cannot be captured."""
+    The first call warms up on a side stream and captures; later calls replay. So `function` must give the same result
+    however often it runs over the same buffers, or be called first where that does not matter. The returned tensors are
+    valid until any call of the same pool, of any lane, runs again: what is read later belongs in a buffer that
+    `function` writes to. `name` is for error messages. Raises CaptureError if it cannot be captured."""
 
     def __init__(
         self, function: Callable[[], T], device: torch.device, pool: GraphPool | None = None, name: str = "a fixed call"
@@ -57,13 +78,13 @@ class FixedCall(Generic[T]):
 
     def __call__(self) -> T:
         if self._graph is None:
-            with named(self._name):
+            with ONE_CAPTURE, no_garbage_collected(), named(self._name):
                 self._graph = self._capture()
         self._graph.replay()
         return self._result  # type: ignore[return-value]
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        first, stream = self._pool.opened
+        stream, pool = capture_stream(self._device), self._pool.first.pool()
         current = torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
@@ -71,10 +92,10 @@ class FixedCall(Generic[T]):
                 self._function()
         current.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # The outer context is for a capture that fails: it leaves its own stream behind as the current one.
+        # The outer context is for a failed capture, which leaves its own stream behind as the current one.
         with (
             torch.cuda.stream(current),
-            torch.cuda.graph(graph, pool=first.pool(), stream=stream, capture_error_mode=ERROR_MODE),
+            torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=ERROR_MODE),
         ):
             self._result = self._function()
         return graph
@@ -82,10 +103,9 @@ class FixedCall(Generic[T]):
 
 @contextmanager
 def named(what: str) -> Iterator[None]:
-    """Whatever is raised while `what` is captured becomes one sentence that names it and the first cause: where an
-    operation is not allowed in a capture, ending the capture raises again and hides it. Errors that the engine raises
-    on purpose stay what they are."""
-    handled = sys.exception()  # by our caller: no cause of what is raised in here
+    """Errors while `what` is captured become one sentence with its name and the first cause: an operation that is not
+    allowed in a capture makes the end of the capture raise again and hide it. Deliberate errors stay as they are."""
+    handled = sys.exception()  # from our caller: not a cause of errors in here
     try:
         yield
     except Exception as error:
@@ -94,4 +114,4 @@ def named(what: str) -> Iterator[None]:
             cause = earlier
         if isinstance(cause, PhotofinishError):
             raise cause from error
-        raise RaceError(f"{what} could not be captured as a CUDA graph: {in_a_line(cause)}") from error
+        raise CaptureError(f"{what} could not be captured as a CUDA graph: {in_a_line(cause)}") from error

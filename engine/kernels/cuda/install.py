@@ -1,32 +1,36 @@
-"""Puts the Triton kernels into a model, and takes them out again. To be imported only where they run."""
+"""Puts Triton kernels into a model and takes them out again. Import only where they run."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from torch import nn
 
-from ...model.decoder import FusedDecoder
-from ...model.delta_rule import DeltaLayer
-from ...model.modules import children, replace_modules
+from ...layers.decoder import FusedDecoder
+from ...layers.delta_rule import DeltaLayer
+from ...layers.modules import children, replace_modules
+from .available import ATTENTION, DECODER, DELTA, LINEARS
 from .decoder import GpuDecoder, reason_against_decoder
 from .delta import fits, mix_step
 from .linear import GpuLinear, reason_against
-from .table import Key, put_tiles
 
 
-def put_kernels(model: nn.Module) -> None:
-    """Replace decoders and linears below `model` by what runs steps in few launches, in place, and give linears their
-    tiles (`table.py`). No weight is copied."""
-    for child in list(model.modules()):
-        if isinstance(child, DeltaLayer) and fits(child, child.dt_bias.dtype):
+def put_kernels(model: nn.Module, off: Collection[str] = ()) -> None:
+    """Replace decoders and linears below `model` by kernels, in place, except the parts that are off. Copies no
+    weight."""
+    deltas = [child for child in model.modules() if isinstance(child, DeltaLayer) and DELTA not in off]
+    for child in deltas:
+        if fits(child, child.dt_bias.dtype):
             child.mix_step = mix_step
-            replace_modules(child, _linear)
-    replace_modules(model, _decoder)
+    if LINEARS in off:
+        return
+    for child in deltas:
+        replace_modules(child, _linear)
+    if ATTENTION not in off and DECODER not in off:
+        replace_modules(model, _decoder)
     replace_modules(model, _linear)
-    put_tiles(_linears(model))
 
 
 def _decoder(child: nn.Module) -> nn.Module | None:
@@ -47,25 +51,20 @@ def take_out_kernels(model: nn.Module) -> None:
 
 
 def configurations(model: nn.Module) -> list[str]:
-    """Of every shape of linear how it is computed, on which bits depend."""
-    return sorted({f"{Key.of(linear).shape}: {linear.config}" for linear in _linears(model)})
+    """How each shape of linear is computed, on which bits depend."""
+    linears = [module for module in model.modules() if isinstance(module, GpuLinear)]
+    return sorted({f"{linear.shape}: {linear.config}" for linear in linears})
 
 
 def tiles(model: nn.Module) -> str:
-    """The configurations of all linears, as a hash, and where they come from: "tiles 1a2b3c4d (default)"."""
+    """The configurations of all linears, as a hash: "tiles 1a2b3c4d"."""
     digest = hashlib.sha256("\n".join(configurations(model)).encode()).hexdigest()
-    sources = sorted({linear.tiles_from for linear in _linears(model)})
-    return f"tiles {digest[:8]} ({', '.join(sources)})"
-
-
-def _linears(model: nn.Module) -> list[GpuLinear]:
-    return [module for module in model.modules() if isinstance(module, GpuLinear)]
+    return f"tiles {digest[:8]}"
 
 
 @contextmanager
 def without_kernels(model: nn.Module) -> Iterator[None]:
-    """The model on torch's kernels while entered, afterwards on the very modules that it had. Its `Prepared` is to be
-    `_plain` meanwhile."""
+    """Within it the model is on torch's kernels, and afterwards on the same modules as before."""
     before = children(model)
     deltas = [module for module in model.modules() if isinstance(module, DeltaLayer) and module.mix_step is not None]
     take_out_kernels(model)

@@ -1,79 +1,100 @@
-"""CUDA's kernels: Triton where it runs, else torch's own, in captured graphs. With TRITON_INTERPRET=1 Triton's run on
-the CPU too, very slowly: for tests."""
+"""CUDA's kernels, on three rungs: Triton's in captured graphs, torch's in captured graphs, torch's run eagerly. With
+TRITON_INTERPRET=1 Triton's run on the CPU too, very slowly: for tests."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from ...model.step import Attend
+from ...errors import RaceError, in_a_line
+from ...layers.step import Attend
+from ...progress import Progress
 from ..host_copies import HostRead, HostWrite
 from ..torch import MIB, TorchKernels, what_runs
 from . import available
-from .available import MOST_ROWS
+from .available import ATTENTION, DECODER, DELTA, LINEARS, MOST_ROWS, PARTS, SAMPLER
 from .graphs import FixedCall, GraphPool
 
 T = TypeVar("T")
+GRAPHS = "PHOTOFINISH_GRAPHS"
+"""Environment: 0 to capture nothing; steps then run eagerly on torch's kernels."""
 LARGEST_READ = 4096 * MIB
 LAUNCHES = 4
-"""In a row, so that the gaps between launches are hidden behind the kernels."""
+"""Launches in a row when timing, so that the kernels hide the gaps between them."""
 
 
 class _Sizes(threading.local):
-    """A set of sizes that is each thread's own."""
+    """A set of sizes for each thread."""
 
     def __init__(self) -> None:
         self.sizes: set[int] = set()
 
 
 class TritonKernels(TorchKernels):
-    """See `Kernels`. Alone on a CPU whose Triton interprets. against: why no step runs Triton kernels, "" where they
-    do; None: found out."""
+    """See `Kernels`. Used directly on a CPU with Triton's interpreter. against: why no Triton kernel runs, "" if they
+    do, None: find out. off: the `available.PARTS` that do not run, with the reason."""
 
     name = "cuda"
 
-    def __init__(self, device: torch.device, dtype: torch.dtype | None, against: str | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype | None,
+        against: str | None = None,
+        off: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(device)
-        self.dtype = dtype
+        self.dtype, self.off = dtype, dict(off or {})
         self.against = available.reason_against_dtype(device, dtype) if against is None else against
 
     @property
     def triton(self) -> bool:
-        """Whether steps run Triton kernels."""
-        return not self.against
+        """Whether any Triton kernel runs."""
+        return any(map(self._runs, PARTS))
+
+    def _runs(self, part: str) -> bool:
+        return not self.against and part not in self.off
 
     # A model
+
+    @property
+    def compares_with_torch(self) -> bool:
+        return self.triton
 
     def install(self, model: Any, int8: bool) -> None:
         super().install(model, int8)
         if self.triton:
             from .install import put_kernels
 
-            put_kernels(model)
+            put_kernels(model, self.off)
 
     def remove(self, model: Any) -> None:
-        from .install import take_out_kernels
+        if self.triton:
+            from .install import take_out_kernels
 
-        take_out_kernels(model)
+            take_out_kernels(model)
 
     def removed(self, model: Any) -> AbstractContextManager[None]:
+        if not self.triton:
+            return super().removed(model)
         from .install import without_kernels
 
         return without_kernels(model)
 
-    def fallback(self, why: str) -> TritonKernels | None:
-        """torch's own, in the same graphs."""
+    def lower(self, why: str) -> TritonKernels | None:
         return type(self)(self.device, self.dtype, why) if self.triton else None
 
     # A step
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
-        if not self.triton or num_rows > MOST_ROWS:
+        if not self._runs(ATTENTION) or num_rows > MOST_ROWS:
             return None
         from .attention import attend_rows
 
@@ -82,7 +103,7 @@ class TritonKernels(TorchKernels):
     # The choice of a token
 
     def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        if available.reason_against(rows.device) is not None:
+        if not self._runs(SAMPLER):
             return None
         from .sample import pick_rows
 
@@ -95,7 +116,7 @@ class TritonKernels(TorchKernels):
         if self.triton:
             from .install import configurations
 
-            found["kernels"] += [available.description(self.device), *configurations(model)]
+            found["kernels"] += [available.description(self.device), *configurations(model), *sorted(self.off)]
         return found
 
     def describe(self, model: Any = None) -> str:
@@ -107,32 +128,84 @@ class TritonKernels(TorchKernels):
         return available.description(self.device) + ("" if model is None else f", {tiles(model)}")
 
     def runs(self, model: Any) -> dict[str, Any]:
-        """Also "against": why no Triton decoder, "" where there is one."""
-        found = what_runs(
-            model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, "ours, Triton" if self.triton else "torch's"
-        )
-        against = "" if found["decoder"] == "GpuDecoder" else self.against or _reason_against_decoder(model)
-        if against:
-            found["sentence"] += f"; no Triton decoder: {against}"
+        """Also "against": why there is no Triton decoder, or ""."""
+        attention = "ours, Triton" if self._runs(ATTENTION) else "torch's"
+        found = what_runs(model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, attention)
+        reasons: dict[str, list[str]] = {}
+        for part, why in self.off.items():
+            reasons.setdefault(why, []).append(part)
+        against = ""
+        if found["decoder"] != "GpuDecoder" and not (against := self.off.get(DECODER, "")):
+            against = self.against or self._reason_against_decoder(model)
+            reasons.setdefault(against, []).append(DECODER)
+        found["sentence"] += "".join(f"; no Triton {', '.join(parts)}: {why}" for why, parts in reasons.items())
         return {**found, "against": against}
+
+    def _reason_against_decoder(self, model: Any) -> str:
+        if missing := [part for part in (LINEARS, ATTENTION, DELTA) if part in self.off]:
+            return f"it needs the Triton {', '.join(missing)}"
+        from ...layers.decoder import FusedDecoder
+        from .decoder import reason_against_decoder
+
+        decoder = model.get_decoder()
+        if not isinstance(decoder, FusedDecoder):
+            return f"a {type(decoder).__name__} is none that can be fused"
+        return reason_against_decoder(decoder) or "it was not asked for"
 
 
 class CudaKernels(TritonKernels):
-    """On a CUDA device."""
+    """On a CUDA device. eager: why nothing is captured and no Triton kernel runs; "" if graphs are captured; None: the
+    environment decides."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype | None, against: str | None = None) -> None:
-        super().__init__(device, dtype, against)
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype | None,
+        against: str | None = None,
+        off: Mapping[str, str] | None = None,
+        eager: str | None = None,
+    ) -> None:
+        self.eager = (f"{GRAPHS} is 0" if os.environ.get(GRAPHS) == "0" else "") if eager is None else eager
+        super().__init__(device, dtype, against or ("nothing is captured" if self.eager else against), off)
         self._sizes = _Sizes()
 
     # A model
 
+    def get_ready(self, progress: Progress) -> None:
+        # cuDNN's attention makes a plan for every shape in every thread, and each race is a thread
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        # some images allow TF32 by an environment variable, which changes transformers' angles of late positions
+        torch.set_float32_matmul_precision("highest")
+
     def best_dtype(self) -> str:
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
 
+    def parts(self, model: Any) -> tuple[str, ...]:
+        from ...layers.decoder import FusedDecoder
+
+        kinds = {type(module).__name__ for module in model.modules()}
+        present = {DELTA: "DeltaLayer" in kinds, DECODER: isinstance(model.get_decoder(), FusedDecoder)}
+        return tuple(part for part in PARTS if self._runs(part) and present.get(part, True))
+
+    def without(self, off: Mapping[str, str]) -> CudaKernels:
+        return CudaKernels(self.device, self.dtype, self.against, {**self.off, **off}, self.eager)
+
     def install(self, model: Any, int8: bool) -> None:
-        # cuDNN's attention plans anew for every shape in every thread, and each race is a thread
-        torch.backends.cuda.enable_cudnn_sdp(False)
+        if self.triton:
+            available.run_first_kernel(self.device)
         super().install(model, int8)
+
+    def lower(self, why: str) -> CudaKernels | None:
+        try:
+            torch.cuda.synchronize(self.device)
+        except RuntimeError as error:
+            raise RaceError(
+                f"the GPU's context is lost ({in_a_line(error)}); nothing can run on the GPU until this program is "
+                f"started again{', and then the Triton kernels stay off' if self.triton else ''}"
+            ) from error
+        if self.triton:
+            return CudaKernels(self.device, self.dtype, why, eager="")
+        return None if self.eager else CudaKernels(self.device, self.dtype, self.against, self.off, why)
 
     # A step
 
@@ -142,14 +215,14 @@ class CudaKernels(TritonKernels):
 
     @property
     def warmed(self) -> set[int]:
-        """Each thread's own: cuBLAS keeps its workspaces by thread, and each race is a thread."""
+        """Per thread: cuBLAS keeps its workspaces by thread, and each race is a thread."""
         return self._sizes.sizes
 
-    def graph_pool(self) -> GraphPool:
-        return GraphPool(self.device)
+    def graph_pool(self) -> GraphPool | None:
+        return None if self.eager else GraphPool(self.device)
 
     def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
-        return FixedCall(function, self.device, pool, name)
+        return function if self.eager else FixedCall(function, self.device, pool, name)
 
     def host_write(self, size: int) -> HostWrite:
         return HostWrite(size, self.device, pinned=True)
@@ -174,11 +247,20 @@ class CudaKernels(TritonKernels):
 
     # The device
 
+    def runs(self, model: Any) -> dict[str, Any]:
+        found = super().runs(model)
+        if self.eager:
+            found["sentence"] += f"; no CUDA graphs: {self.eager}"
+        return found
+
     def identity(self, model: Any) -> dict[str, Any]:
-        return super().identity(model) | {"device": torch.cuda.get_device_name(self.device)}
+        """Also the driver, which compiles and launches, and whether steps are graphs."""
+        name, capability = torch.cuda.get_device_name(self.device), torch.cuda.get_device_capability(self.device)
+        about = {"device": name, "capability": list(capability), "driver": _driver(), "graphs": not self.eager}
+        return super().identity(model) | about
 
     def about_device(self) -> dict[str, Any]:
-        """Also whether torch may choose cuDNN's attention: it plans anew for every shape in every thread."""
+        """Also whether torch may choose cuDNN's attention, which makes a plan for every shape in every thread."""
         return super().about_device() | {
             "name": torch.cuda.get_device_name(self.device),
             "cudnn_attention": "on" if torch.backends.cuda.cudnn_sdp_enabled() else "off",
@@ -220,11 +302,9 @@ class CudaKernels(TritonKernels):
             return start.elapsed_time(end) / 1000 / LAUNCHES
 
 
-def _reason_against_decoder(model: Any) -> str:
-    from ...model.decoder import FusedDecoder
-    from .decoder import reason_against_decoder
-
-    decoder = model.get_decoder()
-    if not isinstance(decoder, FusedDecoder):
-        return f"a {type(decoder).__name__} is none that can be fused"
-    return reason_against_decoder(decoder) or "it was not asked for"
+def _driver() -> str:
+    """The NVIDIA driver's version, from its kernel module; "" if unknown."""
+    try:
+        return Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return ""

@@ -1,49 +1,72 @@
 """A linear for few rows: its weights are read once, and a row's bits are its own.
 
-Every output is one fixed order of sums (`linear_kernel.py`), whatever the number of rows, and rows that do not exist
-are zeros. So a linear has one configuration (`tiles.py`) for all numbers of rows.
-"""
+Every output is one fixed order of sums (`linear_kernel.py`), for any number of rows; missing rows are zeros. So a
+linear has one configuration (`tiles.py`) for all numbers of rows."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor, nn
+from triton.runtime.errors import OutOfResources
 
-from . import available as choice
 from .linear_kernel import linear_rows
-from .runtime import INTERPRETED, MOST_ROWS
-from .tiles import DEFAULT, LEAST_BLOCK_N, Chip, Config, default
+from .runtime import MOST_ROWS
+from .tiles import LEAST_BLOCK_N, Chip, Config, candidates
 
+log = logging.getLogger(__name__)
 ACTIVATIONS = ("silu", "gelu_tanh")
 DTYPES = (torch.bfloat16, torch.float16)
 INPUTS_MULTIPLE = 16
 ALIGNMENT = 16
-"""Bytes. Triton compiles another binary for a pointer that is not a multiple of it."""
+"""Bytes. Triton compiles a separate binary for pointers that are not a multiple of it."""
+Method = TypeVar("Method", bound=Callable[..., Any])
 Launch = tuple[tuple[int, int], dict[str, Any]]
-"""A kernel's grid, and its arguments."""
+"""A kernel's grid and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A residual stream after an addition, and what the next linear needs to take it normed: rows, scaled [m, n];
-    squares [16, parts] float32, whose rows add up to the sums of squares of `rows` (those beyond m hold anything)."""
+    """A residual stream after an addition, with what the next linear needs to norm it: rows, scaled [m, n]; squares
+    [16, parts] float32, whose rows add up to the sums of squares of `rows` (rows beyond m are undefined)."""
 
     rows: Tensor
     scaled: Tensor
     squares: Tensor
 
 
-class GpuLinear(nn.Linear):
-    """`linear`, whose weight [N, K] and bias it shares; with act "silu" or "gelu_tanh" it is a gate and a value side by
-    side (N = 2 I) and gives act(gate) * value. All sums are float32, and rounded once.
+def fitted(method: Method) -> Method:
+    """A launching method of GpuLinear: if the device has no room for its tiles, the next candidate replaces them, for
+    good. Raises OutOfResources if none fits."""
 
-    Every input must be contiguous, in the weight's dtype and begin at a multiple of 16 bytes. One call at a time: calls
-    share the counters of a split. Raises ValueError for what `reason_against` is against."""
+    @wraps(method)
+    def launched(self: GpuLinear, *arguments: Any) -> Any:
+        while True:
+            try:
+                return method(self, *arguments)
+            except OutOfResources as error:
+                candidates = self.candidates
+                if (place := candidates.index(self.config) + 1) == len(candidates):
+                    raise
+                log.warning("a linear of %s: %s do not fit (%s)", self.shape, self.config, error)
+                self.config = candidates[place]
+
+    return launched  # type: ignore[return-value]
+
+
+class GpuLinear(nn.Linear):
+    """Shares weight [N, K] and bias of `linear`; with act "silu" or "gelu_tanh" it is a gate and a value side by side
+    (N = 2 I), and returns act(gate) * value. All sums are float32, and rounded once.
+
+    Every input must be contiguous, in the weight's dtype and aligned to 16 bytes. One call at a time: calls share the
+    counters of a split. Raises ValueError unless `reason_against` accepts it."""
 
     def __init__(self, linear: nn.Linear, act: str | None = None) -> None:
         nn.Module.__init__(self)
@@ -58,15 +81,23 @@ class GpuLinear(nn.Linear):
         self.weight, self.bias, self.act = weight, linear.bias, act
         self.in_features = weight.shape[1]
         self.out_features = weight.shape[0] if act is None else weight.shape[0] // 2
-        self.config: Config = default(self.out_features, self.in_features, act is not None, Chip.on(weight.device))
-        """One for all numbers of rows: bits depend on it."""
-        self.tiles_from: str = DEFAULT
-        """Where the configuration comes from, in words; see `table.put_tiles`."""
-        self.early: bool = choice.begins_early(weight.device)
-        """Whether launches begin before the one before them has ended, which changes no bit; only where
-        `choice.can_begin_early`."""
+        self.config = self.candidates[0]
+        """For all numbers of rows: bits depend on it. If the device turns out to have no room for it, the next
+        candidate replaces it at the first launch."""
         num_tiles = triton.cdiv(self.out_features, LEAST_BLOCK_N)
         self.arrivals = nn.Buffer(torch.zeros(num_tiles, dtype=torch.int32, device=weight.device), persistent=False)
+
+    @property
+    def candidates(self) -> list[Config]:
+        """Configurations worth trying, the best guess first."""
+        return candidates(self.out_features, self.in_features, self.act is not None, Chip.on(self.weight.device))
+
+    @property
+    def shape(self) -> str:
+        """In words: linears of one shape have one configuration."""
+        gated, bias = "gated " * (self.act is not None), " with bias" * (self.bias is not None)
+        dtype = str(self.weight.dtype).removeprefix("torch.")
+        return f"{gated}{self.out_features} x {self.in_features}{bias} in {dtype}"
 
     def plain(self) -> nn.Linear:
         """The linear that this was made of, over the same weight. Not for one with an activation."""
@@ -75,6 +106,7 @@ class GpuLinear(nn.Linear):
         linear.weight, linear.bias = self.weight, self.bias
         return linear
 
+    @fitted
     def forward(self, x: Tensor) -> Tensor:
         """x [..., K] -> [..., N or I]. More than 16 rows, a prefill, are torch's."""
         rows = x.reshape(-1, self.in_features)
@@ -84,8 +116,9 @@ class GpuLinear(nn.Linear):
         self._launch(rows, out)
         return out.view(*x.shape[:-1], self.out_features)
 
+    @fitted
     def add_to(self, x: Tensor, residual: Tensor, scale: Tensor) -> Added:
-        """residual + linear(x), both of them rounded as stock does; and those rows times `scale`, the next norm's. x
+        """residual + linear(x), both rounded as in the stock model; and those rows times `scale`, the next norm's. x
         [m, K], residual [m, N], scale [N] float32; at most 16 rows. Not for one with an activation."""
         assert self.act is None
         assert residual.shape == (len(x), self.out_features) and residual.dtype == x.dtype and _is_plain(residual)
@@ -97,16 +130,17 @@ class GpuLinear(nn.Linear):
         self._launch(x, rows, residual=residual, scale=scale, scaled=scaled, squares=squares)
         return Added(rows, scaled, squares)
 
+    @fitted
     def normed(self, added: Added, eps: float) -> Tensor:
-        """linear(RMSNorm(added.rows) * scale) [m, N or I]: the norm's factor of a row is multiplied into its products.
-        At most 16 rows."""
+        """linear(RMSNorm(added.rows) * scale) [m, N or I], the norm's factor of a row multiplied into its products. At
+        most 16 rows."""
         assert added.squares.shape[0] == MOST_ROWS and _is_plain(added.squares)
         out = added.scaled.new_empty(len(added.scaled), self.out_features)
         self._launch(added.scaled, out, parts=added.squares, eps=eps)
         return out
 
     def compile_kernel(self) -> None:
-        """Have Triton compile the kernel that `forward` launches, and launch nothing. The weight may lie on "meta"."""
+        """Have Triton compile the kernel that `forward` launches, without a launch. The weight may be on "meta"."""
         x, out = (self.weight.new_empty(MOST_ROWS, size) for size in (self.in_features, self.out_features))
         grid, arguments = self._arguments(x, out)
         linear_rows.warmup(grid=grid, **arguments)
@@ -123,7 +157,6 @@ class GpuLinear(nn.Linear):
         config, split = self.config, self.config.split_k
         num_parts = 0 if parts is None else parts.shape[1]
         sums = (split, MOST_ROWS, len(self.weight))
-        launched_early = {"launch_pdl": True} if self.early and not INTERPRETED else {}
         grid = (triton.cdiv(self.out_features, config.block_n), split)
         return grid, {
             "x": x,
@@ -146,10 +179,7 @@ class GpuLinear(nn.Linear):
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,
             "STAGES": config.num_stages,
-            "WEIGHTS_FIRST": config.weights_first,
-            "EARLY": self.early,
             "num_warps": config.num_warps,
-            **launched_early,
         }
 
     def _by_torch(self, x: Tensor) -> Tensor:

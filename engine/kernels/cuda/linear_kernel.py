@@ -1,29 +1,14 @@
-"""The kernel of `linear.py`: a program takes some outputs and all rows, and walks along the inputs, which gives every
-output one fixed order of sums.
-
-With EARLY a launch may begin before the one before it has ended (programmatic dependent launch, compute capability 9.0
-and later), so that memory need not stand idle between two of them. A program then has its first weights brought into
-the L2 cache, and waits until the launch before has ended and all that it wrote is there to be read. Before that it
-writes nothing, and what it read counts for nothing: weights are read again from the cache. Every program waits, so
-whoever waits for the end of this launch has waited for all before it. No sum changes.
-"""
+"""The kernel of `linear.py`: a program takes some outputs and all rows and walks along the inputs, so every output has
+one fixed order of sums."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .runtime import INTERPRETED, MOST_ROWS, dot, stored
+from .runtime import MOST_ROWS, dot, stored
 
 ROWS = tl.constexpr(MOST_ROWS)
-ON_DEVICE = tl.constexpr(not INTERPRETED)
-"""The interpreter runs one launch after another, and knows no instructions to begin and to wait."""
-SECTOR = tl.constexpr(16)
-"""Weights of 16 bits in 32 bytes, the least that the L2 cache fetches."""
-AHEAD = tl.constexpr(2)
-"""Blocks of weights that a program fetches before it waits: 32 kB or so, and an SM, which takes in 36 kB a microsecond,
-has one to three programs."""
 
 
 @triton.jit
@@ -45,34 +30,6 @@ def load_weights(
         return tl.load(places)
     else:  # noqa: RET505 a return under a condition known at compile time must have its other branch
         return tl.load(places, mask=(outputs < NUM)[:, None] & (inputs < K)[None, :], other=0.0)
-
-
-@triton.jit
-def fetch_weights(weight, outputs, start, NUM: tl.constexpr, K: tl.constexpr, SPAN: tl.constexpr, INPUTS: tl.constexpr):
-    """Into the L2 cache: the first INPUTS of the span of weight [NUM, K] that begins at start, by a number of every
-    sector; volatile, for nobody uses them."""
-    inputs = start + tl.arange(0, INPUTS // SECTOR) * SECTOR
-    exists = (outputs < NUM)[:, None] & (inputs < tl.minimum(start + SPAN, K))[None, :]
-    tl.load(weight + outputs.to(tl.int64)[:, None] * K + inputs[None, :], mask=exists, other=0.0, volatile=True)
-
-
-@triton.jit
-def let_next_begin(k, LAST: tl.constexpr, EARLY: tl.constexpr):
-    """In the round, at k = LAST, that asks for a program's last weights: earlier, and what the next launch fetches
-    would be driven out of the cache again."""
-    if EARLY and ON_DEVICE:  # noqa: SIM102 one is known at compile time, the other is not
-        if k == LAST:
-            gdc_launch_dependents()
-
-
-@triton.jit
-def product(rows, weights, total, WEIGHTS_FIRST: tl.constexpr):
-    """rows [16, k] times weights [n, k], added to total [16, n], or, with WEIGHTS_FIRST, to total [n, 16]."""
-    if WEIGHTS_FIRST:
-        total = dot(weights, rows.trans(), total)
-    else:
-        total = dot(rows, weights.trans(), total)
-    return total
 
 
 @triton.jit
@@ -109,8 +66,6 @@ def linear_rows(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     STAGES: tl.constexpr,
-    WEIGHTS_FIRST: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """One of the tiles of outputs, over one of SPLIT spans of the inputs. There are two sums, so that a multiplication
     need not wait for the one before: gate and up, or those of the two halves of every block of inputs."""
@@ -118,7 +73,6 @@ def linear_rows(
     EVEN_N: tl.constexpr = NUM % BLOCK_N == 0
     EVEN_K: tl.constexpr = SPAN * SPLIT == K
     TAKEN: tl.constexpr = BLOCK_K // 2 if ACT is None else BLOCK_K  # inputs of one multiplication
-    LAST: tl.constexpr = max(SPAN - STAGES * BLOCK_K, 0)
 
     tile, split = tl.program_id(0), tl.program_id(1)
     rows = tl.arange(0, ROWS)
@@ -127,15 +81,7 @@ def linear_rows(
     if not EVEN_N:
         exists = exists & (outputs < NUM)[None, :]
 
-    up_weight = weight + tl.full((), NUM, tl.int64) * K
-    if EARLY:
-        fetch_weights(weight, outputs, split * SPAN, NUM, K, SPAN, AHEAD * BLOCK_K)
-        if ACT is not None:
-            fetch_weights(up_weight, outputs, split * SPAN, NUM, K, SPAN, AHEAD * BLOCK_K)
-        if ON_DEVICE:
-            gdc_wait()
-
-    if parts is not None:  # asked for early, added up late: meanwhile the weights come
+    if parts is not None:  # loaded early, added late: meanwhile the weights arrive
         columns = tl.arange(0, PARTS_BLOCK)
         sums = tl.load(
             parts + rows[:, None] * PARTS + columns[None, :],
@@ -143,29 +89,24 @@ def linear_rows(
             other=0.0,
         )
 
-    first = tl.zeros((BLOCK_N, ROWS) if WEIGHTS_FIRST else (ROWS, BLOCK_N), tl.float32)
+    first = tl.zeros((ROWS, BLOCK_N), tl.float32)
     second = tl.zeros_like(first)
     inputs = split * SPAN + tl.arange(0, TAKEN)
     second_weight = weight
     if ACT is not None:
-        second_weight = up_weight
+        second_weight = weight + tl.full((), NUM, tl.int64) * K
     for k in tl.range(0, SPAN, BLOCK_K, num_stages=STAGES):
-        let_next_begin(k, LAST, EARLY)
         for_first, for_second = k + inputs, k + BLOCK_K - TAKEN + inputs
         rows_first = load_rows(x, rows, for_first, num_rows, K, EVEN_K)
         rows_second = rows_first
         if ACT is None:
             rows_second = load_rows(x, rows, for_second, num_rows, K, EVEN_K)
-        first = product(
-            rows_first, load_weights(weight, outputs, for_first, NUM, K, EVEN_N, EVEN_K), first, WEIGHTS_FIRST
-        )
-        second = product(
-            rows_second, load_weights(second_weight, outputs, for_second, NUM, K, EVEN_N, EVEN_K), second, WEIGHTS_FIRST
+        first = dot(rows_first, load_weights(weight, outputs, for_first, NUM, K, EVEN_N, EVEN_K).trans(), first)
+        second = dot(
+            rows_second, load_weights(second_weight, outputs, for_second, NUM, K, EVEN_N, EVEN_K).trans(), second
         )
     if ACT is None:
         first += second
-    if WEIGHTS_FIRST:
-        first, second = first.trans(), second.trans()
 
     is_last = True
     if SPLIT > 1:
@@ -174,7 +115,7 @@ def linear_rows(
         tl.store(partial + split * ROWS * SUMS + places, first, mask=exists)
         if ACT is not None:
             tl.store(partial + split * ROWS * SUMS + places + NUM, second, mask=exists)
-        tl.debug_barrier()  # all threads have written before one of them says so
+        tl.debug_barrier()  # all threads must have written before one of them signals it
         is_last = tl.atomic_add(arrivals + tile, 1, sem="acq_rel") == SPLIT - 1
 
     if is_last:

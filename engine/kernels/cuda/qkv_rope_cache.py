@@ -1,5 +1,5 @@
-"""What a projection of queries, keys and values becomes before attention, as one Triton kernel: a program takes one
-head of one row, so a row's bits are its own."""
+"""From a projection to queries, keys and values in the cache, as one Triton kernel: a program takes one head of one
+row, so a row's bits are its own."""
 
 from __future__ import annotations
 
@@ -72,11 +72,15 @@ def place(
     at: Tensor,
     heads: int,
 ) -> Tensor:
-    """qkv [m, (heads + 2 kv_heads) * dim], or, with a gate after every query, which stays where it is, [m, (2 heads + 2
-    kv_heads) * dim]; cos, sin [m, d], d even: the first values of a head that are turned, of the sines the first half
-    negated; scales [heads + kv_heads, dim] float32: of the norms of queries and keys by head, if there are any; keys,
-    values [1, kv_heads, S, dim]; at [m] int64: all contiguous and, but for scales and at, of one dtype of 16 bits ->
-    query [m, heads, dim]. Keys and values of row r are written at column at[r]. One launch; any m."""
+    """Norm, turn and place queries, keys and values.
+
+    qkv: [m, (heads + 2 kv_heads) * dim], or with a gate after every query (ignored) [m, (2 heads + 2 kv_heads) * dim].
+    cos, sin: [m, d], d even: angles of the first d values of a head; the first half of the sines is negated.
+    scales: [heads + kv_heads, dim] float32, for norms of queries and keys by head, or None.
+    keys, values: [1, kv_heads, S, dim]; row r is written at column at[r].
+    at: [m] int64.
+
+    All contiguous and, except scales and at, of one 16-bit dtype. Returns query [m, heads, dim]. One launch; any m."""
     _, kv_heads, length, dim = keys.shape
     rows, turned = cos.shape
     query_parts = 1 + (qkv.shape[1] > (heads + 2 * kv_heads) * dim)

@@ -1,5 +1,4 @@
-"""Norms of rows as Triton kernels: one program a row, so that a row's bits are its own. Float32 inside, one rounding
-where a row is written."""
+"""Norms of rows in Triton: one program per row, so a row's bits are its own. Float32 inside, rounded once on output."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from .runtime import rounded, stored
 
 VALUES_A_WARP = 256
-"""Eight for every thread: one load of 16 bytes."""
+"""Eight per thread: one load of 16 bytes."""
 MOST_WARPS = 16
 
 
@@ -48,13 +47,13 @@ def _add_normed(x, y, after, before, total, out, eps, DIM: tl.constexpr, PADDED:
 
 
 def warps_of(padded: int) -> int:
-    """Of a program over a row of that many values, a power of two."""
+    """For a program over a row of that many values, a power of two."""
     return min(MOST_WARPS, max(1, padded // VALUES_A_WARP))
 
 
 def normed(x: Tensor, scale: Tensor, eps: float) -> Tensor:
-    """x [m, d] of 16 bits, scale [d] float32, both contiguous -> [m, d]: x / sqrt(mean(x ** 2) + eps) * scale.
-    Any m."""
+    """x [m, d] of 16 bits, scale [d] float32, both contiguous -> [m, d]: x / sqrt(mean(x ** 2) + eps) * scale. Any
+    m."""
     rows, dim = x.shape
     _check(x, (scale,))
     out = torch.empty_like(x)

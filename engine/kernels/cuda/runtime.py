@@ -1,9 +1,8 @@
-"""Whether Triton kernels can run here, and what all of them share. To be imported only where they may run: it needs
-triton, which comes with a CUDA build of torch.
+"""What all Triton kernels share. Import only where they may run: it needs triton, which comes with a CUDA build of
+torch.
 
-With TRITON_INTERPRET=1, set before this is imported, kernels run on CPU tensors by Triton's interpreter: that is how
-tests run them.
-"""
+With TRITON_INTERPRET=1, set before this is imported, kernels run on CPU tensors by Triton's interpreter, as in
+tests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The target's choice of a token in every row (`sampler.py`: argmax(logits / T + Gumbel noise of seed, position and
-token)) in two launches, where torch takes some thirty passes over rows as wide as the vocabulary."""
+token)) in two launches; torch takes some thirty passes over rows as wide as the vocabulary."""
 
 from __future__ import annotations
 
@@ -87,10 +87,15 @@ def _best_of_rows(values, seconds, places, chosen, margins, num_blocks, BLOCKS: 
 
 
 def pick_rows(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """rows [n, vocab] of any floating dtype; tokens [at least vocab] int32, the names of columns; keys [n, 2] int32 of
-    `noise.keys_of`; all contiguous -> int64 [n]: of each row the column of the best score, the first of equals, -1
-    where the row is no numbers (NaN); and float32 [n]: by how much it leads the next best. The noise is that of
-    `noise.gumbel_rows` but for the last bits of its logarithms."""
+    """The best column of each row, as `Sampler.pick_rows` chooses it.
+
+    rows: [n, vocab], any floating dtype.
+    tokens: [at least vocab] int32, the names of columns.
+    keys: [n, 2] int32 of `noise.keys_of`.
+
+    All contiguous. Returns int64 [n], the column of the best score, the first of equals, or -1 for a NaN row; and
+    float32 [n], how far it leads the next best. The noise is that of `noise.gumbel_rows` but for the last bits of its
+    logarithms."""
     num_rows, vocab = rows.shape
     assert len(tokens) >= vocab and keys.shape == (num_rows, 2) and all(x.is_contiguous() for x in (rows, tokens, keys))
     num_blocks = triton.cdiv(vocab, BLOCK)

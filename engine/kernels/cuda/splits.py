@@ -1,4 +1,4 @@
-"""Where attention cuts the columns of a cache, for its programs to share."""
+"""Where attention splits a cache's columns among its programs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ BLOCK = 8192
 """Values of keys that a program reads at a time at most, and as many of values: 16 kB each."""
 MOST_COLUMNS = 64
 PROGRAMS = 128
-"""Splits are as long as leaves this many, if all columns are seen: about one for each of an H200's multiprocessors."""
+"""Splits are as long as this number of programs allows when all columns are seen: about one per multiprocessor of an
+H200."""
 MOST_BLOCKS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """How the columns of a cache are divided: by its shape and the window alone."""
+    """How a cache's columns are split, by its shape and the window alone."""
 
     columns: int
     blocks: int
     slots: int
-    """Splits that rows of one tile can see at most."""
+    """The most splits that rows of one tile can see."""
 
     @property
     def split(self) -> int:
@@ -33,7 +34,7 @@ class Splits:
 
 
 def splits_of(length: int, kv_heads: int, dim: int, window: int | None) -> Splits:
-    """Splits of as many blocks, a power of two, as leave programs enough where all columns that can be seen are."""
+    """Splits of a power of two blocks, as long as possible with enough programs over all visible columns."""
     columns = min(MOST_COLUMNS, BLOCK // triton.next_power_of_2(dim))
     extent = length if window is None else min(length, window)
     blocks = 1

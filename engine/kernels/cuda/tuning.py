@@ -1,5 +1,5 @@
-"""Finds the fastest tiles of linears on this GPU, by trying, for the table of `table.py`. Nothing here runs when a
-model is loaded: tuning is asked for."""
+"""Finds the fastest tiles of linears on this GPU by trying, to measure what other defaults would gain. Not used when a
+model is loaded."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from ...progress import Progress, silent
 from .graphs import FixedCall
 from .linear import GpuLinear
 from .runtime import INTERPRETED
-from .table import Key
-from .tiles import Chip, Config, candidates
+from .tiles import Config
 
 if TYPE_CHECKING:
     from triton.backends.compiler import GPUTarget
@@ -31,18 +30,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TIMED_ROWS = 8
 COLD_BYTES = 256 << 20
-"""Of different weights in one timing, or written before it: several times what any L2 cache holds."""
+"""Weights in one timing, or bytes written before it: several times the size of any L2 cache."""
 LEAST_COLD_BYTES = 64 << 20
 REPEATS = 15
 
 Timer = Callable[[Sequence[GpuLinear], Config], float]
-"""Seconds that linears of one shape take under a configuration. Raises TritonError or RuntimeError where it
-cannot run."""
+"""timer(linears, config): seconds for linears of one shape. Raises TritonError or RuntimeError if it cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToCompile:
-    """One candidate of a shape, for a process that has no device."""
+    """One candidate of a shape, for a process without a device."""
 
     target: GPUTarget
     dtype: torch.dtype
@@ -50,24 +48,23 @@ class ToCompile:
     k: int
     act: str | None
     bias: bool
-    early: bool
     config: Config
 
 
 def compile_all(linears: Sequence[GpuLinear]) -> int:
-    """Have every candidate of every shape compiled into Triton's cache folder, by as many processes as there are
-    cores, so that `tune` need not compile them one by one; returns how many. A candidate that does not compile is left
-    to `tune`. Nothing is compiled where kernels are interpreted.
+    """Have every candidate of every shape compiled into Triton's cache folder, by one process per core, so that `tune`
+    does not compile them one by one; returns how many. A candidate that does not compile is left to `tune`. Nothing is
+    compiled for the interpreter.
 
-    They are processes because Triton 3.6 holds Python's lock during most of a compilation. Each one imports the
-    caller's main module again: a script must keep its work under `if __name__ == "__main__"`."""
+    Processes, because Triton 3.6 holds Python's lock during most of a compilation. Each imports the caller's main
+    module again: a script must guard its work with `if __name__ == "__main__"`."""
     if INTERPRETED:
         return 0
     target = driver.active.get_current_target()
     jobs = []
-    for key, (first, *_) in _by_shape(linears).items():
-        shape = (target, first.weight.dtype, key.n, key.k, first.act, key.bias, first.early)
-        jobs += [ToCompile(*shape, config) for config in _candidates_of(first)]
+    for first, *_ in _by_shape(linears):
+        shape = (first.out_features, first.in_features, first.act, first.bias is not None)
+        jobs += [ToCompile(target, first.weight.dtype, *shape, config) for config in first.candidates]
     if not jobs:
         return 0
     num_processes = min(len(os.sched_getaffinity(0)), len(jobs))
@@ -79,11 +76,11 @@ def compile_all(linears: Sequence[GpuLinear]) -> int:
 
 
 def _compile(job: ToCompile) -> str:
-    """Returns why it did not compile; nothing if it did."""
+    """Returns why it did not compile, or nothing."""
     driver.set_active(NoDevice(job.target))
     whole = nn.Linear(job.k, job.n * (1 if job.act is None else 2), job.bias, device="meta", dtype=job.dtype)
     linear = GpuLinear(whole, job.act)
-    linear.config, linear.early = job.config, job.early
+    linear.config = job.config
     try:
         linear.compile_kernel()
     except (TritonError, RuntimeError) as error:
@@ -92,7 +89,7 @@ def _compile(job: ToCompile) -> str:
 
 
 class NoDevice:
-    """Enough of one of Triton's drivers to compile for a device of another process."""
+    """As much of a Triton driver as is needed to compile for a device of another process."""
 
     def __init__(self, target: GPUTarget) -> None:
         self.target = target
@@ -108,40 +105,45 @@ class NoDevice:
 
 
 def tune(linears: Sequence[GpuLinear], progress: Progress = silent, timer: Timer | None = None) -> list[dict[str, Any]]:
-    """The table's entries for these linears on this device: for each shape the fastest of its candidates. The linears
-    stay as they are. An entry also tells the `seconds` of a call and `default_seconds`, those of the default tiles
-    (None where they cannot run), for readers. A candidate that cannot run is left out; a shape of which none can has no
-    entry. Without a `timer`, by the GPU's own clock. Call it after `compile_all`, on a device that is idle otherwise.
-    """
+    """For each shape of these linears {"dtype", "n" outputs, "k" inputs, "gated", "bias", "config": its fastest
+    candidate, "seconds" of a call, "default_seconds": with the first candidate}. The linears stay as they are. A
+    candidate that cannot run is left out (None in "default_seconds"); so is a shape without any. Without a `timer`, by
+    the GPU's own clock. Call it after `compile_all`, on an idle device."""
     timer, groups = timer or graph_seconds, _by_shape(linears)
-    entries = []
-    for done, (key, group) in enumerate(groups.items()):
-        progress(f"finding the fastest tiles of {key}", done / len(groups))
+    found = []
+    for done, group in enumerate(groups):
+        first = group[0]
+        progress(f"finding the fastest tiles of {first.shape}", done / len(groups))
         timed = _timed(group, timer)
         if not timed:
-            log.warning("no tiles of %s could be timed", key)
+            log.warning("no tiles of %s could be timed", first.shape)
             continue
-        config, first = min(timed, key=lambda config: timed[config]), _candidates_of(group[0])[0]
-        entry = {**asdict(key), "capability": list(key.capability), "config": asdict(config)}
-        entries.append({**entry, "seconds": timed[config], "default_seconds": timed.get(first)})
-    return entries
+        config = min(timed, key=lambda config: timed[config])
+        found.append(
+            {
+                "dtype": str(first.weight.dtype).removeprefix("torch."),
+                "n": first.out_features,
+                "k": first.in_features,
+                "gated": first.act is not None,
+                "bias": first.bias is not None,
+                "config": asdict(config),
+                "seconds": timed[config],
+                "default_seconds": timed.get(first.candidates[0]),
+            }
+        )
+    return found
 
 
-def _by_shape(linears: Sequence[GpuLinear]) -> dict[Key, list[GpuLinear]]:
-    groups: dict[Key, list[GpuLinear]] = {}
+def _by_shape(linears: Sequence[GpuLinear]) -> list[list[GpuLinear]]:
+    groups: dict[str, list[GpuLinear]] = {}
     for linear in linears:
-        groups.setdefault(Key.of(linear), []).append(linear)
-    return groups
-
-
-def _candidates_of(linear: GpuLinear) -> list[Config]:
-    """The default tiles first."""
-    return candidates(linear.out_features, linear.in_features, linear.act is not None, Chip.on(linear.weight.device))
+        groups.setdefault(linear.shape, []).append(linear)
+    return list(groups.values())
 
 
 def _timed(group: Sequence[GpuLinear], timer: Timer) -> dict[Config, float]:
     timed: dict[Config, float] = {}
-    for config in _candidates_of(group[0]):
+    for config in group[0].candidates:
         try:
             timed[config] = timer(group, config)
         except (TritonError, RuntimeError, RaceError) as error:
@@ -150,8 +152,8 @@ def _timed(group: Sequence[GpuLinear], timer: Timer) -> dict[Config, float]:
 
 
 def graph_seconds(group: Sequence[GpuLinear], config: Config) -> float:
-    """Seconds a call of 8 rows, in a captured graph that goes through different weights in turn; where those would stay
-    in the L2 cache, it is filled with something else before every replay. The median of some replays."""
+    """Seconds of a call of 8 rows, in a captured graph that cycles through different weights; if those would stay in
+    the L2 cache, it is overwritten before every replay. The median of some replays."""
     linears: list[GpuLinear] = []
     for linear in {id(linear.weight): linear for linear in group}.values():
         linears.append(linear)
@@ -165,7 +167,10 @@ def graph_seconds(group: Sequence[GpuLinear], config: Config) -> float:
     try:
         for linear in linears:
             linear.config = config
-        return _replay_seconds(lambda: [linear(x) for linear in linears], other, weight.device) / len(linears)
+        seconds = _replay_seconds(lambda: [linear(x) for linear in linears], other, weight.device) / len(linears)
+        if linears[0].config != config:
+            raise RuntimeError("the device has no room for these tiles")
+        return seconds
     finally:
         for linear, kept in zip(linears, before, strict=True):
             linear.config = kept

@@ -1,5 +1,5 @@
-"""A decoder as one compiled call: the same model as transformers', every row the same bits at every width from 1 on,
-and nothing shared that should not be."""
+"""A decoder, and a model's whole step, as one compiled call: transformers' model but for rounding, the bits of the
+modules one by one, and nothing shared that should not be. That a row's bits are its own is in ../test_row_bits.py."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from engine.exactness.operators import same_bits
+from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.decoder import NativeDecoder
-from engine.model.decoder import DECODERS, FusedDecoder
-from engine.target.prepare import prepare
-from engine.target.target import StaticTarget
-from tests.helpers.native_kernels import NAMES, VARIANTS, made, needs_kernels, prepared, same_bits
-from tests.helpers.tiny import random_ids, threads
+from engine.kernels.cpu.forward import NativeForward
+from engine.layers.decoder import DECODERS, FusedDecoder
+from engine.runner.prepare import prepare
+from engine.runner.target import StaticTarget
+from tests.helpers.native_kernels import NAMES, VARIANTS, made, needs_byte_kernels, needs_kernels, prepared
+from tests.helpers.tiny import random_ids
 
 pytestmark = needs_kernels
 WIDTHS = (1, 2, 3, 8, 13)
-LENGTH, NUM_PREFILL, NUM = 512, 300, 339
-names = st.sampled_from(NAMES)
+LENGTH, NUM_PREFILL, NUM = 512, 300, 313
 
 
-def target_of(name: str, length: int = LENGTH, widths: tuple[int, ...] = WIDTHS, **more: Any) -> StaticTarget:
-    return StaticTarget(prepared(name), length, widths, **more)
+def target_of(name: str, length: int = LENGTH) -> StaticTarget:
+    return StaticTarget(prepared(name), length, WIDTHS)
 
 
 @cache
@@ -45,10 +48,9 @@ def stock_rows(name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tenso
 
 
 def rows_of(target: StaticTarget, ids: tuple[int, ...], width: int) -> torch.Tensor:
-    """Logits of these ids, so many a step."""
-    return torch.cat(
-        [target.extend(ids[i : i + width], len(ids[i : i + width]))[0].clone() for i in range(0, len(ids), width)]
-    )
+    """Logits of these ids, `width` a step."""
+    parts = [ids[i : i + width] for i in range(0, len(ids), width)]
+    return torch.cat([target.extend(part, len(part))[0].clone() for part in parts])
 
 
 def written(target: StaticTarget) -> list[torch.Tensor]:
@@ -63,10 +65,9 @@ def all_same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
 
 
 def test_every_class_is_tried():
-    """One would be added to the table whose layers do something else."""
-    assert {type(prepared(name, packed=False).model).__name__.replace("ForCausalLM", "") for name in NAMES} == {
-        name.removesuffix("TextModel").removesuffix("Model") for name in DECODERS
-    }
+    """A decoder would be added to the table whose layers do something else."""
+    names = {type(prepared(name, packed=False).model).__name__.replace("ForCausalLM", "") for name in NAMES}
+    assert names == {name.removesuffix("TextModel").removesuffix("Model") for name in DECODERS}
     assert all(isinstance(prepared(name).model.get_decoder(), NativeDecoder) for name in NAMES)
     assert all(isinstance(prepared(name, packed=False).model.get_decoder(), FusedDecoder) for name in NAMES)
 
@@ -78,35 +79,28 @@ def test_it_is_the_stock_model_rounded(name, variant):
     two chunks, beyond all windows."""
     ids, (truth, true_states) = ids_of(name), stock_rows(name, torch.float32)
     theirs, their_states = stock_rows(name, torch.bfloat16)
-    num_layers = prepared(name).shape.num_layers
-    ours, fused = (
-        StaticTarget(model, LENGTH, WIDTHS, range(num_layers + 1))
-        for model in (prepared(name, variant), prepared(name, packed=False))
-    )
-    found = {}
-    for target in (ours, fused):
+    layers = range(prepared(name).shape.num_layers + 1)
+    found = []
+    for model in (prepared(name, variant), prepared(name, packed=False)):
+        target = StaticTarget(model, LENGTH, WIDTHS, layers)
         _, prefilled = target.extend(ids[:NUM_PREFILL], 0)
-        rows, states = target.extend(ids[NUM_PREFILL : NUM_PREFILL + 13], 13)
-        found[target] = rows.float().clone(), torch.cat((prefilled, states)).float()
-    (logits, states), (other_logits, other_states) = found[ours], found[fused]
-    seen = slice(NUM_PREFILL, NUM_PREFILL + 13)
+        rows, states = target.extend(ids[NUM_PREFILL:], 13)
+        found.append((rows.float().clone(), torch.cat((prefilled, states)).float()))
+    (logits, states), (other_logits, other_states) = found
+    truth, theirs = truth[NUM_PREFILL:], theirs[NUM_PREFILL:]
 
     def off(rows: torch.Tensor, expected: torch.Tensor) -> float:
         return float((rows - expected).abs().mean() / expected.abs().mean())
 
-    assert off(logits, truth[seen]) < 1.1 * min(off(theirs[seen], truth[seen]), off(other_logits, truth[seen])) + 1e-3
-    for layer in range(num_layers + 1):
-        of = slice(layer * states.shape[1] // (num_layers + 1), (layer + 1) * states.shape[1] // (num_layers + 1))
-        expected = true_states[: seen.stop, of]
-        assert (
-            off(states[:, of], expected)
-            < 1.1 * min(off(x[: seen.stop, of], expected) for x in (their_states, other_states)) + 1e-3
-        ), f"layer {layer}"
+    assert off(logits, truth) < 1.1 * min(off(theirs, truth), off(other_logits, truth)) + 1e-3
+    every = (x.chunk(len(layers), 1) for x in (states, true_states, their_states, other_states))
+    for layer, (ours, right, *others) in enumerate(zip(*every, strict=True)):
+        assert off(ours, right) < 1.1 * min(off(x, right) for x in others) + 1e-3, f"layer {layer}"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_variants_differ_by_rounding_only(name):
-    """A machine without AVX512_BF16 would write another text from the first token on; and AVX2 is to write what AVX-512
+    """A machine without AVX512_BF16 would write another text from the first token on; and AVX2 must write what AVX-512
     does without it, bit for bit."""
     ours, *others = (
         StaticTarget(prepared(name, variant), LENGTH, WIDTHS).extend(ids_of(name)[:13], 13)[0].clone().float()
@@ -116,35 +110,72 @@ def test_variants_differ_by_rounding_only(name):
     assert torch.equal(*others)
 
 
-# A row's bits
+BYTES = [pytest.param(name, "int8", marks=needs_byte_kernels) for name in NAMES]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_any_cut_gives_the_same_bits(name):
-    """Width 1 would be no longer in the class of all others, and exactness cost what a wider step does."""
-    ids = ids_of(name)[:60]
-    reference = target_of(name)
-    expected = rows_of(reference, ids, 1)
-    for width in (2, 3, 8, 13):
-        target = target_of(name)
-        assert same_bits(rows_of(target, ids, width), expected) and all_same(written(target), written(reference)), (
-            f"width {width}"
-        )
-    longer = target_of(name, 1024)  # tables and rows grow
-    assert same_bits(rows_of(longer, ids, 8), expected)
-    assert same_bits(rows_of(target_of(name, 256), ids, 8), expected)
-    prefilled = target_of(name)
-    prefilled.extend(ids[:-1], 0)
-    assert all_same(written(prefilled), [side[:, :, :-1] for side in written(reference)])
-    assert same_bits(prefilled.extend(ids[-1:], 1)[0], expected[-1:])
-    for num_threads in (2, 3):
-        with threads(num_threads):
-            assert same_bits(rows_of(target_of(name), ids, 8), expected)
+@pytest.mark.parametrize("layers", [(), (0, 1, 2, 3)], ids=["plain", "states"])
+@pytest.mark.parametrize(("name", "variant"), [*((name, v) for name in NAMES for v in VARIANTS), *BYTES])
+def test_a_step_in_one_call_is_its_modules_one_by_one(name, variant, layers):
+    """A lane with hidden states, or a probe, would run another model than the others: a scale of embeddings left out, a
+    state of another layer, weights of 8 bits read as bfloat16."""
+    model = prepared(name, int8=True) if variant == "int8" else prepared(name, variant)
+    if variant == "int8":
+        linears = model.model.get_decoder().linears
+        assert {type(linear) for linear in linears} == {ByteLinear}
+        assert [linear.row_bytes for linear in (*linears, model.model.lm_head)] == [2] * len(linears) + [1]
+    ids, found = random_ids(60, model.vocab_size, 3), []
+    for whole in (True, False):
+        target = StaticTarget(model, 256, WIDTHS, layers)
+        assert isinstance(target._buffers._whole, NativeForward)
+        if not whole:
+            target._buffers.__dict__["_whole"] = None
+        found.append([target.extend(ids[:30], 0)[1]])
+        for start, num in ((30, 1), (31, 3), (34, 8), (42, 5)):
+            found[-1] += target.extend(ids[start : start + num], num)
+            found[-1] = [x if x is None else x.clone() for x in found[-1]]
+        found[-1] += written(target)
+    ours, theirs = ([x for x in each if x is not None] for each in found)
+    assert all_same(ours, theirs)
+
+
+def with_a_hook(model: Any) -> None:
+    model.register_forward_pre_hook(lambda module, inputs: None)
+
+
+def with_a_hook_on_its_head(model: Any) -> None:
+    model.lm_head.register_forward_hook(lambda module, inputs, out: out * 2)
+
+
+def with_another_forward(model: Any) -> None:
+    forward = model.get_decoder().forward
+    model.get_decoder().forward = lambda **call: forward(**call)
+
+
+def with_another_embedding(model: Any) -> None:
+    class Shifted(nn.Embedding):
+        def forward(self, ids):
+            return super().forward(ids.roll(1))
+
+    embedding = model.get_decoder().embed_tokens
+    model.get_decoder().embed_tokens = Shifted(*embedding.weight.shape, _weight=embedding.weight)
+
+
+@pytest.mark.parametrize("change", [with_a_hook, with_a_hook_on_its_head, with_another_forward, with_another_embedding])
+def test_a_model_that_does_more_runs_by_its_modules(change):
+    """What somebody put into a model would be left out, without a word."""
+    model = prepare(made("llama"))
+    kv = StaticTarget(model, LENGTH, WIDTHS).kv
+    assert model.kernels.forward(model.model, kv) is not None
+    change(model.model)
+    assert model.kernels.forward(model.model, kv) is None
+
+
+# What a step reads and writes
 
 
 @settings(max_examples=30)
 @given(
-    names,
+    st.sampled_from(NAMES),
     st.integers(0, 40),
     st.lists(st.tuples(st.integers(1, 13), st.integers(0, 30)), min_size=1, max_size=6),
     st.booleans(),
@@ -152,55 +183,36 @@ def test_any_cut_gives_the_same_bits(name):
 )
 def test_what_was_rolled_back_leaves_no_trace(name, num_prefill, history, spoil, seed):
     """Rejected drafts would be remembered; or NaN behind the pointer, which a draft that overflows leaves there, be
-    felt."""
+    read. A prefill writes what steps write."""
     used, clean = target_of(name), target_of(name)
     ids = random_ids(num_prefill, used.vocab_size, seed)
     used.extend(ids, 0)
     for i, (num, back) in enumerate(history):
         used.extend(random_ids(num, used.vocab_size, seed + i + 1), num)
         used.rollback(max(0, used.length - num - back))
-    kept = ids[: used.length]
+    kept = tuple(ids[: used.length])
     if spoil:
         for side in (side for layer in used.kv for side in layer):
             side[:, :, used.length :] = torch.nan
-    clean.extend(kept, 0)
+    rows_of(clean, kept, 1) if kept else None
     others = tuple(random_ids(16, used.vocab_size, seed + 100))
     assert same_bits(rows_of(used, others, 8), rows_of(clean, others, 3))
     assert all_same(written(used), written(clean))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_row_that_overflows_is_alone_with_it(name):
-    """A token whose numbers overflow would make NaN of the rows before it in the same step, and a draft would change
-    the text."""
-    fresh = prepare(made(name))
-    fresh.model.get_input_embeddings().weight.data[7] = torch.nan
-    ids = [11, 12, 13, 7, 14, 15, 7, 7]
-    wide = StaticTarget(fresh, LENGTH, (1, 8))
-    rows = wide.extend(ids, 8)[0].clone()
-    clean = StaticTarget(fresh, LENGTH, (1, 8)).extend([11, 12, 13, 9, 9, 9, 9, 9], 8)[0]
-    assert same_bits(rows[:3], clean[:3]) and rows[3:].isnan().all()
-    wide.rollback(3)
-    assert same_bits(rows_of(wide, (9, 9), 1), clean[3:5])
-
-
-# Nothing is shared that should not be
-
-
 @pytest.mark.parametrize("name", ["gemma3", "qwen3"])
 def test_targets_in_turns_share_weights_and_nothing_else(name):
-    """One lane's cache would be written by another's steps; or a later race's by those of one that has ended."""
+    """One lane's cache or logits would be written by another's steps; or a later race's by those of one that has
+    ended."""
     ids = ids_of(name)
     expected = rows_of(target_of(name), ids[:24], 8)
     a, b = target_of(name), target_of(name, 256)
     for i in range(0, 24, 8):
-        assert same_bits(a.extend(ids[i : i + 8], 8)[0], expected[i : i + 8])
-        assert same_bits(rows_of(b, ids[i : i + 8], 1), expected[i : i + 8])
-    del a, b
+        rows = a.extend(ids[i : i + 8], 8)[0]
+        assert same_bits(rows_of(b, ids[i : i + 8], 1), expected[i : i + 8]) and same_bits(rows, expected[i : i + 8])
+    del a, b, rows
     for length in (512, 256, 512):
-        later = target_of(name, length)
-        assert same_bits(rows_of(later, ids[:24], 8), expected)
-        del later
+        assert same_bits(rows_of(target_of(name, length), ids[:24], 8), expected)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mistral"])
@@ -249,9 +261,13 @@ def test_tables_live_as_long_as_the_call_that_reads_them():
     assert alive == [True]
 
 
-def test_rows_beyond_the_cache_are_refused():
-    """C writes where it is told to."""
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_rows_and_tokens_out_of_bounds_are_refused(token):
+    """C would read and write beyond the cache or the embeddings."""
     target = target_of("llama")
+    for num_rows, ids in ((2, [1, token]), (0, [1, 2, token])):
+        with pytest.raises(IndexError, match="token id"):
+            target.extend(ids, num_rows)
     target.jump(LENGTH - 4)
     with pytest.raises(AssertionError, match="8 rows from position 508"), torch.inference_mode():
         target._step(8)

@@ -1,4 +1,5 @@
-"""Compiled linears: the right numbers, and a row's bits a function of that row alone."""
+"""Compiled linears, with weights of 16 and of 8 bits: the right numbers, and refusals of what does not fit. That a
+row's bits are its own is in ../test_row_bits.py."""
 
 from __future__ import annotations
 
@@ -12,52 +13,66 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from engine.errors import UnsupportedModel
+from engine.exactness.operators import same_bits
+from engine.hardware.bandwidth import weight_bytes
+from engine.kernels.cpu.bytes import GROUP, MOST_INPUTS, ByteLinear, reason_against_bytes
 from engine.kernels.cpu.linear import NativeLinear, reason_against
 from engine.kernels.cpu.packing import PackedLinear, onednn_packs, pack
 from tests.helpers.native_kernels import (
     ACTS,
-    HALF_A_BIT,
+    BYTE_VARIANTS,
     VARIANTS,
-    assert_rows_have_their_own_bits,
     compiled,
     linear_of,
+    needs_byte_kernels,
     needs_kernels,
+    prepared,
     random,
-    same_bits,
 )
 
 pytestmark = needs_kernels
 EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
+EACH_BYTE_VARIANT = pytest.mark.parametrize("variant", BYTE_VARIANTS)
+EACH_ROW = pytest.mark.parametrize("row_bytes", [1, 2])
+MOST = {1: 127, 2: 32639}
+HALF_A_BIT = 1.001 * 2.0**-8
+"""What rounding to bfloat16 changes."""
 TINY = 2.0**-126
 """Products of AVX512_BF16 are 0 where they are smaller than a normal float32."""
+acts = st.sampled_from([None, 0, 1])
 
 
-def native(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[0]) -> NativeLinear:
+def native(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[0], row_bytes: int = 0) -> NativeLinear:
+    """row_bytes: 0 for weights of 16 bits, else the bytes of a number in a row."""
     with compiled(variant):
-        return NativeLinear(linear, act)
+        return ByteLinear(linear, act, row_bytes) if row_bytes else NativeLinear(linear, act)
 
 
-def sums_of(linear: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What a linear gives in float64, and how far additions in float32 may take it from there."""
-    weight, rows = linear.weight.double(), x.double()
-    bias = torch.zeros(len(weight), dtype=torch.float64) if linear.bias is None else linear.bias.double()
-    return rows @ weight.T + bias, (x.shape[-1] + 1) * 2.0**-24 * (rows.abs() @ weight.abs().T + bias.abs()) + TINY
-
-
-def check(linear: nn.Linear, x: Tensor, act: int | None, variant: str) -> None:
-    found, (sums, error) = native(linear, act, variant)(x), sums_of(linear, x)
-    if act is None:
-        expected = sums
-    else:
+def check(found: Tensor, sums: Tensor, error: Tensor, act: int | None) -> None:
+    """Compare with sums in float64 [n, outputs] that float32 may miss by `error`."""
+    expected = sums
+    if act is not None:
         (gate, value), (gate_error, value_error) = sums.chunk(2, -1), error.chunk(2, -1)
-        expected = ACTS[act](gate) * value
-        error = (
-            1.2 * gate_error * (value.abs() + value_error)
-            + (ACTS[act](gate).abs() + 1e-6) * value_error
-            + 2e-6 * expected.abs()
-        )
+        expected, acted = ACTS[act](gate) * value, ACTS[act](gate).abs() + 1e-6
+        error = 1.2 * gate_error * (value.abs() + value_error) + acted * value_error + 2e-6 * expected.abs()
     assert found.shape == expected.shape and found.dtype == torch.bfloat16
-    assert bool(((found.double() - expected).abs() <= HALF_A_BIT * expected.abs() + 1.001 * error).all())
+    assert bool(((found.double() - expected).abs() <= HALF_A_BIT * expected.abs() + 1.001 * error + TINY).all())
+
+
+def product(rows: Tensor, weight: Tensor, bias: Tensor | None, unit: float) -> tuple[Tensor, Tensor]:
+    """rows @ weight.T + bias in float64, and how far roundings by `unit` may take a sum from there."""
+    its = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
+    return rows @ weight.T + its, unit * (rows.abs() @ weight.abs().T + its.abs())
+
+
+# Weights of 16 bits
+
+
+def check_linear(linear: nn.Linear, x: Tensor, act: int | None, variant: str) -> None:
+    unit = (x.shape[-1] + 1) * 2.0**-24
+    sums, error = product(x.double(), linear.weight.double(), linear.bias, unit)
+    check(native(linear, act, variant)(x), sums, error + TINY, act)
 
 
 @EACH_VARIANT
@@ -66,55 +81,35 @@ def check(linear: nn.Linear, x: Tensor, act: int | None, variant: str) -> None:
     st.integers(1, 100),
     st.integers(1, 130),
     st.one_of(st.integers(1, 40), st.just(256)),
+    acts,
     st.booleans(),
     st.sampled_from([1.0, 1e-3, 1e3]),
     st.integers(0, 99),
 )
-def test_it_is_the_linear_that_it_was_made_of(variant, num, half_k, num_rows, bias, spread, seed):
-    """Outputs that fill no block of 32, few inputs, many rows: a number of another output, or one left out."""
-    check(
-        linear_of(num, 2 * half_k, bias, seed),
-        random(num_rows, 2 * half_k, seed=seed + 2, spread=spread),
-        None,
-        variant,
+def test_it_is_the_linear_that_it_was_made_of(variant, num, half_k, num_rows, act, bias, spread, seed):
+    """Outputs that fill no block of 32, few inputs, many rows: another output's number, or one left out; a value
+    multiplied by another one's gate, or by another function of it than the model's."""
+    num, spread = (num, spread) if act is None else (-(-num // 32) * 32, min(spread, 10.0))
+    check_linear(
+        linear_of(num, 2 * half_k, bias, seed), random(num_rows, 2 * half_k, seed=seed + 2, spread=spread), act, variant
     )
 
 
 @EACH_VARIANT
-@settings(max_examples=40)
-@given(
-    st.integers(1, 5),
-    st.integers(1, 100),
-    st.integers(1, 30),
-    st.booleans(),
-    st.sampled_from([0, 1]),
-    st.sampled_from([0.1, 1.0, 10.0]),
-    st.integers(0, 99),
-)
-def test_gates_and_values_find_each_other(variant, blocks, half_k, num_rows, bias, act, spread, seed):
-    """A value would be multiplied by another one's gate; or the gate not be what the model's class says."""
-    check(
-        linear_of(32 * blocks, 2 * half_k, bias, seed),
-        random(num_rows, 2 * half_k, seed=seed + 2, spread=spread),
-        act,
-        variant,
-    )
+def test_rows_of_many_inputs_are_taken_some_at_a_time(variant):
+    """With AVX2 rows are widened once, on a stack of limited size; and long sums are made in parts."""
+    for num, k in ((7, 40_000), (2, 140_000), (300, 1026)):
+        plain, x = linear_of(32, k, True), random(num, k)
+        check_linear(plain, x, None, variant)
+        linear = native(plain, None, variant)
+        assert same_bits(linear(x)[-1], linear(x[-1:])[0])
 
 
 @EACH_VARIANT
 @pytest.mark.parametrize("act", [None, 0, 1])
-def test_a_rows_bits_are_its_own(variant, act):
-    """Width 1 would be no longer in the class of all others: at any number of rows, at any place, on any number of
-    threads, whatever the others hold."""
-    linear, x = native(linear_of(96 if act is not None else 83, 54, True), act, variant), random(40, 54, seed=5)
-    assert_rows_have_their_own_bits(linear, x)
-
-
-@EACH_VARIANT
-@pytest.mark.parametrize("act", [None, 0, 1])
-def test_what_is_no_number_stays_none(variant, act):
-    """A model that has overflowed would go on writing text as if nothing had been; and a large number is none that has
-    overflowed."""
+def test_infinities_and_nan_are_kept(variant, act):
+    """A model that has overflowed would go on writing text as if nothing had happened; large numbers
+    are no overflow."""
     plain = linear_of(64, 32)
     plain.weight.copy_(plain.weight.abs() + 1)
     linear, sign = native(plain, act, variant), torch.ones(1, 32, dtype=torch.bfloat16)
@@ -123,7 +118,6 @@ def test_what_is_no_number_stays_none(variant, act):
     assert linear(nan).isnan().all()
     assert (linear(sign * torch.inf) == torch.inf).all()
     assert (linear(-sign * torch.inf) == -torch.inf).all() if act is None else linear(-sign * torch.inf).isnan().all()
-    assert linear(torch.tensor([[torch.inf, -torch.inf] * 16], dtype=torch.bfloat16)).isnan().all()
     huge = linear(sign * -1e36)
     assert (huge.isfinite() & (huge < -1e36)).all() if act is None else (huge.abs() < 1e-30).all()
     assert (linear(sign * 1e-39).float().abs() < 1e-37).all()
@@ -136,10 +130,9 @@ def test_what_is_no_number_stays_none(variant, act):
 def test_negative_gates_of_any_size_close(variant):
     """The exponential in a gate is cut off where it would overflow: a very negative gate must give 0, not a small part
     of a huge number."""
-    weight = torch.zeros(32, 2, dtype=torch.bfloat16)
-    weight[:16, 0], weight[16:, 1] = 1, 1
     plain = nn.Linear(2, 32, False, dtype=torch.bfloat16).requires_grad_(False)
-    plain.weight.copy_(weight)
+    plain.weight.zero_()
+    plain.weight[:16, 0], plain.weight[16:, 1] = 1, 1
     gates = torch.cat([-torch.logspace(-3, 38, 400), torch.logspace(-3, 38, 400), torch.zeros(1)])
     x = torch.stack((gates, torch.full_like(gates, 0.5)), 1).bfloat16()
     torch.testing.assert_close(ACTS[1](gates.double()), F.gelu(gates.double(), approximate="tanh"))
@@ -149,25 +142,166 @@ def test_negative_gates_of_any_size_close(variant):
         assert bool(((found - expected).abs() <= HALF_A_BIT * expected.abs() + 1e-30).all())
 
 
-def test_rows_come_in_any_shape():
-    """Rows of a larger tensor, of a transposed one, none at all, a single vector."""
+def test_variants_differ_by_rounding_only():
+    """A machine without AVX512_BF16 would run another model; and AVX2 must sum as AVX-512 does without it."""
+    plain, x = linear_of(1000, 512, True), random(12, 512)
+    ours, *others = (native(plain, None, variant)(x).float() for variant in VARIANTS)
+    for theirs in others:
+        assert float((ours - theirs).abs().max()) <= 2.0**-7 * float(ours.abs().max())
+        assert float((ours != theirs).float().mean()) < 0.05
+    assert torch.equal(*others)
+
+
+# Weights of 8 bits
+
+
+def rounded(values: Tensor, row_bytes: int) -> Tensor:
+    """A row's numbers as bytes.h has them, [n, k] -> float64 [n, k]."""
+    found = []
+    for part in (part.float() for part in values.split(GROUP, 1)):
+        size = part.abs().amax(1, keepdim=True)
+        whole = torch.round(part * torch.where(size > 1e-30, torch.full_like(size, MOST[row_bytes]) / size, 0))
+        found.append(whole.double() * (size / MOST[row_bytes]).double())
+    return torch.cat(found, 1)
+
+
+def weights_of(weight: Tensor) -> Tensor:
+    """As bytes.h has them, float64."""
+    found = []
+    for part in (part.float() for part in weight.split(GROUP, 1)):
+        scale = (part.abs().amax(1, keepdim=True) / 127).bfloat16().float()
+        whole = torch.round((part * torch.where(scale > 0, 1 / scale, 0)).clamp(-127, 127))
+        found.append(whole.double() * scale.double())
+    return torch.cat(found, 1)
+
+
+@needs_byte_kernels
+@EACH_BYTE_VARIANT
+@settings(max_examples=60)
+@given(
+    st.integers(1, 100),
+    st.integers(1, 20),
+    st.one_of(st.integers(1, 30), st.just(100)),
+    acts,
+    st.booleans(),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1e-3, 1.0, 1e3]),
+    st.integers(0, 99),
+)
+def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows, act, bias, row_bytes, spread, seed):
+    """A block's last outputs, another group's scale, half of a row's number, or what is taken off for unsigned
+    bytes."""
+    num, k = num if act is None else -(-num // 32) * 32, 16 * sixteens
+    plain, x = linear_of(num, k, bias, seed), random(num_rows, k, seed=seed + 2, spread=spread)
+    plain.weight.mul_(torch.logspace(-3, 1, k).bfloat16()), x.mul_(torch.logspace(1, -3, k).bfloat16())
+    sums, error = product(rounded(x, row_bytes), weights_of(plain.weight), plain.bias, (k / GROUP + 4) * 2.0**-23)
+    check(native(plain, act, variant, row_bytes)(x), sums, error, act)
+
+
+@needs_byte_kernels
+@settings(max_examples=30)
+@given(st.integers(1, 60), st.integers(1, 20), st.sampled_from([1, 2]), st.integers(0, 99))
+def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, row_bytes, seed):
+    """One large weight or number would make its whole row coarse; or numbers be cut off instead of rounded."""
+    plain, x = linear_of(num, 16 * sixteens, False, seed), random(5, 16 * sixteens, seed=seed + 2)
+    plain.weight[:, 0], x[:, -1] = 100.0, 1000.0
+    weight, rows, error = plain.weight.double(), x.double(), torch.zeros(5, num, dtype=torch.float64)
+    for weights, values in zip(weight.split(GROUP, 1), rows.split(GROUP, 1), strict=True):
+        weight_error, row_error = weights.abs().amax(1) / 127 * 0.76, values.abs().amax(1) / MOST[row_bytes] * 0.51
+        error += values.abs().sum(1)[:, None] * weight_error
+        error += row_error[:, None] * (weights.abs().sum(1) + len(weights[0]) * weight_error)
+    expected = rows @ weight.T
+    off = (native(plain, row_bytes=row_bytes)(x).double() - expected).abs()
+    assert bool((off <= HALF_A_BIT * (expected.abs() + error) + error).all())
+
+
+@needs_byte_kernels
+@EACH_ROW
+def test_every_machine_has_the_same_bits(row_bytes):
+    """Without VNNI products are made of other instructions, which must not be cut off at 16 bits."""
+    plain, x = linear_of(70, 1040, True), random(13, 1040)
+    extreme = linear_of(64, 256)
+    extreme.weight.fill_(1.0), extreme.weight[:, ::3].fill_(-1.0)
+    for linear, rows in ((plain, x), (extreme, extreme.weight[:7].clone()), (extreme, -extreme.weight[:7])):
+        ours, theirs = (native(linear, None, variant, row_bytes)(rows) for variant in BYTE_VARIANTS)
+        assert same_bits(ours, theirs)
+    assert (theirs + 256).abs().max() == 0
+
+
+@needs_byte_kernels
+@EACH_BYTE_VARIANT
+@EACH_ROW
+def test_overflow_zeros_and_huge_rows_in_bytes(variant, row_bytes):
+    """NaN and infinities would be rounded to some byte; a scale of nothing is a division by nothing; and a model whose
+    states are large would overflow where it does not in bfloat16."""
+    plain, x = linear_of(64, 144), random(4, 144)
+    plain.weight[3, 100], plain.weight[5, 7] = torch.nan, -torch.inf
+    x[1, 140], x[2, 70] = torch.nan, torch.inf
+    expected = torch.zeros(4, 64, dtype=torch.bool)
+    expected[1:3], expected[:, 3], expected[:, 5] = True, True, True
+    assert torch.equal(~native(plain, None, variant, row_bytes)(x).isfinite(), expected)
+    plain = linear_of(40, 128, True)
+    plain.weight[7], plain.weight[:, 64:] = 0, 0
+    linear = native(plain, None, variant, row_bytes)
+    assert same_bits(linear(torch.zeros(3, 128, dtype=torch.bfloat16)), plain.bias.expand(3, -1))
+    assert (linear(random(3, 128))[:, 7] == plain.bias[7]).all()
+    assert ((linear(torch.full((1, 128), 1e-38, dtype=torch.bfloat16)) - plain.bias).abs() < 1e-30).all()
+    plain, x = linear_of(40, 192, spread=1e-3), random(3, 192, spread=1e37)
+    found, sums = native(plain, None, variant, row_bytes)(x), F.linear(x.double(), plain.weight.double())
+    assert found.isfinite().all() and float((found.double() - sums).abs().max() / sums.std()) < 0.1
+
+
+@needs_byte_kernels
+@EACH_ROW
+def test_the_widest_rows_are_rounded_in_parts(row_bytes):
+    """They are rounded on a stack of limited size."""
+    plain, x = linear_of(32, MOST_INPUTS), random(5, MOST_INPUTS)
+    linear = native(plain, row_bytes=row_bytes)
+    found, expected = linear(x), F.linear(x.double(), plain.weight.double())
+    assert float((found.double() - expected).abs().mean() / expected.std()) < 0.02
+    assert same_bits(found[-1], linear(x[-1:])[0])
+
+
+@needs_byte_kernels
+def test_a_step_reads_a_byte_a_weight():
+    """The roofline would count twice the bytes that a step reads."""
+    whole, small = (prepared("gemma3", int8=int8) for int8 in (False, True))
+    linears = [module for module in small.model.modules() if isinstance(module, NativeLinear)]
+    assert linears and all(isinstance(module, ByteLinear) for module in linears)
+    saved = sum(linear.arguments.num * (linear.in_features - 2 * -(-linear.in_features // GROUP)) for linear in linears)
+    assert weight_bytes(small.model) == weight_bytes(whole.model) - saved
+
+
+# Both
+
+
+def test_rows_come_in_any_shape_and_others_are_refused():
+    """Rows of a larger or transposed tensor, none at all, a vector; bytes of another dtype or length would be read as
+    other numbers."""
     plain = linear_of(40, 24, True)
     linear, x = native(plain), random(24, 6, 24, seed=3)
     for rows in (x, x[:, ::2], x[:, 1], x.transpose(0, 1), x[..., 0, :][None, None], x.permute(2, 1, 0), x[0, 0]):
         assert same_bits(linear(rows), linear(rows.clone().contiguous())) and linear(rows).shape == plain(rows).shape
         torch.testing.assert_close(linear(rows), plain(rows), atol=0.1, rtol=0.02)
     assert linear(x[:0]).shape == (0, 6, 40) and linear(x[0, :0]).shape == (0, 40)
+    for rows in (torch.zeros(1, 24), torch.zeros(1, 26).bfloat16(), torch.zeros(1, 24).half()):
+        with pytest.raises(AssertionError, match="rows of 24"):
+            linear(rows)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [torch.zeros(1, 24), torch.zeros(1, 26, dtype=torch.bfloat16), torch.zeros(1, 24, dtype=torch.float16)],
-    ids=str,
-)
-def test_other_rows_are_refused(rows):
-    """Bytes would be read as other numbers, or beyond the end."""
-    with pytest.raises(AssertionError, match="rows of 24"):
-        native(linear_of(40, 24))(rows)
+@pytest.mark.parametrize("row_bytes", [0, pytest.param(2, marks=needs_byte_kernels)])
+def test_it_owns_what_it_reads(row_bytes):
+    """The first linear's memory would be given to others while the compiled one reads it; or the roofline count other
+    bytes than a step reads."""
+    plain, x = linear_of(83, 144, True, seed=4), random(5, 144)
+    linear = native(plain, row_bytes=row_bytes)
+    expected = linear(x)
+    plain.weight.zero_(), plain.bias.zero_()
+    del plain
+    gc.collect()
+    junk = [torch.full((96, 144), torch.nan, dtype=torch.bfloat16) for _ in range(64)]
+    assert same_bits(linear(x), expected) and len(junk) == 64
+    assert linear.read().nbytes == 83 * (144 + 3 * 2 if row_bytes else 2 * 144)
 
 
 class Halved(nn.Linear):
@@ -175,68 +309,39 @@ class Halved(nn.Linear):
         return super().forward(x) * 0.5
 
 
-@pytest.mark.parametrize(
-    ("linear", "said"),
-    [
-        (nn.Linear(8, 8), "float32"),
-        (nn.Linear(9, 8, dtype=torch.bfloat16), "odd number of inputs, 9"),
-        (Halved(8, 8, dtype=torch.bfloat16), "Halved"),
-        (nn.Linear(8, 8, dtype=torch.bfloat16, device="meta"), "meta"),
-    ],
-    ids=["float32", "odd", "another class", "another device"],
+UNFIT = (
+    (reason_against, nn.Linear(8, 8), "float32"),
+    (reason_against, nn.Linear(9, 8, dtype=torch.bfloat16), "odd number of inputs, 9"),
+    (reason_against, Halved(8, 8, dtype=torch.bfloat16), "Halved"),
+    (reason_against, nn.Linear(8, 8, dtype=torch.bfloat16, device="meta"), "meta"),
+    (reason_against_bytes, nn.Linear(32, 8), "float32"),
+    (reason_against_bytes, nn.Linear(24, 8, dtype=torch.bfloat16), "24 inputs are no multiple of 16"),
+    (reason_against_bytes, nn.Linear(2 * MOST_INPUTS, 1, dtype=torch.bfloat16), "more than 65536"),
+    (reason_against_bytes, nn.Identity(), "Identity"),
 )
-def test_what_does_not_fit_says_why(linear, said):
-    """It would be compiled wrong, or nobody know why a model is slow."""
-    assert said in str(reason_against(linear))
-    assert reason_against(linear_of(1, 2)) is None
 
 
-def test_packing_falls_back_where_it_must():
-    """A linear with an odd number of inputs would end the whole model; with AVX2 only, torch has no packed form for it
-    either."""
-    model = nn.ModuleDict({"even": linear_of(10, 8), "odd": linear_of(10, 9), "wide": nn.Linear(8, 10)}).requires_grad_(
-        False
-    )
+@needs_byte_kernels
+def test_what_does_not_fit_says_why():
+    """It would be read beyond its end, or nobody know why a model is slow."""
+    for reason, linear, says in UNFIT:
+        assert says in str(reason(linear))
+    assert reason_against(linear_of(1, 2)) is None and reason_against_bytes(linear_of(1, 16)) is None
+
+
+@needs_byte_kernels
+def test_packing_does_what_it_can():
+    """One linear that does not fit would end the whole model; or a model be called int8 that has no such linear."""
+    model = nn.ModuleDict({"even": linear_of(10, 8), "odd": linear_of(10, 9), "wide": nn.Linear(8, 10)})
+    model, packs = model.requires_grad_(False), onednn_packs(torch.bfloat16)
     plain = copy.deepcopy(model)
-    packs = onednn_packs(torch.bfloat16)
     assert pack(model) == 2 + packs
     assert [type(part) for part in model.values()] == [NativeLinear, PackedLinear if packs else nn.Linear, PackedLinear]
     for name, k, dtype in (("even", 8, torch.bfloat16), ("odd", 9, torch.bfloat16), ("wide", 8, torch.float32)):
         x = random(3, k).to(dtype)
         torch.testing.assert_close(model[name](x), plain[name](x), atol=0.05, rtol=0.02)
-
-
-def test_it_holds_what_it_reads():
-    """The first linear's memory would be given to others while the compiled one reads it; or the roofline count other
-    bytes than a step reads."""
-    plain, x = linear_of(83, 54, True, seed=4), random(5, 54)
-    linear = native(plain)
-    expected = linear(x)
-    plain.weight.zero_(), plain.bias.zero_()
-    del plain
-    gc.collect()
-    junk = [torch.full((96, 54), torch.nan, dtype=torch.bfloat16) for _ in range(64)]
-    assert same_bits(linear(x), expected) and len(junk) == 64
-    assert linear.read().numel() == 83 * 54
-
-
-def test_variants_differ_by_rounding_only():
-    """A machine without AVX512_BF16 would run another model; and AVX2 is to sum as AVX-512 does without it."""
-    plain, x = linear_of(1000, 512, True), random(12, 512)
-    ours, *others = (native(plain, None, variant)(x).float() for variant in VARIANTS)
-    for theirs in others:
-        assert (
-            float((ours - theirs).abs().max()) <= 2.0**-7 * float(ours.abs().max())
-            and float((ours != theirs).float().mean()) < 0.05
-        )
-    assert torch.equal(*others)
-
-
-@EACH_VARIANT
-def test_rows_of_many_inputs_are_taken_some_at_a_time(variant):
-    """With AVX2 rows are widened once, on a stack that holds no more than so many; and long sums are made in parts."""
-    for num, k in ((7, 40_000), (2, 140_000), (300, 1026)):
-        plain, x = linear_of(32, k, True), random(num, k)
-        check(plain, x, None, variant)
-        linear = native(plain, None, variant)
-        assert same_bits(linear(x)[-1], linear(x[-1:])[0])
+    model = nn.ModuleDict({"fits": linear_of(10, 32), "does not": linear_of(10, 24)}).requires_grad_(False)
+    assert pack(model, in_bytes=True) == 2
+    assert [type(part) for part in model.values()] == [ByteLinear, NativeLinear]
+    with pytest.raises(UnsupportedModel, match="no linear layer whose weights int8 kernels take"):
+        pack(nn.ModuleDict({"does not": linear_of(10, 24)}), in_bytes=True)

@@ -14,24 +14,15 @@ from transformers import PreTrainedModel
 
 from engine.exactness.probe import probe
 from engine.kernels.cpu.decoder import NativeDecoder, reason_against_decoder
-from engine.model.decoder import FusedDecoder
-from engine.models.loading import load
+from engine.layers.decoder import FusedDecoder
+from engine.loading.loading import load
+from engine.runner.prepare import prepare
+from engine.runner.target import StaticTarget
 from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.target.prepare import prepare
-from engine.target.target import StaticTarget
 from engine.text import encode_prompt
 from tests.helpers.fakes import Empty, Random, checksums_of, tokens_of
-from tests.helpers.native_kernels import (
-    CONFIGS,
-    NAMES,
-    VARIANTS,
-    compiled,
-    made,
-    needs_byte_kernels,
-    needs_kernels,
-    prepared,
-)
+from tests.helpers.native_kernels import CONFIGS, NAMES, made, needs_byte_kernels, needs_kernels, prepared
 from tests.helpers.tiny import TORCH, TRAINED, build, lane, random_ids, threads
 from tests.helpers.trained import PROMPTS
 
@@ -40,13 +31,14 @@ WIDTHS = (1, 2, 3, 8, 13)
 names = st.sampled_from(NAMES)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("int8", [False, pytest.param(True, marks=needs_byte_kernels)])
 @pytest.mark.parametrize("name", ["gemma3", "qwen2"])
-def test_all_widths_from_1_on_are_one_class(name, variant, few_rows):
+def test_all_widths_from_1_on_are_one_class(name, int8, few_rows):
     """The plain lane would be another class than the exact ones, and exactness cost what a wider step does."""
     for num_threads in (1, 2):
-        with compiled(variant), threads(num_threads):
-            assert probe(StaticTarget(prepared(name, variant), 256, (1, 2, 3, 8, 16))).classes == ((1, 2, 3, 8, 16),)
+        with threads(num_threads):
+            target = StaticTarget(prepared(name, int8=int8), 256, (1, 2, 3, 8, 16))
+            assert probe(target).classes == ((1, 2, 3, 8, 16),)
 
 
 @settings(max_examples=15)
@@ -136,16 +128,10 @@ def test_layers_that_differ_say_so():
         assert isinstance(found, FusedDecoder) and reason_against_decoder(found) is None
         return found
 
-    one = bare()
+    one, two, three = bare(), bare(), bare()
     one.layers[1].norms[0].eps = 1e-3
+    two.layers[2].mlp = bare("gemma3").layers[0].mlp
+    three.layers[0].self_attn.num_heads -= 1
     assert reason_against_decoder(one) == "its norms differ in eps"
-    two = bare()
-    two.layers[1].self_attn.norms[1].eps = 1e-3
-    assert reason_against_decoder(two) == "its norms differ in eps"
-    three = bare()
-    three.layers[2].mlp = bare("gemma3").layers[0].mlp
-    assert reason_against_decoder(three) == "its layers differ"
-    four = bare()
-    four.layers[0].self_attn.num_heads -= 1
-    assert reason_against_decoder(four) == "its layers differ"
+    assert reason_against_decoder(two) == reason_against_decoder(three) == "its layers differ"
     assert "no decoder of the usual kind" in str(reason_against_decoder(nn.Linear(2, 2)))

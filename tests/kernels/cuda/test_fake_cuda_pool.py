@@ -5,26 +5,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from engine.cache import ENVIRONMENT_VARIABLE
 from engine.drafters.auto import AutoDrafter
 from engine.events import Failed, Prompt, Step
-from engine.exactness import probe as exactness
-from engine.kernels.cpu.build import has_kernels
-from engine.kernels.cuda import graphs
 from engine.kernels.cuda.available import SWITCH
-from engine.kernels.cuda.graphs import FixedCall, GraphPool
-from engine.models.loading import LoadedModel
-from engine.session import TorchRace, torch_race
+from engine.loading.loading import LoadedModel
+from engine.session import TorchRace, lanes
 from engine.session import set_up as backend
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
-from tests.helpers.cuda_races import LANES, PROMPT, trained
-from tests.helpers.fake_cuda import CUDA, fake_cuda
+from tests.helpers.cuda_races import LANES, PROMPT, quick_races, trained
+from tests.helpers.fake_cuda import fake_cuda
 from tests.helpers.head_fixtures import HEADS
 from tests.helpers.tiny import TRAINED
 
@@ -46,25 +39,15 @@ def ticking() -> Any:
     return lambda: next(ticks) * 1e-4
 
 
-@pytest.fixture(scope="module")
-def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the probe finds of the target is the same in all of these tests: it runs in the first of them."""
-    has_kernels()  # compiled once for all tests, not into this folder
-    return tmp_path_factory.mktemp("probed")
-
-
 @pytest.fixture
-def steady(monkeypatch, few_rows, probed) -> None:
-    """Races of widths 1, 2 and 4 in which no decision hangs on a measured time."""
+def steady(monkeypatch, few_rows, tmp_path_factory) -> None:
+    """Races of widths 1, 2 and 4 in which no decision depends on a measured time."""
+    quick_races(monkeypatch, tmp_path_factory.getbasetemp() / "quick_races")
     monkeypatch.setenv(SWITCH, "0")
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(probed))
-    monkeypatch.setattr(graphs, "WARM_UPS", 1)  # test_fake_cuda.py captures with all three
-    monkeypatch.setattr(exactness, "MIN_ROWS", 4)
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))
-    monkeypatch.setattr(torch_race, "read_roofline", lambda *unused: None)
     monkeypatch.setattr(
-        backend,
+        lanes,
         "AutoDrafter",
         type(
             "Steady",
@@ -91,27 +74,9 @@ def told(steps: list[Step]) -> list[Any]:
     return [replace(step, draft_s=0.0, verify_s=0.0) for step in steps]
 
 
-def test_what_a_graph_returned_is_gone_once_another_of_its_pool_ran():
-    """The tests below would find nothing: on a GPU graphs of a pool use the same memory."""
-    with fake_cuda(), torch.inference_mode():
-        pool, place = GraphPool(CUDA), torch.ones(2, device=CUDA)
-        first, second, apart = (
-            FixedCall(lambda: place + 1, CUDA, pool),
-            FixedCall(lambda: place * 3, CUDA, pool),
-            FixedCall(lambda: place * 5, CUDA),
-        )
-        one = first()
-        assert one.tolist() == [2, 2]
-        assert apart().tolist() == [5, 5] and one.tolist() == [2, 2]
-        assert second().tolist() == [3, 3] and one.isnan().all().item()
-        assert first().tolist() == [2, 2]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names",
-    [("eagle3",), ("dflash", "eagle3", "draft_model"), ("auto", "dflash"), ("hybrid", "auto hybrid")],
-    ids="-".join,
+    "names", [("dflash", "eagle3", "draft_model"), ("hybrid", "auto", "auto hybrid")], ids="-".join
 )
 def test_drafts_are_the_same_among_other_lanes_and_alone(names, steady):
     """A drafter would read hidden states that another lane's graph has overwritten: acceptance drops, and no audit sees

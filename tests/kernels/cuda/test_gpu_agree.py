@@ -10,20 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import UnsupportedModel, UsageError
-from engine.exactness.operators import same_bits
+from engine.errors import UnsupportedModel
 from engine.kernels.cuda import attention, decoder
 from engine.kernels.cuda.available import MOST_ROWS
-from engine.kernels.cuda.decoder import GpuDecoder
-from engine.kernels.cuda.linear import GpuLinear
-from engine.model import decoder as fused_decoder
-from engine.target import agreement as agree
-from engine.target.prepare import FAITHFUL_TOKENS, _check_faithful, prepare
-from engine.target.prepared import Prepared
-from engine.target.target import StaticTarget
+from engine.layers import decoder as fused_decoder
+from engine.runner import agreement as agree
+from engine.runner.prepare import FAITHFUL_TOKENS, _check_faithful, prepare
+from engine.runner.prepared import Prepared
 from tests.helpers.gpu_kernels import TRITON
 from tests.helpers.gpu_models import config_of, prepared
-from tests.helpers.tiny import TORCH, build, random_ids
+from tests.helpers.tiny import build
 
 pytestmark = pytest.mark.slow
 DEPTH = 200
@@ -112,13 +108,6 @@ def test_a_fault_that_shows_only_deep_down_is_found(fault: str, monkeypatch: pyt
         agree.check_agreement(made)
 
 
-def test_kernels_that_are_wrong_deep_in_the_cache_are_not_used(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The load would go on with them."""
-    monkeypatch.setattr(attention, "_combine", LosesSplits())
-    made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
-    assert not made.kernels.triton and type(made.model.get_decoder()).__name__ == "FusedDecoder"
-
-
 def test_transformers_own_decoder_is_compared_with_torchs_kernels(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its attention and linears are kernels too, and nobody would look at them deep in the cache."""
     monkeypatch.setattr(fused_decoder, "DECODERS", set())
@@ -151,20 +140,3 @@ def test_every_window_is_crossed_and_no_model_goes_beyond_its_positions(monkeypa
     assert depths(4096, 32768) == [1017, 4089, 4096 + agree.PAST_WINDOW]
     assert depths(4096, 4100) == [1017, 4084] and depths(2**20, 2**21) == [1017, 4089]
     assert depths(16, 512) == [496]
-
-
-def test_without_kernels_is_torch_and_they_come_back() -> None:
-    """The yardstick would be the kernels themselves; or the race run without them."""
-    made, ids = prepared("gemma3"), random_ids(4, 320)
-    target = StaticTarget(made, 256, (4,))
-    before = target.forward(torch.tensor([ids]), {})[0]
-    with made.kernels.removed(made.model):
-        assert not any(isinstance(module, GpuDecoder | GpuLinear) for module in made.model.modules())
-        by_torch = StaticTarget(replace(made, kernels=TORCH), 256, (4,)).forward(torch.tensor([ids]), {})[0]
-    assert same_bits(before, target.forward(torch.tensor([ids]), {})[0]) and not same_bits(before, by_torch)
-
-
-def test_a_model_without_kernels_is_refused() -> None:
-    """It would be compared with itself, and agree."""
-    with pytest.raises(UsageError, match="runs no Triton kernels"):
-        agree.agreement(replace(prepared("qwen3"), kernels=TORCH))

@@ -1,4 +1,4 @@
-"""Triton's attention over the static cache, interpreted: softmax over what a row sees, and a row's bits its own."""
+"""Triton's attention over the static cache, in Triton's interpreter: softmax over what a row sees, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.kernels.cuda.attention import attend, attend_rows, num_arrivals
+from engine.kernels.cuda.attention import attend, attend_rows
 from engine.kernels.cuda.qkv_rope_cache import place
-from engine.kernels.cuda.splits import Splits, splits_of
-from engine.model.layers import GatedAttention, fused_attention
-from engine.model.step import StepState
+from engine.layers.layers import GatedAttention, fused_attention
+from engine.layers.step import StepState
 from tests.helpers import gpu_kernels  # noqa: F401
 from tests.helpers.linear_models import fresh as hybrid
 from tests.helpers.tiny import CONFIGS, build
@@ -68,62 +67,6 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
     assert (found.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
     other_layout = attend_rows(query.transpose(0, 1)[None].contiguous(), keys, values, at, window, None)
     assert torch.equal(other_layout[0].flatten(1), found)
-    arrivals = torch.zeros(num_arrivals(rows, heads, kv_heads), dtype=torch.int32)
-    merged = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5, arrivals)
-    assert (merged.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
-    assert not arrivals.any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("window", "programs", "merged"), [(None, 128, False), (40, 128, False), (None, 2, True), (40, 128, True)]
-)
-def test_a_rows_bits_are_its_own(window, programs, merged, monkeypatch):
-    """A position gives the same bits in a call of any number of rows, at any place of it, over any neighbours and any
-    garbage behind them or before the window, with splits of one block and of several, in two launches and in one."""
-    monkeypatch.setattr("engine.kernels.cuda.splits.PROGRAMS", programs)
-    heads, kv_heads, dim, length, start = 2, 1, 128, 200, 120
-    assert splits_of(length, kv_heads, dim, window).blocks == (1 if programs == 128 else 2)
-    queries, keys, values = random(16, heads, dim, seed=1), *(random(1, kv_heads, length, dim, seed=i) for i in (2, 3))
-    every = torch.arange(start, start + 16)
-    arrivals = torch.zeros(num_arrivals(16, heads, kv_heads), dtype=torch.int32) if merged else None
-    together = attend(queries, keys, values, every, window, 0.1, arrivals)
-    for rows, first in ((1, 9), (5, 6), (8, 8)):
-        at = every[first : first + rows]
-        found = attend(queries[first : first + rows], *hide(keys, values, at, window), at, window, 0.1, arrivals)
-        assert torch.equal(found, together[first : first + rows]), (rows, first)
-    others = random(16, heads, dim, seed=9)
-    others[3] = queries[3]
-    later_keys, later_values = keys.clone(), values.clone()
-    later_keys[:, :, start + 4 :], later_values[:, :, start + 4 :] = (
-        random(1, kv_heads, length - start - 4, dim, seed=i) for i in (10, 11)
-    )
-    assert torch.equal(attend(others, later_keys, later_values, every, window, 0.1, arrivals)[3], together[3])
-
-
-@pytest.mark.parametrize("window", [None, 40])
-def test_the_caches_length_changes_nothing_while_its_splits_are_as_long(window):
-    """Two caches with the same columns and splits of the same length."""
-    query, keys, values = random(2, 4, 128, seed=1), *(random(1, 1, 300, 128, seed=i) for i in (2, 3))
-    at = torch.tensor([120, 121])
-    short = attend(query, keys[:, :, :130].contiguous(), values[:, :, :130].contiguous(), at, window, 0.1)
-    assert torch.equal(short, attend(query, keys, values, at, window, 0.1))
-
-
-def test_a_window_costs_the_window():
-    """Programs over a long cache: as many as splits that rows of a tile can see; splits of full attention grow with the
-    cache."""
-    for window in (1, 2, 64, 512, 4096):
-        splits = splits_of(33024, 1, 256, window)
-        most = max(
-            (first + window + 14) // splits.split - first // splits.split + 1 for first in range(3 * splits.split)
-        )
-        assert most == splits.slots
-    assert splits_of(1280, 8, 128, None) == Splits(64, 1, 20)
-    assert splits_of(33024, 8, 128, None).slots == 33
-    for length in (256, 1000, 5000, 33024, 200_000):
-        splits = splits_of(length, 2, 128, None)
-        assert (splits.slots - 1) * splits.split < length <= splits.slots * splits.split
 
 
 @pytest.mark.slow
@@ -164,33 +107,5 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
         ].float().abs().max()
         assert (caches[1][0] != caches[0][0]).float().mean() < 0.02
     gated = qkv if isinstance(fused, GatedAttention) else None
-    arrivals = torch.zeros(num_arrivals(rows, heads, kv_heads), dtype=torch.int32)
-    found = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, None, gated)
-    merged = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, arrivals, gated)
-    for out in (found, merged):
-        assert (out.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()
-    for row in range(rows):
-        alone = [side.clone() for side in caches[1]]
-        for side in alone:
-            side[:, :, at[row]] = torch.nan
-        assert torch.equal(
-            place(
-                qkv[row : row + 1],
-                cos[row : row + 1],
-                sin[row : row + 1],
-                scales,
-                fused.eps,
-                *alone,
-                at[row : row + 1],
-                heads,
-            )[0],
-            query[row],
-        )
-        assert all(torch.equal(mine, every) for mine, every in zip(alone, caches[1], strict=True))
-        mine = gated if gated is None else gated[row : row + 1]
-        assert torch.equal(
-            attend(
-                query[row : row + 1], *caches[1], at[row : row + 1], fused.sliding_window, fused.scaling, None, mine
-            )[0],
-            found[row],
-        )
+    found = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, gated)
+    assert (found.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()

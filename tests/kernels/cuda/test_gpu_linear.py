@@ -1,39 +1,26 @@
-"""Triton linears for few rows: the right numbers, and a row's bits a function of that row alone. Run by Triton's
-interpreter, on the CPU."""
+"""Triton linears for few rows, in Triton's interpreter: the right numbers, and tiles that fit and are fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from triton.runtime.errors import OutOfResources
 
 from engine.exactness.operators import same_bits
-from engine.kernels.cuda import available as choice
 from engine.kernels.cuda.linear import Added, GpuLinear
 from engine.kernels.cuda.runtime import MOST_ROWS
 from engine.kernels.cuda.tiles import Config
-from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter on
+from engine.kernels.cuda.tuning import tune
+from tests.helpers.gpu_kernels import LINEARS, gpu_linear
 
 EPS = 1e-6
 ROUNDING = {torch.bfloat16: 1.01 * 2.0**-7, torch.float16: 1.01 * 2.0**-10}
 """A whole last bit: the interpreter cuts to bfloat16 where a GPU rounds."""
-SHAPES = [  # n, k, act, bias, config
-    (64, 128, None, False, Config(32, 64, 4, 3)),
-    (70, 48, None, True, Config(32, 64, 4, 3)),
-    (33, 208, None, True, Config(16, 64, 2, 3, split_k=4)),
-    (96, 256, None, False, Config(32, 64, 4, 3, split_k=2, weights_first=True)),
-    (48, 144, "silu", False, Config(32, 64, 4, 3)),
-    (40, 288, "gelu_tanh", True, Config(16, 64, 2, 3, split_k=2)),
-    (24, 80, "silu", True, Config(16, 64, 2, 3, weights_first=True)),
-]
-each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
-
-
-def linear_of(shape: tuple, dtype: torch.dtype = torch.bfloat16) -> GpuLinear:
-    n, k, act, bias, config = shape
-    torch.manual_seed(n)
-    linear = GpuLinear(nn.Linear(k, n if act is None else 2 * n, bias).to(dtype).requires_grad_(False), act)
-    linear.config = config
-    return linear
+each_shape = pytest.mark.parametrize("shape", LINEARS, ids=str)
 
 
 def random(*size: int, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Tensor:
@@ -59,7 +46,7 @@ def assert_near(found: Tensor, expected: Tensor, roundings: int = 1) -> None:
 def test_right_numbers(shape: tuple, dtype: torch.dtype) -> None:
     """A lost block of inputs or outputs, a bias or part of a split added twice or not at all, gates taken for values.
     Twice: the counters of a split must be zeros again."""
-    linear = linear_of(shape, dtype)
+    linear = gpu_linear(shape, dtype)
     x = random(2, 3, shape[1], dtype=dtype)
     for _ in range(2):
         found = linear(x)
@@ -68,56 +55,12 @@ def test_right_numbers(shape: tuple, dtype: torch.dtype) -> None:
         assert not linear.arrivals.any()
 
 
-def stages(linear: GpuLinear, following: GpuLinear | None, x: Tensor, residual: Tensor, scale: Tensor) -> list[Tensor]:
-    """Everything that rows [m, k] become, a list of [m, ...]."""
-    found = [linear(x)]
-    if following is not None:
-        added = linear.add_to(x, residual, scale)
-        found += [added.rows, added.scaled, added.squares[: len(x)], following.normed(added, EPS)]
-    return found
-
-
-@pytest.mark.slow
-@each_shape
-def test_bits_of_a_row_are_its_own(shape: tuple) -> None:
-    """One binary for every number of rows, and nothing of a neighbour in a row, NaN least of all: else speculation
-    changes tokens."""
-    n, k = shape[:2]
-    linear = linear_of(shape)
-    following = None if linear.act is not None or n % 16 else linear_of((48, n, "silu", True, Config(16, 64, 2, 3)))
-    x, residual, scale = random(MOST_ROWS, k), random(MOST_ROWS, n, seed=1), 1 + 0.1 * random(n, seed=2).float()
-    expected = stages(linear, following, x, residual, scale)
-    for num_rows, place, row in ((1, 0, 11), (2, 1, 0), (5, 3, 15), (8, 0, 7), (MOST_ROWS, 15, 4)):
-        rows, others = random(num_rows, k, seed=row), random(num_rows, n, seed=row)
-        rows[::2], others[::2] = torch.nan, torch.inf
-        rows[place], others[place] = x[row], residual[row]
-        found = stages(linear, following, rows, others, scale)
-        assert all(same_bits(a[place], b[row]) for a, b in zip(found, expected, strict=True)), (num_rows, place)
-
-
-@each_shape
-def test_bits_do_not_depend_on_when_a_launch_begins(shape: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights asked for early from behind the end of the weights, or put where sums are. Off unless asked for: it was
-    never timed on a GPU."""
-    monkeypatch.delenv(choice.EARLY, raising=False)
-    linear = linear_of(shape)
-    assert not linear.early
-    monkeypatch.setenv(choice.EARLY, "1")
-    early = linear_of(shape)
-    assert early.early
-    x, residual, scale = random(5, shape[1]), random(5, shape[0], seed=1), torch.ones(shape[0])
-    assert same_bits(linear(x), early(x))
-    if linear.act is None:
-        added, added_early = (each.add_to(x, residual, scale) for each in (linear, early))
-        assert same_bits(added.rows, added_early.rows) and same_bits(added.squares[:5], added_early.squares[:5])
-
-
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] is None], ids=str)
+@pytest.mark.parametrize("shape", [shape for shape in LINEARS if shape[2] is None], ids=str)
 def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
     """A residual that is added before it may be, a norm over other rows than those that went on, or a factor that
     misses a part or the bias's turn."""
-    linear = linear_of(shape, dtype)
+    linear = gpu_linear(shape, dtype)
     n, k = shape[:2]
     x, residual, scale = (
         random(5, k, dtype=dtype),
@@ -137,11 +80,11 @@ def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
     torch.testing.assert_close(added.squares[:5].double().sum(-1), sums, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@each_shape
 def test_normed_is_the_linear_of_normed_rows(shape: tuple) -> None:
     """A mean over the wrong number of inputs, the factor after the bias or the activation, or parts beyond those there
     are."""
-    linear = linear_of(shape, torch.float16)
+    linear = gpu_linear(shape, torch.float16)
     k = shape[1]
     rows, scale = 3 * random(6, k, dtype=torch.float16), 1 + 0.1 * random(k, seed=2).float()
     squares = torch.full((MOST_ROWS, 3), torch.nan)
@@ -153,17 +96,9 @@ def test_normed_is_the_linear_of_normed_rows(shape: tuple) -> None:
 
 def test_prefill_is_torchs() -> None:
     """More rows than a tile would be lost."""
-    for shape in (SHAPES[1], SHAPES[5]):
-        linear = linear_of(shape)
+    for shape in (LINEARS[1], LINEARS[5]):
+        linear = gpu_linear(shape)
         assert_near(linear(random(MOST_ROWS + 1, shape[1])), exact(linear, random(MOST_ROWS + 1, shape[1])), 4)
-
-
-def test_weights_are_shared() -> None:
-    """A copy would double the memory, and miss what is loaded later."""
-    stock = nn.Linear(64, 32).bfloat16()
-    linear = GpuLinear(stock)
-    assert linear.weight is stock.weight and linear.bias is stock.bias
-    assert set(linear.state_dict()) == {"weight", "bias"}
 
 
 @pytest.mark.parametrize(
@@ -175,3 +110,67 @@ def test_refuses_what_it_cannot_do(linear: nn.Linear) -> None:
         GpuLinear(linear, "silu")
     with pytest.raises(ValueError, match="relu"):
         GpuLinear(linear, "relu")
+
+
+def test_where_tiles_do_not_fit_the_next_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kB of scratch memory more than expected would cost a chip all of its kernels."""
+    launch, linear = GpuLinear._launch, GpuLinear(nn.Linear(64, 32).bfloat16().requires_grad_(False))
+    first, second, *_ = linear.candidates
+
+    def launched(self: GpuLinear, *arguments: Tensor, **more: Tensor) -> None:
+        if self.config == first:
+            raise OutOfResources(102_400, 101_376, "shared memory")
+        launch(self, *arguments, **more)
+
+    monkeypatch.setattr(GpuLinear, "_launch", launched)
+    x = random(3, 64)
+    added = linear.add_to(x, random(3, 32, seed=1), torch.ones(32))
+    assert linear.config == second and added.squares.shape[1] == -(-32 // second.block_n)
+    assert_near(linear(x), exact(linear, x))
+    monkeypatch.setattr(GpuLinear, "_launch", lambda *unused: launched(linear, *unused))
+    linear.config = first
+    monkeypatch.setattr(GpuLinear, "candidates", [first])
+    with pytest.raises(OutOfResources):
+        linear(x)
+
+
+# Tuning
+
+
+def linears() -> list[GpuLinear]:
+    sizes = [(64, 32, None), (96, 32, None), (64, 32, None), (64, 32, "silu")]
+    return [GpuLinear(nn.Linear(k, n).bfloat16(), act) for n, k, act in sizes]
+
+
+class Clock:
+    """Times that a configuration's place among the candidates gives: the first cannot run, the third is the fastest."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+
+    def __call__(self, group: Sequence[GpuLinear], config: Config) -> float:
+        first = group[0]
+        place = first.candidates.index(config)
+        if place == 0:
+            self.groups.append(len(group))
+            raise OutOfResources(1, 0, "shared memory")
+        return abs(place - 2) + 1.0
+
+
+def test_of_every_shape_the_fastest_tiles_are_found() -> None:
+    """Equal linears of two layers need one timing; a candidate that cannot run, or a shape of which none can, must not
+    end the tuning, nor look as if it were measured."""
+    clock, told, made = Clock(), [], linears()
+    before = [linear.config for linear in made]
+    found = tune(made, lambda sentence, share: told.append(sentence), clock)
+    assert clock.groups == [2, 1, 1] and len(told) == len(found) == 3
+    assert [linear.config for linear in made] == before
+    for entry, linear in zip(found, (made[0], made[1], made[3]), strict=True):
+        assert Config(**entry["config"]) == linear.candidates[2]
+        assert (entry["seconds"], entry["default_seconds"]) == (1.0, None)
+        assert (entry["n"], entry["k"], entry["gated"]) == (linear.out_features, 32, linear.act is not None)
+
+    def fails(group: Sequence[GpuLinear], config: Config) -> float:
+        raise RuntimeError("no")
+
+    assert tune(made, timer=fails) == []

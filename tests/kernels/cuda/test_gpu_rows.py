@@ -1,4 +1,4 @@
-"""Triton's norms of rows, interpreted: what torch gives but for rounding, and a row's bits its own."""
+"""Triton's norms and its choice of tokens against torch on the same rows, in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.kernels.cuda import sample
 from engine.kernels.cuda.rmsnorm import add_normed, normed
-from tests.helpers import gpu_kernels  # noqa: F401
+from engine.kernels.cuda.sample import pick_rows
+from engine.sampling.noise import gumbel_rows, keys_of
+from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter on
 
 EPS = 1e-6
 DTYPES = (torch.bfloat16, torch.float16)
@@ -42,26 +45,68 @@ def test_both_are_what_torch_gives(dim, dtype):
     assert torch.equal(out, normed(total, before, EPS))
 
 
-def test_a_rows_bits_are_its_own():
-    """The number of rows, the place and the neighbours change nothing, be they NaN."""
-    x, y = (random(16, 640, seed=i, dtype=torch.bfloat16) for i in (1, 2))
-    after, before = (random(640, seed=i) for i in (3, 4))
-    alone = normed(x, before, EPS), *add_normed(x, y, after, before, EPS)
-    for num, first in ((1, 5), (2, 15), (5, 3), (16, 9)):
-        rows = torch.arange(first, first + num) % 16
-        some, others = x[rows], y[rows]
-        if num > 2:
-            some[0] = others[1] = torch.nan
-        found = normed(some, before, EPS), *add_normed(some, others, after, before, EPS)
-        untouched = slice(2 if num > 2 else 0, None)
-        assert all(
-            torch.equal(mine[untouched], every[rows][untouched]) for mine, every in zip(found, alone, strict=True)
-        )
-
-
 def test_nan_and_zeros():
     """A row of zeros stays one; NaN stays NaN."""
     x = torch.zeros(2, 64, dtype=torch.bfloat16)
     x[1, 3] = torch.nan
     out = normed(x, torch.ones(64), EPS)
     assert torch.equal(out[0], x[0]) and bool(out[1].isnan().all())
+
+
+# The choice of a token
+
+NUM_ROWS = 7
+
+
+def scores_of(rows: torch.Tensor, tokens: torch.Tensor, keys: torch.Tensor, temperature: float) -> torch.Tensor:
+    return rows.float() if temperature == 0 else rows.float() / temperature + gumbel_rows(tokens, keys)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [0.0, 0.8, 2.0])
+@pytest.mark.parametrize("vocab", [5, 2048, 5000])
+def test_kernels_choose_what_torch_chooses(vocab: int, temperature: float, dtype: torch.dtype) -> None:
+    """Other noise than the engine's, a lost block of the vocabulary, or a margin that is not the distance to the second
+    best."""
+    generator = torch.Generator().manual_seed(vocab)
+    rows = (3 * torch.randn(NUM_ROWS, vocab, generator=generator)).to(dtype)
+    tokens, keys = torch.arange(vocab, dtype=torch.int32) * 3 + 1, keys_of(12345, torch.arange(NUM_ROWS) * 1000)
+    chosen, margins = pick_rows(rows, tokens, keys, temperature)
+    first, second = scores_of(rows, tokens, keys, temperature).topk(2, dim=-1).values.T
+    assert chosen.tolist() == scores_of(rows, tokens, keys, temperature).argmax(-1).tolist()
+    torch.testing.assert_close(margins, first - second, rtol=1e-4, atol=1e-4)
+
+
+def test_of_equals_the_first_is_chosen() -> None:
+    """Greedy ties of bfloat16 rows go to the lowest id on every device."""
+    rows = torch.zeros(2, 5000, dtype=torch.bfloat16)
+    rows[0, [4100, 17, 2048]] = 1
+    rows[1, [4999, 4998]] = 1
+    chosen, margins = pick_rows(rows, torch.arange(5000, dtype=torch.int32), torch.zeros(2, 2, dtype=torch.int32), 0.0)
+    assert chosen.tolist() == [17, 4998] and margins.tolist() == [0, 0]
+
+
+def test_a_row_that_is_not_numbers_is_reported() -> None:
+    """NaN logits would become a random token."""
+    rows = torch.zeros(3, 5000)
+    rows[1, 3000] = torch.nan
+    rows[0, 2] = rows[2, 4000] = 1
+    chosen, _ = pick_rows(rows, torch.arange(5000, dtype=torch.int32), torch.zeros(3, 2, dtype=torch.int32), 0.0)
+    assert chosen.tolist() == [2, -1, 4000]
+
+
+def test_small_uniforms_keep_their_noise() -> None:
+    """Noise of the rarest tokens, whose uniforms are next to 0 or 1, cut off by log(1 - u): it would bias every
+    sample."""
+    tokens = torch.arange(400_000, dtype=torch.int32)
+    keys = keys_of(3, torch.arange(1))
+    noise = gumbel_rows(tokens, keys)[0]
+    for extreme in (noise.argmax(), noise.argmin()):
+        one = tokens[extreme : extreme + 1]
+        rows = torch.tensor([[0.0]])
+        pair = torch.cat([one, one])
+        chosen, margin = pick_rows(torch.tensor([[0.0, -1000.0]]), pair, keys, 1.0)
+        assert chosen.tolist() == [0] and abs(float(margin) - 1000) < 1e-2
+        values, seconds, places = torch.empty(1, 1), torch.empty(1, 1), torch.empty(1, 1, dtype=torch.int32)
+        sample._best_of_blocks[(1, 1)](rows, one, keys, values, seconds, places, 1, 1, 1.0, GREEDY=False, BLOCK=16)
+        torch.testing.assert_close(values[0], noise[extreme : extreme + 1], rtol=1e-5, atol=1e-5)

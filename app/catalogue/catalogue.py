@@ -1,0 +1,247 @@
+"""What a visitor can choose: prompts that are more or less predictable, and pairs of target and drafter. Everything
+else is refused.
+
+A browser never names a folder or a repository: targets and drafters from disk or the hub are only those of
+`assets/pairs.json` and of the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.drafters import check as check_drafter
+from engine.drafters import weightless
+from engine.drafters.synthetic import parts_of
+from engine.errors import UsageError, choices
+from engine.loading.sources import DEFAULT_TARGET
+from engine.spec import check_length
+
+from . import fits
+from .machine import NOTES, Machine
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+KINDS = ("code", "json", "sql", "summary", "chat", "creative")
+NOT_ALLOWED = "needs more weights than the default pair, which the operator of this page has not allowed"
+MAX_SHOWN = 60
+MARGIN = 0.1
+"""Share of free GPU memory that the default pair must leave, because its need is estimated, not measured."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A prompt with settings that suit it.
+
+    expect: what to look for, in a sentence.
+    prompt: a text to continue.
+    message: the same task for a chat-tuned model."""
+
+    id: str
+    name: str
+    kind: str
+    expect: str
+    temperature: float
+    seed: int
+    k: int | str
+    drafter: str
+    max_new_tokens: int
+    prompt: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and its drafter, as used in the field. `chat`: whether the target has a chat template; None: unknown
+    until it is loaded."""
+
+    id: str
+    title: str
+    target: str
+    drafter: str
+    k: int | str
+    note: str
+    chat: bool | None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A pair and, if it cannot run on this machine, the reason as a sentence; otherwise ""."""
+
+    pair: Pair
+    reason: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Everything on offer, and the pair selected when the page opens.
+
+    note: why this machine's GPU is not used, or a remark about its system; usually "".
+    on_servers: all lanes run on servers, so a visitor cannot choose how they draft."""
+
+    presets: tuple[Preset, ...]
+    offers: tuple[Offer, ...]
+    default: Pair
+    note: str = ""
+    on_servers: bool = False
+
+    @property
+    def runnable(self) -> tuple[Pair, ...]:
+        return tuple(offer.pair for offer in self.offers if not offer.reason)
+
+    def pair(self, pair_id: object) -> Pair:
+        """The pair with this id. Raises UsageError with the reason if it cannot run here, or with the choices."""
+        for offer in self.offers:
+            if offer.pair.id == pair_id:
+                if offer.reason:
+                    raise UsageError(f"the pair {offer.pair.title!r} cannot run here: it {offer.reason}")
+                return offer.pair
+        raise UsageError(
+            f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}"
+        )
+
+    def preset_of(self, prompt: object) -> Preset | None:
+        """The preset with this text, if any."""
+        return next((preset for preset in self.presets if prompt in (preset.prompt, preset.message)), None)
+
+    def like(self, pair: Pair, drafter: object) -> Pair | None:
+        """The runnable pair with the same target and this drafter, if any."""
+        return next((each for each in self.runnable if (each.target, each.drafter) == (pair.target, drafter)), None)
+
+    def drafter(self, pair: Pair, text: object) -> str:
+        """Check that a visitor may race this drafter with this pair, and return it. Raises UsageError with the
+        choices."""
+        if not isinstance(text, str):
+            raise UsageError(f"a drafter must be given as text, not {_short(text)}")
+        check_length(text)
+        offered = self.drafters(pair)
+        if not _is_offered(text, offered):
+            known = ", ".join([*offered, "synthetic:RATE"])
+            raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {known}")
+        check_drafter(text)
+        return text
+
+    def drafters(self, pair: Pair) -> tuple[str, ...]:
+        """The drafters on offer for this pair's target: the pair's own, those of other pairs, and all without
+        weights."""
+        same_target = [other.drafter for other in self.runnable if other.target == pair.target]
+        return tuple(dict.fromkeys([pair.drafter, *same_target, *weightless()]))
+
+    def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
+        """Drafter and k for a preset: the preset's own, or the pair's if the target has no such drafter."""
+        own = not self.on_servers and preset.drafter in self.drafters(pair)
+        return (preset.drafter, preset.k) if own else (pair.drafter, pair.k)
+
+
+def load(
+    machine: Machine,
+    target: str | None = None,
+    drafter: str | None = None,
+    folder: Path = ASSETS,
+    pairs: str = "all",
+    dtype: str = "auto",
+) -> Catalogue:
+    """The shipped catalogue for this machine.
+
+    The default pair is that of the command line, if given; otherwise the first pair of the hub that runs here with
+    MARGIN to spare (the file begins with simple ones, large before small); otherwise the bundled model's.
+
+    target, drafter: from the command line.
+    pairs: what visitors may choose besides the default: `all`, `loaded` (no weights but the default's), or ids
+        separated by commas.
+    dtype: of the weights.
+
+    Raises UsageError for an unusable drafter or unknown pairs."""
+    shipped = load_pairs(folder)
+    bundled = next(pair for pair in shipped if pair.target == DEFAULT_TARGET)
+    offers = [Offer(pair, _reason(pair, machine, dtype)) for pair in shipped]
+    less = replace(machine, gpu_bytes=machine.gpu_bytes and int(machine.gpu_bytes * (1 - MARGIN)))
+    default = next((pair for pair in shipped if _on_hub(pair) and not _reason(pair, less, dtype)), bundled)
+    if target is not None or drafter is not None:
+        default = _from_command_line(shipped, bundled, target, drafter)
+        offers.insert(0, Offer(default, ""))
+    allowed = {default.id, *_allowed(pairs, shipped, default)}
+    offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
+    return Catalogue(load_presets(folder), tuple(offers), default, machine.no_gpu or NOTES.get(sys.platform, ""))
+
+
+def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
+    """The ids that the argument `pairs` of `load` stands for."""
+    known = {pair.id for pair in shipped}
+    if pairs == "all":
+        return known
+    if pairs == "loaded":
+        return {pair.id for pair in shipped if _is_loaded(pair, default)}
+    named = set(pairs.split(","))
+    for name in sorted(named - known):
+        raise choices("pair", name, {"all", "loaded", *known})
+    return named
+
+
+def _is_loaded(pair: Pair, default: Pair) -> bool:
+    """Whether a pair needs only the weights of the default pair and those that ship."""
+    own_drafter = pair.drafter == default.drafter or pair.drafter.partition(":")[0] in weightless()
+    return pair.target == default.target and (own_drafter or not _on_hub(pair))
+
+
+def _on_hub(pair: Pair) -> bool:
+    return pair.target != DEFAULT_TARGET
+
+
+def load_pairs(folder: Path = ASSETS) -> tuple[Pair, ...]:
+    """The shipped pairs."""
+    return tuple(Pair(**entry) for entry in json.loads((folder / "pairs.json").read_text(encoding="utf-8")))
+
+
+def load_presets(folder: Path = ASSETS) -> tuple[Preset, ...]:
+    """The shipped prompts, from the most predictable to the least."""
+    return tuple(Preset(**entry) for entry in json.loads((folder / "presets.json").read_text(encoding="utf-8")))
+
+
+def on_hub(folder: Path = ASSETS) -> list[tuple[str, str]]:
+    """Target and drafter of every shipped pair whose target is on the hub."""
+    return [(pair.target, pair.drafter) for pair in load_pairs(folder) if _on_hub(pair)]
+
+
+def _reason(pair: Pair, machine: Machine, dtype: str) -> str:
+    try:
+        check_drafter(pair.drafter)
+    except UsageError:
+        return f"needs the drafter {pair.drafter.partition(':')[0]}, which this version does not have"
+    dtype = machine.gpu_dtype if dtype == "auto" else dtype
+    return fits.reason(pair.target, pair.drafter, machine, 4 if dtype == "float32" else 2)
+
+
+def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
+    """Whether a drafter is offered: listed, without weights, or `synthetic:RATE[+X]` with an offered X."""
+    name, _, argument = text.partition(":")
+    if text in offered or name in weightless():
+        return True
+    if name != "synthetic":
+        return False
+    cost = parts_of(argument)[1]
+    return not cost or _is_offered(cost, offered)
+
+
+def _from_command_line(shipped: Sequence[Pair], bundled: Pair, target: str | None, drafter: str | None) -> Pair:
+    target, drafter = target or bundled.target, drafter or bundled.drafter
+    check_drafter(drafter)
+    note = "Chosen on the command line."
+    chat = next((pair.chat for pair in shipped if pair.target == target), has_template(Path(target)))
+    return Pair("command-line", f"{target} + {drafter}", target, drafter, bundled.k, note, chat)
+
+
+def has_template(folder: Path) -> bool | None:
+    """Whether the tokenizer in this folder has a chat template; None if there is no such folder."""
+    if not folder.is_dir():
+        return None
+    config = folder / "tokenizer_config.json"
+    inside = config.is_file() and "chat_template" in json.loads(config.read_text(encoding="utf-8"))
+    return inside or (folder / "chat_template.jinja").is_file()
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

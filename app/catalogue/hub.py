@@ -1,0 +1,155 @@
+"""Finds out in the background what takes time: the config.json of each pair on the hub, and what torch reports about
+the GPU. Torch is imported here, in a thread, and only if there may be a GPU.
+
+Only repositories named in `assets/pairs.json` are requested, never one that a visitor names."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from engine.errors import PhotofinishError, UsageError, in_a_line
+from engine.loading.random_targets import MAX_CONFIG_BYTES
+from engine.strict_json import parse
+
+from .catalogue import Catalogue
+from .fits import DAMAGED, repository
+from .machine import Machine
+
+CHECK_S = 30.0
+"""Time-out for the hub. There is none for torch: its first import can take minutes, and no race here runs without
+it."""
+LATE_S = CHECK_S
+"""After this the page says that torch is slow to start: by then the hub has answered or timed out."""
+HUB_TIMEOUT_S = 5.0
+NO_HUB = "needs the model hub, which cannot be reached"
+GATED = "is gated: accept its terms on the hub, set HF_TOKEN to a token that may read it, and restart this page"
+NOT_THERE = "is not on the hub, or is private. For a private repository set HF_TOKEN to a token that may read it"
+NO_CONFIG = "has no config.json on the hub"
+HEADS = ("eagle3:", "dflash:")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+log = logging.getLogger(__name__)
+
+
+class Check:
+    """Finds out in a thread what is on offer: `found`, None until then. Then calls `then` with it. If that fails, the
+    offer `at_first` stays. `is_late`: it has taken more than LATE_S so far."""
+
+    def __init__(self, at_first: Catalogue, find: Callable[[], Catalogue], then: Callable[[Catalogue], None]) -> None:
+        self.found: Catalogue | None = None
+        self._at_first, self._find, self._then = at_first, find, then
+        self._late_s = float("inf")
+
+    @property
+    def is_late(self) -> bool:
+        return self.found is None and time.monotonic() > self._late_s
+
+    def start(self) -> None:
+        self._late_s = time.monotonic() + LATE_S
+        threading.Thread(target=self._run, name="check", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._find()
+        except Exception:
+            log.exception("checking the pairs failed")
+            self.found = self._at_first
+        self._then(self.found)
+
+
+def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu: Callable[[], tuple[int, str]]) -> Machine:
+    """The machine with everything that can be found out about these pairs of target and drafter. `gpu`: see
+    `TorchBackend.gpu`. Waits for that without limit, and for the hub at most CHECK_S."""
+    pairs = list(pairs)
+    names = {name for target, drafter in pairs for name in (target, repository(drafter)) if name}
+    asked: list[Machine] = []
+    asking = threading.Thread(target=lambda: asked.append(_ask_torch(machine, gpu)), name="ask", daemon=True)
+    asking.start()
+    answers = in_parallel({name: partial(ask_hub, name) for name in names}, CHECK_S)
+    configs = {name: answers.get(name, NO_HUB) for name in names}
+    asking.join()
+    if asked[0].gpu_bytes:
+        heads = [(target, drafter) for target, drafter in pairs if drafter.startswith(HEADS)]
+        configs |= {repository(drafter): _head(configs, target, drafter) for target, drafter in heads}
+    return replace(asked[0], configs=configs)
+
+
+def ask_hub(name: str) -> Mapping[str, Any] | str:
+    """A repository's config.json, or why it is unavailable, to continue after "it". One request, because the cache of
+    the hub's client does not tell whether the hub answers now."""
+    from huggingface_hub import get_session, get_token, hf_hub_url
+
+    token = get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = get_session().get(
+            hf_hub_url(name, "config.json"), headers=headers, timeout=HUB_TIMEOUT_S, follow_redirects=True
+        )
+    except Exception:  # anything that the network or the hub's client may raise
+        log.info("asking the hub for %s failed", name, exc_info=True)
+        return NO_HUB
+    error = answer.headers.get("X-Error-Code")
+    if answer.status_code == 403 or error == "GatedRepo":
+        return GATED
+    if answer.status_code in (401, 404):
+        return NO_CONFIG if error == "EntryNotFound" else NOT_THERE
+    if answer.status_code != 200:
+        return NO_HUB
+    try:
+        config = parse(answer.content, MAX_CONFIG_BYTES)
+    except UsageError:
+        return DAMAGED
+    return config if isinstance(config, dict) else DAMAGED
+
+
+def _ask_torch(machine: Machine, gpu: Callable[[], tuple[int, str]]) -> Machine:
+    try:
+        free, dtype = gpu()
+        return replace(machine, gpu_bytes=free, gpu_dtype=dtype)
+    except PhotofinishError as error:
+        return replace(machine, gpu_bytes=0, no_gpu=str(error))
+    except Exception as error:  # torch may be missing, or not fit the driver
+        log.info("torch cannot be asked for the GPU's memory", exc_info=True)
+        return replace(machine, gpu_bytes=0, no_gpu=f"torch cannot be asked: {in_a_line(error)}")
+
+
+def _head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: str) -> Mapping[str, Any] | str:
+    """The configuration of a pair's head, or why the engine does not support it."""
+    name = repository(drafter)
+    config, of_target = configs[name], configs[target]
+    if isinstance(config, str) or isinstance(of_target, str):
+        return config
+    from engine.heads.formats import spec_of
+    from engine.heads.names import parse_name
+    from engine.layers.published import text_part
+
+    kind, _, argument = drafter.partition(":")
+    given = parse_name(kind, argument)
+    try:
+        spec_of(config, name, kind, text_part(of_target)["num_hidden_layers"], given.aux, given.causal)
+    except PhotofinishError as error:
+        return f"this engine does not read: {error}"
+    except Exception:  # a target's configuration can be wrong in any way
+        return DAMAGED
+    return config
+
+
+def in_parallel(jobs: Mapping[K, Callable[[], V]], timeout_s: float) -> dict[K, V]:
+    """The results of the jobs that returned within that time. (Looking up a host's name has no time-out of its own.)"""
+    found: dict[K, V] = {}
+    threads = [
+        threading.Thread(target=lambda key=key, job=job: found.update({key: job()}), name="ask", daemon=True)
+        for key, job in jobs.items()
+    ]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return dict(found)

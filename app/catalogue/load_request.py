@@ -1,0 +1,104 @@
+"""Checks a browser's request for a study of servers under load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.errors import UsageError
+from engine.remote.endpoint import Endpoint
+from engine.spec import SamplingParams
+from engine.studies.load.data import SYNTHETIC, WARM_UP, check_enough, read_data, read_questions
+from engine.studies.load.study import Key, Plan, Row, is_whole
+from engine.studies.load.study_file import checked_row
+
+from .limits import MAX_NEW_TOKENS
+from .request import are_short, check_prompts, read_kept
+
+MAX_LEVELS, MAX_USERS, MAX_REQUESTS, MAX_WORDS = 8, 200, 500, 2000
+TIMEOUT_S = 600.0
+SETTINGS = ("temperature", "seed", "chat")
+"""The page's controls that a study uses."""
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """A study that can run.
+
+    key: hash of everything its rows depend on, except the servers.
+    rows, begun: from an earlier run with that key."""
+
+    plan: Plan
+    key: str
+    rows: tuple[Row, ...] = ()
+    begun: frozenset[Key] = frozenset()
+
+
+def read_load(
+    endpoints: Sequence[Endpoint], separate: bool, values: Mapping[str, object], asked: object
+) -> LoadRequest:
+    """Check a study. Raises UsageError.
+
+    values: the page's controls SETTINGS.
+    asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
+        prompts as `text` with the `name` of their file, or, if that is null, made up of `words` random words; `kept`,
+        what the browser has kept of an earlier run, as a JSON string, or null."""
+    asked = asked if isinstance(asked, dict) else {}
+    users = _users(asked.get("users"))
+    requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
+    length = _count("tokens of each answer", asked.get("max_new_tokens"), MAX_NEW_TOKENS)
+    dollars = asked.get("dollars")
+    if dollars is not None and not (type(dollars) in (int, float) and 0 <= dollars <= 1e6):
+        raise UsageError(f"dollars an hour must be a number from 0 to 1000000, not {str(dollars)[:40]}")
+    temperature, seed, chat = (values[name] for name in SETTINGS)
+    temperature = float(temperature) if type(temperature) is int else temperature
+    params = SamplingParams(temperature, seed=seed, max_new_tokens=length)  # type: ignore[arg-type]
+    num = len(users) * requests
+    SamplingParams(seed=params.seed + num)
+    text = asked.get("text")
+    if text is None:
+        words = _count("words of each prompt", asked.get("words"), MAX_WORDS)
+        questions, _ = read_data(f"{SYNTHETIC}{words},{length}", chat is True, num + WARM_UP, params.seed)
+    else:
+        questions = read_questions(check_prompts(text), str(asked.get("name"))[:200], chat is True)
+        check_enough(len(questions), len(users), requests)
+    its = (*questions[:num], *questions[-WARM_UP:])
+    plan = Plan(tuple(endpoints), its, tuple(users), requests, params, TIMEOUT_S, dollars, separate)
+    key = hashlib.sha256(json.dumps(plan.about(), sort_keys=True).encode()).hexdigest()
+    return LoadRequest(plan, key, *_kept(read_kept(asked.get("kept")), key, plan))
+
+
+def _users(given: object) -> list[int]:
+    parts = [each.strip() for each in str(given).split(",")][: MAX_LEVELS + 1]
+    found = [int(each) for each in parts if re.fullmatch("[0-9]{1,4}", each)]
+    fine = found == sorted(set(found)) and len(found) == len(parts) <= MAX_LEVELS
+    if not fine or not 1 <= found[0] <= found[-1] <= MAX_USERS:
+        raise UsageError(
+            f"users must be 1 to {MAX_LEVELS} ascending numbers from 1 to {MAX_USERS}, as 1,5,25, "
+            f"not {str(given)[:40]!r}"
+        )
+    return found
+
+
+def _count(what: str, given: object, most: int) -> int:
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)
+    if type(given) is not int or not 1 <= given <= most:
+        raise UsageError(f"{what} must be an integer from 1 to {most}, not {str(given)[:40]}")
+    return given
+
+
+def _kept(given: object, key: str, plan: Plan) -> tuple[tuple[Row, ...], frozenset[Key]]:
+    """Complete levels of an earlier run of the same study, and the levels that it began."""
+    if not isinstance(given, dict) or given.get("key") != key:
+        return (), frozenset()
+    rows, begun = given.get("rows"), given.get("begun")
+    most = 4 * len(plan.keys)
+    if not isinstance(rows, list) or not isinstance(begun, list) or not are_short([*rows, *begun], most):
+        raise UsageError("the study saved in this browser cannot be read; start another one to replace it")
+    found = {(row["lane"], row["concurrency"]): row for each in rows if is_whole(row := checked_row(each, plan))}
+    keys = {tuple(each) for each in begun if isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)}
+    return tuple(found.values()), frozenset(key for key in plan.keys if key in keys and key not in found)

@@ -1,0 +1,68 @@
+"""What is known about this machine without torch, and who can reach a page that it serves."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.kernels.usable import may_have_gpu
+
+GIB = 1024**3
+NO_ZERO_GPU = (
+    "ZeroGPU is not supported: it takes the GPU away between calls, but a race needs it throughout. Races run on the "
+    "CPU."
+)
+NOTES = {
+    "darwin": "This is a Mac: races run on its processor, without the compiled kernels, which are for x86 on Linux. "
+    "Its GPU is used only with --device mps. Neither has been measured.",
+    "win32": "Windows is not supported: the default model cannot be converted there, and nothing else has been "
+    "tried. Use WSL 2.",
+}
+"""System -> what a visitor should know about it; Linux needs no note."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is known about this machine.
+
+    gpu: whether it may have an NVIDIA GPU, because its tool is installed.
+    gpu_bytes: free GPU memory according to torch; None until it has answered, 0 if it cannot use a GPU.
+    gpu_dtype: default dtype of weights on the GPU.
+    no_gpu: why the GPU is not used, if known.
+    configs: by repository its config.json, or why it is unavailable; empty until the hub has answered."""
+
+    gpu: bool = False
+    gpu_bytes: int | None = None
+    gpu_dtype: str = "bfloat16"
+    no_gpu: str = ""
+    configs: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict, hash=False)
+
+
+def probe() -> Machine:
+    """Look at this machine. Must be fast, because the page waits for it."""
+    return Machine(gpu=may_have_gpu())
+
+
+def is_zero_gpu() -> bool:
+    """Whether this is a Space on ZeroGPU, which lends a GPU for single calls."""
+    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+
+
+def is_own_address(host: str) -> bool:
+    """Whether this is a loopback address or a name for one, which only this machine can reach."""
+    try:
+        return all(ipaddress.ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host, None))
+    except (OSError, UnicodeError, ValueError):
+        return False
+
+
+def is_own_page(host: str | None) -> bool:
+    """Whether only this machine can reach a page served on `host` (None: Gradio's default). A Space and a share link
+    have a proxy in front of them; other proxies cannot be detected."""
+    if os.environ.get("SPACE_ID") or os.environ.get("GRADIO_SHARE", "").lower() == "true":
+        return False
+    return is_own_address(host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")

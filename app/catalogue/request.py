@@ -1,0 +1,228 @@
+"""Checks requests: the values of the page, or of the API, where they can be anything, become one frozen value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.errors import UsageError
+from engine.recordings.recording import Recording
+from engine.spec import SPECULATIVE, RaceSpec, SamplingParams, lanes_of
+from engine.strict_json import parse
+from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
+from engine.studies.prompts.rows import Row, row_of
+from engine.text import check_prompt_text
+
+from .catalogue import Catalogue, Pair
+from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, check_file
+
+YOURS = "Your prompt"
+KEPT = "the earlier study saved in this browser"
+MAX_NAME = 100
+NGRAM, NONE = "ngram", "none"
+MAX_ROWS, MAX_ROW_CHARS = MAX_PROMPTS * (MAX_MORE_LANES + 2), 5_000
+"""Limits on the rows of an earlier study that a browser has kept."""
+
+
+@dataclass(frozen=True)
+class RaceRequest:
+    """A race that can run.
+
+    name: the title of its prompt.
+    chat: whether the prompt goes through the model's chat template."""
+
+    name: str
+    prompt: str
+    chat: bool
+    pair: Pair
+    spec: RaceSpec
+    recorded: Recording | None = None
+    """The recording of a race that is to be run again."""
+
+
+def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
+    """Check every value, whatever its type. `values`: one for each control, by name. Raises UsageError with a sentence
+    that names the value and the limits or choices."""
+    pair = catalogue.pair(values["pair"])
+    drafter = catalogue.drafter(pair, values["drafter"])
+    _check_prompt(values["prompt"])
+    params = _params(values)
+    k: Any = _decimal(values["k"])
+    more = _more(catalogue, pair, drafter, values["more"])
+    lanes = lanes_of(
+        [(SPECULATIVE, drafter, k), *((each, each, k) for each in more)],
+        _decimal(values["width"]),  # type: ignore[arg-type]
+        values["rule"],  # type: ignore[arg-type]
+    )
+    spec = RaceSpec(lanes, params, audit=_flag("audit", values["audit"]))
+    prompt = str(values["prompt"])
+    chat = _flag("chat", values["chat"])
+    if chat and pair.chat is False:
+        raise UsageError(f"{pair.target} has no chat template; untick 'Chat template' or choose another model")
+    preset = catalogue.preset_of(prompt)
+    return RaceRequest(preset.name if preset else YOURS, prompt, chat, pair, spec)
+
+
+def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
+    """The race of a recording, to run again without its lanes on servers. Raises UsageError if this page does not offer
+    its target or one of its drafters, or if it is too long for this page."""
+    target, prompt = recorded["model"]["name"], recorded["prompt"]
+    pair = next((each for each in catalogue.runnable if each.target == target), None)
+    if pair is None:
+        raise UsageError(
+            f"this race used the model {target[:MAX_NAME]!r}, which this page cannot run. It can run: "
+            + ", ".join(dict.fromkeys(each.target for each in catalogue.runnable))
+        )
+    spec = recorded.spec.without_servers()
+    for lane in spec.lanes:
+        catalogue.drafter(pair, lane.drafter)
+    _check_prompt(prompt["text"])
+    _check_length(spec.params.max_new_tokens)
+    preset = catalogue.preset_of(prompt["text"])
+    return RaceRequest(
+        preset.name if preset else YOURS, prompt["text"], prompt.get("chat", False), pair, spec, recorded
+    )
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """A study that can run.
+
+    key: hash of everything its rows depend on, except weights and machine.
+    kept, kept_on: rows of an earlier run with that key, and what it ran on; see `engine.studies.prompts.study_file`."""
+
+    prompts: tuple[FilePrompt, ...]
+    pair: Pair
+    drafters: tuple[str, ...]
+    params: SamplingParams
+    key: str
+    kept: tuple[Row, ...] = ()
+    kept_on: Mapping[str, object] | None = None
+
+
+def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> StudyRequest:
+    """Check a study requested by a browser. Raises UsageError.
+
+    values: the page's controls, by name.
+    asked: `name` and `text` of the file; `limit` on its prompts; `max_new_tokens` for each; `kept`, what the browser
+        has kept of an earlier run with the same file, as a JSON string, or null."""
+    asked = asked if isinstance(asked, dict) else {}
+    pair, text = catalogue.pair(values["pair"]), check_prompts(asked.get("text"))
+    limit = _whole(asked.get("limit"))
+    if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
+        raise UsageError(f"a study takes 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
+    params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")})
+    prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME]), limit)
+    for prompt in prompts:
+        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
+            raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
+    first = catalogue.drafter(pair, values["drafter"])
+    named = [NGRAM, first, *_more(catalogue, pair, first, values["more"])]
+    drafters = [each for each in dict.fromkeys(named) if each != NONE]
+    of = [pair.target, drafters, asdict(params), digest(prompts)]
+    key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
+    kept, kept_on = _kept(read_kept(asked.get("kept")), key, {prompt.line for prompt in prompts}, drafters)
+    return StudyRequest(tuple(prompts), pair, tuple(drafters), params, key, kept, kept_on)
+
+
+def check_prompts(text: object) -> str:
+    """Check that a file of prompts is quick to read, and return its text. Raises UsageError."""
+    text = check_file(text, "the file of prompts")
+    if (num := text.count("\n") + 1) > MAX_FILE_LINES:
+        raise UsageError(f"the file of prompts has {num} lines; at most {MAX_FILE_LINES} can be read here")
+    return text
+
+
+def read_kept(given: object) -> Any:
+    """What a browser has kept of an earlier study, parsed from a JSON string. Raises UsageError."""
+    if given is None:
+        return None
+    try:
+        return parse(check_file(given, KEPT).encode("utf-8", "surrogatepass"), 4 * MAX_FILE_CHARS)
+    except UsageError as error:
+        raise UsageError(f"{KEPT} cannot be used: {error}") from error
+
+
+def _kept(
+    given: object, key: str, lines: Container[int], drafters: Sequence[str]
+) -> tuple[tuple[Row, ...], Mapping[str, object] | None]:
+    """Rows of finished prompts from an earlier run of the same study, and what it ran on."""
+    if not isinstance(given, dict) or given.get("key") != key or not isinstance(given.get("ran_on"), dict):
+        return (), None
+    rows = given["rows"] if isinstance(given.get("rows"), list) else []
+    if not are_short(rows, MAX_ROWS):
+        return (), None
+    rows = [row_of(each) for each in rows]
+    found = {(row.line, row.drafter): row for row in rows if row.line in lines}
+    whole = [line for line in dict.fromkeys(row.line for row in rows) if all((line, d) in found for d in drafters)]
+    return tuple(found[line, drafter] for line in whole for drafter in drafters), given["ran_on"]
+
+
+def are_short(rows: Sequence[object], max_rows: int) -> bool:
+    """Whether kept rows are no more and no longer than those of a study on this page: frames send them back."""
+    return len(rows) <= max_rows and all(len(json.dumps(each)) <= MAX_ROW_CHARS for each in rows)
+
+
+def _params(values: Mapping[str, object]) -> SamplingParams:
+    length = _whole(_given(values, "max_new_tokens"))
+    _check_length(length)
+    return SamplingParams(
+        temperature=_number(_given(values, "temperature")),  # type: ignore[arg-type]
+        top_p=_number(_given(values, "top_p")),  # type: ignore[arg-type]
+        seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
+        max_new_tokens=length,  # type: ignore[arg-type]
+    )
+
+
+def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[str]:
+    """The drafters of the additional lanes."""
+    if not isinstance(more, list) or len(more) > MAX_MORE_LANES:
+        raise UsageError(f"more must be a list of at most {MAX_MORE_LANES} drafters, not {str(more)[:60]!r}")
+    return [each for each in dict.fromkeys(catalogue.drafter(pair, each) for each in more) if each != drafter]
+
+
+def _check_length(length: object) -> None:
+    if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
+        raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
+
+
+def _check_prompt(prompt: object) -> None:
+    if isinstance(prompt, str) and len(prompt) > MAX_PROMPT_CHARS:
+        raise UsageError(
+            f"the prompt has {len(prompt)} characters; at most {MAX_PROMPT_CHARS} are allowed on this page"
+        )
+    check_prompt_text(prompt)  # type: ignore[arg-type]
+
+
+def _whole(value: object) -> object:
+    """Sliders and JSON may send 7 as 7.0. Anything that is not a whole number is left for the spec to check."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _given(values: Mapping[str, object], name: str) -> object:
+    """The value of a number field, which a visitor may have cleared. Raises UsageError if it is empty."""
+    if values[name] is None:
+        raise UsageError(f"{name} is empty; enter a number")
+    return values[name]
+
+
+def _number(value: object) -> object:
+    return float(value) if type(value) is int and abs(value) < 2**53 else value
+
+
+def _decimal(value: object) -> object:
+    """An integer chosen from a list arrives as text."""
+    return (
+        int(value)
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 3
+        else _whole(value)
+    )
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be true or false, not {str(value)[:40]!r}")
+    return value

@@ -1,0 +1,210 @@
+"""The tab Timing: four figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+from engine.analysis.metrics import lane_metrics, percentile, ratio, speedup
+from engine.analysis.roofline import roofline
+from engine.drafters import label
+from engine.errors import UsageError, sentence
+from engine.events import LaneEvent, Step, steps
+from engine.recordings.recording import Recording
+from engine.spec import AUTO, BASELINE, PLAIN, SERVER, SPECULATIVE, LaneSpec
+from engine.what_if.ask import queries_of
+from engine.what_if.judged import WhatIf
+from engine.what_if.read import what_if_of
+from engine.what_if.tables import seconds_of
+
+from ..web.colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
+from .plots import HEIGHT, Chart, axes, bars, level, percent, points, shown
+
+MS = 1000.0
+OVER_K = "Speed by draft length"
+LEGEND_LINE = 20
+MAX_BARS = 2_000
+"""Per figure: more than a race on this page has steps, and as many as a browser draws quickly."""
+NOTHING = "No guesses in this race, so there is nothing to show."
+NO_TABLES = (
+    "This race has no tables, so its speed at other draft lengths is not known. The page makes them after a race "
+    "(unless others are waiting), the command line with race --tables --save FILE."
+)
+
+NOT_ASKED = "Not available: a server does not reveal its guesses."
+
+
+def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:
+    """Step times, acceptance by position and tokens per step of the first speculative lane; speed over k of all lanes
+    if the recording has tables. None: the empty figures."""
+    if recording is None:
+        return step_times((), None), acceptance((), ""), tokens_per_step(()), Chart(OVER_K, None, NO_TABLES)
+    events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
+    done = steps(events, lane)
+    times_of_plain = [] if recording.is_elsewhere(lane) else [step.seconds for step in steps(events, plain)]
+    plain_step_s = percentile(times_of_plain, 0.5)
+    bound = roofline(recording, events, plain)
+    times = step_times(done, plain_step_s, bound.sentence if bound else "")
+    return times, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
+
+
+def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
+    """Each step's draft and verify time, stacked, with the plain lane's median step as a line. bound: a sentence on
+    what limits a plain step."""
+    title = "Time of each step"
+    if not done:
+        return Chart(title, None, f"The speculative lane made no steps. {bound}".strip())
+    drawn = done[:MAX_BARS]
+    index = [step.index for step in drawn]
+    figure = axes("step", "ms")
+    bars(figure, index, [step.verify_s * MS for step in drawn], "verify", VERIFY, "", "step %{x}: verify %{y:.1f} ms")
+    bars(figure, index, [step.draft_s * MS for step in drawn], "draft", DRAFT, "/", "step %{x}: draft %{y:.1f} ms")
+    figure.update_layout(barmode="stack", bargap=0.15)
+    if plain_step_s is not None:
+        ends = [index[0] - 0.5, index[-1] + 0.5]
+        figure.add_scatter(
+            x=ends,
+            y=[plain_step_s * MS] * 2,
+            name="plain step, median",
+            mode="lines",
+            line={"color": PLAIN_STEP, "dash": "dot", "width": 2},
+            hoverinfo="skip",
+        )
+    share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
+    cost = ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
+    sentence = f"Drafting took {percent(share)} of the lane's time."
+    if cost is not None:
+        sentence += (
+            f" The median step takes {cost:.2f} times as long as a plain one, so it has to produce more than "
+            f"{cost:.2f} tokens to win."
+        )
+    if len(done) > len(drawn):
+        sentence += f" Shows the first {len(drawn)} of {len(done)} steps."
+    return Chart(title, figure, f"{sentence} {bound}".strip())
+
+
+def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
+    """Acceptance rate of the draft's first, second, ... token: of all drafts, and of those that reached it."""
+    title = "Acceptance by position in the draft"
+    numbers = lane_metrics(events, lane)
+    share, conditional = numbers.acceptance_by_position, numbers.conditional_acceptance_by_position
+    if not share:
+        return Chart(title, None, NOTHING)
+    place = list(range(1, len(share) + 1))
+    figure = axes("position in the draft", "%")
+    percents = [100 * value for value in share]
+    bars(figure, place, percents, "of all drafts", KEPT, "", "token %{x}: kept in %{y:.0f} % of drafts")
+    figure.add_scatter(
+        x=place,
+        y=[None if value is None else 100 * value for value in conditional],
+        name="if all before it were kept",
+        mode="lines+markers",
+        line={"color": REACHED, "width": 2, "dash": "dash"},
+        marker={"symbol": "diamond", "size": 7},
+        hovertemplate="token %{x}: kept in %{y:.0f} % of drafts if all before it were kept<extra></extra>",
+    )
+    figure.update_yaxes(range=[0, 105])
+    figure.update_xaxes(dtick=1 if len(share) <= 16 else None)
+    first, last = 100 * share[0], 100 * share[-1]
+    return Chart(
+        title,
+        figure,
+        f"The first guess was kept in {first:.0f} % of drafts, the last in {last:.0f} %. Where the bars are low, "
+        "longer drafts are wasted work.",
+    )
+
+
+def tokens_per_step(done: Sequence[Step]) -> Chart:
+    """How many steps committed 1, 2, ... tokens."""
+    title = "Tokens per step"
+    if not done:
+        return Chart(title, None, "The speculative lane made no steps.")
+    counts = Counter(len(step.token_ids) for step in done)
+    most = max(counts)
+    sizes = list(range(1, most + 1)) if most <= MAX_BARS else sorted(counts)
+    figure = axes("tokens committed", "steps")
+    bars(figure, sizes, [counts[size] for size in sizes], "steps", COMMITTED, "", "%{y} steps committed %{x} tokens")
+    figure.update_xaxes(dtick=1 if most <= 16 else None)
+    mean = sum(len(step.token_ids) for step in done) / len(done)
+    alone = 100 * counts[1] / len(done)
+    return Chart(
+        title,
+        figure,
+        f"{mean:.2f} tokens per step on average; {alone:.0f} % of the steps produced only one token, as plain "
+        "decoding would.",
+    )
+
+
+def speed_over_k(recording: Recording) -> Chart:
+    """Tokens per second at every k in the recording's tables, by drafter, with the raced lanes and the oracle."""
+    shown_lane = recording.spec.first(SPECULATIVE)
+    if any(lane.name == shown_lane and lane.drafter == SERVER for lane in recording.spec.lanes):
+        return Chart(OVER_K, None, NOT_ASKED)
+    try:
+        if (found := what_if_of(recording)) is not None:
+            return Chart(OVER_K, *_over_k(recording, found))
+        queries_of(recording.spec.without_servers())  # raises if such a race cannot have tables
+    except UsageError as error:
+        return Chart(OVER_K, None, sentence(str(error)))
+    return Chart(OVER_K, None, NO_TABLES)
+
+
+def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
+    """Figure and sentence. Raises UsageError if no table is of the lane's drafter, or no lane drafted."""
+    events, lanes = recording.events, recording.spec.without_servers().lanes
+    rates = {lane.name: lane_metrics(events, lane.name).tokens_per_s or 0.0 for lane in lanes}
+    undrafted = [lane.name for lane in lanes if lane.role in (PLAIN, BASELINE)]
+    first = next((lane for lane in lanes if lane.name == recording.spec.first(SPECULATIVE)), None)
+    if first is None:
+        raise UsageError("no lane of this race made guesses")
+    num = len(found.text.token_ids)
+    speeds = {of: {k: ratio(num, s) or 0.0 for k, s in by_k.items()} for of, by_k in found.seconds().items()}
+    ends = [1, max((k for by_k in speeds.values() for k in by_k), default=1)]
+
+    figure = axes("draft length (k)", "tokens per second")
+    for number, (of, by_k) in enumerate(speeds.items()):
+        how = "lines+markers" if of in found.tables else "markers"  # a block drafter was asked at some lengths only
+        colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
+        hover = "%{y:.1f} tokens/s at k = %{x}, computed"
+        points(figure, list(by_k), list(by_k.values()), shown(label(of)), how, colour, "circle", hover)
+    raced = [lane for lane in lanes if lane.role == SPECULATIVE and lane.k != AUTO and rates[lane.name]]
+    if raced:
+        at, fast = [lane.k for lane in raced], [rates[lane.name] for lane in raced]
+        points(figure, at, fast, "raced", "markers", FIGURE_TEXT, "diamond-open", "%{y:.1f} tokens/s, raced")
+    for lane in lanes:
+        if lane.k == AUTO and rates[lane.name]:
+            level(figure, ends, rates[lane.name], shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
+    level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
+    oracle_s = found.oracle(first.drafter).seconds
+    level(figure, ends, ratio(num, oracle_s) or 0.0, "best possible (oracle)", AUTOMATIC, "dot")
+    figure.update_layout(
+        height=HEIGHT + LEGEND_LINE * len(figure.data),
+        legend={"orientation": "v", "y": -0.4, "yanchor": "top", "font": {"size": 14}},
+    )
+    figure.update_xaxes(dtick=1 if ends[1] <= 16 else None)
+
+    words = ""
+    if speeds:
+        choices = [(speed, of, k) for of, by_k in speeds.items() for k, speed in by_k.items()]
+        _, of, k = max(choices, key=itemgetter(0))  # the shortest of equal ones
+        best = found.steps(of, k)
+        gains = [gain for name in undrafted if (gain := speedup(steps(events, name), best)) is not None]
+        against = f", {min(gains):.2f}× as fast as Plain" if gains else ""
+        reached = _reached(first, ratio(oracle_s, seconds_of(steps(events, first.name))))
+        words = f"Best fixed draft length: {k} with {shown(_in_words(of))}{against}{reached}. "
+    return figure, f"{words}Steps are exact; times are computed from this race's costs."
+
+
+def _reached(lane: LaneSpec, share: float | None) -> str:
+    """A lane's share of its oracle's speed, in words."""
+    if share is None:
+        return ""
+    how = "automatic length" if lane.k == AUTO else f"k = {lane.k}"
+    return f"; {how} reached {percent(share)} of the best possible (the oracle)"
+
+
+def _in_words(drafter: str) -> str:
+    name, _, words = label(drafter).partition(": ")
+    return f"{name} ({words})" if words else name

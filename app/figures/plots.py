@@ -1,0 +1,104 @@
+"""Helpers to draw figures. Plotly is imported when the first is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..web.colours import CLEAR, FIGURE_TEXT, GRID
+
+ABOVE = {"y": 1.02, "yanchor": "bottom"}
+"""A legend above the figure, not over it."""
+HEIGHT = 260
+MAX_NAME = 36
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plotly figure (None: nothing to draw), its title, a sentence, and the rows of its table, header first."""
+
+    title: str
+    figure: Any
+    sentence: str
+    table: Sequence[Sequence[str]] = ()
+
+
+def shown(text: str) -> str:
+    """A name from a file on one line, without markup for plotly, and short enough for a legend."""
+    line = " ".join(text.replace("<", "(").split())
+    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1] + "…"
+
+
+def points(
+    figure: Any, x: Sequence[Any], y: Sequence[float], name: str, how: str, colour: str, symbol: str, hover: str
+) -> None:
+    """Add one value for each x, in plotly's mode `how`."""
+    figure.add_scatter(
+        x=x,
+        y=y,
+        name=name,
+        mode=how,
+        line={"color": colour, "width": 2},
+        marker={"symbol": symbol, "size": 6 if symbol == "circle" else 11, "color": colour},
+        hovertemplate=f"{hover}<extra></extra>",
+    )
+
+
+def level(figure: Any, x: Sequence[float], y: float, name: str, colour: str, dash: str) -> None:
+    """Add a horizontal line at `y` tokens per second, between the two values of `x`."""
+    figure.add_scatter(
+        x=x,
+        y=[y, y],
+        name=name,
+        mode="lines",
+        line={"color": colour, "width": 2, "dash": dash},
+        hovertemplate="%{y:.1f} tokens/s<extra></extra>",
+    )
+
+
+def axes(x: str, y: str) -> Any:
+    """An empty figure with these axis titles."""
+    from plotly import graph_objects
+
+    figure = graph_objects.Figure()
+    axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickfont": {"size": 14}, "fixedrange": True}
+    figure.update_layout(
+        height=HEIGHT,
+        margin={"l": 48, "r": 12, "t": 12, "b": 44},
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 14, "color": FIGURE_TEXT},
+        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": CLEAR},
+        xaxis={**axis, "title": x},
+        yaxis={**axis, "title": y, "rangemode": "tozero"},
+        hoverlabel={"font": {"family": "IBM Plex Sans, system-ui, sans-serif"}},
+        showlegend=True,
+    )
+    return figure
+
+
+def bars(
+    figure: Any,
+    x: Sequence[Any],
+    y: Sequence[Any],
+    name: str,
+    colour: str,
+    pattern: str,
+    hover: str,
+    orientation: str = "v",
+) -> None:
+    """Add a bar for each x ("h": for each y). Patterns distinguish stacked bars without colour."""
+    figure.add_bar(
+        x=x,
+        y=y,
+        name=name,
+        orientation=orientation,
+        marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}},
+        hovertemplate=f"{hover}<extra></extra>",
+    )
+
+
+def percent(share: float) -> str:
+    """A share in words."""
+    return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"

@@ -1,0 +1,79 @@
+"""Figure: the computed speed-up when several users share the device. Pure; plotly is imported when it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.analysis.breakdown import Compared
+from engine.analysis.roofline import cache_s
+from engine.analysis.sharing import Shared, shared, stops_paying
+from engine.events import MAX_SECONDS
+from engine.spec import MAX_WIDTH
+
+from ..web.colours import DRAFT, KEPT, PLAIN_STEP
+from .plots import ABOVE, HEIGHT, Chart, axes, points
+
+TITLE = "With several users at once"
+NO_WIDTHS = "Not known: this recording has no costs of other widths."
+NO_CACHES = "Reading each user's own cache is not included."
+WIDTHS = frozenset(map(str, range(1, MAX_WIDTH + 1)))
+LEAST_SHOWN = 8
+SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def users(race: Compared | None, recording: Mapping[str, Any], no_ratio: str) -> Chart:
+    """Speed-up over the number of users who share the device."""
+    if race is None:
+        return Chart(TITLE, None, no_ratio)
+    reading_s = cache_s(recording)
+    told = shared(race, _step_s(recording), reading_s)
+    if not told:
+        return Chart(TITLE, None, NO_WIDTHS)
+    told = told[: max(LEAST_SHOWN, 2 * max(n or len(told) for n in stops_paying(told)))]
+    figure, num_measured = axes("users at once", "times as fast as plain"), sum(each.measured for each in told)
+    hover, numbers = "%{x} users: %{y:.2f} times as fast", [each.num_users for each in told]
+    points(figure, numbers, [each.together for each in told], "all drafts in one pass", "lines", KEPT, "circle", hover)
+    points(figure, numbers, [each.in_turn for each in told], "one draft after another", "lines", DRAFT, "circle", hover)
+    points(figure, [1, len(told)], [1, 1], "plain", "lines", PLAIN_STEP, "circle", "plain")
+    if num_measured < len(told):
+        figure.add_vrect(max(1, num_measured), len(told), fillcolor=PLAIN_STEP, opacity=0.15, line_width=0)
+    figure.update_layout(height=HEIGHT + 40, legend=ABOVE)
+    rows = [each for each in told if each.num_users in SHOWN]
+    table = [
+        ("users", "all drafts in one pass", "one draft after another", "rows per step"),
+        *(
+            (str(n), f"{together:.2f}", f"{in_turn:.2f}", "measured" if known else "extrapolated")
+            for n, together, in_turn, known in rows
+        ),
+    ]
+    return Chart(TITLE, figure, _words(told, num_measured, reading_s is not None), table)
+
+
+def _words(told: Sequence[Shared], num_measured: int, with_caches: bool) -> str:
+    apart, together = stops_paying(told)
+    most, users = f"over {len(told)}", f"{num_measured} user{'s' * (num_measured > 1)}"
+    if apart is None and together is None:
+        ends = f"Guessing still pays with {len(told)} users."
+    elif apart == together:
+        ends = f"Guessing stops paying at {apart} users."
+    else:
+        ends = f"Guessing stops paying between {apart or most} and {together or most} users."
+    known = f"Steps of so many rows were measured up to {users}." if num_measured else "No step so wide was measured."
+    return (
+        f"Computed, not measured: {ends} All users share one step; drafts are as long as in this race. {known} Grey is "
+        f"extrapolated. {'' if with_caches else NO_CACHES}"
+    )
+
+
+def _step_s(recording: Mapping[str, Any]) -> dict[int, float]:
+    """Seconds per step by width, from an untrusted header."""
+    widths = recording.get("widths")
+    step_s = widths.get("step_s") if isinstance(widths, Mapping) else None
+    if not isinstance(step_s, Mapping):
+        return {}
+    return {
+        int(width): float(seconds)
+        for width, seconds in step_s.items()
+        if str(width) in WIDTHS and type(seconds) in (int, float) and 0 < seconds < MAX_SECONDS
+    }

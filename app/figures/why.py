@@ -1,0 +1,241 @@
+"""The tab Why: five figures, each with a sentence and a table, and claims from other sources. Pure; plotly is imported
+when the first is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+from engine.analysis.breakdown import Compared, compared, origins
+from engine.analysis.metrics import fastest_plain
+from engine.analysis.roofline import roofline
+from engine.errors import UsageError, sentence
+from engine.events import steps
+from engine.recordings.recording import Recording
+from engine.spec import BASELINE, PLAIN, SPECULATIVE
+from engine.what_if.read import what_if_of
+
+from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
+from .claims import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
+from .plots import ABOVE, HEIGHT, Chart, axes, bars, percent, points, shown
+from .sharing import users
+
+BAR_HEIGHT = 220
+MAX_ROWS = 12
+MAX_POINTS = 2_000
+LOOP = "The text does not loop, so none of the speed comes from that."
+NO_RATIO = (
+    "There is nothing to compare: this needs a plain and a speculative lane on one device, each with at least one "
+    "token."
+)
+NOT_KNOWN = "Not known: this recording does not say which guesses were copies."
+
+
+def compared_of(recording: Recording) -> Compared | None:
+    """The lane on the page against plain decoding; None if they ran on two devices."""
+    names = [recording.spec.first(role) for role in (SPECULATIVE, PLAIN, BASELINE)]
+    return None if recording.is_elsewhere(names[0]) else compared(recording.events, *names)
+
+
+def why(recording: Recording | None) -> tuple[Chart, ...]:
+    """Token origins, break-even, losses, growth, sharing and claims, for the speculative lane on the page. None: the
+    empty figures."""
+    race = None if recording is None else compared_of(recording)
+    return (
+        token_origins(recording, race),
+        break_even(race),
+        losses(race),
+        growth(race),
+        users(race, recording or {}, NO_RATIO),
+        told_by_sources(recording, race),
+    )
+
+
+def token_origins(recording: Recording | None, race: Compared | None) -> Chart:
+    """How many tokens were copied from prompt or completion, guessed by a model, or the target's own; and what part of
+    the speed comes from a loop in the text."""
+    title = "Where the tokens came from"
+    if recording is None or race is None:
+        return Chart(title, None, NO_RATIO)
+    around, name = _around(race), recording.spec.first(SPECULATIVE)
+    lane = next(each for each in recording.spec.lanes if each.name == name)
+    found = origins(steps(recording.events, name), len(recording["prompt"]["token_ids"]), lane.drafter)
+    if found is None:
+        return Chart(title, None, f"{NOT_KNOWN} {around}")
+    parts = (
+        ("copied from the prompt", found.prompt, KEPT, ""),
+        ("copied from its own output", found.completion, DRAFT, "/"),
+        ("guessed by a head or draft model", found.guessed, REACHED, "x"),
+        ("the model's own", found.target, PLAIN_STEP, "."),
+    )
+    figure = _stacked(parts, "tokens", "%{x}")
+    accepted, num = sum(found[:3]), sum(found) or 1
+    words = (
+        f"Of {accepted} accepted tokens {found.prompt} were copied from the prompt, {found.completion} from what the "
+        f"model itself had written, and {found.guessed} guessed by a head or draft model; {found.target} "
+        "tokens are the model's own."
+    )
+    table = [("token", "number", "share"), *((name, str(each), percent(each / num)) for name, each, _, _ in parts)]
+    return Chart(title, figure, f"{words} {around}", table)
+
+
+def _around(race: Compared) -> str:
+    found = race.before_the_loop()
+    if found is None:
+        return LOOP
+    num, before = found
+    upto = "nothing can be compared" if before is None else f"it is {before:.2f} times as fast as Plain"
+    return (
+        f"The text starts to loop after {num} tokens. Before that {upto}; including the loop, {race.speedup:.2f} times."
+    )
+
+
+def break_even(race: Compared | None) -> Chart:
+    """Speed-up over tokens per step, at this race's mean step cost."""
+    title = "When it pays"
+    if race is None:
+        return Chart(title, None, NO_RATIO)
+    own, even = race.tokens_per_step, race.break_even
+    most = math.ceil(1.2 * max(own, even)) + 1
+    figure = axes("tokens a step", "times as fast as plain")
+    ends = [0, most]
+    at_cost = "%{x:.2f} tokens a step: %{y:.2f} times as fast"
+    points(figure, ends, ends, "ideal: free guesses and checks", "lines", PLAIN_STEP, "circle", at_cost)
+    points(figure, ends, [0, most / even], "at this race's costs", "lines", KEPT, "circle", at_cost)
+    points(figure, [even], [1], "break-even", "markers", DRAFT, "x", at_cost)
+    points(figure, [own], [own / even], "this race", "markers", AUTOMATIC, "diamond", at_cost)
+    figure.data[0].line.dash = "dash"
+    figure.update_layout(height=HEIGHT + 40, legend=ABOVE)
+    rows = [(even, "break-even"), (own, "this race"), *((num, "") for num in range(1, min(most, MAX_ROWS) + 1))]
+    table = [
+        ("tokens a step", "times as fast as plain", "ideal", ""),
+        *((f"{num:.2f}", f"{num / even:.2f}", f"{num:.2f}", name) for num, name in sorted(rows)),
+    ]
+    return Chart(
+        title,
+        figure,
+        f"A step takes {even:.2f} times as long as a plain one, so it pays above {even:.2f} tokens per step. This race "
+        f"reaches {own:.2f}: {own / even:.2f}× as fast as Plain. With free guesses and checks it would be {own:.2f}× "
+        "(the ideal).",
+        table,
+    )
+
+
+def losses(race: Compared | None) -> Chart:
+    """The lane's time, split into the ideal and the losses."""
+    title = "Where the rest of the time goes"
+    if race is None:
+        return Chart(title, None, NO_RATIO)
+    costs = race.costs()
+    whole = sum(costs)
+    parts = (
+        ("ideal", costs.ideal_s, PLAIN_STEP, ""),
+        ("drafting", costs.drafting_s, DRAFT, "/"),
+        ("wider steps", costs.wider_s, VERIFY, ""),
+        ("other work and noise", costs.rest_s, REACHED, "x"),
+    )
+    figure = _stacked(parts, "seconds", "%{x:.4f}")
+    lost = ", ".join(f"{name} {_seconds(seconds, whole)}" for name, seconds, _, _ in parts[1:])
+    table = [
+        ("part", "seconds", "share of the lane's time"),
+        *((name, f"{seconds:.4f}", f"{100 * seconds / whole:.1f} %") for name, seconds, _, _ in parts),
+        ("together", f"{whole:.4f}", "100 %"),
+    ]
+    below = " Negative values are noise." if costs.rest_s < 0 else ""
+    return Chart(
+        title,
+        figure,
+        f"{len(race.lane)} steps as cheap as plain ones would take {costs.ideal_s:.3f} s; this race took "
+        f"{whole:.3f} s. The difference: {lost}.{below}",
+        table,
+    )
+
+
+def _seconds(seconds: float, whole: float) -> str:
+    return f"{seconds:.3f} s ({100 * seconds / whole:.1f} %)"
+
+
+def growth(race: Compared | None) -> Chart:
+    """The speed-up over the first n tokens, for growing n."""
+    title = "As the text grows"
+    if race is None:
+        return Chart(title, None, NO_RATIO)
+    told = race.growth()
+    apart = math.ceil(len(told) / MAX_POINTS)
+    drawn = told[-1::-apart][::-1]
+    num = [point.num_tokens for point in drawn]
+    figure = axes("tokens written", "times as fast as plain")
+    hover = "first %{x} tokens: %{y:.2f} times as fast"
+    points(figure, num, [point.speedup for point in drawn], "without the prompt", "lines", KEPT, "circle", hover)
+    if told[-1].with_prefill is not None:
+        with_it = [point.with_prefill or 0.0 for point in drawn]
+        points(figure, num, with_it, "including the prompt", "lines", DRAFT, "circle", hover)
+        figure.data[-1].line.dash = "dash"
+    points(figure, [0, num[-1]], [1, 1], "plain", "lines", PLAIN_STEP, "circle", "plain")
+    figure.update_layout(height=HEIGHT + 40, legend=ABOVE)
+    rows = told[:: max(1, math.ceil(len(told) / MAX_ROWS))]
+    table = [
+        ("tokens", "times as fast as plain", "including the prompt"),
+        *(
+            (str(n), f"{gain:.2f}", "–" if both is None else f"{both:.2f}")
+            for n, gain, both in dict.fromkeys([*rows, told[-1]])
+        ),
+    ]
+    first, both = race.pays_from(), told[-1].with_prefill
+    if both is None:
+        words = f"Over all {num[-1]} tokens it is {told[-1].speedup:.2f}× as fast as Plain."
+    else:
+        when = f"pays from token {first} on" if first else "does not pay here"
+        words = (
+            f"Including the prompt, it {when}. Over all {num[-1]} tokens it is {told[-1].speedup:.2f}× as fast as "
+            f"Plain, {both:.2f}× including the prompt."
+        )
+    return Chart(title, figure, words, table)
+
+
+def told_by_sources(recording: Recording | None, race: Compared | None) -> Chart:
+    """Claims from other sources, each with this race's verdict."""
+    title = "What others say, and this race"
+    if recording is None or race is None:
+        return Chart(title, None, NO_RATIO)
+    events, spec = recording.events, recording.spec
+    bound = roofline(recording, events, fastest_plain(events, *map(spec.first, (SPECULATIVE, PLAIN, BASELINE))))
+    told = claims(race, bound.num_bytes if bound else None, _best_length(recording))
+    told.sort(key=lambda claim: VERDICTS.index(claim.verdict))
+    num = Counter(claim.verdict for claim in told)
+    head = ("claim", "source", "in this race", "why")
+    return Chart(
+        title,
+        None,
+        f"{len(told)} common claims: {num[AGREES]} hold in this race, {num[DISAGREES]} do not, {num[UNTESTED]} are "
+        "not tested by it.",
+        [head, *((each.says, each.source, each.verdict, sentence(each.because)) for each in told)],
+    )
+
+
+def _best_length(recording: Recording) -> tuple[str, int] | None:
+    """Drafter and k of the fastest fixed length in the recording's tables."""
+    try:
+        found = what_if_of(recording)
+    except UsageError:
+        return None
+    told = {} if found is None else found.seconds()
+    choices = [(seconds, of, k) for of, by_k in told.items() for k, seconds in by_k.items()]
+    if not choices:
+        return None
+    _, drafter, k = min(choices, key=itemgetter(0))  # the shortest of equal ones
+    return shown(drafter.partition(":")[0]), k
+
+
+def _stacked(parts: Sequence[tuple[str, float, str, str]], unit: str, number: str) -> Any:
+    """One stacked bar of parts (name, size, colour, pattern). number: plotly's format of the sizes."""
+    figure = axes(unit, "")
+    for name, size, colour, pattern in parts:
+        bars(figure, [size], [""], name, colour, pattern, f"{name}: {number} {unit}", "h")
+    legend = {"orientation": "v", "y": -0.9, "yanchor": "top"}
+    figure.update_layout(barmode="relative", height=BAR_HEIGHT, bargap=0.3, legend=legend)
+    figure.update_yaxes(showticklabels=False)
+    return figure

@@ -1,0 +1,93 @@
+"""Real races for the page: the engine with torch, imported when the first model is loaded and never before."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Container, Mapping
+from contextlib import closing
+from typing import Any
+
+from engine.errors import UsageError
+from engine.progress import Progress
+from engine.studies.prompts.rows import Row
+from engine.text import encode_prompt
+
+from ..catalogue.request import RaceRequest, StudyRequest
+from .loader import Loader
+from .memory import keep_from_collector
+from .worker import Race
+
+
+class TorchBackend:
+    """Prepares races on one device. Models are loaded in the background, by `loader`.
+
+    watched_here: the browser runs on this machine too. Steps on the CPU then leave it one core: threads that meet at
+    barriers wait for each other whenever the browser has taken the core of one (measured on 2 cores: a viewer doubles
+    the step times of 2 threads, and those of 1 hardly change)."""
+
+    def __init__(self, dtype: str = "auto", device: str = "auto", watched_here: bool = False) -> None:
+        self._dtype, self._device, self._watched_here = dtype, device, watched_here
+        self.loader = Loader(self._load, self._why_no_gpu)
+
+    def gpu(self) -> tuple[int, str]:
+        """The free bytes of the GPU that this page's races run on, and the dtype that weights get there; (0, "") where
+        races run on the CPU. Imports torch. Raises UsageError where torch cannot use the GPU that is there."""
+        from engine.kernels.choose import choose
+        from engine.kernels.devices import device_named
+
+        kernels = choose(device_named(self._device))
+        if why := self._why_no_gpu():
+            raise UsageError(why)
+        return (0, "") if kernels.on_host else (kernels.free_bytes(), kernels.best_dtype())
+
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race:
+        """The race that was asked for, ready to run. Raises UsageError and RaceError."""
+        loaded = self.loader.get(request.pair.target, progress)
+        from engine.session import TorchRace
+
+        prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat)
+        return TorchRace(loaded, request.spec, prompt, progress)
+
+    def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
+        """What is added to the recording of a race that is over; `progress` may raise to give up. Raises UsageError if
+        its drafters have no tables."""
+        from engine.what_if.ask import members
+
+        return members(race, progress)
+
+    def study(
+        self, request: StudyRequest, done: Container[int], progress: Progress
+    ) -> tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]:
+        """Race the first prompt of a study whose line is not in `done`: its rows, what it ran on (see
+        `engine.studies.prompts.study_file`), and its circumstances. `progress` may raise to give up, also between two
+        steps. Raises UsageError and RaceError."""
+        loaded = self.loader.get(request.pair.target, progress)
+        from engine.studies.prompts.races import Study
+
+        study = Study(loaded, request.prompts, request.drafters, request.params)
+        about = study.about()
+        with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
+            return next(races), {"weights": loaded.info.digest, "machine": about["device"]["name"]}, about
+
+    def _why_no_gpu(self) -> str:
+        """Why races run on the CPU although a GPU is there; "" where they do not, or were asked to. Imports torch."""
+        from engine.kernels.usable import why_unused
+
+        return why_unused() if self._device == "auto" else ""
+
+    def _load(self, target: str, progress: Progress) -> Any:
+        progress("starting torch", None)
+        from engine.loading.loading import give_back_memory, load
+
+        gc.unfreeze()  # see keep_from_collector: the model before may have cycles
+        give_back_memory(self._device)  # that of the model before, which the loader has let go
+        loaded = load(target, dtype=self._dtype, device=self._device, progress=progress)
+        progress(f"getting {target} ready", None)
+        from engine.session.threads import leave_a_core, settle
+
+        if self._watched_here and loaded.model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+            leave_a_core()
+        settle(loaded.make_ready(progress), progress)
+        keep_from_collector()
+        return loaded

@@ -1,0 +1,91 @@
+"""The model behind the page: loaded once in the background and shared by all races."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine.errors import NO_MEMORY, PhotofinishError, RaceError, is_out_of_memory
+from engine.progress import Progress
+
+POLL_S = 0.05
+FAULT = "loading the model failed because of a bug in Photofinish; see its log"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """Loading status of a model: state, sentence, share done (None: unknown). note: why no GPU is used, once loaded."""
+
+    target: str
+    state: Literal["loading", "ready", "failed"]
+    text: str
+    share: float | None = None
+    note: str = ""
+
+
+class Loader:
+    """Holds one model at a time. `load(target, progress)` does the work in a thread of its own; `note()`, called
+    there afterwards, gives the status its note."""
+
+    def __init__(self, load: Callable[[str, Progress], Any], note: Callable[[], str] = lambda: "") -> None:
+        self._load, self._note = load, note
+        self._lock = threading.Lock()
+        self._status: ModelStatus | None = None
+        self._loaded: Any = None
+        self._error: PhotofinishError | None = None
+
+    @property
+    def status(self) -> ModelStatus | None:
+        """None before the first `start`."""
+        return self._status
+
+    def start(self, target: str) -> None:
+        """Start loading a target, unless a model is loading or this one is ready. Releases the previous model first."""
+        with self._lock:
+            if self._status and (
+                self._status.state == "loading" or (self._status.target, self._status.state) == (target, "ready")
+            ):
+                return
+            self._loaded = self._error = None
+            self._status = ModelStatus(target, "loading", f"preparing {target}")
+            threading.Thread(target=self._run, args=(target,), name="load", daemon=True).start()
+
+    def get(self, target: str, progress: Progress) -> Any:
+        """Wait for the loaded target. `progress` may raise to give up waiting. Raises what loading raised."""
+        while True:
+            self.start(target)
+            while (status := self._status) and status.state == "loading":
+                progress(status.text, status.share)
+                time.sleep(POLL_S)
+            with self._lock:
+                if self._status and self._status.target == target:
+                    if self._error:
+                        raise self._error
+                    if self._loaded is not None:
+                        return self._loaded
+
+    def _run(self, target: str) -> None:
+        def progress(text: str, share: float | None) -> None:
+            self._status = ModelStatus(target, "loading", text, share)
+
+        try:
+            try:
+                loaded = self._load(target, progress)
+            except PhotofinishError as error:
+                self._finish(ModelStatus(target, "failed", str(error), note=self._note()), error=error)
+            else:
+                self._finish(ModelStatus(target, "ready", f"{target} is ready", note=self._note()), loaded)
+        except Exception as error:
+            log.exception("loading %s failed", target)
+            why = NO_MEMORY if is_out_of_memory(error) else FAULT
+            self._finish(ModelStatus(target, "failed", why), error=RaceError(why))
+
+    def _finish(self, status: ModelStatus, loaded: Any = None, error: PhotofinishError | None = None) -> None:
+        with self._lock:
+            self._loaded, self._error, self._status = loaded, error, status

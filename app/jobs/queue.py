@@ -1,0 +1,122 @@
+"""The queue for the device: one race at a time, first come, first served, with limits per visitor and per address.
+Standard library only."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from engine.errors import UsageError
+
+PER_VISITOR = 3
+"""One race running and two waiting."""
+PER_ADDRESS = 12
+"""A client chooses its visitor name, but not its address. Room for four visitors, because people behind a router share
+one."""
+MAX_RACES = 50
+REMEMBERED = 5
+
+
+class RaceQueue:
+    """Races in order of arrival. The first has the device until it leaves."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tickets: list[Ticket] = []
+        self._durations: deque[float] = deque(maxlen=REMEMBERED)
+        self._since = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._tickets
+
+    def enter(self, visitor: str, address: str, patient: bool = False) -> Ticket:
+        """Join the end of the queue. patient: does not count as waiting. Raises UsageError if the visitor or the
+        address has too many races, or the queue is full."""
+        with self._lock:
+            if sum(ticket.visitor == visitor for ticket in self._tickets) >= PER_VISITOR:
+                raise UsageError(
+                    f"you already have {PER_VISITOR} races here, one running and {PER_VISITOR - 1} waiting; stop "
+                    "one, or wait"
+                )
+            if sum(ticket.address == address for ticket in self._tickets) >= PER_ADDRESS:
+                raise UsageError(
+                    f"your address already has {PER_ADDRESS} races in the queue, the limit; try again later"
+                )
+            if len(self._tickets) >= MAX_RACES:
+                raise UsageError(f"the queue is full ({MAX_RACES} races); try again later")
+            ticket = Ticket(self, visitor, address, patient)
+            self._tickets.append(ticket)
+            if len(self._tickets) == 1:
+                self._since = self._clock()
+            return ticket
+
+    def _place(self, ticket: Ticket) -> int | None:
+        with self._lock:
+            return self._tickets.index(ticket) if ticket in self._tickets else None
+
+    def _expected_s(self, ticket: Ticket) -> float | None:
+        with self._lock:
+            if ticket not in self._tickets or not self._durations:
+                return None
+            place = self._tickets.index(ticket)
+            if place == 0:
+                return 0.0
+            lasted = self._clock() - self._since
+            longer = [duration for duration in self._durations if duration > lasted]
+            if not longer:
+                return math.inf
+            usual = sum(self._durations) / len(self._durations)
+            return sum(longer) / len(longer) - lasted + (place - 1) * usual
+
+    def _leave(self, ticket: Ticket) -> None:
+        with self._lock:
+            if ticket not in self._tickets:
+                return
+            had_device = self._tickets[0] is ticket
+            self._tickets.remove(ticket)
+            if had_device:
+                now = self._clock()
+                self._durations.append((ticket.over_at or now) - self._since)
+                self._since = now
+
+    def _is_waited_for(self, ticket: Ticket) -> bool:
+        with self._lock:
+            return self._tickets[:1] == [ticket] and not all(each.patient for each in self._tickets[1:])
+
+
+class Ticket:
+    """A race's place in the queue."""
+
+    def __init__(self, queue: RaceQueue, visitor: str, address: str, patient: bool = False) -> None:
+        self._queue, self.visitor, self.address, self.patient = queue, visitor, address, patient
+        self.over_at: float | None = None
+
+    @property
+    def place(self) -> int | None:
+        """Number of races ahead; 0: it has the device; None: it has left."""
+        return self._queue._place(self)
+
+    @property
+    def expected_s(self) -> float | None:
+        """Estimated seconds until it gets the device, from the durations of the last races. None before the first race
+        has ended, infinite if the running one takes longer than all of them."""
+        return self._queue._expected_s(self)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it has the device while another race, not a patient one, waits."""
+        return self._queue._is_waited_for(self)
+
+    def race_over(self) -> None:
+        """The race has ended, but the place is kept for other work until somebody waits. That time does not count as
+        part of the race's duration."""
+        self.over_at = self._queue._clock()
+
+    def leave(self) -> None:
+        """Give up the place, or the device. May be called more than once."""
+        self._queue._leave(self)

@@ -1,0 +1,198 @@
+"""Runs queued races and streams their frames to browsers, until a race is over, stopped, or unwatched for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
+
+from engine.errors import UsageError
+from engine.progress import Progress
+
+from ..catalogue.request import RaceRequest
+from .frames import Ended, News, RaceView, Waiting, fold_all, frame, frame_json
+from .queue import RaceQueue, Ticket
+from .shelf import Shelf
+from .worker import STOPPED_TEXT, Race, Worker
+
+FRAME_S = 0.05
+HEARTBEAT_FRAMES = 4
+"""A frame is sent when so many could have been, though it says nothing new: only at a frame does the server notice that
+a visitor has left."""
+POLL_S = 0.01
+"""How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when
+they are over, not at a tick."""
+METRICS_FRAMES = 5
+GRACE_S = 5.0
+"""How long a race goes on that nobody watches: a page that is loaded again asks for its race a second or two later, and
+later where the race keeps the browser's cores busy."""
+
+MAX_WATCHERS = 3
+"""Streams per race. A page that is loaded again opens a new one before the server notices that the old one is
+closed."""
+
+
+class Backend(Protocol):
+    def prepare(self, request: RaceRequest, progress: Progress) -> Race: ...
+    def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]: ...
+
+
+class _Run:
+    """One race, from the queue until it is complete.
+
+    view: what was last known about it.
+    watchers: the visitors who watch it.
+    seen_to_end: for each visitor who saw its end, the view they have and the number of their frames.
+    leaving: the timer that ends it if nobody watches."""
+
+    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket) -> None:
+        self.view = RaceView(secrets.token_hex(8), request.name)
+        prepare = partial(backend.prepare, request)
+        self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
+        self.watchers: list[str] = []
+        self.seen_to_end: dict[str, tuple[RaceView, int]] = {}
+        self._started = False
+        self.leaving: asyncio.TimerHandle | None = None
+
+    def look(self) -> RaceView:
+        """The view, with what has happened since."""
+        place = self.ticket.place
+        if place == 0 and not self._started:
+            self._started = True
+            self.worker.start()
+        news: list[News]
+        if self._started:
+            news = self.worker.take()
+        elif place is None:
+            news = [Ended("stopped", STOPPED_TEXT)]
+        else:
+            news = [Waiting(place, self.ticket.expected_s)]
+        self.view = fold_all(self.view, news)
+        return self.view
+
+    def stop(self, unwatched: bool = False) -> None:
+        """End within one step, or leave the queue. For a race that is over: stop making its extras."""
+        self.worker.stop(unwatched)
+        if not self._started:
+            self.ticket.leave()
+
+    def watched_by(self, visitor: str) -> None:
+        """One more visitor watches, and the race now belongs to them."""
+        self.watchers.append(visitor)
+        self.ticket.visitor = visitor
+        if self.leaving is not None:
+            self.leaving.cancel()
+
+
+class Stage:
+    """All races of all visitors on one device. To be used from one event loop, the one that serves the page.
+
+    grace_s: how long a race goes on that nobody watches.
+    shelf: gets the recordings of races that are over, by their ids."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Callable[[], float] = time.monotonic,
+        grace_s: float = GRACE_S,
+        shelf: Shelf | None = None,
+    ) -> None:
+        self._backend, self._clock, self._grace_s = backend, clock, grace_s
+        self.shelf = shelf or Shelf({})
+        self.queue = RaceQueue(clock)
+        self._runs: dict[str, _Run] = {}
+
+    def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
+        """Run a race; its frames as JSON text. If this generator is closed, and nobody resumes the race within the
+        grace time, the race ends within one step after it. Raises UsageError if the visitor or the address already has
+        too many races."""
+        ticket = self.queue.enter(visitor, address)
+        run = _Run(self._backend, request, ticket)
+        self._runs[run.view.race] = run
+        self._leave_alone(run)
+        return self.resume(visitor, run.view.race)
+
+    def resume(self, visitor: str, race: str) -> AsyncGenerator[str, None]:
+        """The frames of a race from its beginning to its end, for whoever knows its id; from now on it belongs to this
+        visitor. No frames if there is no such race. Iterating raises UsageError if MAX_WATCHERS already watch it."""
+        run = self._runs.get(race)
+        return _nothing() if run is None else self._watch(run, visitor, None, 0)
+
+    def extras(self, visitor: str) -> AsyncGenerator[str, None]:
+        """The frames after the end of the last race that this visitor saw to its end, until it is complete; the last
+        one has the recording with its extras. A stream of its own: the visitor can start the next race meanwhile."""
+        run = next((run for run in reversed(self._runs.values()) if visitor in run.seen_to_end), None)
+        return _nothing() if run is None else self._watch(run, visitor, *run.seen_to_end[visitor])
+
+    async def _watch(self, run: _Run, visitor: str, sent: RaceView | None, shown: int) -> AsyncGenerator[str, None]:
+        """Frames for a visitor who has seen `shown` frames up to the view `sent` (None: nothing yet)."""
+        is_over = attrgetter("complete" if sent and sent.ended else "ended")
+        if len(run.watchers) >= MAX_WATCHERS:
+            raise UsageError(f"this race already has {MAX_WATCHERS} viewers, the limit")
+        run.watched_by(visitor)
+        try:
+            sent_at = self._clock()
+            while sent is None or not is_over(sent):
+                view, now = run.look(), self._clock()
+                if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
+                    yield await self._text(sent, view, shown)
+                    sent, shown, sent_at = view, shown + 1, now
+                if not is_over(view):
+                    await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - self._clock()))
+            run.seen_to_end[visitor] = sent, shown
+            run.worker.shown()
+        finally:
+            run.watchers.remove(visitor)
+            if not run.watchers:
+                self._leave_alone(run)
+
+    def stop(self, visitor: str) -> int:
+        """End all races of a visitor, the running one within one step. Returns how many there were."""
+        theirs = [run for run in self._runs.values() if visitor in (run.ticket.visitor, *run.watchers)]
+        runs = [run for run in theirs if not run.view.complete]
+        for run in reversed(runs):
+            run.stop()
+        return len(runs)
+
+    def racing(self, visitor: str) -> bool:
+        """Whether this visitor watches a race that has the device and is not over."""
+        watched = (run for run in self._runs.values() if visitor in run.watchers)
+        return any(run.ticket.place == 0 and not run.view.ended for run in watched)
+
+    def _leave_alone(self, run: _Run) -> None:
+        """Nobody watches: after the grace time the race ends, and is forgotten."""
+        run.leaving = asyncio.get_running_loop().call_later(self._grace_s, self._forget, run)
+
+    def _forget(self, run: _Run) -> None:
+        run.stop(unwatched=True)
+        del self._runs[run.view.race]
+
+    async def _text(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
+        """A frame as JSON. The first and the last one can contain a whole race, so they are made in a thread."""
+        if view.ended or sent is None:
+            return await asyncio.to_thread(self._whole, sent, view, seq)
+        return _dump(sent, view, seq)
+
+    def _whole(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
+        if view.recording and (sent is None or sent.recording is not view.recording):
+            self.shelf.put(view.race, view.recording)
+        return _dump(sent, view, seq)
+
+
+async def _nothing() -> AsyncGenerator[str, None]:
+    """No frames."""
+    return
+    yield
+
+
+def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:
+    return frame_json(frame(sent, view, seq, with_metrics=seq % METRICS_FRAMES == 0))
+
+
+def first_frame(view: RaceView | None) -> str:
+    """What a page shows before its visitor has done anything: a race that is over, or nothing."""
+    return _dump(None, view or RaceView("none"), 0)

@@ -1,0 +1,187 @@
+"""One race in a thread of its own, which queues news for the page.
+
+Between two steps this thread only appends to a queue and checks a flag; text for the browser is made elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Protocol
+
+from engine.errors import NO_MEMORY, PhotofinishError, is_out_of_memory, sentence
+from engine.events import LaneEvent, Started
+from engine.progress import Progress
+from engine.recordings.recording import Recording, build
+
+from .again import told_again
+from .frames import Ended, Extras, News, Prepared, Preparing, finished_text
+
+FAULT = "The race failed because of a bug in Photofinish; see its log."
+STOPPED_TEXT = "Stopped."
+
+log = logging.getLogger(__name__)
+
+
+class Race(Protocol):
+    """What a backend makes: see `engine.session.TorchRace`."""
+
+    def header(self) -> dict[str, Any]: ...
+    def events(self) -> Iterator[LaneEvent]: ...
+    def result(self) -> Mapping[str, Any]: ...
+
+
+POLL_S = 0.01
+"""Interval for checking whether a browser has the end of a race."""
+
+
+class Device(Protocol):
+    """A place on the device: see `app.jobs.queue.Ticket`."""
+
+    @property
+    def is_waited_for(self) -> bool: ...
+    def race_over(self) -> None: ...
+    def leave(self) -> None: ...
+
+
+class _Halt(BaseException):
+    """Raised by the progress callback to end a preparation from inside, whatever catches ordinary exceptions there."""
+
+
+class Worker:
+    """Runs `prepare(progress)` and the race it returns, in a thread; `stop` ends it within one step. The place on the
+    device is left as soon as it is no longer needed.
+
+    extras: called as `extras(race, progress)` after a race that ran to its end, unless it is stopped or another race
+        waits; what it returns is added to the recording.
+    recorded: the race that this one repeats."""
+
+    def __init__(
+        self,
+        prepare: Callable[[Progress], Race],
+        extras: Callable[[Any, Progress], Mapping[str, Any]],
+        device: Device,
+        recorded: Recording | None = None,
+    ) -> None:
+        self._prepare, self._extras, self._device, self._recorded = prepare, extras, device, recorded
+        self._news: deque[News] = deque()
+        self._stop, self._shown = threading.Event(), threading.Event()
+        self._unwatched = self._is_running = False
+        self._stage, self._since, self._share = "", 0.0, 0.0
+        self._thread = threading.Thread(target=self._run, name="race", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, unwatched: bool = False) -> None:
+        """End within one step. unwatched: nobody waits for the result, so it is not computed."""
+        self._unwatched = self._unwatched or unwatched
+        self._stop.set()
+
+    def shown(self) -> None:
+        """A browser has the end of the race: its extras may be made now without delaying it."""
+        self._shown.set()
+
+    def take(self) -> list[News]:
+        """What happened since the last call, in order. The last of all is an `Ended`, or the `Extras` after it."""
+        news = []
+        while self._news:
+            news.append(self._news.popleft())
+        return news
+
+    def join(self, timeout_s: float) -> bool:
+        """Whether the thread has ended within this time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        race: Race | None = None
+        try:
+            race, ended = self._race()
+        except _Halt:
+            ended = Ended("stopped", STOPPED_TEXT)
+        except PhotofinishError as error:
+            ended = Ended("failed", sentence(str(error)))
+        except Exception as error:
+            log.exception("a race failed")
+            ended = Ended("failed", sentence(NO_MEMORY) if is_out_of_memory(error) else FAULT)
+        except BaseException:
+            self._device.leave()
+            raise
+        if race is None or ended.state != "finished":
+            race = None  # its memory is free before the next race is set up
+            self._device.leave()
+            self._news.append(ended)
+            return
+        self._device.race_over()
+        self._news.append(ended)
+        members = self._made(race)
+        race = None
+        self._device.leave()
+        assert ended.recording is not None
+        self._news.append(Extras(ended.recording.adding(members) if members else None))
+
+    def _made(self, race: Race) -> Mapping[str, Any]:
+        """The extras of the race; {} if there are none, or if the job was given up."""
+
+        def go_on(text: str, share: float | None) -> None:
+            if self._stop.is_set() or self._device.is_waited_for:
+                raise _Halt
+
+        try:
+            go_on("", None)
+            while not self._shown.wait(POLL_S):
+                go_on("", None)
+            return self._extras(race, go_on)
+        except (_Halt, PhotofinishError):
+            return {}
+        except Exception:
+            log.exception("the extras of a race failed")
+            return {}
+
+    def _race(self) -> tuple[Race, Ended]:
+        self._progress("your turn: setting up the race", None)
+        race = self._prepare(self._progress)
+        self._progress("starting the race", None)
+        header = race.header()
+        events: list[LaneEvent] = []
+        pending: list[News] = [Prepared(header)]  # until every lane has read its prompt, which reports progress
+        with closing(race.events()) as source:  # type: ignore[type-var]
+            for event in source:
+                events.append(event)
+                pending.append(event)
+                if not isinstance(event.event, Started):
+                    self._is_running = True
+                    self._news += pending
+                    pending = []
+                if self._stop.is_set():
+                    break
+        self._news += pending
+        if self._unwatched:
+            raise _Halt
+        result = race.result()
+        if self._stop.is_set():
+            stopped = build(header, events, {**result, "stopped": True})
+            return race, Ended("stopped", STOPPED_TEXT, stopped)
+        recording = build(header, events, result)
+        again = told_again(self._recorded, recording) if self._recorded else ""
+        return race, Ended("finished", finished_text(events), recording, again)
+
+    def _progress(self, text: str, share: float | None) -> None:
+        if self._is_running:  # lanes run one after the other, and a later one reads its prompt
+            return
+        if self._stop.is_set():
+            raise _Halt
+        self._news.append(Preparing(text, share, self._left_s(text, share)))
+
+    def _left_s(self, text: str, share: float | None) -> float | None:
+        """Estimated seconds left in this stage, from its progress so far."""
+        now = time.monotonic()
+        if text != self._stage:
+            self._stage, self._since, self._share = text, now, share or 0.0
+        done = (share or 0.0) - self._share
+        return (now - self._since) * (1 - self._share - done) / done if done > 0 else None

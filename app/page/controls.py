@@ -1,0 +1,214 @@
+"""The controls of a race, each described once: the page builds its components from them, and requests use their names.
+No Gradio here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from engine.spec import MAX_AUTO_K, MAX_WIDTH
+
+from ..catalogue.catalogue import Catalogue, Pair, Preset
+from ..catalogue.limits import MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from .texts import drafter_choices
+
+LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
+WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
+CHAT = "Send the prompt as one chat message. For chat-tuned models."
+RULES = [("same tokens (coupled)", "coupled"), ("same probabilities (rejection)", "rejection")]
+OF_THE_ENGINE = ("drafter", "k", "width", "audit", "rule", "more")
+"""Controls that only lanes of this engine have."""
+STUDY = "Type synthetic:0.8 for made-up guesses that are right 80 % of the time."
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control.
+
+    name: of its value in a request and in the API.
+    kind: Gradio's class.
+    limits: that class's arguments for what can be chosen.
+    look: its other arguments.
+    advanced: shown under "Advanced"."""
+
+    name: str
+    kind: Literal["Checkbox", "CheckboxGroup", "Dropdown", "Number", "Radio", "Slider", "Textbox"]
+    default: Any
+    label: str
+    help: str | None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    look: Mapping[str, Any] = field(default_factory=dict)
+    advanced: bool = False
+
+
+def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str, Any]:
+    """The values that a preset sets for this pair, by name of control."""
+    drafter, k = catalogue.drafting(preset, pair)
+    return {
+        "prompt": text_for(preset, pair),
+        "chat": bool(pair.chat),
+        "drafter": drafter,
+        "k": str(k),
+        "temperature": preset.temperature,
+        "top_p": 1,
+        "seed": preset.seed,
+        "max_new_tokens": preset.max_new_tokens,
+        "rule": "coupled",
+    }
+
+
+def text_for(preset: Preset, pair: Pair) -> str:
+    """The preset's text for this pair's target."""
+    return preset.message if pair.chat else preset.prompt
+
+
+def chat_help(pair: Pair) -> str:
+    """Help of the checkbox "Chat template"; if it cannot be ticked, the reason."""
+    return f"{pair.target} is a base model without a chat template." if pair.chat is False else CHAT
+
+
+def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
+    """(label, id of its first pair) for each target on offer. The drafter has a control of its own."""
+    first = {pair.target: pair for pair in reversed(catalogue.runnable)}
+    return [(pair.title.partition(" + ")[0], pair.id) for pair in catalogue.runnable if first[pair.target] is pair]
+
+
+def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
+    """(label, drafter) for each drafter that can have an additional lane."""
+    return drafter_choices([each for each in catalogue.drafters(pair) if each != "none"])
+
+
+def controls(catalogue: Catalogue) -> tuple[Control, ...]:
+    """All controls in their order on the page and in the API, set to the first preset and the default pair. If all
+    lanes are on servers, controls without effect there are hidden."""
+    found = _controls(catalogue)
+    if not catalogue.on_servers:
+        return found
+    hidden = {"visible": False}
+    return tuple(replace(each, look={**each.look, **hidden}) if each.name in OF_THE_ENGINE else each for each in found)
+
+
+def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
+    pair = catalogue.default
+    first = preset_values(catalogue, catalogue.presets[0], pair)
+    return (
+        Control(
+            "prompt",
+            "Textbox",
+            first["prompt"],
+            label="Prompt",
+            help=None,
+            limits={"max_length": MAX_PROMPT_CHARS},
+            look={
+                "lines": 2,
+                "max_lines": 2,
+                "show_label": False,
+                "placeholder": "Type a prompt. It is sent exactly as written.",
+                "elem_id": "page-prompt",
+            },
+        ),
+        Control(
+            "pair",
+            "Radio",
+            pair.id,
+            label="Model",
+            help="The model that writes the text (target), the same in both lanes.",
+            limits={"choices": pair_choices(catalogue)},
+        ),
+        Control(
+            "drafter",
+            "Dropdown",
+            first["drafter"],
+            label="Drafter",
+            help=f"What guesses ahead. It changes the speed, never the text. {STUDY}",
+            limits={"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True},
+        ),
+        Control(
+            "k",
+            "Dropdown",
+            first["k"],
+            label="Draft length (k)",
+            help="Tokens guessed at once. Longer drafts can gain more or waste more. auto decides at every step.",
+            limits={"choices": LENGTHS},
+        ),
+        Control(
+            "temperature",
+            "Slider",
+            first["temperature"],
+            label="Temperature",
+            help="0: always the likeliest token. Above 0: sampled; the seed fixes the random numbers.",
+            limits={"minimum": 0, "maximum": 2, "step": 0.05},
+        ),
+        Control(
+            "top_p",
+            "Slider",
+            first["top_p"],
+            label="Top-p",
+            help="Sample only from the likeliest tokens that add up to this probability. 1: off.",
+            limits={"minimum": 0.05, "maximum": 1, "step": 0.05},
+            advanced=True,
+        ),
+        Control(
+            "seed",
+            "Number",
+            first["seed"],
+            label="Seed",
+            help="The same seed gives the same text.",
+            limits={"minimum": 0, "precision": 0},
+        ),
+        Control(
+            "max_new_tokens",
+            "Slider",
+            first["max_new_tokens"],
+            label="Maximum length",
+            help="Every lane stops after this many tokens.",
+            limits={"minimum": 16, "maximum": MAX_NEW_TOKENS, "step": 16},
+        ),
+        Control(
+            "width",
+            "Dropdown",
+            "auto",
+            label="Width",
+            help="Tokens checked in one pass; more than the draft length. auto: the smallest width that gives the "
+            "same bits.",
+            limits={"choices": WIDTHS},
+            advanced=True,
+        ),
+        Control(
+            "audit",
+            "Checkbox",
+            True,
+            label="Audit",
+            help="Compare not only the tokens but also the scores behind them (logits), bit by bit.",
+            advanced=True,
+        ),
+        Control(
+            "chat",
+            "Checkbox",
+            first["chat"],
+            label="Chat template",
+            help=chat_help(pair),
+            look={"interactive": pair.chat is not False},
+            advanced=True,
+        ),
+        Control(
+            "rule",
+            "Radio",
+            "coupled",
+            label="Keep a guess if",
+            help="Same tokens: keep a guess if the model picks that very token. Same probabilities: keep it by a "
+            "random draw that leaves every token as likely as without guesses; the texts then differ. No difference "
+            "at temperature 0.",
+            limits={"choices": RULES},
+            advanced=True,
+        ),
+        Control(
+            "more",
+            "CheckboxGroup",
+            [],
+            label="More lanes",
+            help=f"Race up to {MAX_MORE_LANES} more drafters, each in its own lane.",
+            limits={"choices": more_choices(catalogue, pair)},
+        ),
+    )

@@ -1,0 +1,203 @@
+"""ASGI middleware in front of Gradio. It lets through the routes that this page uses, with bodies no larger and no more
+complex than the page's own, and refuses everything else before it is parsed."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from ..catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+READ, WRITE = ("GET", "HEAD"), ("POST",)
+FILES = re.compile(r"/(?:assets|static)(?:/[0-9A-Za-z_.@-]{1,100}){1,6}")
+"""Gradio's front end: some 40 files, which a browser behind an HTTP/2 proxy may request all at once."""
+SMALL_BYTES = 4_000
+MAX_QUOTES, MAX_OUTSIDE_BYTES = 10_000, 50_000
+"""Limits on a body's structure: its quotes, and the bytes outside its strings. The page sends everything long as one
+string, because json.loads keeps the interpreter lock: 0.1 s for 1 MB of brackets, 0.001 s for 1 MB of text."""
+MAX_OPEN = 60
+"""Unanswered requests per address, streams included, FILES excluded."""
+MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES
+"""Per address, of bodies that are still being received."""
+BODY_S = 60.0
+"""A body must arrive within this time."""
+BODY_BYTES, REFUSED = "photofinish.body_bytes", "photofinish.refused"
+"""Keys in a request's scope: the length of its body; whether a function raised gr.Error, which Gradio makes a 500."""
+
+
+class Refusal(Exception):
+    """Answers the request with this status and sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Gate:
+    """The middleware. named: names of the functions that callers may address by name."""
+
+    def __init__(self, app: App, named: Iterable[str]) -> None:
+        self._app = app
+        names, api = "|".join(map(re.escape, named)), "/gradio_api"
+        self._routes = [
+            (methods, re.compile(pattern), max_bytes)
+            for methods, pattern, max_bytes in (
+                (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
+                (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)", 0),
+                (WRITE, r"/recordings", MAX_BODY_BYTES),
+                (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data|queue/status)", 0),
+                (READ, rf"{api}/call/(?:v2/)?(?:{names})/[0-9a-f]{{32}}", 0),
+                (WRITE, rf"{api}/queue/join", MAX_BODY_BYTES),
+                (WRITE, rf"{api}/(?:run/(?:predict|{names})|call/(?:v2/)?(?:{names}))/?", MAX_CALL_BYTES),
+                (WRITE, rf"{api}/(?:cancel|reset)/?", SMALL_BYTES),
+            )
+        ]
+        self._open: Counter[str] = Counter()
+        self._incoming: Counter[str] = Counter()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or (scope["method"] in READ and FILES.fullmatch(_path(scope))):
+            await self._app(scope, receive, send)
+            return
+        caller = network((scope.get("client") or ("",))[0])
+        self._open[caller] += 1
+        try:
+            max_bytes = self._max_bytes(scope, caller)
+            if max_bytes:
+                body = await self._body(receive, caller, max_bytes)
+                if _path(scope) != "/recordings":  # which is parsed in a thread of its own, with limits of its own
+                    _check_structure(body)
+                scope[BODY_BYTES] = len(body)
+                receive, send = _again(body, receive), _as_refusals(scope, send)
+                del body
+        except Refusal as refusal:
+            # Gradio's clients show `detail` if the request was to join the queue, `error` after a direct call
+            answer = JSONResponse({"detail": refusal.sentence, "error": refusal.sentence}, refusal.status)
+            await answer(scope, receive, send)
+        except ConnectionResetError:
+            pass
+        else:
+            await _run(self._app, scope, receive, send)
+        finally:
+            _take(self._open, caller, 1)
+
+    def _max_bytes(self, scope: Message, caller: str) -> int:
+        """The limit on this request's body; 0 for routes without one. Raises Refusal."""
+        path = _path(scope)
+        found = [(methods, max_bytes) for methods, pattern, max_bytes in self._routes if pattern.fullmatch(path)]
+        if not found:
+            raise Refusal(404, "no such page")
+        max_bytes = next((most for methods, most in found if scope["method"] in methods), None)
+        if max_bytes is None:
+            raise Refusal(405, f"{scope['method']} is not allowed here")
+        if self._open[caller] > MAX_OPEN:
+            raise Refusal(429, f"your address already has {MAX_OPEN} open requests, the limit; try again later")
+        length = dict(scope["headers"]).get(b"content-length", b"")
+        if length.isdigit() and int(length[:20]) > max_bytes > 0:
+            raise _too_large(max_bytes)
+        return max_bytes
+
+    async def _body(self, receive: Receive, caller: str, max_bytes: int) -> bytes:
+        """The whole body. Raises Refusal, or ConnectionResetError if the caller disconnects."""
+        parts: list[bytes] = []
+        size, more = 0, True
+        try:
+            async with asyncio.timeout(BODY_S):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ConnectionResetError
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    parts.append(part)
+                    size += len(part)
+                    self._incoming[caller] += len(part)
+                    if size > max_bytes:
+                        raise _too_large(max_bytes)
+                    if self._incoming[caller] > MAX_INCOMING_BYTES:
+                        raise Refusal(429, f"your address is sending more than {MAX_INCOMING_BYTES} bytes at once")
+            return b"".join(parts)
+        except TimeoutError:
+            raise Refusal(408, f"the body did not arrive within {BODY_S:g} seconds") from None
+        finally:
+            _take(self._incoming, caller, size)
+
+
+async def _run(app: App, scope: Message, receive: Receive, send: Send) -> None:
+    """Run the application. When a stream's session is gone, Gradio says so in the stream and then raises, which would
+    log 100 lines per call."""
+    try:
+        await app(scope, receive, send)
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, HTTPException):
+            raise
+        await send({"type": "http.response.body"})
+
+
+def network(host: str) -> str:
+    """What limits per address go by: an IPv4 address, or the /64 network of an IPv6 one, since one household has all of
+    it. uvicorn takes the host from X-Forwarded-For if the request came from a proxy in $FORWARDED_ALLOW_IPS."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
+def _path(scope: Message) -> str:
+    """The path without the page's root path, which a proxy may or may not have removed."""
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+def _check_structure(body: bytes) -> None:
+    """Raise Refusal for a body that would be slow to parse."""
+    if b"\0" in body:  # UTF-16 or UTF-32: json.loads would read it, but the counts below would be wrong
+        raise Refusal(400, "the body must be JSON in UTF-8")
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > MAX_QUOTES or sum(map(len, bare.split(b'"')[::2])) > MAX_OUTSIDE_BYTES:
+        raise Refusal(413, "the request has too many values")
+
+
+def _too_large(max_bytes: int) -> Refusal:
+    return Refusal(413, f"the body is larger than {max_bytes} bytes, the limit for this address")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that returns the body first."""
+    unseen = [body]
+
+    async def once() -> Message:
+        return {"type": "http.request", "body": unseen.pop(), "more_body": False} if unseen else await receive()
+
+    return once
+
+
+def _as_refusals(scope: Message, send: Send) -> Send:
+    """A `send` that turns Gradio's status 500 into 400 if the function refused its values."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 500 and scope.get(REFUSED):
+            message = {**message, "status": 400}
+        await send(message)
+
+    return sent
+
+
+def _take(counts: Counter[str], key: str, num: int) -> None:
+    counts[key] -= num
+    if counts[key] <= 0:
+        del counts[key]

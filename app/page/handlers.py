@@ -1,0 +1,296 @@
+"""What the page does when something happens on it: each handler checks what it gets, calls the stage or a study, and
+returns new values for components."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+import gradio as gr
+
+from engine.errors import PhotofinishError, UsageError
+from engine.recordings.recording import Recording, checked
+
+from ..catalogue.catalogue import Catalogue, Pair
+from ..catalogue.hub import Check
+from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
+from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
+from ..catalogue.load_request import read_load
+from ..catalogue.request import RaceRequest, read_again, read_request, read_study
+from ..figures.charts import charts
+from ..figures.inflate import cheats
+from ..figures.plots import Chart
+from ..figures.why import compared_of, why
+from ..jobs.backend import TorchBackend
+from ..jobs.load import LoadStudies
+from ..jobs.pool import Jobs
+from ..jobs.races import Stage, first_frame
+from ..jobs.recorded import recorded_view
+from ..jobs.servers import ServersBackend
+from ..jobs.shelf import Shelf
+from ..jobs.study import Studies, refused_study
+from .controls import chat_help, more_choices, pair_choices, preset_values, text_for
+from .gate import network
+from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
+
+MODEL_POLL_S = 0.2
+MAX_ID_CHARS = 100
+"""Limit on the browser's number for a request, which the answer repeats."""
+STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
+
+
+class Handlers:
+    """The page's behaviour for one process: its catalogue, its backend, its stage."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        backend: TorchBackend | ServersBackend,
+        check: Check | None = None,
+        under_load: bool = False,
+    ) -> None:
+        self._catalogue, self._check, self.backend = catalogue, check, backend
+        views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
+        self.recorded = {name: None if view is None else first_frame(view) for name, view in views.items()}
+        """By preset id: the frame that shows its recorded race, or None."""
+        self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
+        self.stage = Stage(backend, shelf=self.shelf)
+        self._jobs = Jobs()
+        self._studies = Studies(backend, self.stage.queue)
+        self.loads: LoadStudies | None = None
+        if under_load and isinstance(backend, ServersBackend):
+            self.loads = LoadStudies(backend.endpoints, not backend.same_device, self.stage.queue)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is on offer now."""
+        return (self._check and self._check.found) or self._catalogue
+
+    def is_idle(self) -> bool:
+        """Whether no race has the device or waits for it."""
+        return self.stage.queue.is_empty
+
+    async def checked(self) -> None:
+        """Wait until it is known what this machine can run."""
+        while self._check is not None and self._check.found is None:
+            await asyncio.sleep(MODEL_POLL_S)
+
+    async def offers(self) -> tuple[Any, str]:
+        """The choice of pairs and those that are refused, once all are checked."""
+        await self.checked()
+        catalogue = self.catalogue
+        pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
+        return pairs, refused(catalogue.offers, catalogue.note)
+
+    async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
+        """Run a race: frames as JSON text. Raises gr.Error with a sentence if it cannot be run."""
+        with _as_gradio_errors():
+            asked = read_request(self.catalogue, values)
+            async with aclosing(self.stage.frames(_visitor(request), _address(request), asked)) as frames:
+                async for frame in frames:
+                    yield frame
+
+    async def again(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
+        """Run the race of a recording once more; the browser names the recording."""
+        with _as_gradio_errors():
+            asked = await self._jobs.run(_address(request), self._read_again, event._data)
+            async with aclosing(self.stage.frames(_visitor(request), _address(request), asked)) as frames:
+                async for frame in frames:
+                    yield frame
+
+    async def stop(self, request: gr.Request) -> None:
+        """End the visitor's races. Runs in the event loop, as the stage asks for."""
+        self.stage.stop(_visitor(request))
+
+    async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
+        """Run a study of the browser's prompts with the page's settings: frames as JSON text. A refusal is a frame
+        too."""
+        try:
+            settings = dict(zip(STUDY_SETTINGS, values, strict=True))
+            asked = await self._jobs.run(_address(request), read_study, self.catalogue, settings, event._data)
+            async with aclosing(self._studies.frames(_visitor(request), _address(request), asked)) as frames:
+                async for frame in frames:
+                    yield frame
+        except PhotofinishError as error:
+            yield refused_study(str(error))
+
+    async def stop_study(self, request: gr.Request) -> None:
+        """End the visitor's study."""
+        self._studies.stop(_visitor(request))
+
+    async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
+        """Run a study of the page's servers under load: frames as JSON text. A refusal is a frame too."""
+        assert self.loads is not None
+        try:
+            settings = dict(zip(LOAD_SETTINGS, values, strict=True))
+            of = self.loads.endpoints, self.loads.separate, settings, event._data
+            asked = await self._jobs.run(_address(request), read_load, *of)
+            async with aclosing(self.loads.frames(_visitor(request), _address(request), asked)) as frames:
+                async for frame in frames:
+                    yield frame
+        except PhotofinishError as error:
+            yield refused_study(str(error))
+
+    async def stop_load(self, request: gr.Request) -> None:
+        """End the visitor's study of servers."""
+        assert self.loads is not None
+        self.loads.stop(_visitor(request))
+
+    async def resume(self, race: object, request: gr.Request) -> AsyncGenerator[str, None]:
+        """The frames of the race with this id, which the browser watched before its page was reloaded; none if there is
+        no such race."""
+        with _as_gradio_errors():
+            async with aclosing(self.stage.resume(_visitor(request), str(race))) as frames:
+                async for frame in frames:
+                    yield frame
+
+    async def extras(self, request: gr.Request) -> AsyncGenerator[str, None]:
+        """The frames after the end of the race that this browser has just watched."""
+        with _as_gradio_errors():
+            async with aclosing(self.stage.extras(_visitor(request))) as frames:
+                async for frame in frames:
+                    yield frame
+
+    async def model(self) -> AsyncGenerator[str, None]:
+        """The status line of the default model, until it is ready."""
+        loader = self.backend.loader
+        shown = ""
+        while self._check is not None and self._check.found is None:
+            if (line := model_line(None, self._check.is_late)) != shown:
+                shown = line
+                yield line
+            await asyncio.sleep(MODEL_POLL_S)
+        loader.start(self.catalogue.default.target)
+        while True:
+            status = loader.status
+            if (line := model_line(status)) != shown:
+                shown = line
+                yield line
+            if status is not None and status.state != "loading":
+                return
+            await asyncio.sleep(MODEL_POLL_S)
+
+    def model_now(self) -> str:
+        """The status line of the model that is loaded: a race may have asked for another one."""
+        return model_line(self.backend.loader.status)
+
+    def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
+        """Its recorded race, unless the visitor's own is running; what to expect of it, and what it sets, by name."""
+        preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
+        return {
+            "race": self._shown(self.recorded[preset_id], request),
+            "expectation": preset_line(preset),
+            **preset_values(self.catalogue, preset, self._pair(pair_id)),
+        }
+
+    def example(self, event: gr.EventData, request: gr.Request) -> Any:
+        """The recorded race of the example that a browser names, unless the visitor's own is running. It sets
+        nothing."""
+        name = event._data.get("name") if isinstance(event._data, dict) else None
+        recorded = next((self.recorded[each.id] for each in self.catalogue.presets if each.name == name), None)
+        return self._shown(recorded, request)
+
+    def _shown(self, recorded: str | None, request: gr.Request) -> Any:
+        return gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else recorded
+
+    def _pair(self, pair_id: object) -> Pair:
+        with _as_gradio_errors():
+            return self.catalogue.pair(pair_id)
+
+    def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
+        """The drafters on offer, k, whether there is a chat template, and the text of a preset in the form that suits
+        the target, by name."""
+        pair = self._pair(pair_id)
+        preset = self.catalogue.preset_of(prompt)
+        return {
+            "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter),
+            "k": str(pair.k),
+            "more": gr.update(choices=more_choices(self.catalogue, pair), value=[]),
+            "chat": gr.update(value=bool(pair.chat), interactive=pair.chat is not False, info=chat_help(pair)),
+            "prompt": text_for(preset, pair) if preset else gr.skip(),
+        }
+
+    def drafter_line(self, pair_id: object, drafter: object) -> str:
+        """What is special about the chosen target and drafter."""
+        return pair_line(self.catalogue.like(self._pair(pair_id), drafter))
+
+    async def charts(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
+        """The figures of a race that the browser names: first the browser's number for this request, then figure and
+        sentence of each."""
+        with _as_gradio_errors():
+            return await self._jobs.run(_address(request), self._charts, event._data)
+
+    async def why(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
+        """Where the speed of that race comes from, in the same form, and what its switches show."""
+        with _as_gradio_errors():
+            return await self._jobs.run(_address(request), self._why, event._data)
+
+    async def take(self, address: str, data: bytes) -> str:
+        """Check the file of a recording and keep it. Returns its key. Raises UsageError if it is no recording, or too
+        large."""
+        return await self._jobs.run(address, self._take, data)
+
+    async def give(self, address: str, key: str, make: Callable[[Recording], str]) -> str:
+        """What `make` returns for the recording with this key. Raises UsageError if there is none."""
+        return await self._jobs.run(address, lambda: make(self.shelf.get(key)))
+
+    def _take(self, data: bytes) -> str:
+        check_file(data.decode("utf-8", "replace"), "it", MAX_RECORDING_CHARS)
+        key = secrets.token_hex(16)
+        self.shelf.put(key, checked(data))
+        return key
+
+    def _charts(self, sent: object) -> tuple[Any, ...]:
+        request, recording = self._named(sent)
+        return _drawn(request, charts(recording))
+
+    def _why(self, sent: object) -> tuple[Any, ...]:
+        request, recording = self._named(sent)
+        return _drawn(request, why(recording), cheats(compared_of(recording)))
+
+    def _read_again(self, sent: object) -> RaceRequest:
+        return read_again(self.catalogue, self._named(sent)[1])
+
+    def _named(self, sent: object) -> tuple[str, Recording]:
+        """What a browser sends: its number for the request, and the recording it names, with the lane on its screen
+        first. Raises UsageError."""
+        sent = sent if isinstance(sent, dict) else {}
+        request, key, lane = (sent.get(name) for name in ("request", "key", "lane"))
+        if not isinstance(request, str) or len(request) > MAX_ID_CHARS:
+            raise UsageError(f"request must be a text of at most {MAX_ID_CHARS} characters")
+        return request, self.shelf.get(str(key)).showing(str(lane))
+
+
+def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    figures = [
+        (
+            gr.update(value=each.figure, visible=each.figure is not None),
+            chart_sentence(each.sentence) + chart_table(each.title, each.table, behind=each.figure is not None),
+        )
+        for each in drawn
+    ]
+    return charts_of(request, switches or {}), *(part for figure in figures for part in figure)
+
+
+def _visitor(request: gr.Request) -> str:
+    """Who asks: the browser's session, or the address of a program that has none."""
+    return request.session_hash or (request.client.host if request.client else "")
+
+
+def _address(request: gr.Request) -> str:
+    """What limits per address go by."""
+    return network(request.client.host if request.client else "")
+
+
+@contextmanager
+def _as_gradio_errors() -> Iterator[None]:
+    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
+    try:
+        yield
+    except PhotofinishError as error:
+        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        raise gr.Error(text, title="Cannot do that", print_exception=False) from error

@@ -1,0 +1,175 @@
+"""The page's own sentences and small pieces of HTML. Everything that is not constant goes through `safe`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.drafters import label
+from engine.kernels.usable import RUN
+from engine.loading.default_model import NAME, NOTICE
+from engine.spec import RANDOM
+
+from ..catalogue.catalogue import Offer, Pair, Preset
+from ..jobs.loader import ModelStatus
+
+TITLE = "Photofinish"
+HEADER = """
+<header class="page-header">
+  <div class="page-mark" aria-hidden="true"></div>
+  <h1>Photofinish</h1>
+  <button type="button" id="page-story-button">How it works</button>
+  <button type="button" id="page-stage-button" title="For talks: full screen, large type, keyboard control. ? lists the
+    keys, Esc leaves.">Stage</button>
+  <button type="button" id="page-study-button" title="Does it pay on your own prompts? Yes or no, and why">Your
+    prompts</button>
+  <p>One model writes your text twice: token by token, and by checking several guesses at once. Same text, less
+  time.</p>
+</header>
+"""
+UNDER_LOAD_BUTTON = (
+    '<button type="button" id="page-load-button" title="Many users at once: the throughput of each server, and where '
+    'guessing stops paying">Under load</button>'
+)
+PANEL_HEAD = """
+<div class="page-panel-head"><h2 class="page-panel-title">Settings</h2>
+<button type="button" id="page-panel-close">Close</button></div>
+"""
+
+
+def header(under_load: bool) -> str:
+    """The top of the page; with a button for studies of servers in the place of the one for prompts."""
+    begin, end = HEADER.index('<button type="button" id="page-study-button"'), HEADER.index("</button>\n  <p>")
+    return HEADER[:begin] + UNDER_LOAD_BUTTON + HEADER[end + len("</button>") :] if under_load else HEADER
+
+
+SMALL_MODEL = "A small model: fast, not smart."
+RANDOM_WEIGHTS = (
+    "RANDOM WEIGHTS: step times are realistic for this size; the text and the share of guesses kept mean nothing."
+)
+LOOKING = "Finding the best model and drafter for this machine …"
+STILL_LOOKING = "Still starting torch. The first start after an install can take minutes …"
+WAITING_FOR_MODEL = "You can race as soon as the model is ready."
+_CODES = str.maketrans(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        '"': "&quot;",
+        "'": "&#39;",
+        "$": "&#36;",
+        "{": "&#123;",
+        "}": "&#125;",
+        "`": "&#96;",
+        "\\": "&#92;",
+    }
+)
+
+
+def safe(text: object) -> str:
+    """Text as HTML in which nothing is markup, neither for a browser nor for the two template languages of gr.HTML."""
+    return str(text).translate(_CODES)
+
+
+def footer() -> str:
+    """Whose model it is, and under which terms."""
+    notice = safe(NOTICE).replace(
+        "ai.google.dev/gemma/terms",
+        '<a href="https://ai.google.dev/gemma/terms" target="_blank" rel="noopener">ai.google.dev/gemma/terms</a>',
+    )
+    return (
+        f'<footer class="page-footer"><p>{notice}.</p><p>All times are measured in the engine, step by step, '
+        "after the device has finished. Nothing is measured in the browser.</p></footer>"
+    )
+
+
+def model_line(status: ModelStatus | None, late: bool = False) -> str:
+    """The status of the model behind the page: a lamp, a sentence, a bar where the share is known, a note on the
+    device. late: what this machine can run takes long to find out."""
+    if status is None:
+        return _line("loading", STILL_LOOKING if late else LOOKING)
+    if status.state == "ready":
+        about = SMALL_MODEL if status.target == NAME else RANDOM_WEIGHTS if status.target.startswith(RANDOM) else ""
+        return _line("ready", f"{status.target} is ready. {about}".strip(), note=status.note)
+    if status.state == "failed":
+        return _line("failed", f"{status.target} could not be loaded: {status.text}.", note=status.note)
+    return _line("loading", f"{status.text[:1].upper()}{status.text[1:]} … {WAITING_FOR_MODEL}", status.share)
+
+
+def _line(state: str, text: str, share: float | None = None, note: str = "") -> str:
+    bar = "" if share is None else f'<progress max="1" value="{share:.3f}" aria-label="Loading the model"></progress>'
+    lamp = '<span class="page-lamp" aria-hidden="true"></span>'
+    line = f'<div class="page-model" data-state="{state}">{lamp}<span>{safe(text)}</span>{bar}</div>'
+    return f'<div role="status">{line}{_device(note) if note else ""}</div>'
+
+
+def _device(note: str) -> str:
+    """Why a GPU is not used, with the command that changes it, where there is one, set apart to be copied."""
+    cause, run, command = note.partition(RUN)
+    told = f"{safe(cause)}{run}<code>{safe(command)}</code>" if command else safe(cause)
+    return f'<p class="page-device">Races run on the CPU. {told}</p>'
+
+
+def preset_line(preset: Preset) -> str:
+    """What to look for in a preset's race, and the setting that a visitor would not expect to be changed."""
+    words = safe(f"Temperature {preset.temperature:g}. {preset.expect}" if preset.temperature else preset.expect)
+    return f'<p class="page-expect" title="{words}">{words}</p>'
+
+
+def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
+    """(what to show, drafter) for each drafter on offer."""
+    return [(label(text), text) for text in drafters]
+
+
+def refused(offers: Sequence[Offer], note: str = "") -> str:
+    """The pairs that cannot be chosen here, each with its reason, under a note on this machine."""
+    rows = "".join(
+        f"<li><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span>{_remote(offer.pair)}</li>"
+        for offer in offers
+        if offer.reason
+    )
+    about = f"<p>{safe(note)}</p>" if note else ""
+    return f'<div class="page-refused">{about}<p>This machine cannot run:</p><ul>{rows}</ul></div>' if rows else about
+
+
+def _remote(pair: Pair) -> str:
+    """A button that shows the commands for a race of servers; see app/web/tabs/remote.js."""
+    if pair.target == NAME:
+        return ""
+    of = " ".join(f'data-{name}="{safe(getattr(pair, name))}"' for name in ("target", "drafter", "k"))
+    return f'<button type="button" class="page-remote" aria-expanded="false" {of}>Run on a server</button><div></div>'
+
+
+def pair_line(pair: Pair | None) -> str:
+    """What is special about this target and drafter; nothing where the field has no such pair."""
+    return f'<p class="page-hint">{safe(pair.note)}</p>' if pair else ""
+
+
+def charts_of(request: str, switches: Mapping[str, Any]) -> str:
+    """Which request of the page's program these charts answer, and the values of the switches of "How demos cheat"."""
+    return f'<i data-charts-of="{safe(request)}" data-switches="{safe(json.dumps(switches))}" hidden></i>'
+
+
+def chart_head(title: str) -> str:
+    return f'<h3 class="page-chart-title">{safe(title)}</h3>'
+
+
+def chart_sentence(text: str) -> str:
+    return f'<p class="page-chart-sentence">{safe(text)}</p>'
+
+
+def chart_table(title: str, rows: Sequence[Sequence[str]], behind: bool) -> str:
+    """Rows, the first of them the head; nothing where there are none. behind: they stand behind a figure, hidden until
+    somebody asks for them."""
+    if not rows:
+        return ""
+    head, *body = (
+        "<tr>" + "".join(f"<{tag}>{safe(cell)}</{tag}>" for cell in row) + "</tr>"
+        for tag, row in zip(["th", *["td"] * len(rows)], rows, strict=False)
+    )
+    table = (
+        f'<div class="page-chart-table" tabindex="0" role="group" aria-label="{safe(title)}"><table>'
+        f"<thead>{head}</thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+    return f"<details><summary>Table</summary>{table}</details>" if behind else table

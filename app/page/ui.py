@@ -1,0 +1,208 @@
+"""The page: its components, how they are laid out, and which handler each event calls. Nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from ..catalogue.catalogue import Catalogue
+from ..catalogue.hub import Check
+from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
+from ..figures.charts import charts
+from ..figures.plots import Chart
+from ..figures.why import why
+from ..jobs.backend import TorchBackend
+from ..jobs.memory import keep_from_collector
+from ..jobs.races import first_frame
+from ..jobs.servers import ServersBackend
+from ..web import RACE_VIEW_CSS
+from ..web.component import race_view
+from ..web.dialogs.load_view import LOAD_VIEW_CSS, load_view
+from ..web.dialogs.study_view import STUDY_VIEW_CSS, study_view
+from . import texts
+from .controls import Control, controls
+from .gate import Gate
+from .gradio_faults import MAX_SESSIONS, answers, mend, mend_gradio, named
+from .handlers import STUDY_SETTINGS, Handlers
+from .routes import routes
+from .theme import HEAD, PAGE_CSS, theme
+
+SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
+SWITCH_S = 5e-4
+"""How long one thread may run Python while another waits for the interpreter. A race needs it several times a step;
+Python's default, 5 ms, is half a step."""
+FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
+SET_BY_PRESET = (
+    *("race", "expectation", "prompt", "chat", "drafter", "k"),
+    *("temperature", "top_p", "seed", "max_new_tokens", "rule"),
+)
+SET_BY_PAIR = ("drafter", "k", "chat", "prompt", "more")
+SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
+"""What a preset's sentence is about: it goes when the visitor changes one of them."""
+BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
+START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
+RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
+"""The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
+PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
+
+
+def build(
+    catalogue: Catalogue,
+    backend: TorchBackend | ServersBackend,
+    check: Check | None = None,
+    under_load: bool = False,
+) -> gr.Blocks:
+    """The whole page, not yet served. Loads nothing. check: what finds out the rest beside it. under_load: whether
+    visitors may put its servers under load."""
+    handlers = Handlers(catalogue, backend, check, under_load)
+    preset = catalogue.presets[0]
+    prompt_control, *settings = described = controls(catalogue)
+    with gr.Blocks(title=texts.TITLE, analytics_enabled=False, fill_width=True) as page:
+        with gr.Row(elem_id="page-top"):
+            gr.HTML(texts.header(handlers.loads is not None))
+            model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
+            if os.environ.get("SPACE_ID"):
+                gr.DuplicateButton(size="sm", elem_id="page-duplicate")
+        with gr.Row(elem_id="page-go"):
+            prompt = _component(prompt_control)
+            start = gr.Button("Race", variant="primary", elem_id="page-race-button")
+            stop = gr.Button("Stop", interactive=False, elem_id="page-stop-button")
+        with gr.Row(elem_id="page-presets"):
+            gr.HTML("<p>Examples</p>", elem_classes="page-scale")
+            presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
+            expectation = gr.HTML(texts.preset_line(preset))
+            gr.Button("Settings", size="sm", elem_id="page-settings-button")
+        race = race_view(handlers.recorded[preset.id] or first_frame(None), elem_id="race")
+        drawn = _figures("page-charts", charts(None))
+        reasons = _figures("page-why", why(None))
+        study = study_view(elem_id="page-study")
+        load = None if handlers.loads is None else load_view(handlers.loads.separate, elem_id="page-load")
+        gr.HTML(texts.footer())
+        components = _settings(catalogue, settings)
+        components.update(prompt=prompt, expectation=expectation, race=race)
+        pair = components["pair"]
+
+        values = {control.name: components[control.name] for control in described}
+        held = start.click(
+            handlers.race,
+            inputs_kwargs=values,
+            outputs=race,
+            api_name="race",
+            trigger_mode="once",
+            preprocess=False,
+            **FOREVER,
+        )
+        again = race.retry(handlers.again, None, race, trigger_mode="once", **PRIVATE)
+        for each in (held, again):
+            each.then(handlers.model_now, None, model, **PRIVATE)
+            each.then(handlers.extras, None, race, **PRIVATE)
+        stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
+        settings_of_study = _named(STUDY_SETTINGS, components)
+        study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
+        study.clear(handlers.stop_study, queue=False, **PRIVATE)
+        if load is not None:
+            load.submit(handlers.load, _named(LOAD_SETTINGS, components), load, trigger_mode="once", **PRIVATE)
+            load.clear(handlers.stop_load, queue=False, **PRIVATE)
+        race.submit(handlers.charts, None, drawn, **PRIVATE)
+        race.expand(handlers.why, None, reasons, **PRIVATE)
+        race.select(handlers.example, None, race, queue=False, **PRIVATE)
+        for preset_id, button in presets.items():
+            fill = partial(handlers.preset, preset_id)
+            button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)
+        by_pair = [pair, prompt], _named(SET_BY_PAIR, components)
+        pair.change(_by_name(handlers.pair, components), *by_pair, queue=False, **PRIVATE)
+        chosen = _named(("pair", "drafter"), components)
+        components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], queue=False, **PRIVATE)
+        for name in SETTLES:
+            components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
+        brought = _named(BROUGHT, components)
+        page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
+        page.load(handlers.model, None, model, **PRIVATE)
+        if check is not None:
+            page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
+        resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
+        resumed.then(handlers.extras, None, race, **PRIVATE)
+    mend(page, handlers.is_idle)
+    page.own_routes = routes(handlers)
+    return page
+
+
+def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
+    """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for
+    them."""
+    if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
+        os.environ.setdefault("FORWARDED_ALLOW_IPS", SPACE_PROXIES)
+    sys.setswitchinterval(SWITCH_S)
+    mend_gradio()
+    page.launch(
+        server_name=host,
+        server_port=port,
+        theme=theme(),
+        css=RACE_VIEW_CSS + STUDY_VIEW_CSS + LOAD_VIEW_CSS + PAGE_CSS,
+        head=HEAD,
+        show_error=False,
+        run_history=False,
+        footer_links=["api"],
+        ssr_mode=False,
+        state_session_capacity=MAX_SESSIONS,
+        app_kwargs={
+            "middleware": [Middleware(Gate, named(page))],
+            "routes": page.own_routes,
+            "exception_handlers": answers(page),
+        },
+        prevent_thread_lock=True,
+    )
+    keep_from_collector()
+
+
+def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
+    """A row with a place for each of them, and first for whose they are."""
+    with gr.Row(elem_id=place, elem_classes="page-figures"):
+        parts: list[Any] = [gr.HTML(elem_classes="page-whose")]
+        for each in drawn:
+            with gr.Column(min_width=340):
+                gr.HTML(texts.chart_head(each.title))
+                parts += gr.Plot(show_label=False, container=False), gr.HTML()
+    return parts
+
+
+def _component(control: Control) -> Any:
+    """The Gradio component of a control."""
+    kind = getattr(gr, control.kind)
+    return kind(value=control.default, label=control.label, info=control.help, **control.limits, **control.look)
+
+
+def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, Any]:
+    """The side panel: every setting with a sentence. Returns its components by name, with the pair's line. The page's
+    own program opens and closes it."""
+    components: dict[str, Any] = {}
+    with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel"):
+        gr.HTML(texts.PANEL_HEAD)
+        for control in (each for each in settings if not each.advanced):
+            components[control.name] = _component(control)
+            if control.name == "drafter":
+                components["pair_line"] = gr.HTML(texts.pair_line(catalogue.like(catalogue.default, control.default)))
+        with gr.Accordion("Advanced", open=False, elem_id="page-advanced"):
+            components.update({each.name: _component(each) for each in settings if each.advanced})
+        components["refused"] = gr.HTML(texts.refused(catalogue.offers, catalogue.note))
+    return components
+
+
+def _named(names: Sequence[str], components: Mapping[str, Any]) -> list[Any]:
+    return [components[name] for name in names]
+
+
+def _by_name(handler: Callable[..., dict[str, Any]], components: Mapping[str, Any]) -> Callable[..., dict[Any, Any]]:
+    """A handler's values by name, as Gradio takes them: by component."""
+
+    def named(request: gr.Request, *values: Any) -> dict[Any, Any]:
+        return {components[name]: given for name, given in handler(*values, request).items()}
+
+    return named

@@ -1,0 +1,41 @@
+"""The one live component of the page: two lanes, their numbers, verdict, chart and replay, drawn in the browser from
+JSON frames.
+
+Frames are JSON strings (see `frame_json`). The folders hold the template, the style and the program, from the ground
+up: `base` (values and text), `board` (the race on the screen), `tabs`, `files`, `shows` (its features), then `main.js`.
+The program puts text into the page through `textContent` only, and the template holds nothing that Handlebars or a
+template literal would evaluate. `component.py` makes a gr.HTML of it, `player/player.py` a page that needs no server:
+nothing here needs gradio.
+"""
+
+from __future__ import annotations
+
+from engine.drafters import words_of_all
+
+from .bundle import FOLDER, bundle
+from .colours import variables
+
+CONSTANTS = {"DRAFTER_WORDS": words_of_all()}
+"""What the race view's program knows from the engine."""
+SHEETS = (
+    "board/frame.css",
+    "board/texts.css",
+    "board/panels.css",
+    "tabs/step.css",
+    "shows/opening.css",
+    "shows/story.css",
+    "tabs/decide.css",
+    "tabs/guess.css",
+    "shows/stage.css",
+)
+
+
+def _read(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+RACE_VIEW_TEMPLATE = _read("board/template.html").replace("  <!-- decide.html -->\n", _read("tabs/decide.html"))
+RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
+"""For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every
+comma."""
+RACE_VIEW_JS = bundle("main.js", constants=CONSTANTS)

@@ -1,0 +1,214 @@
+// The lanes of a race and their metrics at any lane time. Pure: no DOM. Twin of engine/analysis/metrics.py, for
+// replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
+
+const EPSILON = 1e-9;
+
+class Lane {
+  constructor(name) {
+    this.name = name;
+    this.steps = [];        // step events, in order
+    this.tokens = [0];      // tokens[n]: committed by the first n steps
+    this.started = this.finished = this.failed = null;
+    this.clock = 0;
+  }
+
+  add(event) {
+    this.clock = event.clock_s;
+    if (event.type === "started") this.started = event;
+    else if (event.type === "finished") this.finished = event;
+    else if (event.type === "failed") this.failed = event;
+    else if (event.type === "step") {
+      this.steps.push(event);
+      this.tokens.push(this.tokens[this.tokens.length - 1] + event.token_ids.length);
+    }
+  }
+
+  get ended() { return this.finished !== null || this.failed !== null; }
+
+  // The number of steps finished by lane time t.
+  countAt(t) {
+    let low = 0, high = this.steps.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.steps[middle].clock_s <= t + EPSILON) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+}
+
+export class Race {
+  constructor() {
+    this.lanes = new Map();
+    this.numEvents = 0;
+  }
+
+  add(event) {
+    if (!this.lanes.has(event.lane)) this.lanes.set(event.lane, new Lane(event.lane));
+    this.lanes.get(event.lane).add(event);
+    this.numEvents += 1;
+  }
+
+  lane(name) { return this.lanes.get(name) ?? null; }
+
+  // The lane time at which the last of these lanes ended.
+  duration(names) { return Math.max(0, ...names.map((name) => this.lane(name)?.clock ?? 0)); }
+
+  // All times at which a step of these lanes ended, ascending, for stepping by key.
+  times(names) {
+    const all = names.flatMap((name) => this.lane(name)?.steps.map((step) => step.clock_s) ?? []);
+    return [0, ...all.sort((a, b) => a - b)];
+  }
+}
+
+// The first lane of each role, by name.
+export function firstByRole(lanes) {
+  return Object.fromEntries(lanes.toReversed().map((lane) => [lane.role, lane.name]));
+}
+
+// The two lanes on the screen: the baseline (else the plain lane), and the first speculative one.
+export function sides(lanes) {
+  const { baseline, plain } = firstByRole(lanes);
+  const drafting = lanes.filter((lane) => lane.role === "speculative").map((lane) => lane.name);
+  const left = baseline ?? plain ?? drafting.shift() ?? "baseline";
+  return [left, drafting[0] ?? "speculative"];
+}
+
+// Whether all lanes ran on servers. header: of a race, or its whole recording.
+export function isOfServers(header) { return header?.device?.type === "server"; }
+
+// Whether a lane ran on a server; isElsewhere: while others did not, so that their clocks are not comparable.
+export function isOnServer(header, name) {
+  return Boolean(header?.spec?.lanes?.some((lane) => lane.name === name && lane.drafter === "server"));
+}
+export function isElsewhere(header, name) { return isOnServer(header, name) && !isOfServers(header); }
+
+// The acceptance rule of the first speculative lane.
+export function ruleOf(header) {
+  return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled";
+}
+
+// How many tokens a step drafted, even if the tokens themselves are unknown.
+export const numDrafted = (step) => step.num_drafted ?? step.drafted.length;
+export const widthWords = (width) => (width === null ? "unknown width" : `width ${width}`);
+
+// A step's tokens in reading order: accepted, rejected (if known), then the target's own. If a server's step only has
+// its text as a whole, accepted and own tokens are "together".
+export function tokensOf(step) {
+  const kept = step.num_accepted, drafted = numDrafted(step);
+  const committed = (kind) => (id, i) => ({ kind, id, text: step.pieces.length ? step.pieces[i] : `#${id} ` });
+  const own = drafted === 0 ? "plain" : kept === drafted ? "bonus" : "correction";
+  const all = step.token_ids.map((id, i) => committed(i < kept ? "accepted" : own)(id, i));
+  if (kept && step.num_drafted && all.slice(1).every(({ text }) => text === "")) all[0].kind = "together";
+  const rejected = step.drafted.slice(kept).map((id, i) =>
+    ({ kind: "rejected", id, text: step.drafted_pieces.length ? step.drafted_pieces[kept + i] : `#${id} ` }));
+  return [...all.slice(0, kept), ...rejected, ...all.slice(kept)];
+}
+
+export function stepWords(step) {
+  const drafted = numDrafted(step), kept = step.num_accepted;
+  return drafted ?
+    `step ${step.index + 1}: ${kept} of ${drafted} guesses kept`
+      + (step.num_drafted > kept ? "; which ones were dropped is not known" : "") :
+    `step ${step.index + 1}: no guess`;
+}
+
+export const stepSeconds = (step) => step.draft_s + step.verify_s;
+export const sum = (values) => values.reduce((total, value) => total + value, 0);
+export const quotient = (a, b) => (a === null || b === null || !(b > 0) ? null : a / b);
+
+export function percentile(values, share) {
+  if (!values.length) return null;
+  const ordered = Float64Array.from(values).sort();
+  const place = share * (ordered.length - 1), low = Math.floor(place), high = Math.min(low + 1, ordered.length - 1);
+  return ordered[low] + (ordered[high] - ordered[low]) * (place - low);
+}
+
+// How many steps of a server's lane arrived with its first text and so have no time of their own. 0 if widths are
+// known.
+function numUntimed(steps) {
+  const first = steps.findIndex((step) => stepSeconds(step) > 0 || step.width !== null);
+  return first < 0 ? steps.length : first;
+}
+
+// LaneMetrics of a lane's first n steps.
+export function metricsOf(lane, n) {
+  const steps = lane.steps.slice(0, n), times = steps.map(stepSeconds), untimed = numUntimed(steps);
+  const timed = lane.tokens[n] - lane.tokens[untimed], gaps = times.slice(untimed);
+  const numTokens = lane.tokens[n], decode = sum(times), prefill = lane.started ? lane.started.prefill_s : null;
+  const drafted = steps.map(numDrafted), accepted = steps.map((step) => step.num_accepted);
+  const drafts = steps.filter(numDrafted);
+  const longest = drafted.reduce((most, size) => Math.max(most, size), 0), share = [], conditional = [];
+  for (let i = 0; i < longest; i++) {
+    const right = drafts.filter((step) => step.num_accepted > i).length;
+    share.push(right / drafts.length);
+    conditional.push(quotient(right,
+      drafts.filter((step) => numDrafted(step) > i && step.num_accepted >= i).length));
+  }
+  return {
+    num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(timed, decode),
+    ttft_s: prefill !== null && times.length ? prefill + times[0] : null, tpot_s: quotient(decode, timed),
+    itl_p50_s: percentile(gaps, 0.5), itl_p95_s: percentile(gaps, 0.95), num_steps: n,
+    per_step_drafted: drafted, per_step_accepted: accepted, acceptance_rate: quotient(sum(accepted), sum(drafted)),
+    mean_acceptance_length: quotient(numTokens, n), acceptance_by_position: share,
+      conditional_acceptance_by_position: conditional,
+  };
+}
+
+const DISTURBED = 3;
+const MIN_STEPS_TO_JUDGE = 20;
+
+// Twin of disturbance() in engine/analysis/metrics.py: a sentence if, among steps of equal width, the 95th percentile
+// is too far above the median; else "".
+export function disturbance(race) {
+  const groups = new Map();
+  for (const lane of race.lanes.values()) for (const step of lane.steps) {
+    const key = JSON.stringify([lane.name, step.width]);
+    if (!groups.has(key)) groups.set(key, { lane: lane.name, width: step.width, times: [] });
+    groups.get(key).times.push(stepSeconds(step));
+  }
+  let worst = null;
+  const known = [...groups.values()].some(({ width }) => width !== null);
+  for (const { lane, width, times } of groups.values()) {
+    if (known && width === null) continue;
+    const median = percentile(times, 0.5), p95 = percentile(times, 0.95), ratio = quotient(p95, median);
+    if (times.length >= MIN_STEPS_TO_JUDGE && ratio > DISTURBED && ratio > (worst?.ratio ?? 0))
+      worst = { lane, width, median, p95, ratio };
+  }
+  const ms = (value) => `${(1000 * value).toFixed(1)} ms`;
+  if (!worst) return "";
+  const took = `${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile`;
+  return worst.width === null ? `Pieces of lane ${worst.lane} arrived ${took} apart: its server sends a step's `
+    + "tokens one by one, or was busy." : `The machine was disturbed: steps of lane ${worst.lane} of ${
+    widthWords(worst.width)} took ${took}, so do not quote this race's ratio.`;
+}
+
+// How many characters at the end of a finished lane's text are cut off, from the first stop string on. Same rule as
+// engine/text.py.
+export function unseenAtTheEnd(lane, stop) {
+  const text = lane.steps.flatMap((step) => step.pieces).join("");
+  const places = stop.map((words) => text.indexOf(words)).filter((place) => place >= 0);
+  return lane.finished && places.length ? text.length - Math.min(...places) : 0;
+}
+
+// The speed-up over the fastest plain decoding: the plain lane, or the baseline if it drafted nothing and was faster or
+// there is no plain lane. names: by role; countOf: number of finished steps of a lane.
+export function raceSpeedup(race, names, lane, countOf) {
+  const plain = race.lane(names.plain), baseline = race.lane(names.baseline);
+  const over = (other) => (other ? speedupOf(other, countOf(other), lane, lane ? countOf(lane) : 0) : null);
+  const drafts = baseline?.steps.slice(0, countOf(baseline)).some(numDrafted);
+  const values = [over(plain), drafts ? null : over(baseline)];
+  if (names.plain === undefined) return values[1];
+  return values[0] === null || values[1] === null ? values[0] : Math.min(...values);
+}
+
+// Ratio of seconds per token, over the same number of tokens.
+function speedupOf(plain, numPlain, lane, numLane) {
+  if (!plain || !lane) return null;
+  const n = Math.min(plain.tokens[numPlain], lane.tokens[numLane]);
+  const perToken = (one) => {
+    let spent = 0, i = 0;
+    for (; i < one.steps.length && one.tokens[i] < n; i++) spent += stepSeconds(one.steps[i]);
+    return quotient(spent, one.tokens[i] - one.tokens[numUntimed(one.steps)]);
+  };
+  return quotient(perToken(plain), perToken(lane));
+}

@@ -1,0 +1,71 @@
+// A clock over lane time. `t` follows performance.now, so late frames do not slow the replay down. Callbacks: onTime
+// (each new t) and onState (played, paused, speed changed, end reached or left by seeking).
+
+export class Replay {
+  constructor() {
+    Object.assign(this, { onTime: () => {}, onState: () => {}, t: 0, speed: 1, playing: false, duration: 0, times: [0],
+      began: null });
+  }
+
+  load(duration, times) {
+    this.pause();
+    Object.assign(this, { duration, times, t: duration });
+  }
+
+  play() {
+    if (this.playing || this.duration <= 0) return;
+    if (this.t >= this.duration) this.seek(0);
+    this.playing = true;
+    this.anchor();
+    this.began = { at: performance.now(), from: this.t };
+    this.onState();
+    this.request = requestAnimationFrame(() => this.tick());
+  }
+
+  pause() {
+    cancelAnimationFrame(this.request);
+    if (!this.playing) return;
+    this.playing = false;
+    this.onState();
+  }
+
+  toggle() { if (this.playing) this.pause(); else this.play(); }
+
+  anchor() { this.origin = { wall: performance.now(), t: this.t }; }
+
+  tick() {
+    this.t = Math.min(this.duration, this.origin.t + (this.speed * (performance.now() - this.origin.wall)) / 1000);
+    this.onTime(this.t);
+    if (this.t < this.duration) this.request = requestAnimationFrame(() => this.tick());
+    else {
+      this.lasted = { wall_s: (performance.now() - this.began.at) / 1000, lane_s: this.duration - this.began.from };
+      this.pause();
+    }
+  }
+
+  setSpeed(speed) {
+    if (this.playing) this.t =
+      Math.min(this.duration, this.origin.t + (this.speed * (performance.now() - this.origin.wall)) / 1000);
+    this.speed = speed;
+    this.anchor();
+    this.onState();
+  }
+
+  seek(t) {
+    const ended = this.t >= this.duration;
+    this.t = Math.max(0, Math.min(this.duration, t));
+    this.anchor();
+    this.onTime(this.t);
+    if (ended !== this.t >= this.duration) this.onState();
+  }
+
+  // Seek to the end of the next or previous step of either lane.
+  step(direction) {
+    this.pause();
+    const near = 1e-7;
+    const to = direction > 0 ?
+      this.times.find((time) => time > this.t + near) ?? this.duration : this.times.findLast((time) =>
+      time < this.t - near) ?? 0;
+    this.seek(to);
+  }
+}

@@ -1,0 +1,114 @@
+// Untrusted text as nodes: the DOM text is exact; invisible and reordering characters get a visible mark; only
+// textContent is used. Also formats numbers and names.
+
+const JOINING = "\\p{Script=Arabic}\\p{Script=Syriac}\\p{Script=Devanagari}\\p{Script=Bengali}"
+  + "\\p{Script=Gujarati}\\p{Script=Gurmukhi}\\p{Script=Kannada}\\p{Script=Malayalam}"
+  + "\\p{Script=Sinhala}\\p{Script=Tamil}\\p{Script=Telugu}\\p{Script=Khmer}";
+const PICTURE = "\\p{Extended_Pictographic}\\ufe0f?\\p{Emoji_Modifier}?";
+const LEGITIMATE = `${PICTURE}(?:\\u200d${PICTURE})+|\\u{1f3f4}[\\u{e0020}-\\u{e007e}]+\\u{e007f}`
+  + `|(?<=[${JOINING}])[\\u200c\\u200d](?=[${JOINING}])`;
+const UNSEEN = "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160"
+  + "\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0"
+  + "\\ufff9-\\ufffb\\u{e0000}-\\u{e00ff}\\p{Cs}]";
+const SPECIAL = new RegExp(`(${LEGITIMATE})|(\\n)|(${UNSEEN})`, "gu");
+export const NEEDS_MARKS = new RegExp(`\\n|${UNSEEN}`, "u");
+const MARKS = new Map([[0, "NUL"], [8, "BS"], [13, "CR"], [27, "ESC"], [0xad, "SHY"], [0x200b, "ZWSP"],
+  [0x200c, "ZWNJ"], [0x200d, "ZWJ"], [0x200e, "LRM"], [0x200f, "RLM"],
+  [0x202a, "LRE"], [0x202b, "RLE"], [0x202c, "PDF"], [0x202d, "LRO"], [0x202e, "RLO"], [0x2060, "WJ"], [0x2066, "LRI"],
+    [0x2067, "RLI"], [0x2068, "FSI"], [0x2069, "PDI"], [0xfeff, "BOM"]]);
+
+export const DEFAULT_TARGET = "gemma-3-270m";        // what a command takes by default
+export const RANDOM_WEIGHTS = /^random:/;
+
+export function make(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+export function write(node, words) {
+  if (node.textContent !== words) node.textContent = words;
+}
+
+function markOf(character) {
+  const code = character.codePointAt(0);
+  return MARKS.get(code) ?? "U+" + code.toString(16).toUpperCase().padStart(4, "0");
+}
+
+// Set node's textContent to `text`, with every invisible character wrapped and labelled.
+export function putText(node, text) {
+  if (!NEEDS_MARKS.test(text)) {
+    node.textContent = text;
+    return node;
+  }
+  let from = 0;
+  const plain = (to) => { if (to > from) node.append(text.slice(from, to)); };
+  for (const found of text.matchAll(SPECIAL)) {
+    if (found[1] !== undefined) continue;
+    plain(found.index);
+    const mark = make("span", found[2] === undefined ? "pf-unseen" : "pf-newline", found[0]);
+    if (found[2] === undefined) mark.dataset.mark = markOf(found[0]);
+    node.append(mark);
+    from = found.index + found[0].length;
+  }
+  plain(text.length);
+  return node;
+}
+
+// The name of each drafter.
+export const DRAFTER_NAMES = { __proto__: null, ngram: "n-gram (copies earlier text)",
+  eagle3: "EAGLE-3 head", dflash: "DFlash head", draft_model: "draft model", synthetic: "synthetic drafts (made up)" };
+// A drafter with an argument is shown as given: a race may have several of its kind.
+export const drafterName = (drafter) => DRAFTER_NAMES[drafter] ?? oneLine(drafter).slice(0, 40);
+
+// The same marks as text on one line, for sentences and labels.
+export function oneLine(text) {
+  return String(text).replace(SPECIAL, (all, fine, newline) =>
+    fine ?? (newline ? "\u21b5" : `\u27e8${markOf(all)}\u27e9`));
+}
+
+export function seconds(value) {
+  return value === null || value === undefined ? "–" : value.toFixed(3);
+}
+
+export function duration(value) {
+  if (value === null || value === undefined) return "–";
+  const ms = 1000 * value;
+  return ms >= 10000 ? `${value.toFixed(1)} s` : ms >= 1000 ?
+    `${value.toFixed(2)} s` : `${ms.toFixed(ms < 100 ? 1 : 0)} ms`;
+}
+
+export function rate(value) {
+  return value === null || value === undefined ? "–" : value >= 1000 ? value.toFixed(0) : value.toFixed(1);
+}
+
+export function percent(share) {
+  return share === null || share === undefined ? "–" : `${(100 * share).toFixed(0)} %`;
+}
+
+export function plural(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
+export function sentence(words) {
+  const whole = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
+}
+
+// Any text quoted as one word for a POSIX shell.
+export function shellQuoted(value) {
+  return /^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`;
+}
+
+// Command-line options, without those that are null.
+export function optionWords(options) {
+  return Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
+    `--${name} ${shellQuoted(String(value))}`).join(" ");
+}
+
+// The title of a race whose prompt has no name: its first words.
+export function startOf(text) {
+  const words = String(text ?? "").trim().split(/\s+/).slice(0, 6).join(" ");
+  return words ? `\u201c${words.slice(0, 40)}\u2026\u201d` : "";
+}

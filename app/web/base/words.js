@@ -1,0 +1,39 @@
+// The page's words for verdicts, ribbons, lanes and drafters.
+
+import { DRAFTER_WORDS } from "../host.js";
+import { DRAFTER_NAMES, oneLine } from "./text.js";
+
+export const VERDICTS = {
+  __proto__: null,
+  identical_bits: ["\u2261", "Identical, bit for bit", "Guessing changed nothing."],
+  identical_tokens: ["=", "Identical tokens", "Guessing did not change a single token."],
+  near_tie: ["\u2248", "Near-tie flip", "Two tokens were so close that rounding decided. Neither text is wrong."],
+  different: ["\u2715", "Different: a fault", "This should never happen. Please report it and attach the race file."],
+  same_distribution: ["\u223c", "Same probabilities, different text",
+    "Expected under this rule: every token is as likely as without guesses, but drawn separately."],
+  same_text: ["=", "The same text", "Both wrote exactly the same."],
+  other_text: ["\u2260", "Different texts", "Two programs round differently, so neither text is wrong."],
+};
+export const RIBBONS = {
+  __proto__: null,
+  RECORDED: "an earlier race, played from its file",
+  COMPUTED: "the same race at another draft length: exact steps, times computed from this race's costs",
+  SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own",
+  RANDOM: "random weights: step times are realistic for this size; the text and the guesses kept mean nothing",
+};
+export const ALONE = "Plain, best width";
+
+// A lane's title. Both plain lanes are "Plain"; the hidden one is shown as ALONE.
+export function laneTitle(name, first) {
+  return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" :
+    oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
+}
+
+export function guessWords(lane) {
+  if (lane.drafter === "server") return "on a server";
+  const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
+  const words = (DRAFTER_NAMES[name] ?? DRAFTER_WORDS[name] ?? lane.drafter)
+    .replace("{}", DRAFTER_NAMES[inside] ?? inside);
+  return oneLine(lane.k === "auto" ? `${words}, automatic length` : `${words}, up to ${lane.k} ${lane.k === 1 ? "guess" : "guesses"}`)
+    .slice(0, 120);
+}

@@ -1,0 +1,268 @@
+// Everything around the texts: figures, ratio, track, verdict, acceptance, facts.
+
+import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
+import { isElsewhere, isOnServer, ruleOf, sum, widthWords } from "../base/model.js";
+import { duration, make, oneLine, percent, plural, rate, sentence, write } from "../base/text.js";
+import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
+
+const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
+// Rows of the timing table: plain words, the technical term, the formatted value.
+const TIMING = [
+  ["tokens", "tokens written, the end token included", (lane) => String(lane.num_tokens)],
+  ["tokens per second", "tokens / time of all steps, without reading the prompt", (lane) =>
+    rate(lane.tokens_per_s)],
+  ["total, with prompt", "prefill and decoding", (lane) =>
+    duration(lane.prefill_s === null ? null : lane.prefill_s + lane.decode_s)],
+  ["reading the prompt", "prefill, including the drafter's", (lane) => duration(lane.prefill_s)],
+  ["first token", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
+  ["per token", "TPOT, time per output token", (lane) => duration(lane.tpot_s)],
+  ["median step", "median step time", (lane) => duration(lane.itl_p50_s)],
+  ["slow steps", "95th percentile of step times", (lane) => duration(lane.itl_p95_s)],
+  ["steps", "passes of the model after the prompt", (lane) => String(lane.num_steps)],
+  ["tokens a step", "mean acceptance length", (lane) => lane.mean_acceptance_length?.toFixed(2) ?? "–"],
+  ["guesses kept", "acceptance rate", (lane) => percent(lane.acceptance_rate)],
+];
+
+export class Board {
+  constructor(root) {
+    this.root = root;
+    this.refs = {};
+    root.querySelectorAll("[data-ref]").forEach((node) => { this.refs[node.dataset.ref] = node; });
+    this.cells = {};
+    root.querySelectorAll("[data-time]").forEach((node) => { this.cells[node.dataset.time] = node; });
+    this.rows = Object.fromEntries(["left", "right"].map((side) => [side, this.trackRow(side)]));
+  }
+
+  trackRow(side) {
+    const row = make("div", `pf-track-row pf-track-${side}`), rail = make("span", "pf-rail"), run =
+      make("span", "pf-run");
+    const [name, count] = [make("span", "pf-track-name"), make("span", "pf-track-count pf-num")];
+    rail.append(run);
+    row.append(name, rail, count);
+    this.refs.track.append(row);
+    return { row, name, run, count };
+  }
+
+  ribbon(words) {
+    const node = this.refs.ribbon;
+    node.hidden = words.length === 0;
+    if (node.dataset.words === words.join()) return;
+    node.dataset.words = words.join();
+    node.replaceChildren(...words.flatMap((word) =>
+      [make("strong", "", oneLine(word)), make("span", "", RIBBONS[word] ?? "")]));
+    node.title = words.map((word) => RIBBONS[word] ?? "").join("; ");
+  }
+
+  status(state, words) {
+    this.root.dataset.state = state;
+    write(this.refs.statusText, oneLine(words));
+  }
+
+  announce(words) { write(this.refs.announce, words); }
+
+  alert(words) {
+    this.refs.alert.hidden = !words;
+    write(this.refs.alertText, words);
+  }
+
+  title(name, header) {
+    const { prompt, spec } = header ?? {}, params = spec?.params;
+    const facts = [prompt?.token_ids?.length > 0 && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
+      params && (params.temperature > 0 ?
+      `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
+      params?.temperature > 0 && ruleOf(header) === "rejection" && "same probabilities (rejection)"].filter(Boolean).join(", ");
+    write(this.refs.titleName, oneLine(name).slice(0, 60));
+    write(this.refs.titleFacts, facts);
+    const term = params?.temperature > 0 ? "Temperature: how random the text is. The seed fixes the random numbers." :
+      "Greedy: always the likeliest token.";
+    this.refs.titleFacts.title = params ? `${facts}. ${term}` : "";
+  }
+
+  // first: the name of the first lane of each role
+  names(header, sideNames, first) {
+    const spec = (name) => header?.spec?.lanes?.find((lane) => lane.name === name);
+    this.elsewhere = isElsewhere(header, sideNames[1]);
+    this.root.toggleAttribute("data-servers", isOnServer(header, sideNames[1]));
+    sideNames.forEach((name, i) => {
+      const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name, first);
+      for (const ref of [`${side}Name`, `${side}TextName`]) write(this.refs[ref], words);
+      write(this.rows[side].name, words);
+      const drafts = lane ? lane.drafter !== "none" : i === 1;
+      write(this.refs[`${side}Kind`], !drafts ? "no guesses" : lane ? guessWords(lane) : "guesses ahead, then checks");
+      this.refs[`${side}Kind`].title = lane ?
+        oneLine(`${guessWords(lane)}; drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`).slice(0, 320) : "";
+    });
+  }
+
+  // speedup: the engine's, once the race is over, else null; noise: ratioNoise of it, null if unknown; final: the
+  // timing table is already final.
+  figures(metrics, speedup, sideNames, first, noise = null, final = false) {
+    const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
+    for (const [side, lane] of [["left", left], ["right", right]]) {
+      write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
+      refs[`${side}Figure`].classList.toggle("pf-none", !lane?.tokens_per_s);
+    }
+    const other = plainIsFaster(metrics, sideNames, first) ? plain : null;
+    const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
+    const even = value !== null && (this.elsewhere || Math.abs(value - 1) < 0.005 || isNoise(value, noise));
+    const sense = this.root.dataset.sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
+    write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
+    const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
+    const part = value !== null && value === speedup ? ` over the ${both} tokens that both lanes wrote` : "";
+    write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ?
+      `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
+      `as fast as ${value !== null && other ? `Plain (its faster run: ${rate(other.tokens_per_s)} tok/s)` : "plain"}`
+      + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
+    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens per second divided, after reading the prompt."
+      + (other ? " Plain ran twice, once at its fastest width; the faster run counts (see Timing)." : "");
+    for (const [cell, key] of TIMES) {
+      const values = [left?.[key], right?.[key]], texts = values.map(duration);
+      const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
+      ["left", "right"].forEach((side, i) => {
+        const node = this.cells[`${side}-${cell}`], worse = comparable && values[i] > values[1 - i];
+        write(node.querySelector("dd"), texts[i]);
+        node.classList.toggle("pf-worse", worse);
+      });
+    }
+    const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
+    const [whole, wholeRight] = [other ?? left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
+    if (!final) write(refs.ttftNote, this.elsewhere ? "" : [
+      cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
+      `With guesses the first token came ${duration(cost)} later.` : "", speedup !== null && whole && wholeRight
+      && left.num_tokens === right.num_tokens ?
+      `The clocks start after the prompt has been read. Including the prompt, the speculative lane was `
+        + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain${other ? " (its faster run)" : ""}.` : ""]
+      .filter(Boolean).join(" "));
+    if (!final) this.timing(metrics, sideNames, first, other);
+  }
+
+  // The timing table, with all lanes.
+  timing(metrics, sideNames, first, fastest) {
+    const names = Object.keys(metrics ?? {}).sort((a, b) => sideOf(sideNames, a) - sideOf(sideNames, b));
+    const row = (cells, tag) => { const line = make("tr"); line.append(...cells.map((words, i) =>
+      make(i ? tag : words ? "th" : "td", "", words))); return line; };
+    const titles = names.map((name) =>
+      (name === first.plain && name !== sideNames[0] ? ALONE : laneTitle(name, first)));
+    this.refs.timingHead.replaceChildren(...(names.length ? [row(["", ...titles], "th")] : []));
+    this.refs.timing.replaceChildren(...(names.length ? TIMING.map(([words, term, value]) => {
+      const line = row([words, ...names.map((name) => value(metrics[name]))], "td");
+      line.title = term;
+      return line;
+    }) : []));
+    write(this.refs.fastest, !names.includes(first.plain) || sideNames[0] === first.plain ? "" :
+      `Plain uses the same widths as the speculative lane, which makes both texts exact. \u201c${ALONE}\u201d uses `
+        + "the fastest width found before the race. The speed-up is against the faster of the two: here "
+        + `${fastest ? `\u201c${ALONE}\u201d` : "Plain"}.`);
+  }
+
+  // Warnings that belong to the ratio.
+  cautions(disturbed, loop) {
+    this.refs.disturbed.hidden = !disturbed;
+    write(this.refs.disturbed, oneLine(disturbed));
+    write(this.refs.caution, [disturbed && "The machine was disturbed: do not quote this ratio.", loop].filter(Boolean)
+      .join(" "));
+    this.refs.caution.title = oneLine([disturbed, loop].filter(Boolean).join(" "));
+  }
+
+  // counts: tokens of each side; total: where the track ends; places: words for each side whose lane is over.
+  track(counts, total, places, atLimit = {}) {
+    for (const [side, row] of Object.entries(this.rows)) {
+      const n = counts[side];
+      row.row.hidden = n === null;
+      if (n === null) continue;
+      row.run.style.clipPath = `inset(0 ${100 - 100 * (total ? Math.min(1, n / total) : 0)}% 0 0)`;
+      write(row.count, String(n));
+    }
+    for (const side of ["left", "right"]) {
+      write(this.refs[`${side}Count`], plural(counts[side] ?? 0, "token") + (atLimit[side] ? " (limit)" : ""));
+      write(this.refs[`${side}Place`], places[side]);
+    }
+    this.refs.track.setAttribute("aria-label", "Tokens written by each lane");
+  }
+
+  // again: for a recorded race that was run again, whether the tokens were the same.
+  verdict(verdict, plainVerdict, names, again = "") {
+    const { refs } = this, known = verdict && VERDICTS[verdict.kind];
+    refs.verdict.dataset.kind = known ? verdict.kind : "none";
+    refs.difference.hidden = true;
+    write(refs.verdictIcon, known ? known[0] : "");
+    write(refs.verdictWord, known ? known[1] : "Are both texts the same? The verdict comes after the race.");
+    write(refs.verdictMeans, oneLine(again) || (known ? known[2] : ""));
+    refs.verdictMeans.title = oneLine(again);
+    refs.verdict.toggleAttribute("data-again", Boolean(again));
+    write(refs.verdictRows, known ? comparedWords(verdict) : "");
+    write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "Shown after the race.");
+    write(refs.plainVerdict, plainVerdict ?
+      `The plain lane not shown: ${oneLine(plainVerdict.sentence)}.` : "");
+    const first = known && verdict.first_difference;
+    if (first) {
+      const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, `
+        + widthWords(first.widths[i]);
+      const margin = typeof first.margin === "number" ?
+        first.margin.toPrecision(3)
+          + `${typeof first.rounding === "number" ? ` (rounding ${first.rounding.toPrecision(2)})` : ""}`
+        : "not measured";
+      const items = [["first difference", `token ${first.position}`], [names[0], choice(0)], [names[1], choice(1)],
+        ["margin", margin]];
+      refs.difference.replaceChildren(...items.map(([term, words]) =>
+        { const item = make("div"); item.append(make("dt", "", oneLine(term)), make("dd", "", words)); return item; }));
+      refs.difference.hidden = false;
+    }
+  }
+
+  // The verdict on a computed race: nothing to compare.
+  sameAtEveryLength() {
+    write(this.refs.verdictWord, "The same text at every length");
+    write(this.refs.verdictRows, "every token is the model's own choice, whatever was guessed");
+    write(this.refs.verdictMeans, "");
+  }
+
+  acceptance(metrics, drafts, over, onServer) {
+    const { refs } = this, drafted = metrics ? sum(metrics.per_step_drafted) : 0;
+    const silent = drafts && over && metrics !== undefined && drafted === 0;
+    refs.warning.hidden = !silent;
+    write(refs.warning, !silent ? "" : onServer ? "The server does not say which tokens were guessed; see Timing."
+      : "No guesses in this race: every token of this lane is the model's own, one per step.");
+    write(refs.rate, percent(metrics?.acceptance_rate));
+    write(refs.rateWords, drafted ?
+      `${sum(metrics.per_step_accepted)} of ${drafted} guesses` : "of all guesses");
+    write(refs.meanLength, (onServer && !drafted ? null : metrics?.mean_acceptance_length)?.toFixed(2) ?? "–");
+  }
+
+  facts(header) {
+    if (!header) { write(this.refs.facts, ""); return; }
+    write(this.refs.timingNote, clockWords(header));
+    const { model, device, widths, spec, created, commit } = header, params = spec?.params;
+    const sampling = params ?
+      [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",
+      `rule ${ruleOf(header)}`, `at most ${params.max_new_tokens} tokens`] : [];
+    const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling,
+      widths?.note,
+      ...Object.entries(header.promises ?? {}).map(([lane, words]) => `${laneTitle(lane, {})}: ${words}`),
+      created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
+    write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
+  }
+}
+
+// Whether the hidden plain lane was faster than the one on the board.
+export function plainIsFaster(metrics, sideNames, first) {
+  return sideNames[0] !== first.plain
+    && metrics?.[first.plain]?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
+}
+
+function sideOf(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }
+
+// The ratio of the two figures on the board; the engine's own if the lanes wrote different numbers of tokens, since it
+// compares equal numbers.
+function shownRatio(speedup, plain, right) {
+  const divided = plain > 0 && right > 0 ? Number(rate(right)) / Number(rate(plain)) : null;
+  return typeof speedup !== "number" || Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
+}
+
+function comparedWords(verdict) {
+  const rows = verdict.rows_compared, different = verdict.rows_different;
+  if (rows === 0) return "";
+  if (typeof different !== "number") return `${plural(rows, "token")} compared`;
+  return different === 0 ? `${rows} of ${plural(rows, "token")} identical, and the model's scores (logits) too` :
+    `scores differ for ${different} of ${plural(rows, "token")}`;
+}

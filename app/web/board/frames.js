@@ -1,0 +1,118 @@
+// Puts a race on the screen, frame by frame or whole from a file.
+
+import { disturbance, firstByRole, isOnServer, Race, sides } from "../base/model.js";
+import { startOf } from "../base/text.js";
+import { waiting, waits } from "./card.js";
+import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
+import { isLinked } from "./page.js";
+import { announcement } from "./paint.js";
+import { emit, root } from "./root.js";
+import { board, chart, popover, refs, replay, still, views } from "./screen.js";
+import { newState, S, session } from "./state.js";
+
+const AFTER_RACE_MS = 1500;
+const OVER = ["finished", "stopped", "failed"];
+
+export function clear(id, seq = -1) {
+  if (S) emit("leaving");
+  cancelAutoplay();
+  replay.pause();
+  popover.close();
+  Object.values(views).forEach((view) => view.clear());
+  chart.clear();
+  newState(id, seq);
+  replay.load(0, [0]);
+  board.alert("");
+  board.title("", null);
+  board.names(null, S.sides, S.first);
+  board.verdict(null, null, S.sides);
+  board.facts(null);
+  emit("cleared");
+  refresh();
+}
+
+// Show one frame of the protocol, given as JSON.
+export function onFrame(source) {
+  let frame;
+  try { frame = JSON.parse(source); } catch { frame = null; }
+  if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
+    return board.alert("The page received data it cannot read. Please reload.");
+  if (frame.ribbon?.includes("RECORDED")) session.recorded ??= source;
+  if (frame.race === session.served && S.fromFile && !frame.ribbon?.includes("RECORDED")) return undefined;
+  // what follows the end of a race that is no longer on the screen
+  if (frame.state === "finished" && frame.race !== S.id && (!frame.recording || (frame.complete && frame.seq > 0)))
+    return undefined;
+  if (session.served === null && frame.ribbon?.includes("RECORDED") && isLinked()) {
+    session.served = frame.race;
+    return board.title("From a link: not raced yet", null);
+  }
+  emit("frame", frame);
+  const seq = waiting?.race === frame.race ? waiting.seq : -1;
+  if (waits(frame)) return refresh();
+  session.served = frame.race;
+  if (frame.race !== S.id) clear(frame.race, seq);
+  if (frame.seq <= S.seq) return undefined;
+  if (frame.seq !== S.seq + 1) S.holes += 1;
+  const before = S.state, first = S.race.numEvents === 0;
+  Object.assign(S, { seq: frame.seq, state: frame.state, status: frame.status ?? null, ribbon: frame.ribbon ?? "",
+    key: frame.race, complete: frame.complete });
+  if (frame.name) S.name = frame.name;
+  if (frame.again) S.again = frame.again;
+  if (frame.header) {
+    setHeader(frame.header);
+    emit("header");
+  }
+  if (!frame.recording) (frame.events ?? []).forEach((event) => S.race.add(event));
+  if (frame.metrics) S.metrics = frame.metrics;
+  if (frame.speedup !== undefined && frame.speedup !== null) S.speedup = frame.speedup;
+  if (frame.recording) setRecording(frame.recording);
+  else if (frame.complete && S.recording) emit("recording");
+  if (OVER.includes(frame.state) && S.live) over(frame.state === "finished", first ? 300 : AFTER_RACE_MS);
+  if (before !== frame.state) board.announce(announcement());
+  if (before !== frame.state && frame.state === "running") intoView();
+  return refresh();
+}
+
+export function setHeader(header) {
+  S.header = header;
+  const lanes = header.spec?.lanes ?? [];
+  Object.assign(S, { sides: sides(lanes), first: firstByRole(lanes) });
+  board.title(S.name || startOf(header.prompt?.text), header);
+  board.names(header, S.sides, S.first);
+  board.facts(header);
+}
+
+// The whole race as in its file. Called again once it has tables and candidates.
+export function setRecording(text, recording = JSON.parse(text)) {
+  const isFirst = S.recording === null;
+  Object.assign(S, { recording, raw: text, asked: {} });
+  if (isFirst) fillRace(recording);
+  else if (!S.computed) S.whatIf = undefined;
+  emit("recording");
+}
+
+// The recording has the frames that were lost. Steps of servers are only known at the end.
+function fillRace(recording) {
+  const missed = S.holes > 0 || recording.events.length < S.race.numEvents
+    || recording.spec.lanes.some(({ name }) => isOnServer(recording, name));
+  if (missed) Object.values(views).forEach((view) => view.clear());
+  if (missed) S.marked.clear();
+  if (missed) chart.clear();
+  S.race = new Race();
+  recording.events.forEach((event) => S.race.add(event));
+  Object.assign(S, { holes: 0, disturbed: disturbance(S.race) });
+  setHeader(recording);
+}
+
+// From now on the lanes follow the replay clock. A finished race plays once by itself.
+export function over(playIt, wait) {
+  S.live = false;
+  replay.load(S.race.duration(S.sides), S.race.times(S.sides));
+  if (!emit("over") && playIt && S.recording && !still.matches) autoplaySoon(wait);
+}
+
+// Scroll to the top of the race if its texts are out of sight.
+function intoView() {
+  if (refs.leftText.getBoundingClientRect().bottom > window.innerHeight)
+    root.scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" });
+}

@@ -1,0 +1,193 @@
+// One lane's text: a node per verification step, made once, shown or removed with the lane time. And the step popover.
+
+import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/model.js";
+import { duration, make, putText, seconds } from "../base/text.js";
+import { emit } from "./root.js";
+
+const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
+const KIND_WORDS = { accepted: "kept", together: "kept guesses and the model's own tokens together",
+  rejected: "dropped", correction: "the model's own token", bonus: "bonus token",
+  plain: "the model's own token, no guess" };
+
+export function tokenNode(piece) {
+  const node = make(TAGS[piece.kind], `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`);
+  node.dataset.kind = piece.kind;
+  node.dataset.tokenId = piece.id;
+  return putText(node, piece.text);
+}
+
+function stepNode(step) {
+  const node = make("span", "pf-step");
+  node.dataset.lane = step.lane;
+  node.dataset.step = step.index;
+  node.dataset.number = step.index + 1;
+  node.dataset.kept = numDrafted(step) ? `${step.num_accepted} of ${numDrafted(step)}` : "no guess";
+  node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
+  node.tabIndex = -1;
+  node.setAttribute("role", "listitem");
+  const words = make("span", "pf-words");
+  words.append(...tokensOf(step).map(tokenNode));
+  node.append(words);
+  return node;
+}
+
+export class LaneView {
+  constructor(box) {
+    this.box = box;
+    this.nodes = [];
+    this.shown = 0;
+    this.follows = true;      // the view stays at the end until the reader scrolls away
+    box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < 32; },
+      { passive: true });
+    box.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  clear() {
+    this.nodes = [];
+    this.shown = 0;
+    this.follows = true;
+    this.box.replaceChildren();
+  }
+
+  // Show exactly the first n steps. Returns whether anything changed.
+  show(steps, n) {
+    if (n === this.shown) return false;
+    if (n < this.shown) {
+      if (n === 0) this.box.replaceChildren();
+      if (n === 0) this.follows = true;
+      else for (let i = n; i < this.shown; i++) this.nodes[i].remove();
+    } else {
+      const added = document.createDocumentFragment();
+      for (let i = this.shown; i < n; i++) {
+        if (!this.nodes[i]) {
+          this.nodes[i] = stepNode(steps[i]);
+          if (i > 0 && steps[i].position > steps[i - 1].position + steps[i - 1].token_ids.length)
+            this.nodes[i].classList.add("pf-hole");
+        }
+        added.append(this.nodes[i]);
+      }
+      this.box.append(added);
+    }
+    if (this.shown === 0) this.nodes[0].tabIndex = 0;
+    this.shown = n;
+    return true;
+  }
+
+  // Mark the last `count` characters of the committed text, which the plain-text view leaves out.
+  markUnseen(count) {
+    const committed = this.nodes.flatMap((node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")]);
+    for (let left = count, i = committed.length - 1; left > 0 && i >= 0; i--) {
+      const token = committed[i], text = token.textContent, seen = Math.max(0, text.length - left);
+      left -= text.length - seen;
+      if (seen === 0) token.classList.add("pf-past-stop");
+      else token.replaceChildren(putText(make("span"), text.slice(0, seen)),
+        putText(make("span", "pf-past-stop"), text.slice(seen)));
+    }
+  }
+
+  toTop() {
+    this.follows = false;
+    this.box.scrollTop = 0;
+  }
+
+  follow() {
+    if (this.follows && !this.box.querySelector(".pf-open")) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  onKey(event) {
+    const at = this.nodes.indexOf(event.target.closest(".pf-step"));
+    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0,
+      End: this.shown - 1 }[event.key];
+    if (at < 0 || to === undefined || to < 0 || to >= this.shown) return;
+    event.preventDefault();
+    this.nodes[at].tabIndex = -1;
+    this.nodes[to].tabIndex = 0;
+    this.nodes[to].focus();
+  }
+}
+
+// Describes a step on hover, focus or tap.
+export class Popover {
+  constructor(root, box, stepOf) {
+    Object.assign(this, { root, box, stepOf, target: null, pinned: false, timer: 0 });
+    const step = (event) => event.target.closest?.(".pf-text .pf-step");
+    const hover = (event) => {
+      if (event.pointerType === "touch" || this.pinned) return;
+      if (box.contains(event.target)) return clearTimeout(this.timer);
+      const node = step(event);
+      if (node) this.open(node); else this.closeSoon();
+    };
+    let at = "", due = false;      // mouse position: a step that appears under it opens only once it moves
+    const moved = ({ clientX, clientY }) => at !== (at = `${clientX} ${clientY}`);
+    root.addEventListener("pointerover", (event) => { due = !moved(event); if (!due) hover(event); });
+    root.addEventListener("pointermove", (event) => { if (moved(event) && due) { due = false; hover(event); } });
+    root.addEventListener("pointerleave", () => this.closeSoon());
+    root.addEventListener("focusin", (event) =>
+      { const node = step(event); if (node) this.open(node); else if (!box.contains(event.target)) this.close(); });
+    root.addEventListener("focusout", () => this.closeSoon());
+    root.addEventListener("click", (event) => {
+      const node = step(event);
+      if (node) { this.open(node); this.pinned = true; } else if (!box.contains(event.target)) this.close();
+    });
+    root.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
+    root.addEventListener("scroll", (event) => {      // a focused step may have been scrolled into view just now
+      if (!this.target || event.target === box) return;
+      if (document.activeElement === this.target) this.place(this.target); else this.close();
+    }, { capture: true, passive: true });
+  }
+
+  closeSoon() {
+    clearTimeout(this.timer);
+    if (!this.pinned) this.timer = setTimeout(() => this.close(), 180);
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.target?.removeAttribute("aria-describedby");
+    this.target?.classList.remove("pf-open");
+    this.box.hidden = true;
+    this.target = null;
+    this.pinned = false;
+  }
+
+  open(node) {
+    clearTimeout(this.timer);
+    const found = this.stepOf(node);
+    if (this.target === node || !found || this.root.dataset.view === "plain") return;
+    this.close();
+    this.target = node;
+    node.classList.add("pf-open");
+    this.box.id ||= `pf-pop-${Math.random().toString(36).slice(2)}`;
+    node.setAttribute("aria-describedby", this.box.id);
+    this.box.replaceChildren(...popoverNodes(found));
+    emit("popover", { step: found, box: this.box });
+    this.box.hidden = false;
+    this.place(node);
+  }
+
+  place(node) {
+    const root = this.root.getBoundingClientRect(), rect = node.getClientRects()[0] ?? root, size =
+      this.box.getBoundingClientRect();
+    const left = Math.max(0, Math.min(rect.left - root.left, root.width - size.width));
+    const below = rect.bottom + size.height + 10 < window.innerHeight || rect.top < size.height + 10;
+    this.box.style.left = `${left}px`;
+    this.box.style.top = `${below ? rect.bottom - root.top + 8 : rect.top - root.top - size.height - 8}px`;
+  }
+}
+
+function popoverNodes(step) {
+  const rows = tokensOf(step).map((piece, i) => {
+    const row = make("li", "pf-pop-row");
+    const word = putText(make("span", `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`), piece.text);
+    row.append(make("span", "pf-pop-place", String(i + 1)), word, make("span", "pf-pop-kind", KIND_WORDS[piece.kind]),
+      make("span", "pf-pop-id", `#${piece.id}`));
+    return row;
+  });
+  const list = make("ol", "pf-pop-list");
+  list.append(...rows);
+  const times = `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, ${widthWords(step.width)}`;
+  const first = step.position + 1, last = step.position + step.token_ids.length;
+  const where = `${first === last ? `token ${first}` : `tokens ${first} to ${last}`}, at ${seconds(step.clock_s)} s`;
+  return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times),
+    make("p", "pf-pop-times", where)];
+}

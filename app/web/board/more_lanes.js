@@ -1,0 +1,72 @@
+// Races with several speculative lanes: the track has a row for each lane that is not on the board, and all of them are
+// ranked. Clicking a row shows its lane on the right (deck.js).
+
+import { isNoise, ratioNoise } from "../base/caveats.js";
+import { isElsewhere, raceSpeedup, stepSeconds, sum } from "../base/model.js";
+import { make, oneLine, write } from "../base/text.js";
+import { guessWords, VERDICTS } from "../base/words.js";
+import { board, countNow, refs, replay } from "./screen.js";
+import { S, verdictOn } from "./state.js";
+
+const more = { rows: new Map() };
+
+export const guessing = () => (S.header?.spec?.lanes ?? []).filter((lane) => lane.role === "speculative");
+export const shortName = ({ name, drafter, k }) => oneLine(drafter === "server" ? `${name}, on a server` :
+  `${drafter}, k = ${k}`).slice(0, 80);
+
+// Ranks by seconds per token, 1 the fastest. Lanes within each other's noise share a rank.
+function placesOf(names) {
+  const lanes = names.map((name) => S.race.lane(name)).filter((lane) => lane?.finished && lane.steps.length);
+  const cost = (lane) => sum(lane.steps.map(stepSeconds)) / lane.tokens.at(-1), places = new Map();
+  lanes.sort((a, b) => cost(a) - cost(b)).forEach((lane, i) => {
+    const before = lanes[i - 1], noise = before ? ratioNoise(before.steps, lane.steps) : null;
+    places.set(lane.name, before && isNoise(cost(lane) / cost(before), noise) ? places.get(before.name) : i + 1);
+  });
+  return places;
+}
+
+function laneRow(name) {
+  const row = make("button", "pf-track-row pf-track-more"), rail = make("span", "pf-rail"), run = make("span", "pf-run");
+  const [title, count] = [make("span", "pf-track-name"), make("span", "pf-track-count pf-num")];
+  row.type = "button";
+  rail.append(run);
+  row.append(title, rail, count);
+  row.dataset.watch = name;
+  return { row, title, run, count };
+}
+
+// Draw the rows of the other lanes at lane time t; the track ends at `total` tokens.
+export function drawMore(t, total) {
+  const lanes = guessing(), several = lanes.length > 1 && !S.computed, others = several ?
+    lanes.filter(({ name }) => name !== S.sides[1]) : [];
+  refs.track.toggleAttribute("data-more", several);
+  for (const [name, { row }] of more.rows) if (!others.some((lane) => lane.name === name)) {
+    row.remove();
+    more.rows.delete(name);
+  }
+  if (!several) return;
+  const over = !S.live && t >= replay.duration, here = lanes.filter(({ name }) => !isElsewhere(S.header, name));
+  const places = over ? placesOf(here.map(({ name }) => name)) : new Map();
+  const titled = (lane) => `${places.has(lane.name) ? `${places.get(lane.name)}. ` : ""}${shortName(lane)}`;
+  const counted = ({ name }, tokens) => {
+    const lane = S.race.lane(name), hasGain = over && lane?.finished && !isElsewhere(S.header, name);
+    const gain = hasGain ? raceSpeedup(S.race, S.first, lane, (each) => each.steps.length) : null;
+    const icon = over ? VERDICTS[verdictOn(name)?.kind]?.[0] ?? "" : "";
+    return `${icon} ${tokens}${gain === null ? "" : `  ${gain.toFixed(2)}\u00d7`}`;
+  };
+  for (const each of others) {
+    if (!more.rows.has(each.name)) {
+      more.rows.set(each.name, laneRow(each.name));
+      refs.track.append(more.rows.get(each.name).row);
+    }
+    const { row, title, run, count } = more.rows.get(each.name), lane = S.race.lane(each.name);
+    const tokens = lane ? lane.tokens[countNow(lane, t)] : 0;
+    write(title, titled(each));
+    row.title = `Show this lane on the right. ${guessWords(each)}`;
+    run.style.clipPath = `inset(0 ${100 - 100 * (total ? Math.min(1, tokens / total) : 0)}% 0 0)`;
+    write(count, counted(each, tokens));
+  }
+  const shown = lanes.find(({ name }) => name === S.sides[1]), right = S.race.lane(S.sides[1]);
+  write(board.rows.right.name, titled(shown));
+  write(board.rows.right.count, counted(shown, right ? right.tokens[countNow(right, t)] : 0));
+}

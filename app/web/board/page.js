@@ -1,0 +1,36 @@
+// The page's own buttons, outside the race view, and its address. An exported page has no such buttons.
+
+import { waiting } from "./card.js";
+import { emit } from "./root.js";
+import { refs } from "./screen.js";
+import { S } from "./state.js";
+
+export const RACING = ["preparing", "running"];
+export const pageButton = (name) => document.getElementById(`page-${name}-button`);
+
+// True if the link brings a prompt: no other prompt's race is shown above it then.
+export function isLinked() { return new URLSearchParams(location.search).has("prompt"); }
+
+// The right lane's settings by the names of the page's controls; null if there is no race yet or it ran on a server.
+export function racedSettings() {
+  const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
+  return !lane || !prompt || lane.drafter === "server" ? null : { target: model.name, prompt: prompt.text,
+    chat: Boolean(prompt.chat), drafter: lane.drafter, k: lane.k, rule: lane.rule,
+    temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,
+    max_new_tokens: spec.params.max_new_tokens };
+}
+
+// Disable the buttons that would do nothing.
+export function updatePageButtons() {
+  const racing = waiting !== null || (!S.fromFile && RACING.includes(S.state));
+  refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED")) || !pageButton("race");
+  refs.liveHere.disabled = racing;
+  if (racing) emit("racing");
+  for (const [name, useless] of [["race", racing], ["stop", !racing], ["story", racing]]) {
+    const button = pageButton(name);
+    if (!button || button.disabled === useless) continue;
+    const focused = document.activeElement === button;
+    button.disabled = useless;
+    if (focused) setTimeout(() => pageButton(name === "race" ? "stop" : "race")?.focus(), 0);
+  }
+}

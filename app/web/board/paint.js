@@ -1,0 +1,153 @@
+// Draws the race at one lane time: the replay's, or the latest of a live race.
+
+import { loopSentence, ratioNoise } from "../base/caveats.js";
+import { isElsewhere, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
+import { oneLine, plural, RANDOM_WEIGHTS, seconds, write } from "../base/text.js";
+import { ALONE, VERDICTS } from "../base/words.js";
+import { plainIsFaster } from "./board.js";
+import { showCard } from "./card.js";
+import { drawMore } from "./more_lanes.js";
+import { emit, root } from "./root.js";
+import { board, chart, countNow, refs, replay, views } from "./screen.js";
+import { S, titles, verdictOn } from "./state.js";
+
+const NUMBERS_EVERY_MS = 100;
+const WORDS = { idle: "Ready.", preparing: "Preparing.", running: "Racing.",
+  finished: "Finished.", stopped: "The race was stopped.", failed: "The race failed." };
+
+let queued = 0;
+let numbersAt = 0;
+
+export function schedule() {
+  if (!queued) queued = requestAnimationFrame(() => { queued = 0; paint(); });
+}
+
+export function paint() {
+  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane(S.first.plain);
+  const lanes = { left, right, plain: plain === left ? null : plain };
+  const t = live ? race.duration(S.sides) : replay.t;
+  const counts = {};
+  for (const [side, lane] of Object.entries(lanes))
+    counts[side] = lane ? countNow(lane, t) : 0;
+  const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
+  for (const [side, view] of Object.entries(views)) {
+    if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
+    S.marked.add(side);
+    view.markUnseen(unseenAtTheEnd(lanes[side], S.header?.spec?.params?.stop ?? []));
+  }
+  const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
+    [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
+  const atLimit = Object.fromEntries(["left", "right"].map((side) =>
+    [side, lanes[side]?.finished?.reason === "length" && counts[side] === lanes[side].steps.length]));
+  const total = trackLength(race.lanes.size > 3 ? Object.fromEntries(race.lanes) : lanes);
+  board.track(tokens, total, finishWords(lanes, counts), atLimit);
+  drawMore(t, total);
+  const [leftTitle, rightTitle] = titles();
+  chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: ALONE }, t, !live);
+  if (!live) {
+    refs.scrub.value = String(Math.round(1000 * t));
+    refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
+    write(refs.deckTime, `${seconds(t)} / ${seconds(replay.duration)} s`);
+  }
+  else write(refs.deckTime, `${seconds(t)} s`);
+  if (!live && !S.met && t >= replay.duration) { S.met = true; showVerdict(); }
+  const now = performance.now(), settled = live || !replay.playing;
+  if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
+    numbersAt = now;
+    drawNumbers(lanes, counts, tokens, t);
+  }
+  showStatus();
+  changed.forEach(([, view]) => view.follow());      // last: reads the layout, which everything above has changed
+  emit("painted", { race: S.id, seq: S.seq, t });
+}
+
+// While a race runs the server computes the numbers; at any other lane time the same formulas run here.
+function drawNumbers(lanes, counts, tokens, t) {
+  const { race, live } = S, whole = !live && t >= replay.duration;
+  let metrics = S.metrics, speedup = S.speedup;
+  const first = S.sides[1] === sides(S.header?.spec?.lanes ?? [])[1];
+  if (!first) speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
+  if (!live && !(whole && S.metrics)) {
+    metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, countNow(lane, t))]));
+    speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
+  }
+  const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
+  const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
+  const noise = whole && !S.computed && !isElsewhere(S.header, S.sides[1]) ?
+    ratioNoise(done(divisor), done(lanes.right)) : null;
+  const [leftTitle, rightTitle] = titles();
+  const judged = !live || counts.right % 8 === 0;        // a running race shares its cores with this page
+  const written = live ? done(lanes.right) : lanes.right?.steps ?? [];
+  const loop = judged ? loopSentence(written.flatMap((step) => step.token_ids)) : S.shown?.loop ?? "";
+  S.shown = { metrics, speedup, noise, loop };
+  board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise, !whole && S.timed);
+  S.timed ||= whole;
+  board.cautions(S.disturbed, loop);
+  const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
+  board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole,
+    spec?.drafter === "server");
+  write(refs.chartWords, tokens.right ?
+    `At ${seconds(t)} s ${rightTitle} had written ${plural(tokens.right, "token")} `
+      + `and ${leftTitle} ${tokens.left}. Steeper is faster. Jumps are kept guesses.`
+      : "Steeper is faster. Jumps are kept guesses.");
+}
+
+// Where the track ends: the tokens of the longest lane, or the limit while lanes are still running.
+function trackLength(lanes) {
+  const all = Object.values(lanes).filter(Boolean);
+  const written = all.reduce((most, lane) => Math.max(most, lane.tokens[lane.steps.length]), 0);
+  return S.live && !all.every((lane) => lane.ended) ?
+    Math.max(written, S.header?.spec?.params?.max_new_tokens ?? 0) : written;
+}
+
+// Words for each lane that is over. Also shows why a lane failed, above its text.
+function finishWords(lanes, counts) {
+  const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
+  const words = (side, other) => {
+    if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
+    if (!done(side)) return "";
+    const behind = lanes[other]?.finished && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
+    return behind > 0 && done(other) ?
+      `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
+  };
+  for (const side of ["left", "right"]) {
+    const message = lanes[side]?.failed && counts[side] === lanes[side].steps.length ? lanes[side].failed.message : "";
+    refs[`${side}Failed`].hidden = !message;
+    write(refs[`${side}Failed`], message ? `This lane failed: ${oneLine(message)}` : "");
+  }
+  return { left: words("left", "right"), right: words("right", "left") };
+}
+
+function showStatus() {
+  const { speed: times } = replay, speed = times === 1 ? "at real speed" :
+    times < 1 ? `at 1/${1 / times} of real speed` : `at ${times}\u00d7 real speed`;
+  const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
+  root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
+  const status = S.state === "preparing" ? "" : S.status?.text;
+  const text = replay.playing ? `${source}, replayed ${speed}.` : status || WORDS[S.state] || "";
+  board.status(S.state, S.holes && S.live ? `${text} Some updates were lost; the full race follows at the end.` : text);
+  showCard();
+  const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],
+    [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"], [S.computed, "COMPUTED"]];
+  board.ribbon([...new Set([...S.ribbon.split(/[\s,+]+/).filter(Boolean),
+    ...about.flatMap(([holds, word]) => (holds ? [word] : []))])]);
+}
+
+export function announcement() {
+  const words = S.status?.text || WORDS[S.state] || "";
+  if (S.state !== "finished") return oneLine(words);
+  const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
+  const ratio = typeof S.speedup === "number" ? `${refs.ratio.textContent} ${refs.ratioWords.textContent}.` : "";
+  return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
+}
+
+// A recorded race shows its verdict once both texts are complete, as in the live race.
+export function showVerdict() {
+  const waits = S.verdictWaits
+    || (!S.live && (replay.playing || !S.met) && S.ribbon.includes("RECORDED"));
+  const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
+  board.verdict(of, plain, S.sides, S.again);
+  if (S.computed) board.sameAtEveryLength();
+}
+
+replay.onTime = schedule;

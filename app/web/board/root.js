@@ -1,0 +1,31 @@
+// The race view's element and the board's events. Features listen; the board imports none of them. Listeners are called
+// in the order of the imports in main.js.
+//
+//   leaving       the race on the screen is about to be cleared
+//   cleared       the screen shows a new race without events
+//   frame         a frame of the protocol was accepted: the frame
+//   header        the race's header has arrived
+//   recording     the whole race is known, has new extras, or shows another lane
+//   over          the race has ended; a listener that returns true replays it itself
+//   racing        a race waits or runs; sent at every update of the buttons
+//   leavingLane   another lane is about to take the place on the right
+//   leavingTab    another tab is about to open: {from, to}
+//   tab           a tab is open: its name
+//   popover       a step's popover is filled, not yet placed: {step, box}
+//   opened        the opening has ended or was skipped
+//   painted       the screen shows {race, seq} at lane time t
+
+import { element } from "../host.js";
+
+export const root = element.querySelector(".pf") ?? element;
+
+export function on(name, listener) {
+  root.addEventListener(`photofinish:${name}`, (event) => {
+    if (listener(event.detail) === true) event.preventDefault();
+  });
+}
+
+// True if any listener returned true.
+export function emit(name, detail) {
+  return !root.dispatchEvent(new CustomEvent(`photofinish:${name}`, { bubbles: true, cancelable: true, detail }));
+}

@@ -1,0 +1,28 @@
+// The server's copy of the race on the screen: figures and files are made from it. Uploading a file checks it.
+
+import { trigger } from "../host.js";
+import { board } from "./screen.js";
+import { S } from "./state.js";
+
+// Upload a recording (text or file) and return its key. Throws an Error with one sentence if it is refused, a TypeError
+// if the server does not answer.
+export async function send(body) {
+  const answer = await fetch("recordings", { method: "POST", body });     // relative: the page may have any root path
+  const { key, detail } = await answer.json();
+  if (!answer.ok) throw new Error(detail);
+  return key;
+}
+
+// The key of the race on the screen. Uploads it again if the server no longer has it.
+export async function served() {
+  const now = S, found = await fetch(`recordings/${now.key}.json`, { method: "HEAD" });
+  if (!found.ok) now.key = await send(now.raw);
+  return now.key;
+}
+
+// Fire a gr.HTML event about the race and the lane on the right.
+export async function ask(event, request = "") {
+  try { trigger(event, { request, key: await served(), lane: S.sides[1] }); } catch {
+    board.alert("The server is not responding.");
+  }
+}

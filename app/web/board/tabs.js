@@ -1,0 +1,57 @@
+// The panels of a race, one at a time, and the view of its texts. Switching tabs never moves what is above them.
+
+import { emit, root } from "./root.js";
+import { popover, refs, replay, views } from "./screen.js";
+import { S } from "./state.js";
+
+const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
+
+export function choose(name) {
+  popover.close();
+  emit("leavingTab", { from: root.dataset.tab, to: name });
+  root.dataset.tab = name;
+  for (const tab of tabs) {
+    const chosen = tab.dataset.tab === name;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+  }
+  showTexts();
+  if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
+  emit("tab", name);
+}
+
+export function showTexts() {
+  const marks = refs.marks.getAttribute("aria-pressed") === "true";
+  root.dataset.view = root.dataset.tab === "steps" ? "rows" : marks ? "reading" : "plain";
+  Object.values(views).forEach((view) => view.follow());
+  alignScroll(refs.rightText, refs.leftText);
+}
+
+// Without marks both texts have the same layout, so they scroll together.
+function alignScroll(text, other) {
+  if (root.dataset.view === "plain") other.scrollTop = text.scrollTop;
+}
+refs.leftText.addEventListener("scroll", () => alignScroll(refs.leftText, refs.rightText), { passive: true });
+refs.rightText.addEventListener("scroll", () => alignScroll(refs.rightText, refs.leftText), { passive: true });
+
+// Make a toggle button; `then` gets its new state.
+export function pressable(button, then) {
+  button.addEventListener("click", () => {
+    const pressed = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(pressed));
+    then(pressed);
+  });
+}
+
+tabs.forEach((tab, i) => {
+  tab.addEventListener("click", () => choose(tab.dataset.tab));
+  tab.addEventListener("keydown", (event) => {
+    const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined || !tabs[to]) return;
+    event.preventDefault();
+    tabs[to].focus();
+    choose(tabs[to].dataset.tab);
+  });
+});
+pressable(refs.marks, () => { popover.close(); showTexts(); });
+pressable(refs.otherLane, (pressed) => { root.dataset.both = String(pressed); showTexts(); });

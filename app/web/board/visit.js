@@ -1,0 +1,90 @@
+// The page around the race: its keys, its side panel, and what it remembers about a visitor.
+
+import { autoplay } from "./deck.js";
+import { pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { on } from "./root.js";
+import { board, refs } from "./screen.js";
+import { ask } from "./served.js";
+import { S } from "./state.js";
+
+const LOOK_AGAIN_MS = 300;
+const LOOKS = 200;
+const SETTLED_MS = 700;     // until an example's prompt and settings are filled in
+const panel = () => document.getElementById("page-panel");
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    document.activeElement?.blur();         // Gradio reads a text box when it loses focus
+    pageButton("race")?.click();
+  }
+  if (event.key === "Escape") board.alert("");
+  const listed = event.target.closest?.("[aria-expanded=true]");        // Escape closes a list of choices first
+  if (event.key === "Escape" && !listed && panel()?.classList.contains("open")) toggleSettings();
+});
+
+// Open the side panel and focus it, unless the visitor has moved on; or close it and return the focus.
+function toggleSettings() {
+  const opens = !panel().classList.contains("open"), button = pageButton("settings");
+  panel().querySelector(".toggle-button").click();
+  button?.focus();
+  if (!opens) return;
+  setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
+}
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
+});
+
+// A reloaded tab resumes its race by this id; see RESUME_JS in app/page/ui.py.
+function keepRace({ race, state, complete }) {
+  try {
+    if ((state === "finished" && !complete) || ["waiting", ...RACING].includes(state)) sessionStorage.setItem("photofinish.race", race);
+    else if (sessionStorage.getItem("photofinish.race") === race) sessionStorage.removeItem("photofinish.race");
+  } catch { /* a browser may forbid it */ }
+}
+on("frame", keepRace);
+
+// A reloaded tab restores the settings of its race; see app/page/start.js.
+function keepSettings(raced) {
+  const { target, prompt, ...settings } = raced ?? {};
+  try { sessionStorage.setItem("photofinish.settings", new URLSearchParams(settings).toString()); } catch { /* also */ }
+}
+on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
+
+// The prompt typed here is restored at the next visit, unless an example took its place.
+function keepPrompt(text) {
+  try {
+    if (text === null) localStorage.removeItem("photofinish.prompt");
+    else localStorage.setItem("photofinish.prompt", text);
+  } catch { /* a browser may forbid it */ }
+}
+
+document.addEventListener("input", (event) => {
+  if (!event.target.closest?.("#page-prompt")) return;
+  keepPrompt(event.target.value);
+  document.getElementById("page-presets")?.classList.add("page-own");     // hides the example's sentence
+});
+document.addEventListener("click", (event) => {
+  const example = event.target.closest?.("#page-presets button:not(#page-settings-button)");
+  if (!example) return;
+  keepPrompt(null);
+  keepSettings(null);
+  document.getElementById("page-presets").classList.remove("page-own");
+  if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) autoplay(true);  // already on the screen
+});
+refs.alertClose.addEventListener("click", () => board.alert(""));
+// An opened file's race is run again as recorded. For an example, its button fills in the settings first.
+refs.liveHere.addEventListener("click", () => {
+  if (S.fromFile) return ask("retry");
+  const prompt = document.querySelector("#page-prompt textarea"), race = () => pageButton("race")?.click();
+  if (!prompt || prompt.value === S.header?.prompt.text) return race();
+  [...document.querySelectorAll("#page-presets button")].find((each) => each.textContent.trim() === S.name)?.click();
+  return setTimeout(race, SETTLED_MS);
+});
+// The page's buttons may appear later than the race, much later on a busy machine. An exported race has none.
+function updateSoon(left) {
+  updatePageButtons();
+  if (left && !pageButton("race")) setTimeout(() => updateSoon(left - 1), LOOK_AGAIN_MS);
+}
+setTimeout(() => updateSoon(LOOKS), 0);

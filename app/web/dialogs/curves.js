@@ -1,0 +1,121 @@
+// Draws a study of servers under load. Rows and report are those of `python -m engine study`.
+
+import { svg } from "../base/dom.js";
+import { make, oneLine } from "../base/text.js";
+
+// Metric: [column, factor, decimals, description].
+export const METRICS = {
+  output_tokens_per_s: ["output tokens/s", 1, 1, "output tokens of the answered requests / wall time of the level"],
+  total_tokens_per_s: ["total tokens/s", 1, 1, "the same with the tokens of their prompts"],
+  ttft_p95_s: ["first text, s (TTFT P95)", 1, 3, "from the request's first byte to the first text; 95th percentile"],
+  itl_p95_s: ["between tokens, ms (ITL P95)", 1000, 2,
+    "of each request, from the first text to the last / (tokens - 1); 95th percentile"],
+  tpot_p95_s: ["a token, ms (TPOT P95)", 1000, 2,
+    "of each request, its whole latency / its tokens, the wait for the first included; 95th percentile. A race's TPOT "
+    + "leaves that wait out"],
+  latency_median_s: ["answer time, s (latency)", 1, 2, "median of the requests, to the end of the stream"],
+  largest_gap_s: ["longest gap, s", 1, 2, "longest pause within any answer"],
+  mean_acceptance_length: ["tokens a step", 1, 2, "1 + accepted draft tokens / verified drafts"],
+  dollars_per_million: ["$ per 1M tokens", 1, 2, "1,000,000 / output tokens per s x $ an hour / 3,600"],
+};
+export const DRAWN = ["output_tokens_per_s", "total_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s",
+  "latency_median_s"];
+const WIDTH = 330;
+const HEIGHT = 190;
+const LEFT = 52;
+const RIGHT = 14;
+const TOP = 12;
+const BOTTOM = 30;
+
+const shownValue = (metric, value) =>
+  typeof value === "number" ? (value * METRICS[metric][1]).toFixed(METRICS[metric][2]) : "–";
+
+// One metric over the number of users (logarithmic), a line per lane.
+export function curve(metric, rows, lanes) {
+  const figure = make("figure", "pl-curve"), [name, factor] = METRICS[metric];
+  const known = rows.filter((row) => typeof row[metric] === "number");
+  const users = [...new Set(rows.map((row) => row.concurrency))].sort((a, b) => a - b);
+  const most = Math.max(...known.map((row) => row[metric] * factor), 1e-9) * 1.08;
+  const span = Math.log(users.at(-1) / users[0]) || 1;
+  const x = (num) => LEFT + (users.length > 1 ? Math.log(num / users[0]) / span : 0.5) * (WIDTH - LEFT - RIGHT);
+  const y = (value) => HEIGHT - BOTTOM - (value / most) * (HEIGHT - TOP - BOTTOM);
+  const picture = svg("svg", "pf-chart-svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
+    "aria-label": `${name} over users at once; the table has the numbers` });
+  for (const share of [0, 0.5, 1]) {
+    const value = (most / 1.08) * share, at = y(value);
+    picture.append(svg("line", "pf-grid", { x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }),
+      svg("text", "pf-tick", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, String(+value.toPrecision(2))));
+  }
+  for (const num of users)
+    picture.append(svg("text", "pf-tick", { x: x(num), y: HEIGHT - 10, "text-anchor": "middle" }, String(num)));
+  lanes.forEach((lane, i) => {
+    const own = known.filter((row) => row.lane === lane).sort((a, b) => a.concurrency - b.concurrency);
+    const points = own.map((row) => [x(row.concurrency), y(row[metric] * factor)]);
+    picture.append(svg("path", `pl-line pl-line-${i}`, { d: points.map((at, n) => `${n ? "L" : "M"}${at}`).join("") }));
+    points.forEach(([cx, cy]) => picture.append(svg("circle", `pl-dot pl-line-${i}`, { cx, cy, r: 4 })));
+  });
+  figure.append(make("figcaption", "", name), picture);
+  figure.title = METRICS[metric][3];
+  return figure;
+}
+
+export function legend(lanes) {
+  const line = make("p", "pl-legend");
+  lanes.forEach((lane, i) => { line.append(make("i", `pl-key pl-line-${i}`), make("span", "", oneLine(lane))); });
+  line.append(make("span", "pl-axis", "over the number of users at once"));
+  return line;
+}
+
+// Table rows: levels, means, and the second lane's improvement.
+export function levelRows(report, lanes, metrics) {
+  const line = (head, cells) => {
+    const row = make("tr");
+    row.append(...head.map((words) => make("th", "", words)), ...cells);
+    return row;
+  };
+  const values = (its) => metrics.map((metric) => make("td", "", shownValue(metric, its[metric])));
+  const rows = report.levels.map((row) => {
+    const failed = row.num_errors ? `${row.num_errors} of ${row.num_requests}` : "0";
+    const its = line([oneLine(row.lane), `${row.concurrency}${row.asked_before ? "*" : ""}`, failed], values(row));
+    if (row.num_errors) its.className = "ps-fault";
+    return its;
+  });
+  const means = Object.entries(report.geomeans).map(([lane, its]) => line([oneLine(lane), "mean", ""], values(its)));
+  const gains = report.improvement_percent;
+  if (!Object.keys(gains).length) return [...rows, ...means];
+  const better = line([`Improvement of ${oneLine(lanes[1])}`, "", ""], metrics.map((metric) => {
+    const gain = gains[metric], cell = make("td");
+    if (typeof gain !== "number") { cell.textContent = "–"; return cell; }
+    cell.textContent = `${gain >= 0 ? "+" : "−"}${Math.abs(gain).toFixed(1)} %`;
+    cell.className = gain >= 0 ? "pl-better" : "";
+    return cell;
+  }));
+  return [...rows, ...means, better];
+}
+
+export function headRow(metrics) {
+  const row = make("tr"), head = (words, title) => {
+    const cell = make("th", "", words);
+    cell.scope = "col";
+    if (title) cell.title = title;
+    return cell;
+  };
+  row.append(head("lane"), head("users"), head("failed"), ...metrics.map((name) => head(METRICS[name][0], METRICS[name][3])));
+  return row;
+}
+
+// The study's result in a sentence.
+export function outcome(report, lanes, over) {
+  if (lanes.length !== 2) return over ? "Throughput by number of users" : "So far";
+  const rates = new Map(report.levels.map((row) => [`${row.lane} ${row.concurrency}`, row.output_tokens_per_s]));
+  const users = [...new Set(report.levels.map((row) => row.concurrency))].filter((num) =>
+    lanes.every((lane) => typeof rates.get(`${lane} ${num}`) === "number"));
+  const wins = users.filter((num) => rates.get(`${lanes[1]} ${num}`) > rates.get(`${lanes[0]} ${num}`));
+  const name = oneLine(lanes[1]), begin = over ? "" : "So far: ";
+  if (!users.length) return over ? "No level was answered by both servers" : "So far no level is over on both servers";
+  if (report.crossing) return `${begin}${name} is faster up to ${report.crossing[0]} users, but not at `
+    + `${report.crossing[1]}`;
+  if (wins.length === users.length) return `${begin}${name} is faster at every number of users`;
+  if (!wins.length) return `${begin}${name} is not faster at any number of users`;
+  return `${begin}${name} is faster with ${wins.join(", ")} of ${users.join(", ")} users`;
+}

@@ -1,0 +1,51 @@
+// Race files: saving and opening.
+
+import { saveAs } from "../base/dom.js";
+import { oneLine } from "../base/text.js";
+import { refresh } from "../board/deck.js";
+import { clear, over, setRecording } from "../board/frames.js";
+import { board, refs } from "../board/screen.js";
+import { send } from "../board/served.js";
+import { S } from "../board/state.js";
+
+export function fileName(suffix) {
+  const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").slice(-60);
+  return ["photofinish", part(S.header?.model?.name), part(S.header?.created), S.header?.synthetic?.length ?
+    "SYNTHETIC" : ""].filter(Boolean).join("_") + `.${suffix}`;
+}
+
+export function download(blob, suffix) { saveAs(blob, fileName(suffix)); }
+
+// Show a recording that was checked by the server, or when its page was exported.
+export function show(text, name = "the file", key = "") {
+  const recording = JSON.parse(text);
+  clear(`file:${name}`);
+  const state = recording.stopped ? "stopped" : "finished";
+  Object.assign(S, { fromFile: true, state, key,
+    status: { text: `Opened from ${name}.${recording.stopped ? " The race was stopped." : ""}`,
+    share: null } });
+  setRecording(text, recording);
+  over(true, 300);
+  refresh();
+  board.announce("A recorded race is open.");
+}
+
+async function openFile(file) {
+  try {
+    const key = await send(file);
+    show(await file.text(), file.name, key);
+  } catch (error) {
+    const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
+    board.alert(`${oneLine(file.name).slice(0, 80)} cannot be opened: ${oneLine(why).slice(0, 400)}.`);
+  }
+}
+
+refs.save.addEventListener("click", () => {
+  if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json");
+});
+refs.open.addEventListener("click", () => refs.file.click());
+refs.file.addEventListener("change", async () => {
+  const [file] = refs.file.files;
+  refs.file.value = "";
+  if (file) await openFile(file);
+});

@@ -1,0 +1,63 @@
+// A picture of a race, 1200 by 630 for link previews: the board's words at the finish, and the progress of both lanes
+// when the right one finished.
+
+import { make, oneLine } from "../base/text.js";
+import { stopAutoplay } from "../board/deck.js";
+import { paint } from "../board/paint.js";
+import { root } from "../board/root.js";
+import { refs, replay } from "../board/screen.js";
+import { S } from "../board/state.js";
+import { download } from "./files.js";
+
+const SHOT = { width: 1200, height: 630, pad: 64 };
+
+function drawPicture() {
+  stopAutoplay();
+  replay.pause();
+  replay.seek(replay.duration);
+  paint();                                             // the board now shows the end of the race
+  const canvas = Object.assign(make("canvas"), { width: SHOT.width, height: SHOT.height });
+  const pen = canvas.getContext("2d"), style = getComputedStyle(root), right = SHOT.width - SHOT.pad;
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const box = (x, y, width, height, name) => { pen.fillStyle = colour(name); pen.fillRect(x, y, width, height); };
+  const say = (words, x, y, size, name, { weight = 400, align = "left", room = right - x } = {}) => {
+    pen.font = `${weight} ${size}px ${style.fontFamily}`;
+    Object.assign(pen, { fillStyle: colour(name), textAlign: align });
+    let shown = words;
+    while (pen.measureText(shown).width > room && shown.length > 1) shown = `${shown.slice(0, -2).trimEnd()}\u2026`;
+    pen.fillText(shown, x, y);
+    return pen.measureText(shown).width;
+  };
+  const words = (ref) => refs[ref].textContent.trim();
+  const [left, other] = S.sides.map((name) => S.race.lane(name));
+  const total = Math.max(...[left, other].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
+
+  box(0, 0, SHOT.width, SHOT.height, "board");
+  say("Photofinish", SHOT.pad, 84, 34, "board-ink", { weight: 700 });
+  if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 84, 24, "ribbon",
+    { weight: 700, align: "right", room: 500 });
+  say(`${words("titleName")}: ${words("titleFacts")}`, SHOT.pad, 126, 26, "board-soft");
+  const ink = root.dataset.sense === "slower" ? "caution" : "board-ink";
+  const wide = say(words("ratio"), SHOT.pad - 8, 288, 176, ink, { weight: 700 });
+  say(words("ratioWords"), SHOT.pad + wide + 24, 288, 32, "board-ink");
+  [[left, "left", "baseline-run"], [other, "right", "speculative"]].forEach(([lane, side, name], i) => {
+    const y = 346 + 58 * i, from = SHOT.pad + 180, room = right - from - 190;
+    const written = lane?.tokens[lane.countAt(other?.clock ?? 0)] ?? 0;
+    say(words(`${side}Name`), SHOT.pad, y + 25, 26, "board-ink", { room: 170 });
+    box(from, y, room, 32, "rail");
+    box(from, y, room * Math.min(1, written / total), 32, name);
+    say(`${words(`${side}Figure`)} tok/s`, right, y + 25, 26, "board-ink", { align: "right", weight: 700, room: 180 });
+  });
+  box(SHOT.pad, 478, SHOT.width - 2 * SHOT.pad, 1, "board-line");
+  const verdict = say(words("verdictWord"), SHOT.pad, 522, 30, "board-ink", { weight: 700 });
+  say(words("verdictRows"), SHOT.pad + verdict + 20, 522, 24, "board-soft");
+  say(words("caution"), SHOT.pad, 558, 24, "caution", { weight: 700 });
+  const { model, device, created } = S.header ?? {};
+  say(oneLine([model && `${model.name} in ${model.dtype}`, device?.name, words("rightKind"),
+    String(created ?? "").slice(0, 10)].filter(Boolean).join("; ")), SHOT.pad, 594, 22, "board-soft");
+  return canvas;
+}
+
+refs.picture.addEventListener("click", () => {
+  if (S.raw) drawPicture().toBlob((blob) => download(blob, "png"), "image/png");
+});

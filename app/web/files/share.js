@@ -1,0 +1,68 @@
+// Copies a race: as a command, as Python, as JSON, or as a link to this page with its settings.
+
+import { DEFAULT_TARGET, optionWords, shellQuoted } from "../base/text.js";
+import { guessing } from "../board/more_lanes.js";
+import { racedSettings } from "../board/page.js";
+import { root } from "../board/root.js";
+import { board, refs } from "../board/screen.js";
+import { S } from "../board/state.js";
+
+// Commands and scripts leave servers out.
+const ownLanes = () => guessing().filter(({ drafter }) => drafter !== "server");
+
+function commandOf(raced) {
+  const options = { target: raced.target === DEFAULT_TARGET ? null : raced.target, prompt: raced.prompt,
+    ...(ownLanes().length > 1 ? {} : { drafter: raced.drafter, k: raced.k }),
+    rule: raced.rule === "coupled" ? null : raced.rule,
+    temperature: raced.temperature || null,
+    "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
+    "max-new-tokens": raced.max_new_tokens };
+  const lanes = ownLanes().length > 1 ? ownLanes() : [];
+  return [`python -m engine race ${optionWords(options)}`,
+    ...lanes.map((lane) => `--lane ${shellQuoted(`${lane.name}=${lane.drafter}@${lane.k}`)}`),
+    ...(raced.chat ? ["--chat"] : []), "--audit"].join(" ");
+}
+
+function pythonOf(raced) {
+  const value = JSON.stringify, rule = raced.rule === "coupled" ? "" : `, rule=${value(raced.rule)}`;
+  const target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
+  const several = ownLanes().length > 1, lane = (each) =>
+    `    LaneSpec(${value(each.name)}, ${value(each.drafter)}, ${value(each.k)}${rule}),\n`;
+  const lanes = several ? `(\n    LaneSpec("plain", width="fastest"),\n    LaneSpec("baseline"),\n${ownLanes().map(lane)
+    .join("")})` : `standard_lanes(${value(raced.drafter)}, k=${value(raced.k)}${rule})`;
+  const names = ["LaneSpec", "RaceSpec", "SamplingParams", "TorchRace", "encode_prompt", "load", "race_speedup",
+    "standard_lanes"].filter((name) => name !== (several ? "standard_lanes" : "LaneSpec"));
+  return `from engine import ${names.join(", ")}
+
+loaded = load(${target})
+prompt = encode_prompt(loaded.tokenizer, ${value(raced.prompt)}, chat=${raced.chat ? "True" : "False"})
+params = SamplingParams(temperature=${raced.temperature}, top_p=${raced.top_p}, seed=${raced.seed}, `
+    + `max_new_tokens=${raced.max_new_tokens})
+lanes = ${lanes}
+race = TorchRace(loaded, RaceSpec(lanes, params, audit=True), prompt)
+events = list(race.events())
+lane = ${value(S.sides[1])}
+print(f"{race_speedup(events, lane):.2f}x; {race.result()['verdicts'][lane]['sentence']}")
+`;
+}
+
+function linkOf({ target, ...settings }) {
+  return `${location.origin}${location.pathname}?${new URLSearchParams(settings)}`;
+}
+
+document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") refs.share.open = false; });
+for (const button of root.querySelectorAll("[data-copy]"))
+  button.addEventListener("click", async () => {
+    const raced = racedSettings();
+    const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw }[button.dataset.copy];
+    if (!S.raw) return undefined;
+    if (!raced && button.dataset.copy !== "json")
+      return board.alert("A race on servers does not contain their addresses, so only its JSON can be copied.");
+    try { await navigator.clipboard.writeText(textOf(raced)); board.announce("Copied."); } catch {
+      return board.alert("This browser blocks copying. Save the race instead."); }
+    const words = button.textContent;
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = words; }, 1200);
+    return undefined;
+  });

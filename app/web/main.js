@@ -1,0 +1,42 @@
+// The race view: the board and its features, which get the board's events in the order of these imports.
+
+import { element, props, watch } from "./host.js";
+import { clear, onFrame } from "./board/frames.js";
+import { replay, views } from "./board/screen.js";
+import { S } from "./board/state.js";
+import { show } from "./files/files.js";
+import "./board/visit.js";
+import "./tabs/figures.js";
+import "./tabs/whatif_tab.js";
+import "./tabs/step_tab.js";
+import "./tabs/guess_tab.js";
+import "./tabs/decide_tab.js";
+import "./tabs/remote.js";
+import "./files/share.js";
+import "./files/picture.js";
+import "./files/export.js";
+import "./shows/opening.js";
+import "./shows/story.js";
+import "./shows/stage.js";
+
+// For the page's tests and tools.
+const api = {
+  frame: onFrame,
+  open: (text, name) => { show(text, name); return true; },
+  get state() {
+    const texts = S.sides.map((name) => S.race.lane(name));
+    return {
+      race: S.id, seq: S.seq, state: S.state, live: S.live, holes: S.holes,
+      t: S.live ? S.race.duration(S.sides) : replay.t, duration: replay.duration,
+      playing: replay.playing, speed: replay.speed, lasted: replay.lasted ?? null,
+      counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
+      totals: texts.map((lane) => lane?.steps.length ?? 0),
+      metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null,
+      noise: S.shown?.noise ?? null, loop: S.shown?.loop ?? "", fromFile: S.fromFile, asked: S.asked,
+    };
+  },
+};
+element.photofinish = window.photofinish = api;
+clear(null);
+watch("value", () => { if (props.value) onFrame(props.value); });
+if (props.value) onFrame(props.value);

@@ -1,0 +1,75 @@
+"""A race as one HTML file that plays it in any browser, without a server and without a network. Pure.
+
+The file holds the page's own race view (app/web/main.js), and the recording byte for byte, as gzip in base64, so no
+recording can become markup. Its Content-Security-Policy allows the one script and the one style of the file, by their
+hashes, and no request at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+
+from engine.analysis.metrics import race_speedup
+from engine.recordings.recording import Recording, loads
+from engine.spec import BASELINE, PLAIN, SPECULATIVE
+
+from .. import CONSTANTS, RACE_VIEW_CSS, RACE_VIEW_TEMPLATE
+from ..bundle import GR_HTML, bundle
+from ..colours import variables
+
+FOLDER = Path(__file__).parent
+PROGRAM = f"""(({", ".join(GR_HTML)}) => {{
+{bundle("player/player.js", constants=CONSTANTS)}}})(document.getElementById("race"), {{}}, () => 0, () => 0);"""
+"""A page without a server has no properties, no events and nothing to watch."""
+
+
+def player(recording: bytes, source: str = "the recording") -> str:
+    """The page that plays the race of this recording, which is the content of its file; `source` names it in errors.
+    Raises UsageError for anything that is no recording."""
+    title, says = describe(loads(recording, source))
+    race = b64encode(gzip.compress(recording, mtime=0)).decode("ascii")
+    return _filled(SHELL, title=escape(title), says=escape(says), race=race)
+
+
+def describe(recording: Recording) -> tuple[str, str]:
+    """The page's title, and what a browser without scripts shows."""
+    spec = recording.spec
+    name, plain, baseline = map(spec.first, (SPECULATIVE, PLAIN, BASELINE))
+    drafter = next((f", {lane.drafter}" for lane in spec.lanes if lane.name == name), "")
+    ratio = race_speedup(recording.events, name, plain, baseline)
+    title = "SYNTHETIC: " if recording.get("synthetic") else ""
+    title += recording["model"]["name"] + drafter + ("" if ratio is None else f": {ratio:.1f}× as fast as plain")
+    verdict = recording["verdicts"].get(name, {"sentence": "no verdict"})["sentence"]
+    return title, (
+        f"A recorded race of Photofinish: {title}; {verdict}. Recorded {recording['created']} on "
+        f"{recording['device']['name']}. It needs a browser with JavaScript."
+    )
+
+
+def _filled(page: str, **parts: str) -> str:
+    """The page with its places filled, @@name@@ by the part of that name. Parts are not looked through again."""
+    return re.sub(f"@@({'|'.join(parts)})@@", lambda place: parts[place[1]], page)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}'"
+
+
+def _shell() -> str:
+    """The page but for its race. What needs a server is not shown."""
+    read = {name: (FOLDER / f"player.{name}").read_text(encoding="utf-8") for name in ("html", "css")}
+    style = variables(":root") + RACE_VIEW_CSS + read["css"]
+    policy = f"default-src 'none'; script-src {_hash(PROGRAM)}; style-src {_hash(style)}"
+    view = RACE_VIEW_TEMPLATE.replace(" data-served", " hidden")
+    return _filled(
+        read["html"], policy=f"{policy}; base-uri 'none'; form-action 'none'", style=style, view=view, program=PROGRAM
+    )
+
+
+SHELL = _shell()
+"""Every exported page, apart from @@title@@, @@says@@ and @@race@@."""

@@ -1,0 +1,174 @@
+// The story: seven cards that explain the race on the screen, each next to what it highlights. Offered once, after the
+// opening; "How it works" in the page's header resumes it. Starting a race ends it.
+
+import { write } from "../base/text.js";
+import { controls, stopAutoplay } from "../board/deck.js";
+import { clear, onFrame, setHeader } from "../board/frames.js";
+import { isLinked, pageButton } from "../board/page.js";
+import { paint } from "../board/paint.js";
+import { on, root } from "../board/root.js";
+import { board, popover, refs, replay } from "../board/screen.js";
+import { S, session } from "../board/state.js";
+import { choose } from "../board/tabs.js";
+import { askForFigures } from "../tabs/figures.js";
+import { endWhatIf } from "../tabs/whatif_tab.js";
+import { land, skipOpening } from "./opening.js";
+import { CARDS, taleOf } from "./story_cards.js";
+
+const STORY_KEY = "photofinish.story";
+const STORY_GAP = 12;
+// on: whether it is on the screen; at: index of the card; tale: see taleOf; kept: what the page showed before, with its
+// race if a recorded one replaced it; t: the lane time that the card set.
+const story = { on: false, at: 0, tale: null, kept: null, t: 0 };
+
+function rememberStory(at) {
+  try { localStorage.setItem(STORY_KEY, String(at)); } catch { /* a browser may forbid it */ }
+}
+function rememberedStory() { try { return localStorage.getItem(STORY_KEY); } catch { return null; } }
+
+// Offered on a first visit; it never starts by itself.
+function offerStory() { refs.offer.hidden = rememberedStory() !== null || !taleOf(); }
+
+function closeOffer() {
+  refs.offer.hidden = true;
+  rememberStory(rememberedStory() ?? 0);
+}
+
+function beginStory() {
+  if (story.on) return endStory();
+  if (!taleOf() && !session.recorded) return board.alert("There is no recorded race here to use as an example.");
+  closeOffer();
+  skipOpening();
+  stopAutoplay();
+  replay.pause();
+  if (S.computed) endWhatIf();
+  story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.getAttribute("aria-pressed"), S: null };
+  if (!taleOf()) {
+    story.kept = { ...story.kept, S, served: session.served };
+    onFrame(session.recorded);
+    stopAutoplay();
+  }
+  Object.assign(story, { on: true, tale: taleOf() });
+  refs.marks.setAttribute("aria-pressed", "true");
+  refs.story.hidden = refs.spot.hidden = false;
+  tellCard(Math.min(Number(rememberedStory()) || 0, CARDS.length - 1));
+  refs.storyNext.focus({ preventScroll: true });
+  return undefined;
+}
+
+function tellCard(at) {
+  const card = CARDS[at], last = at === CARDS.length - 1;
+  story.at = at;
+  rememberStory(at);
+  land();
+  card.stage(story.tale);
+  story.t = replay.t;
+  paint();
+  write(refs.storyPlace, `Card ${at + 1} of ${CARDS.length}`);
+  write(refs.storyTitle, card.title);
+  write(refs.storyWords, card.words(story.tale));
+  refs.storyBack.disabled = at === 0;
+  write(refs.storyNext, last ? "Done" : "Next");
+  const focused = document.activeElement;
+  if (!refs.story.contains(focused) || focused.disabled) refs.storyNext.focus({ preventScroll: true });
+  placeStory(true);
+}
+
+function storyTarget() {
+  return CARDS[story.at].target(story.tale).find((node) => node && node.checkVisibility()) ?? null;
+}
+
+// Place the card where there is room next to its target: right, left, below or above; for part of a text, next to the
+// whole text. If there is none, as on a phone, scroll so that it fits below.
+function placeStory(comes = false) {
+  const target = storyTarget(), box = target?.closest(".pf-text");
+  refs.spot.hidden = !target;
+  if (!target) return;
+  if (comes && box)
+    box.scrollTop += target.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
+  const frame = root.getBoundingClientRect(), zoom = frame.width / root.offsetWidth;
+  const { width, height } = refs.story.getBoundingClientRect();
+  const right = innerWidth - width, bottom = innerHeight - height;
+  const within = (value, most) => Math.max(8, Math.min(value, most - 8));
+  const places = () => {
+    const at = litBox(target, box, box);
+    return [[at.right + STORY_GAP, within(at.top, bottom)], [at.left - STORY_GAP - width, within(at.top, bottom)],
+      [within(at.left, right), at.bottom + STORY_GAP], [within(at.left, right), at.top - STORY_GAP - height]]
+      .find(([x, y]) => x >= 8 && y >= 8 && x <= right - 8 && y <= bottom - 8);
+  };
+  if (comes && !places()) window.scrollBy({ top: litBox(target, box).top - STORY_GAP, behavior: "instant" });
+  const at = litBox(target, box);
+  const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
+  const origin = root.getBoundingClientRect();
+  const put = (node, left, top) => {
+    node.style.transform = `translate(${(left - origin.left) / zoom}px, ${(top - origin.top) / zoom}px)`;
+  };
+  put(refs.story, x, y);
+  put(refs.spot, at.left, at.top);
+  Object.assign(refs.spot.style, { width: `${at.width / zoom}px`, height: `${at.height / zoom}px` });
+}
+
+// The visible part of a node, in window coordinates; as wide as `lines`, if given.
+function litBox(node, box, lines = null) {
+  const inner = node.getBoundingClientRect(), outer = (box ?? root).getBoundingClientRect();
+  const top = Math.max(inner.top, outer.top), bottom = Math.max(top, Math.min(inner.bottom, outer.bottom, innerHeight));
+  const { left, width } = (lines ?? node).getBoundingClientRect();
+  return new DOMRect(left, top, width, bottom - top);
+}
+
+// End the story and restore what the page showed before.
+export function endStory(done = false) {
+  if (!story.on) return;
+  const { tab, t, marks, S: before, served: from } = story.kept, inside = refs.story.contains(document.activeElement);
+  story.on = false;
+  popover.close();
+  land();
+  refs.story.hidden = refs.spot.hidden = true;
+  if (done) rememberStory(0);
+  refs.marks.setAttribute("aria-pressed", marks);
+  choose(tab);
+  if (before) bringBack(before, from);
+  else replay.seek(t);
+  if (inside) pageButton("story")?.focus({ preventScroll: true });
+}
+
+export function bringBack(before, from) {
+  clear(before.id, before.seq);
+  session.served = from;
+  if (isLinked() && before.id === null) board.title("From a link: not raced yet", null);
+  if (!before.header) return;
+  Object.assign(S, before, { marked: new Set(), asked: {} });
+  setHeader(S.header);
+  askForFigures();
+  replay.load(S.race.duration(S.sides), S.race.times(S.sides));
+  stopAutoplay();
+  controls();
+}
+
+refs.storySkip.addEventListener("click", () => endStory());
+refs.storyBack.addEventListener("click", () => tellCard(story.at - 1));
+refs.storyNext.addEventListener("click", () =>
+  (story.at === CARDS.length - 1 ? endStory(true) : tellCard(story.at + 1)));
+refs.offerYes.addEventListener("click", beginStory);
+refs.offerNo.addEventListener("click", closeOffer);
+document.addEventListener("click", (event) => { if (event.target.closest?.("#page-story-button")) beginStory(); });
+document.addEventListener("keydown", (event) => {
+  if (!story.on || event.target.closest?.("#page-panel, textarea")) return;
+  if (event.key === "Escape") return endStory();
+  if (event.target !== document.body && !refs.story.contains(event.target)) return;
+  const button = { ArrowRight: refs.storyNext, ArrowLeft: refs.storyBack }[event.key];
+  if (!button || (event.key === "ArrowRight" && story.at === CARDS.length - 1)) return;
+  event.preventDefault();
+  button.click();
+});
+for (const name of ["leaving", "leavingLane"]) on(name, () => endStory());
+on("racing", () => {
+  endStory();
+  refs.offer.hidden = true;
+});
+on("opened", offerStory);
+on("painted", () => {
+  if (story.on && replay.t !== story.t) land();       // the visitor moved the clock: the draft no longer belongs there
+});
+for (const [node, name] of [[window, "resize"], [root, "scroll"]])
+  node.addEventListener(name, () => { if (story.on) placeStory(); }, { capture: true, passive: true });

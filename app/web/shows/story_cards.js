@@ -1,0 +1,118 @@
+// The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
+
+import { metricsOf, numDrafted, percentile, stepSeconds } from "../base/model.js";
+import { DRAFTER_NAMES, duration, oneLine, plural } from "../base/text.js";
+import { paint } from "../board/paint.js";
+import { root } from "../board/root.js";
+import { refs, replay, views } from "../board/screen.js";
+import { S, verdictOn } from "../board/state.js";
+import { choose } from "../board/tabs.js";
+import { openStep } from "../tabs/step_tab.js";
+import { WhatIf } from "../tabs/whatif.js";
+import { chosenDrafter, timesPlain } from "../tabs/whatif_tab.js";
+import { guessNow, opening } from "./opening.js";
+
+const shownStep = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
+
+// A drafter's parts in words.
+const guesser = (drafter) => drafter.split(/[:+]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
+  .join(" or ") || oneLine(drafter).slice(0, 30);
+
+// What the story needs of a race: the median plain step time, a step with right and wrong guesses, and one that kept
+// the fewest. null if the texts are not identical or no step has both.
+export function taleOf() {
+  const [left, right] = S.sides.map((name) => S.race.lane(name));
+  if (S.live || S.state !== "finished" || S.computed || !left?.finished || !right?.finished
+    || !verdictOn(S.sides[1])?.kind.startsWith("identical")) return null;
+  const partly = right.steps.filter(({ num_accepted: kept, drafted_pieces: pieces, token_ids: ids }) =>
+    kept && pieces.length > kept && ids.length > kept);
+  // the clearest: a few right and wrong guesses, and visible text where the draft breaks
+  const clear = partly.find(({ drafted, drafted_pieces: pieces, num_accepted: kept, pieces: own }) => kept > 1
+    && drafted.length > kept + 1 && drafted.length < 9 && [pieces[kept], own.at(-1)].every((piece) => piece?.trim()));
+  const drafts = right.steps.filter(numDrafted);
+  return partly.length ? { left, right, step: clear ?? partly[0], plain_s: percentile(left.steps.map(stepSeconds), 0.5),
+    poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
+    params: S.header.spec.params, lane: S.header.spec.lanes.find(({ name }) => name === S.sides[1]) } : null;
+}
+
+function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }
+
+// The shortest, best and longest length, each with its speed-up over plain.
+function lengthWords(whatIf) {
+  const drafter = chosenDrafter(), all = whatIf.all().filter((each) => each.drafter === drafter);
+  const best = all.reduce((one, other) => (other.seconds < one.seconds ? other : one));
+  const named = [...new Set([all[0], best, all.at(-1)])];
+  return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${i ? "" : "k = "}${each.k}`
+    + (each === best ? " (best)" : "")).join(", ");
+}
+
+// {title, stage, target, words}: `stage` prepares the page; the first visible node of `target` is highlighted.
+export const CARDS = [
+  {
+    title: "Alone, one token at a time",
+    stage: ({ left }) => { choose("text"); replay.seek(left.steps[Math.min(40, left.steps.length) - 1].clock_s); },
+    target: () => [refs.leftText.closest(".pf-lane"), root.querySelector("[data-board=left]")],
+    words: ({ left, plain_s }) => "A model writes tokens: words, or parts of words. Each needs one pass of the whole "
+      + `model. Plain does just that: ${left.steps.length} passes for ${left.tokens.at(-1)} tokens, about `
+      + `${duration(plain_s)} each. The clock starts once the prompt has been read.`,
+  },
+  {
+    title: "A draft is a guess",
+    stage: ({ right, step }) => {
+      choose("text");
+      replay.seek(step.clock_s - step.verify_s);
+      paint();
+      guessNow(right);
+    },
+    target: () => [opening.guess?.node],
+    words: ({ step, lane }) => "The other lane guesses ahead. A fast drafter, here "
+      + `${guesser(lane.drafter)}, proposes ${plural(numDrafted(step), "token")}, shown pale: a draft. It took `
+      + `${duration(step.draft_s)}. Nothing is decided yet.`,
+  },
+  {
+    title: "One pass checks them all",
+    stage: ({ step }) => { choose("text"); replay.seek(step.clock_s); },
+    target: ({ step }) => [shownStep(step.index)],
+    words: ({ step, plain_s }) => `One pass of the model checks all ${numDrafted(step)} guesses at once. `
+      + `${step.num_accepted} kept, ${plural(step.token_ids.length, "new token")} in ${duration(stepSeconds(step))}, `
+      + `drafting included. Plain takes ${duration(plain_s * step.token_ids.length)} for as many.`,
+  },
+  {
+    title: "Why the text stays the same",
+    stage: () => { choose("text"); replay.seek(replay.duration); },
+    target: () => [refs.verdict],
+    words: ({ left, params }) => "A guess is kept only if the model picks exactly that token itself. So both "
+      + `lanes wrote the same ${left.tokens.at(-1)} tokens. ${params.temperature > 0 ?
+        `For sampling, both used the same random numbers (seed ${params.seed}).` :
+        "For sampling, both use the same random numbers."}`,
+  },
+  {
+    title: "Why a guess is dropped",
+    stage: ({ step }) => { openStep(step.index); replay.seek(step.clock_s); },
+    target: ({ step }) => [root.querySelector('.pf-one-place[data-verdict="no"]'), root.querySelector(".pf-one-row"),
+      shownStep(step.index)],
+    words: ({ step }) => `The draft said ${storyPiece(step.drafted_pieces[step.num_accepted])}, the model picks `
+      + `${storyPiece(step.pieces.at(-1))}. So that guess is dropped, and all after it: they continued a text that `
+      + "will never exist. The model's own token takes its place, from the same pass.",
+  },
+  {
+    title: "When guessing loses",
+    stage: () => { choose("steps"); replay.seek(replay.duration); },
+    target: ({ poor }) => [shownStep(poor.index)],
+    words: ({ poor, plain_s }) => `Step ${poor.index + 1} kept ${poor.num_accepted} of ${numDrafted(poor)}: `
+      + `${plural(poor.token_ids.length, "token")} in ${duration(stepSeconds(poor))}. Plain takes `
+      + `${duration(plain_s * poor.token_ids.length)}. If most steps were like this, guessing would be slower than `
+      + `Plain. This race as a whole was ${refs.ratio.textContent} as fast.`,
+  },
+  {
+    title: "k: the draft length",
+    stage: () => { choose("whatif"); replay.seek(replay.duration); },
+    target: () => [S.whatIf instanceof WhatIf && refs.whatIfK.closest(".pf-whatif"),
+      root.querySelector("[data-board=right]")],
+    words: ({ right, lane }) => "k is how many tokens are guessed at once. Short drafts save little; "
+      + `long ones cost more and often end wrong. ${S.whatIf instanceof WhatIf ?
+        `With ${guesser(chosenDrafter())} alone: ${lengthWords(S.whatIf)}.` :
+        `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
+          .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
+  },
+];

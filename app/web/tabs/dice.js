@@ -1,0 +1,149 @@
+// How one token was chosen, from each lane's own record, side by side: a score (logit) and the seed's noise for every
+// likely token; the largest sum wins.
+
+import { make, write } from "../base/text.js";
+import { chanceWords, quoted } from "./step.js";
+import { wordNode } from "./step_view.js";
+
+const ROUNDING = 1e-3;        // numbers are recorded with four digits
+const LEAST_SPAN = 10;        // of the bars, in logits, or the dice would seem to be all
+const DICE_WORDS = "Gumbel noise: one random number per token, from the seed, the position and the token. Picking "
+  + "the largest sum of logit and noise is the same as sampling.";
+
+const digits = (value) => (Math.abs(value) >= 1e6 ? value.toPrecision(3) : value.toFixed(4));
+
+// One lane's record of a position: {step, id, checksum, scores: [{id, text, logit, noise, chance, sum}], wins}, or
+// null. id: of the token written there; die: index of the seed; wins: the score that wins under it; noise: 0 without
+// dice.
+function diceOf(walk, lane, position, die) {
+  const found = walk.at(lane, position);
+  if (!found) return null;
+  const { ids, logits, log_z: logZ, noise } = found.row;
+  const scores = ids.map((id, i) => {
+    const logit = logits[i], added = walk.rejects ? 0 : noise?.[die]?.[i] ?? 0;
+    return { id, text: walk.text(id), logit, noise: added, chance: Math.exp(logit - logZ), sum: logit + added };
+  });
+  const best = scores.reduce((one, other) => (other.sum > one.sum ? other : one));
+  const written = scores.find(({ id }) => id === found.id), close = written && best.sum - written.sum < ROUNDING;
+  return { step: found.step, id: found.id, checksum: found.step.checksums[found.r], scores,
+    wins: die === 0 && close ? written : best };
+}
+
+// The first difference between two lanes' records of a position, in words; "" if there is none.
+function diceDiffer(left, right) {
+  for (const one of left.scores) {
+    const other = right.scores.find(({ id }) => id === one.id);
+    for (const [key, name] of [["logit", "score"], ["noise", "noise"], ["chance", "probability"]])
+      if (other && one[key] !== other[key])
+        return `The ${name} of ${quoted(one.text)} is ${digits(one[key])} in the plain lane, ${digits(other[key])} `
+          + "in the speculative lane.";
+  }
+  if (left.checksum !== right.checksum) return "The checksums of all scores differ.";
+  return left.wins.id === right.wins.id ? "" :
+    `${quoted(left.wins.text)} wins in the plain lane and ${quoted(right.wins.text)} in the speculative lane.`;
+}
+
+// The position of the first token that differs between the lanes, or null.
+export function partsAt(walk) {
+  const [one, other] = [walk.plain, walk.lane].map((lane) => lane?.steps.flatMap((step) => step.token_ids) ?? []);
+  const place = one.findIndex((id, i) => i < other.length && id !== other[i]);
+  return place < 0 ? null : place;
+}
+
+// The sentence on both records of a position.
+function diceSay(walk, position, left, right, die) {
+  const here = `Token ${position + 1} of the text`, parts = partsAt(walk), differ = diceDiffer(left, right);
+  const audited = left.checksum === undefined ? "" : ", and so is the checksum of the scores of all tokens";
+  if (parts !== null && position > parts)
+    return `${here}: the texts already differ from token ${parts + 1} on, so the lanes cannot be compared.`;
+  if (walk.rejects) return drawsSay(walk, here, left, right, audited);
+  if (differ) return `${here}: the records of the two lanes differ. ${differ}`;
+  const sums = `${digits(left.wins.sum)} in the plain lane, ${digits(right.wins.sum)} in the speculative lane`;
+  if (walk.temperature === 0)
+    return `${here}. At temperature 0 the largest score wins; no random numbers. The scores are equal in both lanes`
+      + `${audited}. So both choose ${quoted(left.wins.text)}: ${sums}.`;
+  const equal = `${here}: the scores are equal in both lanes${audited}. The random numbers are equal too: they `
+    + "belong to the position, whoever guessed.";
+  const same = left.wins.id === left.id;
+  return die === 0 ? `${equal} So both choose ${quoted(left.wins.text)}: ${sums}.` :
+    `${here}, with seed ${walk.candidates.seeds[die]}: both lanes would have chosen `
+      + `${same ? "the same token again" : `a different token than ${quoted(walk.text(left.id))}, and both the same one`}, `
+      + `${quoted(left.wins.text)}: ${sums}.`;
+}
+
+// The same under rejection: equal odds, separate draws.
+function drawsSay(walk, here, left, right, audited) {
+  const chances = diceDiffer({ ...left, wins: right.wins }, right);
+  if (chances) return `${here}: the records of the two lanes differ. ${chances}`;
+  const drawn = ({ id, scores }) =>
+    `${quoted(walk.text(id))} (${chanceWords(scores.find((each) => each.id === id)?.chance ?? 0)})`;
+  const same = `${here}: the text before it is the same, so the probabilities are equal in both lanes${audited}.`;
+  return left.id === right.id ? `${same} Both draws gave ${drawn(left)}.` :
+    `${same} Only the draws differ: ${drawn(left)} in the plain lane, ${drawn(right)} in the speculative lane. From `
+      + "here on the texts differ.";
+}
+
+// A lane's scores as bars, with the noise added to or cut from each; under rejection, the chances.
+function diceNodes(walk, name, found, low, high) {
+  const node = make("section", "pf-dice-lane"), list = make("ol", "pf-dice-scores"), { rejects, temperature } = walk;
+  const share = (value) => `${(100 * value / (high - low)).toFixed(2)}%`;
+  for (const { id, text, logit, noise, sum: total, chance } of found.scores) {
+    const row = make("li", "pf-dice-score"), bar = make("span", "pf-dice-bar"), solid = make("span", "pf-dice-logit");
+    const chosen = id === (rejects ? found.id : found.wins.id), from = rejects ? chance : Math.min(logit, total);
+    row.classList.toggle("pf-dice-wins", chosen);
+    row.dataset.tokenId = id;
+    solid.style.width = share(from - low);
+    bar.append(solid);
+    if (!rejects && noise !== 0) {
+      const added = make("span", `pf-dice-noise${noise < 0 ? " pf-dice-less" : ""}`);
+      added.style.left = share(from - low);
+      added.style.width = share(Math.abs(noise));
+      bar.append(added);
+    }
+    bar.setAttribute("aria-hidden", "true");
+    const numbers = rejects ? chanceWords(chance) : temperature === 0 ? digits(logit) :
+      `${digits(logit)} ${noise < 0 ? "\u2212" : "+"} ${digits(Math.abs(noise))} = ${digits(total)}`;
+    row.append(wordNode(text), bar, make("span", "pf-dice-numbers pf-num", numbers),
+      make("span", "pf-dice-end", chosen ? (rejects ? "drawn" : "wins") : ""));
+    list.append(row);
+  }
+  node.append(make("h5", "pf-dice-name", `${name}, step ${found.step.index + 1}`), list);
+  return node;
+}
+
+function seedButtons(seeds, die, choose) {
+  const choice = make("div", "pf-dice-seeds");
+  choice.setAttribute("role", "group");
+  choice.setAttribute("aria-label", "Seed of the random numbers");
+  choice.append(make("span", "", "Random numbers:"), ...seeds.map((value, i) => {
+    const button = make("button", "pf-button", `seed ${value}${i ? "" : " (this race)"}`);
+    button.type = "button";
+    button.dataset.die = i;
+    button.setAttribute("aria-pressed", String(i === die));
+    button.addEventListener("click", () => choose(i));
+    return button;
+  }));
+  return choice;
+}
+
+// Nodes for a position: sentence, seeds, both lanes. titles: of the plain lane and this one; die: index of the seed;
+// choose: called with another one.
+export function diceSection(walk, titles, position, die, choose) {
+  const [left, right] = [walk.plain, walk.lane].map((lane) => diceOf(walk, lane, position, die));
+  if (!left || !right)
+    return [make("p", "pf-dice-says", "Not recorded for both lanes at this position.")];
+  const parted = (partsAt(walk) ?? Infinity) < position, words = make("p", "pf-dice-says");
+  write(words, diceSay(walk, position, left, right, die));
+  words.classList.toggle("pf-dice-odd", !parted && !walk.rejects && diceDiffer(left, right) !== "");
+  const all = [left, right].flatMap(({ scores }) => scores), box = make("div", "pf-dice-box");
+  const values = all.flatMap(({ chance, logit, sum: total }) => (walk.rejects ? [chance, 0] : [logit, total]));
+  const high = Math.max(...values), least = Math.min(...values);
+  const low = walk.rejects ? 0 : Math.min(least - 0.08 * (high - least), high - LEAST_SPAN);
+  box.append(...[left, right].map((found, i) => diceNodes(walk, titles[i], found, low, high)));
+  const note = make("p", "pf-note", walk.rejects ? "Probabilities of the likely tokens, as each lane recorded them." :
+    `Bars start at ${low.toFixed(1)}. Solid: the score (logit)${walk.temperature > 0 ?
+      " at this temperature. Striped: the random number (Gumbel noise) added to it" : ""}.`);
+  if (walk.temperature > 0) note.title = DICE_WORDS;
+  const rolls = !walk.rejects && walk.candidates.seeds.length > 1;
+  return [words, ...(rolls ? [seedButtons(walk.candidates.seeds, die, choose)] : []), box, note];
+}

@@ -1,0 +1,56 @@
+// The game "Be the drafter": the player's input is a draft, verified against the target's recorded text. Pure: no DOM.
+
+import { numDrafted, sum } from "../base/model.js";
+
+export const STEPS_A_ROUND = 10;
+
+// Split the input at the token boundaries of the text that follows (`pieces`), one guess per token it reaches. The
+// first word's leading space is optional; a trailing space is not a guess.
+function guessesOf(typed, pieces) {
+  const guesses = [];
+  let rest = typed && typed[0] !== " " && /^ \S/.test(pieces[0] ?? "") ? ` ${typed}` : typed;
+  for (let i = 0; rest && i < pieces.length; i++) {
+    guesses.push(rest.slice(0, pieces[i].length));
+    rest = rest.slice(pieces[i].length);
+  }
+  const last = guesses.length - 1;
+  return guesses[last] === " " && pieces[last] !== " " ? guesses.slice(0, -1) : guesses;
+}
+
+// One player's round: verification steps over `pieces`, the tokens of the whole text, starting at `from`.
+export class Round {
+  constructor(pieces, from) { Object.assign(this, { pieces, from, at: from, steps: [] }); }
+
+  get over() { return this.steps.length === STEPS_A_ROUND || this.at === this.pieces.length; }
+
+  // One step with the input as its draft, in the form of a step event with texts for ids.
+  guess(typed) {
+    const rest = this.pieces.slice(this.at), drafted = guessesOf(typed, rest);
+    let kept = 0;
+    while (kept < drafted.length && drafted[kept] === rest[kept]) kept += 1;
+    const step = { position: this.at, drafted, drafted_pieces: drafted, num_accepted: kept, pieces: rest.slice(0, kept + 1),
+      token_ids: rest.slice(0, kept + 1) };
+    this.at += step.pieces.length;
+    this.steps.push(step);
+    return step;
+  }
+}
+
+// A tally: `kept` and `guessed` count draft tokens, `tokens` all that were written.
+export const NO_STEPS = { kept: 0, guessed: 0, tokens: 0, steps: 0 };
+
+export function tallyOf(steps) {
+  return { kept: sum(steps.map((step) => step.num_accepted)), guessed: sum(steps.map(numDrafted)),
+    tokens: sum(steps.map((step) => step.token_ids.length)), steps: steps.length };
+}
+
+export function added(one, other) {
+  return Object.fromEntries(Object.keys(NO_STEPS).map((name) => [name, one[name] + other[name]]));
+}
+
+// drafter -> its fastest k over the whole race, for drafters with tables.
+export function bestLengths(whatIf) {
+  const best = new Map();
+  for (const each of whatIf.all()) if (!(best.get(each.drafter)?.seconds <= each.seconds)) best.set(each.drafter, each);
+  return new Map([...best].map(([drafter, { k }]) => [drafter, k]));
+}

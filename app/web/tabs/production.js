@@ -1,0 +1,208 @@
+// Commands that serve a race's target, drafter and k; where a server cannot, a sentence why. From the documentation and
+// source of the versions named here, which parse them (tools/served_commands.py). Pure: no DOM.
+
+import { numDrafted, percentile } from "../base/model.js";
+import { DEFAULT_TARGET, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
+
+export const CHECKED = "2026-11-22";
+const SERVERS = { vllm: ["vLLM", "0.32.0"], sglang: ["SGLang", "0.5.23"], llama: ["llama.cpp", "commit 0c1e570"] };
+export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens (vLLM); "
+  + "--draft-max and --draft-min (llama.cpp).";
+const HUB = /^[\w-][\w.-]*\/[\w.-]+$/;
+const LOOKUP_MAX = 4;       // longest match that our n-gram drafter looks for
+const LONGEST_PROMPT = 2000;
+const LONG_CONTEXT = 8192;   // tokens; shown besides the race's own length
+
+// Recordings are untrusted: names must not look like an option or contain control characters.
+function isSafeName(name) { return name.length <= 400 && !/^-|^$|\t/.test(name) && !NEEDS_MARKS.test(name); }
+
+// {name, revision} of `owner/name[@revision]`, of a folder, or of the default target.
+export function modelOf(text) {
+  const [, name, revision] = /^(.*?)(?:@([^@]*))?$/s.exec(text);
+  if (revision !== undefined && HUB.test(name)) return { name, revision };
+  return { name: text === DEFAULT_TARGET ? `google/${DEFAULT_TARGET}` : text, revision: "" };
+}
+
+// {kind, argument, options after "#", copies} of a drafter; copies: it is a hybrid, which also copies earlier text.
+export function drafterOf(text) {
+  const [, kind, argument = ""] = /^([^:]*)(?::(.*))?$/s.exec(text);
+  if (kind === "hybrid") return { ...drafterOf(argument.slice(argument.indexOf("+") + 1)), copies: true };
+  const at = argument.indexOf("#");
+  return { kind, argument: at < 0 ? argument : argument.slice(0, at), options: at < 0 ? "" : argument.slice(at + 1),
+    copies: false };
+}
+
+// {k, words}: a fixed k, and a sentence if the race had none. steps: of the lane.
+function lengthOf(k, steps) {
+  if (k !== "auto") return { k, words: "" };
+  const drafted = steps.map(numDrafted).filter((n) => n > 0);
+  const median = Math.max(1, Math.round(percentile(drafted, 0.5) ?? 1));
+  return { k: median, words: `Servers use a fixed draft length. ${median} is the median of the steps that drafted in `
+    + `this race (${drafted.length} of ${steps.length}).` };
+}
+
+// {servers: [{name, version, command, notes}], client: {curl, python}, notes}. lane: spec of the speculative lane;
+// steps: its steps. command is null if there is none; client is null without servers.
+export function productionOf(header, lane, steps) {
+  const target = modelOf(header.model.name), drafter = drafterOf(lane.drafter), { k, words } = lengthOf(lane.k, steps);
+  const head = { ...drafter, ...modelOf(drafter.argument) }, why = noServer(header, target, head);
+  if (why) return { servers: [], client: null, notes: [why] };
+  const served = isShipped(head) ? { ...head, kind: "ngram", copies: false } : head;
+  const notes = [words,
+    head.copies && "This race's drafter copies repeated text and uses another drafter elsewhere.",
+    isShipped(head) && SHIPPED,
+    !HUB.test(target.name) && "The model is a local folder of the machine that raced; replace it with yours.",
+    head.options && `The option \u201c#${oneLine(head.options)}\u201d has no equivalent on servers.`,
+    !memoryKnown(header, lane) && memoryWords(served)].filter(Boolean);
+  const servers = Object.entries({ vllm: vllmOf, sglang: sglangOf, llama: llamaOf }).map(([id, make]) => {
+    const [name, version] = SERVERS[id];
+    return [make(target, served, k)].flat().map((made) => ({ name, version, command: null, ...made }));
+  }).flat();
+  return { servers, client: clientOf(header, target), notes };
+}
+
+// Why no server can do this; "" if one may.
+function noServer(header, target, head) {
+  if (RANDOM_WEIGHTS.test(header.model.name)) return "These are random weights: there is nothing to deploy.";
+  if (head.kind === "synthetic") return "The drafts are made up: no server has such a drafter.";
+  if (head.kind === "server") return "This race ran on servers; their start commands are not known here.";
+  if (head.kind === "none") return "This lane makes no guesses, so the server needs no option.";
+  if (!["ngram", "draft_model", "eagle3", "dflash"].includes(head.kind))
+    return `No known server equivalent of the drafter ${oneLine(head.kind).slice(0, 80)}.`;
+  if (isShipped(head) && !head.copies) return ALONE_SHIPPED;
+  const drafters = head.kind === "ngram" || isShipped(head) ? [] : [head.name];
+  return [target.name, ...drafters, ...[target.revision, head.revision].filter(Boolean)].every(isSafeName) ? "" :
+    "A name in this recording contains characters that are unsafe in a command.";
+}
+
+// isShipped: a head that ships with this project, for the default target only.
+const isHead = ({ kind }) => ["eagle3", "dflash"].includes(kind);
+const isShipped = (head) => isHead(head) && head.argument === "";
+const NO_HEADS = `Its head ships with Photofinish. vLLM ${SERVERS.vllm[1]} supports no heads for Gemma 3, and SGLang `
+  + "and llama.cpp have not been shown to read this one.";
+const SHIPPED = `${NO_HEADS} The commands use its other half, n-gram.`;
+const ALONE_SHIPPED = `${NO_HEADS} No command. Race n-gram here to see what a server could do.`;
+
+// A published head in the speculators format, recognised by its name.
+const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculator/i.test(head.name);
+
+// Whether the recording has the memory of the lane's drafter.
+export function memoryKnown(header, lane) { return Object.hasOwn(header.drafter_bytes ?? {}, lane.name); }
+
+// A drafter's memory as {rows: [what, one user, all users], words}, from bytes. numTokens: the race's prompt and text;
+// numUsers: sharing the weights, with a cache each.
+export function memoryOf({ weights, cache_per_token: cache }, numTokens, numUsers) {
+  if (weights + cache === 0) return { rows: [], words: "The drafter takes no memory: no weights, no cache." };
+  const users = [...new Set([1, Math.max(1, numUsers)])];
+  const cacheOf = (tokens) => [`cache of ${tokens.toLocaleString("en-US")} tokens`,
+    ...users.map((n) => bytesWords(cache * tokens * n))];
+  return { rows: [["weights", ...users.map(() => bytesWords(weights))], cacheOf(numTokens), cacheOf(LONG_CONTEXT)],
+    words: `Cache: ${bytesWords(cache)} a token \u00d7 tokens \u00d7 users (keys and values). Weights are shared by `
+      + "all users, in the precision of this race; a server may use another one. Parts that belong to the model "
+      + "itself are not counted." };
+}
+
+// Three digits and a unit, as in engine/analysis/roofline.py.
+function bytesWords(bytes) {
+  const [size, unit] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([least]) => bytes >= least)
+    ?? [1, "bytes"];
+  return `${Number((bytes / size).toPrecision(3))} ${unit}`;
+}
+
+function memoryWords({ kind }) {
+  return kind === "ngram" ? "The drafter takes no memory: no weights, no cache." :
+    "Drafter memory: not in this recording.";
+}
+
+// The shortest match of an n-gram drafter.
+const leastMatch = ({ argument }, usual) => (/^[1-9]\d?$/.test(argument) ? Number(argument) : usual);
+
+export function joined(parts) { return parts.flat(Infinity).map(String).map(shellQuoted).join(" "); }
+
+// JSON with spaces, which reads and wraps better.
+function spaced(config) {
+  const text = JSON.stringify;
+  return `{${Object.entries(config).map(([name, value]) => `${text(name)}: ${text(value)}`).join(", ")}}`;
+}
+
+export function vllmOf(target, head, k) {
+  const of = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
+  const serve = (method, more) =>
+    joined([of, "--speculative-config", spaced({ method, ...more, num_speculative_tokens: k })]);
+  if (head.kind === "ngram") {
+    const least = leastMatch(head, 1), most = Math.max(least, LOOKUP_MAX);
+    return { command: serve("ngram", { prompt_lookup_min: least, prompt_lookup_max: most }), notes: ["Its lookup is "
+      + `simpler: the earliest of the longest matches, up to ${most} tokens, and always drafts of ${k}.`] };
+  }
+  if (isHead(head) && /\bgemma-3-/i.test(target.name))
+    return { notes: ["No command: it supports no heads for Gemma 3."] };
+  const notes = head.copies ? ["vLLM has no hybrid drafter; this command uses the other half, without copies."] : [];
+  const model = { model: head.name, ...(head.revision ? { revision: head.revision } : {}) };
+  const own = { command: serve(head.kind, model), notes };
+  return isSpeculator(head) ? [own, { command: joined(["vllm", "serve", head.name]),
+    notes: ["The same, from the head's own config, which names its model and draft length."] }] : own;
+}
+
+function sglangOf(target, head, k) {
+  const serve = (algorithm, more) => joined(["python", "-m", "sglang.launch_server", "--model-path", target.name,
+    target.revision ? ["--revision", target.revision] : [], "--port", 8000,
+    "--speculative-algorithm", algorithm, more]);
+  const tokens = ["--speculative-num-draft-tokens", k + 1], counts = `${k + 1} includes the model's own token.`;
+  if (head.kind === "ngram") return { command: serve("NGRAM", [tokens, "--speculative-ngram-max-bfs-breadth", 1]),
+    notes: [counts, "Breadth 1: a single chain of guesses, as here."] };
+  if (isSpeculator(head) || (isHead(head) && !HUB.test(head.name)))      // our own heads have that format too
+    return { notes: ["No command: it has no head in the speculators format for this model."] };
+  const of = ["--speculative-draft-model-path", head.name,
+    head.revision ? ["--speculative-draft-model-revision", head.revision] : []];
+  const chain = ["--speculative-num-steps", k, "--speculative-eagle-topk", 1];
+  const algorithm = { draft_model: "STANDALONE", eagle3: "EAGLE3", dflash: "DFLASH" }[head.kind];
+  return { command: serve(algorithm, [of, head.kind === "dflash" ? [] : chain, tokens]),
+    notes: [counts, ...(head.copies ? ["SGLang has no hybrid drafter; this command uses the other half, without copies."] : [])] };
+}
+
+function llamaOf(target, head, k) {
+  const file = (name) => `${name.split(/[\\/]/).filter(Boolean).pop()}.gguf`;
+  const serve = (types, more) =>
+    joined(["llama-server", "--model", file(target.name), "--port", 8000, "--spec-type", types, more]);
+  const copying = ["--spec-ngram-simple-size-n", leastMatch(head, LOOKUP_MAX), "--spec-ngram-simple-size-m", k];
+  const size = "size-m: length of a copy (default 48); size-n: length of the match.";
+  const made = "Make .gguf files with convert_hf_to_gguf.py.";
+  if (head.kind === "ngram") return { command: serve("ngram-simple", copying), notes: [size, made] };
+  const type = { draft_model: "draft-simple", eagle3: "draft-eagle3", dflash: "draft-dflash" }[head.kind];
+  return {
+    command: serve(head.copies ? `ngram-simple,${type}` : type,
+      ["--model-draft", file(head.name), "--spec-draft-n-max", k, head.copies ? copying : []]),
+    notes: [head.copies ? `It has this hybrid: copies first, then the other drafter. ${size}` : "", made,
+      head.kind === "draft_model" ? "" : "Convert a head with --target-model-dir; not every head can be converted."]
+      .filter(Boolean),
+  };
+}
+
+// JSON with control and invisible characters escaped.
+function typedJson(value) {
+  return JSON.stringify(value).replace(/[\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (sign) =>
+    `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+// The race's request; all three servers speak OpenAI's protocol.
+function clientOf({ prompt, spec: { params } }, target) {
+  const text = prompt.text.length <= LONGEST_PROMPT ? prompt.text : "your prompt", json = typedJson;
+  const input = prompt.chat ? { messages: [{ role: "user", content: text }] } : { prompt: text };
+  const body = { model: target.name, ...input,
+    max_tokens: params.max_new_tokens, temperature: params.temperature, top_p: params.top_p, seed: params.seed,
+    ...(params.stop.length ? { stop: params.stop } : {}) };
+  const more = params.top_k ? { top_k: params.top_k } : {}, call = prompt.chat ? "chat.completions" : "completions";
+  const given = Object.entries({ ...body, ...(params.top_k ? { extra_body: more } : {}) });
+  return {
+    curl: `curl http://localhost:8000/v1/${call.replace(".", "/")} -H 'Content-Type: application/json' `
+      + `-d ${shellQuoted(json({ ...body, ...more }))}`,
+    python: `from openai import OpenAI
+
+client = OpenAI(base_url="http://localhost:8000/v1", api_key="none")
+answer = client.${call}.create(
+    ${given.map(([name, value]) => `${name}=${json(value)},`).join("\n    ")}
+)
+print(answer.choices[0].${prompt.chat ? "message.content" : "text"})
+`,
+  };
+}

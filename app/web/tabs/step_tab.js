@@ -1,0 +1,201 @@
+// The tab "One step": goes through the speculative lane's steps one at a time, by hand or automatically.
+
+import { make, oneLine, putText, write } from "../base/text.js";
+import { stopAutoplay } from "../board/deck.js";
+import { schedule } from "../board/paint.js";
+import { on, root } from "../board/root.js";
+import { refs, replay } from "../board/screen.js";
+import { S, titles } from "../board/state.js";
+import { choose, pressable } from "../board/tabs.js";
+import { diceSection, partsAt } from "./dice.js";
+import { stepSays, Walk, whyStruck } from "./step.js";
+import { CHECK_TERM, checkRow, costRow, guessRow, keepRow, oneRow } from "./step_view.js";
+
+const WALK_MS = 2500;
+// Kinds of steps to find.
+const FINDS = { all: (kind) => kind === "all", wrong: (kind) => kind === "none" || kind === "some",
+  empty: (kind) => kind === "empty" };
+// For all races: asks: hide the check until requested; timer: of the automatic walk; drawn: key of what is shown.
+const walking = { asks: false, timer: 0, drawn: null };
+
+// Position in the race on the screen: step, place in it (null: the model's own token), whether its check was revealed,
+// and which seed's dice.
+const stand = () => (S.walk ??= { index: 0, place: null, revealed: false, die: 0, of: null });
+
+function walkOf() {
+  const { recording, race } = S, at = stand();
+  if (at.of?.recording !== (recording ?? S.header) || at.of.lane !== race.lane(S.sides[1]))
+    at.of = new Walk(recording ?? S.header ?? {}, race, S.sides);
+  return at.of;
+}
+
+const notWalked = () => (S.live ? "Available after the race." :
+  walkOf().steps.length ? "" : "This race has no speculative steps.");
+
+function pauseForSteps() {
+  stopAutoplay();
+  replay.pause();
+  schedule();
+}
+
+// Open the tab at a step of the speculative lane.
+export function openStep(index) {
+  goTo(index);
+  choose("onestep");
+  refs.stepHead.focus();
+}
+
+function goTo(index) {
+  const last = walkOf().steps.length - 1;
+  Object.assign(stand(), { index: Math.max(0, Math.min(last, index)), place: null, revealed: false });
+  schedule();
+}
+
+// Go to the first step of a kind, or to the next if one is shown.
+function find(name) {
+  const walk = walkOf(), found = walk.steps.flatMap((step, i) => (FINDS[name](walk.kind(step)) ? [i] : []));
+  const at = found.indexOf(stand().index);
+  if (found.length) goTo(found[(at + 1) % found.length]);
+}
+
+function pick(place) {
+  stand().place = place;
+  schedule();
+}
+
+function stopWalk() {
+  clearInterval(walking.timer);
+  walking.timer = 0;
+  schedule();
+}
+
+// Walk automatically; a hidden check is revealed before the next step.
+function startWalk() {
+  const race = S, onward = () => {
+    const at = stand(), last = walkOf().steps.length - 1;
+    if (S !== race || root.dataset.tab !== "onestep") return stopWalk();
+    if (walking.asks && !at.revealed) at.revealed = true;
+    else if (at.index < last) goTo(at.index + 1);
+    if (at.index === last && (at.revealed || !walking.asks)) return stopWalk();
+    return schedule();
+  };
+  if (stand().index === walkOf().steps.length - 1) goTo(0);
+  walking.timer = setInterval(onward, WALK_MS);
+  schedule();
+}
+
+// Draw the step if anything about it has changed.
+function drawStep() {
+  const at = stand(), why = notWalked(), key = [S, S.recording, S.race, at.index, at.place, at.revealed, at.die, why,
+    walking.asks, walking.timer].map((each) => each ?? "");
+  if (root.dataset.tab !== "onestep" || key.every((each, i) => each === walking.drawn?.[i])) return;
+  walking.drawn = key;
+  const walk = why ? null : walkOf(), step = walk?.steps[at.index], last = (walk?.steps.length ?? 0) - 1;
+  const kinds = new Set(walk?.steps.map((each) => walk.kind(each)));
+  refs.stepBack.disabled = !walk || at.index === 0;
+  refs.stepNext.disabled = !walk || at.index === last;
+  refs.stepPlay.disabled = refs.stepAsk.disabled = !walk;
+  write(refs.stepPlay, walking.timer ? "Pause" : "Play");
+  root.querySelectorAll("[data-find]").forEach((button) =>
+    { button.disabled = ![...kinds].some(FINDS[button.dataset.find]); });
+  write(refs.stepHead, walk ? `Step ${at.index + 1} of ${last + 1}` : "One step");
+  const hidden = walk && walking.asks && !at.revealed;
+  write(refs.stepSays, why || (hidden ? "Which guess is the first wrong one? Click it, then check." : stepSays(walk, step)));
+  const focused = focusedButton();
+  refs.stepRows.replaceChildren(...(walk ? rowsOf(walk, step, at, hidden) : []));
+  if (focused) (refs.stepRows.querySelector(focused) ?? refs.stepHead).focus({ preventScroll: true });
+}
+
+// A selector of the focused button, to restore the focus after redrawing; "" if none.
+function focusedButton() {
+  const focused = document.activeElement, { die } = focused.dataset;
+  if (!refs.stepRows.contains(focused)) return "";
+  return die === undefined ? `.${focused.classList[0]}[tabindex="0"]` : `[data-die="${die}"]`;
+}
+
+function rowsOf(walk, step, at, hidden) {
+  const places = walk.places(step), [plainName, name] = titles();
+  const own = Math.min(step.num_accepted, step.token_ids.length - 1);
+  const chosen = Math.min(at.place ?? own, places.length - 1), so = make("p", "pf-one-so-far", "Text so far: ");
+  so.append(putText(make("span", "pf-one-word"), oneLine(`\u2026${walk.soFar(step)}`)));
+  const guessed = guessRow(walk, step, places, hidden ? at.place ?? 0 : chosen, pick, hidden);
+  if (hidden) {
+    const look = make("button", "pf-button pf-one-look", "Show the answer");
+    look.type = "button";
+    look.addEventListener("click", () => { at.revealed = true; schedule(); });
+    return [so, guessed, oneRow(2, "Check", CHECK_TERM, "", look)];
+  }
+  const struck = whyStruck(walk, step, places), why = struck ? make("p", "pf-one-why", struck) : "";
+  return [so, guessed, checkRow(walk, step, places, chosen, pick), why, keepRow(step), costRow(walk, step, plainName),
+    walk.silent() ? "" : diceRow(walk, step, chosen, [plainName, name], at)].filter(Boolean);
+}
+
+function diceRow(walk, step, place, names, at) {
+  const box = make("section", "pf-dice"), position = step.position + place, parts = partsAt(walk);
+  const same = walk.rejects ? "Same probabilities" : walk.temperature > 0 ? "Same random numbers" : "Same scores";
+  const nodes = place < step.token_ids.length ?
+    diceSection(walk, names, position, at.die, (die) => { at.die = die; schedule(); }) :
+    [make("p", "pf-dice-says", `Position ${place + 1} was discarded, so nothing was chosen there.`)];
+  const odd = nodes.some((node) => node.classList.contains("pf-dice-odd"));
+  const equal = !walk.rejects && parts === null ? ": why both texts are equal" : "";
+  box.append(make("h4", "pf-dice-head", odd ? "Not the same in both lanes" : same + equal), ...nodes);
+  if (walk.rejects && parts !== null && position !== parts) box.append(toPartButton(walk, parts));
+  return box;
+}
+
+function toPartButton(walk, position) {
+  const button = make("button", "pf-button", "Go to the first difference");
+  button.type = "button";
+  button.addEventListener("click", () => {
+    const index = walk.steps.findIndex((step) => position < step.position + step.token_ids.length);
+    goTo(index);
+    pick(position - walk.steps[index].position);
+  });
+  return button;
+}
+
+// The popover links here, for steps of the race as run.
+const canExplain = (step) => !S.live && !S.computed && step.lane === S.sides[1];
+
+function explainButton(step) {
+  const button = make("button", "pf-button pf-pop-explain", "Explain this step");
+  button.type = "button";
+  button.tabIndex = -1;         // by keyboard: Enter on the step
+  button.title = "Enter";
+  button.addEventListener("click", () => openStep(step.index));
+  return button;
+}
+
+root.addEventListener("keydown", (event) => {
+  const node = event.key === "Enter" && event.target.closest?.(".pf-text .pf-step");
+  const step = node && S.race.lane(node.dataset.lane)?.steps[node.dataset.step];
+  if (step && canExplain(step)) openStep(step.index);
+});
+
+const STEP_KEYS = { ArrowRight: () => goTo(stand().index + 1), ArrowLeft: () => goTo(stand().index - 1),
+  Home: () => goTo(0), End: () => goTo(Infinity), " ": () => (walking.timer ? stopWalk() : startWalk()) };
+
+root.querySelector("#pf-panel-onestep").addEventListener("keydown", (event) => {
+  const act = STEP_KEYS[event.key], button = event.target.closest("button"), place = button?.dataset.place;
+  const along = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (event.ctrlKey || event.metaKey || event.altKey || notWalked()) return;
+  if (along && place !== undefined) {
+    event.preventDefault();
+    const next = button.closest("ol").querySelector(`[data-place="${Number(place) + along}"]`);
+    if (next) { next.focus(); pick(Number(next.dataset.place)); }
+    return;
+  }
+  if (!act || (event.key === " " && button && place === undefined)) return;
+  event.preventDefault();
+  if (event.key !== " ") stopWalk();
+  act();
+});
+refs.stepBack.addEventListener("click", () => { stopWalk(); goTo(stand().index - 1); });
+refs.stepNext.addEventListener("click", () => { stopWalk(); goTo(stand().index + 1); });
+refs.stepPlay.addEventListener("click", () => (walking.timer ? stopWalk() : startWalk()));
+root.querySelectorAll("[data-find]").forEach((button) =>
+  button.addEventListener("click", () => { stopWalk(); find(button.dataset.find); }));
+pressable(refs.stepAsk, (pressed) => { walking.asks = pressed; stand().revealed = false; schedule(); });
+on("tab", (name) => { if (name === "onestep") pauseForSteps(); });
+on("popover", ({ step, box }) => { if (canExplain(step)) box.append(explainButton(step)); });
+on("painted", drawStep);

@@ -1,0 +1,163 @@
+// Renders one step of a Walk in rows: guess, check, keep, cost.
+
+import { numDrafted, tokensOf } from "../base/model.js";
+import { duration, make, plural, putText } from "../base/text.js";
+import { chanceWords, guesses, quoted } from "./step.js";
+
+const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],
+  extra: ["+", "extra"], own: ["+", "its own"] };
+export const CHECK_TERM = "verify: one pass of the model over all positions at once";
+const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
+  no: "rejected: the model picks another token",
+  unused: "not used: comes after the first wrong guess, or after the end of the text",
+  extra: "bonus: all guesses were right, so the next token counts too",
+  own: "no guess: the same as plain decoding" };
+// A draft head's confidence: [least margin in logits, word].
+const SURE = [[4, "very sure"], [1.5, "sure"], [0.5, "half sure"], [-Infinity, "unsure"]];
+const sureWord = (margin) => SURE.find(([least]) => margin >= least)[1];
+
+const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head; its confidence is not recorded",
+  "DFlash head": "was guessed by the DFlash head; its confidence is not recorded",
+  "draft model": "was guessed by the draft model", "made up": "was made up, right at a chosen rate" };
+
+export function oneRow(number, word, term, time, ...content) {
+  const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head");
+  const name = make("abbr", "", word);
+  name.title = term;
+  head.append(make("span", "pf-one-number", String(number)), name, make("span", "pf-one-time pf-num", time));
+  const body = make("div", "pf-one-body");
+  body.append(...content.filter(Boolean));
+  row.append(head, body);
+  return row;
+}
+
+// A token's text; spaces alone are marked, to be visible.
+export function wordNode(text, className = "") {
+  const seen = text === "" ? "pf-empty" : /^ +$/.test(text) ? "pf-one-blank" : "";
+  return putText(make("span", `pf-one-word ${className} ${seen}`), text);
+}
+
+// A place's button, which calls picked(r). Only the chosen one is a tab stop; arrow keys move from it.
+function placeButton(r, chosen, className, label, picked) {
+  const button = make("button", className);
+  button.type = "button";
+  button.dataset.place = r;
+  button.tabIndex = r === chosen ? 0 : -1;
+  button.setAttribute("aria-pressed", String(r === chosen));
+  button.append(make("span", "pf-sr", label));
+  button.addEventListener("click", () => picked(r));
+  return button;
+}
+
+export function guessRow(walk, step, places, chosen, picked, hidden) {
+  const list = make("ol", "pf-one-places"), from = make("div", "pf-one-from");
+  list.setAttribute("aria-label", "Guesses; arrows up and down choose one");
+  const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
+  places.slice(0, -1).forEach(({ id, text, source, margin, verdict }, r) => {
+    const words = id === null ? "not known" : text;
+    const of = margin === null ? source : `${sureWord(margin)} (+${margin.toFixed(1)})`;
+    const item = make("li"), button = placeButton(r, Math.min(chosen, places.length - 2), "pf-one-guess",
+      `Guess ${r + 1}: `, picked);
+    button.append(wordNode(words, hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`),
+      make("span", "pf-one-of", of));
+    button.setAttribute("aria-pressed", String(r === chosen));
+    for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
+    button.addEventListener("pointerleave", () => show(chosen));
+    item.append(button);
+    list.append(item);
+  });
+  show(chosen);
+  return oneRow(1, "Guess", "draft: tokens proposed by something fast, before the model checks them",
+    duration(step.draft_s), places.length > 1 ? list : make("p", "pf-one-none", "no guess"), from);
+}
+
+// Where the guess at place r came from; for a copy, with an excerpt of its source.
+function fromNodes(walk, step, places, r) {
+  const { source, margin, text, id } = places[Math.min(r, places.length - 2)] ?? {}, found = walk.excerpt(step);
+  if (!source) return [];
+  const which = `Guess ${Math.min(r, places.length - 2) + 1}, ${id === null ? "not known" : quoted(text)}, `;
+  const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
+    source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
+    margin !== null ? `${which}was guessed by the ${source === "guess" ? "head" : source}. It was ${sureWord(margin)} `
+      + `(its score led the runner-up by ${margin.toFixed(1)} logits).` :
+    `${which}${SOURCE_WORDS[source] ?? "comes from an unknown source"}.`;
+  const words = make("p", "pf-one-source", said);
+  if (margin !== null) words.title = "margin: by how many logits the first choice of the head led its second";
+  if (!found) return [words];
+  const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
+  stretch.append(...found.copied.map((each, i) =>
+    putText(make("span", step.copied[0] + i === r ? "pf-one-here" : ""), each)));
+  line.append(putText(make("span"), `\u2026${found.before}`), stretch, putText(make("span"), `${found.after}\u2026`));
+  return [words, line];
+}
+
+export function checkRow(walk, step, places, chosen, picked) {
+  const list = make("ol", "pf-one-places"), silent = walk.silent();
+  list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
+  places.forEach(({ verdict, row }, r) => {
+    const [mark, word] = VERDICT_MARKS[verdict], item = make("li", "pf-one-place");
+    item.dataset.verdict = verdict;
+    const button = placeButton(r, chosen, "pf-one-verdict", `Position ${r + 1}: `, picked);
+    button.title = VERDICT_TERMS[verdict];
+    const sign = make("span", "", mark);
+    sign.setAttribute("aria-hidden", "true");
+    button.append(sign, make("span", "", word));
+    item.append(button, ...(row ? [answersNode(row)] : []));
+    list.append(item);
+  });
+  const over = places.length === 1 ? "one position" : `${places.length} positions`;
+  const dropped = places.some(({ verdict, row }) => verdict === "unused" && row);
+  const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: `
+    + "\u25b6 the model's choice, ? the guess."
+    + (dropped ? " Grey: comes after a wrong guess or the end, so it is not used." : "");
+  return oneRow(2, "Check", CHECK_TERM, duration(step.verify_s), list,
+    make("p", "pf-note", `One pass of the model over ${over}. ${legend}`));
+}
+
+function answersNode(row) {
+  const list = make("ol", "pf-one-answers");
+  for (const { id, text, chance, guess, chosen } of row) {
+    const item = make("li", "pf-one-answer"), bar = make("span", "pf-one-bar"), word = wordNode(text);
+    item.dataset.tokenId = id;
+    item.classList.toggle("pf-one-chosen", chosen);
+    item.classList.toggle("pf-one-guessed", guess);
+    const sign = make("span", "pf-one-sign", `${chosen ? "\u25b6" : ""}${guess ? "?" : ""}`);
+    sign.setAttribute("aria-hidden", "true");
+    bar.style.width = `${(100 * Math.min(1, chance)).toFixed(2)}%`;
+    item.append(sign, word, make("span", "pf-one-chance pf-num", chanceWords(chance)), bar);
+    const said = [chosen && "the model's choice", guess && "the guess"].filter(Boolean).join(", ");
+    if (said) item.append(make("span", "pf-sr", said));
+    list.append(item);
+  }
+  return list;
+}
+
+export function keepRow(step) {
+  const own = step.token_ids.length > step.num_accepted, drafted = numDrafted(step), kept = step.num_accepted;
+  const line = make("p", "pf-one-kept");
+  const part = (kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind)).map(({ kind, text }) =>
+    wordNode(text, `pf-token pf-${kind}`));
+  const word = drafted === 0 ? "the model's own token:" : kept === drafted ? "+ bonus token:" :
+    "+ the model's own token:";
+  const said = make("abbr", "pf-one-plus", word);
+  said.title = drafted === 0 ? "plain decoding" : kept === drafted ? "bonus token" : "correction";
+  line.append(...part(["accepted"]), ...(own ? [said, ...part(["correction", "bonus", "plain"])] : []));
+  return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text",
+    plural(step.token_ids.length, "token"), line);
+}
+
+export function costRow(walk, step, plainName) {
+  const { seconds: spent, tokens, plain, saved } = walk.cost(step), numDropped = numDrafted(step) - step.num_accepted;
+  const line = make("p", "pf-one-cost-words", `${plural(tokens, "token")} in ${duration(spent)}.`
+    + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)} `
+      + `(median step). ${saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
+  const dropped = make("p", "pf-one-dropped");
+  if (numDropped > 0) {
+    const term = make("abbr", "", `Dropped, ${guesses(numDropped)}:`);
+    term.title = "rollback: the cache is reset to the end of the kept text";
+    dropped.append(term, ...tokensOf(step).filter(({ kind }) => kind === "rejected").map(({ text }) =>
+      wordNode(text, "pf-token pf-rejected")), ...(step.drafted.length ? [] : ["not known which"]));
+  }
+  return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "", line,
+    numDropped > 0 && dropped);
+}

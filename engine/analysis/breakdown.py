@@ -1,0 +1,173 @@
+"""Where the speed of a race comes from: what the accepted tokens were copied from, what a step costs and brings, and
+how the gain grows with the text. Pure; standard library only.
+
+For two lanes compared over the same tokens, let p be the seconds per plain token, N the number of speculative steps, L
+the tokens per step, and c the seconds per step:
+
+    speed-up(L) = L p / c        break-even: L = c / p        ideal: N p seconds, each step as cheap as a plain one
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..events import LaneEvent, Step, steps
+from ..spec import BASELINE, PLAIN, SPECULATIVE
+from .caveats import loop_start
+from .metrics import fastest_plain, lane_metrics, percentile, speedup
+
+MAX_SPEEDUP = 1e6
+
+
+class Origins(NamedTuple):
+    """Number of tokens by origin: accepted copies of the prompt; accepted copies of the completion (or of the draft
+    itself); accepted guesses of a model; the target's own."""
+
+    prompt: int
+    completion: int
+    guessed: int
+    target: int
+
+
+def origins(done: Sequence[Step], num_prompt_tokens: int, drafter: str) -> Origins | None:
+    """Where the tokens of these steps came from, according to `Step.copied`. None if unknown: accepted drafts without
+    token ids, a `synthetic` drafter, or an n-gram drafter whose steps record no copies."""
+    parts = re.split(r"[:+]", drafter)
+    accepted = [step for step in done if step.num_accepted]
+    silent = "ngram" in parts and accepted and not any(step.copied for step in accepted)
+    if silent or "synthetic" in parts or any(step.num_unknown for step in accepted):
+        return None
+    prompt = completion = 0
+    for step in accepted:
+        if step.copied:
+            place, start = step.copied
+            copies = max(0, step.num_accepted - place)
+            of_prompt = min(copies, max(0, num_prompt_tokens - start))
+            prompt += of_prompt
+            completion += copies - of_prompt
+    num = sum(step.num_accepted for step in done)
+    own = sum(len(step.token_ids) for step in done) - num
+    return Origins(prompt, completion, num - prompt - completion, own)
+
+
+class Costs(NamedTuple):
+    """A lane's seconds: the ideal (every step as cheap as a plain one); drafting; the extra time of passes over more
+    tokens, and of choosing among them; the rest, which may be negative."""
+
+    ideal_s: float
+    drafting_s: float
+    wider_s: float
+    rest_s: float
+
+
+class Growth(NamedTuple):
+    """The speed-up over the first `num_tokens` tokens, without and with the lanes' prefill (None if unknown)."""
+
+    num_tokens: int
+    speedup: float
+    with_prefill: float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The two lanes whose ratio a race shows, each cut after the step that reaches the number of tokens both wrote; see
+    `compared`.
+
+    prefill_s: of the plain lane and of the other, in seconds; None if unknown."""
+
+    plain: Sequence[Step]
+    lane: Sequence[Step]
+    speedup: float
+    prefill_s: tuple[float | None, float | None]
+
+    @property
+    def tokens_per_step(self) -> float:
+        """L, for the speculative lane."""
+        return _num_tokens(self.lane) / len(self.lane)
+
+    @property
+    def plain_s(self) -> float:
+        """p: mean seconds of a plain token."""
+        return _seconds(self.plain) / _num_tokens(self.plain)
+
+    @property
+    def break_even(self) -> float:
+        """How many tokens a step must commit to pay off: c / p, the mean cost of a step in plain tokens."""
+        return _seconds(self.lane) / len(self.lane) / self.plain_s
+
+    def costs(self) -> Costs:
+        """Where the lane's seconds went; the parts add up to the seconds of its steps. The extra cost of a wider step
+        is the median verification time at its width minus the plain lane's median step."""
+        by_width: dict[int | None, list[float]] = {}
+        for step in self.lane:
+            by_width.setdefault(step.width, []).append(step.verify_s)
+        plain_s = percentile([step.seconds for step in self.plain], 0.5) or 0.0
+        ideal = len(self.lane) * self.plain_s
+        drafting = sum(step.draft_s for step in self.lane)
+        wider = sum(len(all_s) * ((percentile(all_s, 0.5) or 0.0) - plain_s) for all_s in by_width.values())
+        return Costs(ideal, drafting, wider, _seconds(self.lane) - ideal - drafting - wider)
+
+    def growth(self) -> list[Growth]:
+        """The speed-up so far, after each step of the lane. Where plain steps commit several tokens, the plain time so
+        far is shared equally among all tokens so far."""
+        counts = list(accumulate(len(step.token_ids) for step in self.plain))
+        clock = list(accumulate(step.seconds for step in self.plain))
+        points, num, lane_s = [], 0, 0.0
+        plain_prefill, lane_prefill = self.prefill_s
+        for step in self.lane:
+            num, lane_s = num + len(step.token_ids), lane_s + step.seconds
+            place = min(bisect_left(counts, num), len(counts) - 1)
+            plain_s = clock[place] / counts[place] * num
+            if lane_s > 0:
+                both = None
+                if plain_prefill is not None and lane_prefill is not None:
+                    both = (plain_prefill + plain_s) / (lane_prefill + lane_s)
+                points.append(Growth(num, plain_s / lane_s, both))
+        return points
+
+    def pays_from(self) -> int | None:
+        """Tokens from which the lane stays ahead, prefill included; None if it never does or prefill is unknown."""
+        start = None
+        for point in reversed(self.growth()):
+            if point.with_prefill is None or point.with_prefill < 1:
+                break
+            start = point.num_tokens
+        return start
+
+    def before_the_loop(self) -> tuple[int, float | None] | None:
+        """For a looping text, the number of tokens before the loop and the speed-up over them; None for any other."""
+        start = loop_start([token for step in self.lane for token in step.token_ids])
+        return None if start is None else (start, speedup(_until(self.plain, start), self.lane))
+
+
+def compared(
+    events: Sequence[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
+) -> Compared | None:
+    """A lane and the plain decoding that its `race_speedup` refers to. None if there is no such ratio, or an impossible
+    one (see MAX_SPEEDUP)."""
+    plain = fastest_plain(events, lane, plain, baseline)
+    alone, done = steps(events, plain), steps(events, lane)
+    gain, num = speedup(alone, done), min(_num_tokens(alone), _num_tokens(done))
+    if gain is None or not 1 / MAX_SPEEDUP < gain < MAX_SPEEDUP:
+        return None
+    before = lane_metrics(events, plain).prefill_s, lane_metrics(events, lane).prefill_s
+    return Compared(_until(alone, num), _until(done, num), gain, before)
+
+
+def _until(done: Sequence[Step], num_tokens: int) -> Sequence[Step]:
+    """The steps up to and including the one that reaches `num_tokens`."""
+    counts = list(accumulate(len(step.token_ids) for step in done))
+    return done[: bisect_left(counts, num_tokens) + 1] if num_tokens else []
+
+
+def _num_tokens(done: Sequence[Step]) -> int:
+    return sum(len(step.token_ids) for step in done)
+
+
+def _seconds(done: Sequence[Step]) -> float:
+    return sum(step.seconds for step in done)

@@ -1,0 +1,239 @@
+"""The definition of every number, in one place. Standard library only.
+
+All lanes are measured by the same formulas, each from its own events alone. A number that does not exist (nothing
+drafted, no step, no time) is None, never NaN or infinity.
+"""
+# Twin: app/web/base/model.js, for replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from ..events import LaneEvent, Started, Step, steps, width_words
+from ..spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
+
+MILLION = 1_000_000
+SECONDS_PER_HOUR = 3600
+DISTURBED = 3.0
+MIN_STEPS_TO_JUDGE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMetrics:
+    """The numbers of one lane. Times are in seconds, rates per second, shares from 0 to 1."""
+
+    num_tokens: int
+    """Committed tokens, including the end token, which is computed but not shown."""
+    prefill_s: float | None
+    """Includes the drafter's prefill. None before the lane has started."""
+    decode_s: float | None
+    """Sum of draft_s + verify_s over the steps."""
+    tokens_per_s: float | None
+    """num_tokens / decode_s, without prefill. A server's lane leaves out the tokens that came first: see `_untimed`."""
+    ttft_s: float | None
+    """Time to first token: prefill_s + the first step's seconds."""
+    tpot_s: float | None
+    """Time per output token: decode_s / num_tokens. A server's lane leaves out the tokens that came first."""
+    itl_p50_s: float | None
+    """Median seconds of a step: how long a streaming reader waits between updates. Percentiles interpolate linearly."""
+    itl_p95_s: float | None
+    num_steps: int
+    per_step_drafted: tuple[int, ...]
+    per_step_accepted: tuple[int, ...]
+    acceptance_rate: float | None
+    """Accepted / proposed draft tokens. None when nothing was drafted."""
+    mean_acceptance_length: float | None
+    """Committed tokens per verification step, including the target's own token and steps without a draft (which vLLM
+    leaves out)."""
+    acceptance_by_position: tuple[float, ...]
+    """As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted. A draft shorter than i counts
+    as not accepted."""
+    conditional_acceptance_by_position: tuple[float | None, ...]
+    """Share of drafts that reached token i (it exists, and all before it were accepted) whose token i was accepted.
+    None if no draft reached it."""
+
+
+def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
+    """All numbers of the lane called `lane`; events of other lanes are ignored."""
+    events = [e for e in events if e.lane == lane]
+    done = steps(events, lane)
+    prefill_s = next((e.event.prefill_s for e in events if isinstance(e.event, Started)), None)
+    seconds = [step.seconds for step in done]
+    num_tokens, decode_s, untimed = _num_tokens(done), sum(seconds), _untimed(done)
+    num_timed = num_tokens - _num_tokens(untimed)
+    drafted, accepted = tuple(step.num_drafted for step in done), tuple(step.num_accepted for step in done)
+    by_position, conditional = _by_position(done)
+    return LaneMetrics(
+        num_tokens=num_tokens,
+        prefill_s=_finite(prefill_s),
+        decode_s=_finite(decode_s),
+        tokens_per_s=ratio(num_timed, decode_s),
+        ttft_s=_finite(prefill_s + seconds[0]) if prefill_s is not None and seconds else None,
+        tpot_s=ratio(decode_s, num_timed),
+        itl_p50_s=percentile(seconds[len(untimed) :], 0.50),
+        itl_p95_s=percentile(seconds[len(untimed) :], 0.95),
+        num_steps=len(done),
+        per_step_drafted=drafted,
+        per_step_accepted=accepted,
+        acceptance_rate=ratio(sum(accepted), sum(drafted)),
+        mean_acceptance_length=ratio(num_tokens, len(done)),
+        acceptance_by_position=by_position,
+        conditional_acceptance_by_position=conditional,
+    )
+
+
+def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | None:
+    """Seconds per token of the plain lane divided by those of this lane, over the same number of tokens.
+
+    That number n is the smaller of the two counts. Each lane is charged for its steps up to the one that reaches n, and
+    credited with all tokens of those steps (the last one may commit some beyond n)."""
+    n = min(_num_tokens(plain_steps), _num_tokens(lane_steps))
+    return ratio(_seconds_per_token(plain_steps, n), _seconds_per_token(lane_steps, n))
+
+
+def race_speedup(
+    events: Iterable[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
+) -> float | None:
+    """The `speedup` of a lane over the `fastest_plain` decoding of its race; None without one."""
+    events = list(events)
+    return speedup(steps(events, fastest_plain(events, lane, plain, baseline)), steps(events, lane))
+
+
+def fastest_plain(
+    events: Sequence[LaneEvent], lane: str = SPECULATIVE, plain: str = PLAIN, baseline: str = BASELINE
+) -> str:
+    """The name of the lane to compare with: `plain`; or `baseline` if it drafted nothing and was faster, or if there is
+    no plain lane, as in a race of two servers. Often both run at the same width, so the same work is measured twice and
+    the ratio uses the faster measurement."""
+    done, undrafted = steps(events, lane), steps(events, baseline)
+    against = speedup(steps(events, plain), done), speedup(undrafted, done)
+    if any(step.num_drafted for step in undrafted) or against[1] is None or (plain and against[0] is None):
+        return plain
+    if against[0] is None:
+        return baseline
+    return plain if against[0] <= against[1] else baseline
+
+
+def race_speedups(events: Iterable[LaneEvent], lanes: Iterable[LaneSpec]) -> dict[str, float | None]:
+    """The `race_speedup` of every speculative lane among `lanes`, by name."""
+    events, lanes = list(events), list(lanes)
+    own = {lane.role: lane.name for lane in lanes}
+    return {
+        lane.name: race_speedup(events, lane.name, own.get(PLAIN, ""), own.get(BASELINE, ""))
+        for lane in lanes
+        if lane.role == SPECULATIVE
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A lane whose steps of one width varied so much in time that the machine must have been busy with something else.
+    If the width is unknown, the lane is a server's, which may also have sent one step's tokens in several pieces."""
+
+    lane: str
+    width: int | None
+    median_s: float
+    p95_s: float
+
+    @property
+    def sentence(self) -> str:
+        times = f"{1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at the 95th percentile"
+        if self.width is None:
+            return (
+                f"Pieces of lane {self.lane} arrived {times} apart: its server sends a step's tokens one by one, or "
+                "was busy."
+            )
+        return (
+            f"The machine was disturbed: steps of lane {self.lane} of {width_words(self.width)} took {times}, so do "
+            "not quote this race's ratio."
+        )
+
+
+def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
+    """The worst lane whose 95th percentile of step times exceeds DISTURBED times its median; None in a quiet race.
+
+    Compares only steps of equal width, where a lane has at least MIN_STEPS_TO_JUDGE of them. Steps of unknown width are
+    a server's; they count only if there are no others, because they ran on another machine."""
+    seconds: dict[tuple[str, int | None], list[float]] = {}
+    for e in events:
+        if isinstance(e.event, Step):
+            seconds.setdefault((e.lane, e.event.width), []).append(e.event.seconds)
+    known = any(width is not None for _, width in seconds)
+    disturbed = []
+    for (lane, width), times in seconds.items():
+        if known and width is None:
+            continue
+        median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
+        if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > DISTURBED * median_s:
+            disturbed.append(Disturbance(lane, width, median_s, p95_s))
+    return max(disturbed, key=lambda each: each.p95_s / each.median_s, default=None)
+
+
+def cost_per_million(tokens_per_s: float | None, dollars_per_hour: float | None) -> float | None:
+    """Dollars per million tokens on a machine that costs `dollars_per_hour` and never stops writing `tokens_per_s`."""
+    seconds = ratio(MILLION, tokens_per_s)
+    if seconds is None or dollars_per_hour is None or dollars_per_hour < 0:
+        return None
+    return _finite(seconds * dollars_per_hour / SECONDS_PER_HOUR)
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The value below which `share` of the values lie, interpolated linearly; None if there are no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return _finite(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
+
+
+def ratio(numerator: float | None, denominator: float | None) -> float | None:
+    """The quotient; None if an operand is missing, the denominator is not positive, or the result is not finite."""
+    if numerator is None or denominator is None or not denominator > 0:
+        return None
+    return _finite(numerator / denominator)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _num_tokens(done: Sequence[Step]) -> int:
+    return sum(len(step.token_ids) for step in done)
+
+
+def _untimed(done: Sequence[Step]) -> Sequence[Step]:
+    """The first steps of a server's lane, which arrived with its first text: their time belongs to the prefill. A lane
+    with known widths has none."""
+    first = next((i for i, step in enumerate(done) if step.seconds > 0 or step.width is not None), len(done))
+    return done[:first]
+
+
+def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
+    seconds, num_tokens = 0.0, 0
+    for step in done:
+        if num_tokens >= n:
+            break
+        seconds += step.seconds
+        num_tokens += len(step.token_ids)
+    return ratio(seconds, num_tokens - _num_tokens(_untimed(done)))
+
+
+def _by_position(done: Sequence[Step]) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
+    drafts = [(step.num_drafted, step.num_accepted) for step in done if step.num_drafted]
+    longest = max((length for length, _ in drafts), default=0)
+    kept = _num_from((num_accepted for _, num_accepted in drafts), longest)
+    reached = _num_from((min(length - 1, num_accepted) for length, num_accepted in drafts), longest)
+    share = (num / len(drafts) for num in kept[1:])
+    return tuple(share), tuple(map(ratio, kept[1:], reached))
+
+
+def _num_from(values: Iterable[int], most: int) -> list[int]:
+    """How many of the values are at least 0, 1, ..., most."""
+    counts = Counter(values)
+    return list(accumulate(counts[value] for value in range(most, -1, -1)))[::-1]

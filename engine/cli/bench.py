@@ -1,0 +1,124 @@
+"""`python -m engine bench`: our lanes in races, transformers' `generate` between them, in alternating order, in one
+run."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+
+from ..bench.prompts import FULL, KINDS, QUICK, Size, check_kinds
+from ..drafters import check as check_drafter
+from ..drafters import parse as parse_drafter
+from ..errors import RaceError, UsageError
+from ..spec import MAX_K, SamplingParams
+from .arguments import Command, draft_size, integer, one_of, option, shown, words
+from .bench_table import print_report
+from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
+from .output import console, print_json, progress_line
+
+MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
+
+
+def bench(options: Namespace) -> int:
+    """Run the command; returns the exit status. Raises UsageError, or RaceError once the result is printed, if a lane
+    failed or wrote other tokens than the baseline although its widths are exact."""
+    drafters = _drafters(options.drafter)
+    kinds, note = check_kinds(options.kinds)
+    default = QUICK if options.quick else FULL
+    size = Size(
+        options.prompts or default.prompts,
+        options.repeats or default.repeats,
+        options.max_new_tokens or default.tokens,
+        default.rounds,
+        default.compiled,
+    )
+    params = SamplingParams(temperature=options.temperature, seed=options.seed, max_new_tokens=size.tokens)
+    set_threads(options.threads)
+    with redirect_stdout(sys.stderr), progress_line() as progress:
+        progress("starting torch", None)
+        from ..bench.measure import measure
+
+        report, faults = measure(options, drafters, kinds, size, params, [note] if note else [], progress)
+    if options.json:
+        print_json(report)
+    else:
+        print_report(console(), report)
+    if faults:
+        raise RaceError("; ".join(faults[:3]) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else ""))
+    return 0
+
+
+def _drafters(given: Sequence[str] | None) -> tuple[str, ...]:
+    drafters = tuple(given or ("ngram",))
+    for drafter in drafters:
+        check_drafter(drafter)
+        if parse_drafter(drafter)[0] == "none":
+            raise UsageError("drafter 'none' is the baseline, which every bench has; leave it out")
+    if len(set(drafters)) != len(drafters):
+        raise UsageError(f"each drafter can be given once, not {', '.join(map(shown, drafters))}")
+    return drafters
+
+
+BENCH = Command(
+    (
+        TARGET,
+        option(
+            "--drafter",
+            metavar="D",
+            type=words,
+            nargs="+",
+            action="extend",
+            help="drafters, name or name:argument, a lane each (default ngram)",
+        ),
+        option(
+            "--kinds",
+            metavar="K",
+            type=one_of(KINDS),
+            nargs="+",
+            action="extend",
+            help=f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)",
+        ),
+        option(
+            "--k",
+            metavar="K",
+            type=draft_size(1, MAX_K),
+            help="draft tokens a step, or auto (default 7; of draft models auto)",
+        ),
+        option(
+            "--quick",
+            action="store_true",
+            help="a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores",
+        ),
+        option(
+            "--prompts",
+            metavar="N",
+            type=integer(1, 164),
+            help=f"prompts of each kind, as far as there are so many (default {FULL.prompts})",
+        ),
+        option(
+            "--repeats", metavar="N", type=integer(1, 1000), help=f"rounds over all prompts (default {FULL.repeats})"
+        ),
+        option(
+            "--max-new-tokens",
+            metavar="N",
+            type=integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS),
+            help=f"where every completion ends at the latest (default {FULL.tokens})",
+        ),
+        TEMPERATURE,
+        SEED,
+        DTYPE,
+        DEVICE,
+        THREADS,
+        JSON,
+    ),
+    bench,
+    "Rows: plain (the fastest plain decoding of this engine), baseline (exact, without drafts), each drafter, and "
+    "transformers' generate: hf_eager, hf_compiled (static cache, compiled; not with --quick), "
+    "hf_prompt_lookup, hf_assisted (where a drafter is draft_model:X). It took ten minutes on 2 cores with the "
+    "default model (--quick two). Prefill is in none of the figures. What a page that watches costs is measured by "
+    "python -m tools.page_bars --only slowdown. "
+    "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot "
+    "be used; 130 interrupted.",
+)

@@ -1,0 +1,63 @@
+"""The command export: a recorded race as a web page, and its steps as a table. It needs neither torch nor gradio."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from importlib import import_module
+
+from ..errors import UsageError
+from ..recordings.recording import check_writable, loads, read_bytes, write_bytes
+from ..recordings.steps_csv import steps_csv
+from .arguments import Command, not_empty, option
+from .options import FILE
+
+PLAYER = "app.web.player.player:player"
+"""Makes the page from a recording's bytes and its name in errors. It consists of the page's own files, so this is the
+one place where the engine names the app: by a string, like every table of plug-ins."""
+
+
+def _export(options: Namespace) -> int:
+    wanted = [path for path in (options.html, options.csv) if path is not None]
+    if not wanted:
+        raise UsageError("nothing to write: give --html OUT.html, --csv OUT.csv, or both")
+    if len({os.path.realpath(path) for path in (options.file, *wanted)}) <= len(wanted):
+        raise UsageError("the recording, --html and --csv must be different files")
+    for path in wanted:
+        check_writable(path)
+    data, source = read_bytes(options.file), f"the recording {options.file!r}"
+    if options.html is not None:
+        _write(options.html, _player()(data, source))
+    if options.csv is not None:
+        _write(options.csv, steps_csv(loads(data, source)))
+    return 0
+
+
+def _player() -> Callable[[bytes, str], str]:
+    module, _, function = PLAYER.partition(":")
+    return getattr(import_module(module), function)
+
+
+def _write(path: str, text: str) -> None:
+    data = text.encode("utf-8")
+    write_bytes(path, data)
+    print(f"{path}: {len(data) / 1e6:.2f} MB")
+
+
+EXPORT = Command(
+    (
+        FILE,
+        option(
+            "--html",
+            metavar="OUT.html",
+            type=not_empty,
+            help="write one web page that plays the race in any browser, offline",
+        ),
+        option("--csv", metavar="OUT.csv", type=not_empty, help="write the steps of all lanes as a table"),
+    ),
+    _export,
+    "Example: python -m engine export race.json --html race.html. The page holds the recording byte for byte, and its "
+    "button Save gives it back. A file that is there is replaced. Exit status: 0 written; 1 it could not be written; 2 "
+    "the file or the arguments cannot be used; 130 interrupted.",
+)

@@ -1,0 +1,112 @@
+"""Runs a race for a command: from a model's name to a recording. Heavy modules are imported on use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, nullcontext, redirect_stdout, suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from ..events import LaneEvent, Prompt, Step
+from ..progress import Progress
+from ..recordings.recording import Recording, build
+from ..spec import RaceSpec
+from .output import progress_line
+
+if TYPE_CHECKING:
+    from ..loading.loading import LoadedModel
+    from ..session import TorchRace
+
+
+def run_race(
+    target: str | None,
+    dtype: str,
+    device: str,
+    spec: RaceSpec,
+    prompt_of: Callable[[Any], Prompt],
+    screen: Callable[[Mapping[str, Any]], Any] | None = None,
+    settle_threads: bool = False,
+    tables: bool = False,
+) -> Recording:
+    """Load, prepare and run a race; returns its recording. Libraries' output goes to stderr meanwhile.
+
+    prompt_of: from the tokenizer to the prompt.
+    screen: from the header to a context manager whose value is called with every event.
+    tables: add tables of drafts when the race is over; an interrupt then ends only that part.
+
+    Raises UsageError or RaceError."""
+    return run(
+        lambda progress: set_up(target, dtype, device, spec, prompt_of, progress, settle_threads), screen, tables
+    )
+
+
+def run(
+    make: Callable[[Progress], Any],
+    screen: Callable[[Mapping[str, Any]], Any] | None = None,
+    tables: bool = False,
+) -> Recording:
+    """Run the race that `make` returns: a TorchRace, or anything with its `header`, `events` and `result`. Otherwise
+    like `run_race`."""
+    with ExitStack() as stack:
+        if screen is None:
+            stack.enter_context(redirect_stdout(sys.stderr))
+        with progress_line() as progress:
+            race = make(progress)
+            stream = stack.enter_context(closing(race.events()))
+            begun = _until_a_step(stream)
+        header = race.header()
+        events: list[LaneEvent] = []
+        drawn = screen(header) if screen is not None else nullcontext()
+        with drawn as show:
+            for event in chain(begun, stream):
+                events.append(event)
+                if show is not None:
+                    show(event)
+        result = race.result()
+        if tables:
+            from ..what_if.ask import members
+
+            with suppress(KeyboardInterrupt), progress_line() as progress:
+                result |= members(race, progress)
+        return build(header, events, result)
+
+
+def set_up(
+    target: str | None,
+    dtype: str,
+    device: str,
+    spec: RaceSpec,
+    prompt_of: Callable[[Any], Prompt],
+    progress: Progress,
+    settle_threads: bool,
+) -> TorchRace:
+    """A race that is ready to run; arguments as for `run_race`."""
+    loaded = load_ready(target, dtype, device, progress, settle_threads)
+    from ..session import TorchRace
+
+    return TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+
+
+def load_ready(target: str | None, dtype: str, device: str, progress: Progress, settle_threads: bool) -> LoadedModel:
+    """A model ready for races; arguments as for `run_race`."""
+    progress("starting torch", None)
+    from ..loading.loading import DEFAULT_TARGET, load
+
+    loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
+    prepared = loaded.make_ready(progress)
+    if settle_threads:
+        from ..session.threads import settle
+
+        settle(prepared, progress)
+    return loaded
+
+
+def _until_a_step(stream: Iterator[LaneEvent]) -> list[LaneEvent]:
+    """The events up to the first step: while the lanes read their prompts."""
+    events: list[LaneEvent] = []
+    for event in stream:
+        events.append(event)
+        if isinstance(event.event, Step):
+            break
+    return events

@@ -1,0 +1,172 @@
+"""`python -m engine study`: one or two servers under load. Arguments and the file are checked before any request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
+
+from ..errors import RaceError, UsageError
+from ..progress import Progress
+from ..recordings.recording import OUTPUT_SCHEMA
+from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
+from ..spec import SamplingParams
+from ..studies.load.data import HUMAN_EVAL, SYNTHETIC, WARM_UP, check_enough, read_data
+from ..studies.load.metrics import report
+from ..studies.load.study import Key, Listener, Plan, Row, faults, run
+from ..studies.load.study_file import StudyFile
+from ..studies.load.users import Outcome
+from .arguments import Command, integer, list_of, not_empty, number, option, shown, words
+from .options import JSON, LENGTH, SEED, TEMPERATURE
+from .output import console, print_json, progress_line
+
+MAX_USERS, MAX_REQUESTS, MAX_LANES, MAX_TIMEOUT_S = 1000, 100_000, 4, 86_400
+
+
+def _concurrency(text: str) -> list[int]:
+    found = [integer(1, MAX_USERS)(each) for each in list_of(text)]
+    if found == sorted(set(found)):
+        return found
+    raise ArgumentTypeError(f"must be in ascending order, each number once, not {shown(text)}")
+
+
+def _endpoints(given: Sequence[str], model: str) -> list[Endpoint]:
+    pairs = [each.partition("=") for each in given]
+    names = [name for name, _, _ in pairs]
+    if not all(name and spec.startswith(PREFIX) for name, _, spec in pairs):
+        raise UsageError(f"--lane must be NAME={PREFIX}http://HOST:PORT/v1")
+    if len(set(names)) < len(names) or len(names) > MAX_LANES:
+        raise UsageError(f"a study has 1 to {MAX_LANES} lanes, each with a name of its own, not {', '.join(names)}")
+    return [endpoint_of(name, spec, model, os.environ) for name, _, spec in pairs]
+
+
+def _plan(options: Namespace) -> Plan:
+    """The study that the options define, with all its prompts. Raises UsageError before any request."""
+    endpoints, num_levels = _endpoints(options.lane, options.model), len(options.concurrency)
+    num = num_levels * options.requests
+    SamplingParams(seed=options.seed + num)  # the last seed must be valid too
+    try:
+        questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed)
+        check_enough(len(questions), num_levels, options.requests)
+    except UsageError as error:
+        raise UsageError(f"cannot study {shown(options.data)}: {error}") from error
+    params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=num_tokens or options.max_new_tokens)
+    its = (*questions[:num], *questions[-WARM_UP:])
+    more = (options.timeout, options.dollars, options.separate)
+    return Plan(tuple(endpoints), its, tuple(options.concurrency), options.requests, params, *more)
+
+
+def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: StudyFile | None) -> Listener:
+    """Reports a study on the progress line, in `rows` and in its file."""
+    num_all = len(plan.keys) * plan.num_requests
+    now: dict[Key, int] = {(row["lane"], row["concurrency"]): plan.num_requests for row in rows}
+
+    def asked(key: Key, its: Outcome) -> None:
+        now[key] = len(its.answers) + len(its.failures)
+        failed = f", {len(its.failures)} failed" if its.failures else ""
+        progress(f"{key[0]}, {key[1]} users: {now[key]} of {plan.num_requests}{failed}", sum(now.values()) / num_all)
+
+    def begun(key: Key) -> None:
+        if saved is not None:
+            saved.begin(key)
+
+    def add(row: Row) -> None:
+        rows.append(row)
+        if saved is not None:
+            saved.add(row)
+
+    return Listener(lambda lane: progress(f"warming {lane} up", sum(now.values()) / num_all), begun, asked, add)
+
+
+def _study(options: Namespace) -> int:
+    plan = _plan(options)
+    saved = StudyFile(options.save, plan) if options.save else None
+    rows, interrupted = list(saved.rows if saved else ()), False
+    finished, before = [(row["lane"], row["concurrency"]) for row in rows], set(saved.begun) if saved else set()
+    try:
+        with progress_line() as progress:
+            asyncio.run(run(plan, finished, before, _listener(plan, progress, rows, saved)))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        interrupted = True
+    lanes = [endpoint.lane for endpoint in plan.endpoints]
+    rows.sort(key=lambda row: plan.keys.index((row["lane"], row["concurrency"])))
+    found = report(rows, lanes, OUTPUT_SCHEMA)
+    if options.json:
+        print_json(found)
+    else:
+        from .study_table import print_report
+
+        print_report(console(), found, lanes)
+    if interrupted:
+        raise KeyboardInterrupt  # the command line says so and ends with its status
+    if failed := faults(rows):
+        raise RaceError("; ".join(failed))
+    return 0
+
+
+STUDY = Command(
+    (
+        option(
+            "--lane",
+            metavar="NAME=openai:URL",
+            type=words,
+            action="append",
+            required=True,
+            help="a server; give it again for the one to compare. The first is what the second is compared with",
+        ),
+        option("--model", metavar="NAME", type=words, required=True, help="the model, as the servers call it"),
+        option(
+            "--concurrency",
+            metavar="C[,C]",
+            type=_concurrency,
+            required=True,
+            help="how many users ask at once, a level each, as 1,5,25,50,100,200",
+        ),
+        option("--requests", metavar="N", type=integer(1, MAX_REQUESTS), default=100, help="a level's (default 100)"),
+        option(
+            "--data",
+            metavar="FILE",
+            type=not_empty,
+            required=True,
+            help="JSON lines with prompt, messages or turns, one prompt a line, or ShareGPT's JSON; - is stdin; or "
+            f"{HUMAN_EVAL} (its package must be installed); or {SYNTHETIC}INPUT,OUTPUT: so many random words, answered "
+            "with so many tokens",
+        ),
+        option("--chat", action="store_true", help="send each prompt as a user's message, to the chat endpoint"),
+        LENGTH,
+        TEMPERATURE,
+        SEED,
+        option(
+            "--timeout",
+            metavar="S",
+            type=number(0.1, MAX_TIMEOUT_S),
+            default=600.0,
+            help="seconds after which a request has failed (default 600)",
+        ),
+        option(
+            "--dollars",
+            metavar="D",
+            type=number(0, 1e6),
+            help="what a lane's machine costs an hour, for the price of a million output tokens",
+        ),
+        option("--separate", action="store_true", help="the servers share no device: ask them at the same time"),
+        option(
+            "--save",
+            metavar="FILE",
+            type=not_empty,
+            help="keep each level in FILE when it is over; if FILE is there already, go on where it ended",
+        ),
+        JSON,
+    ),
+    _study,
+    "Example: python -m engine study --lane baseline=openai:http://localhost:8000/v1 --lane "
+    "speculative=openai:http://localhost:8001/v1 --model NAME --concurrency 1,5,25 --data prompts.jsonl --chat. Keys "
+    "come from OPENAI_API_KEY, or PHOTOFINISH_KEY_<LANE>. Lanes run one after the other at each level (with "
+    "--separate at once), with the same prompts in the same order, and no prompt is used twice within a lane. A failed "
+    "request is counted and not asked "
+    "again. Exit status: 0 finished; 1 a server answered nothing at a level; 2 the arguments or the file cannot be "
+    "used; 130 interrupted, after what the finished levels say was printed.",
+)

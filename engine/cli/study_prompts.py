@@ -1,0 +1,137 @@
+"""`python -m engine study-prompts`: is speculative decoding worth it on these prompts? Arguments and the file are
+checked before anything heavy is imported."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from contextlib import closing, redirect_stdout
+
+from ..drafters import check as check_drafter
+from ..drafters import with_tables
+from ..errors import RaceError, UsageError
+from ..loading.sources import DEFAULT_TARGET
+from ..recordings.recording import OUTPUT_SCHEMA
+from ..spec import AUTO, RaceSpec, SamplingParams, lanes_of
+from ..studies.prompts.prompts import MAX_PROMPTS, choose, digest, read_prompts
+from ..studies.prompts.races import Study
+from ..studies.prompts.study_file import StudyFile
+from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP, report
+from .arguments import Command, integer, list_of, not_empty, option, shown
+from .commands import read_text
+from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
+from .output import console, print_json, progress_line
+from .run import load_ready
+
+NGRAM = "ngram"
+WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
+"""Default drafters for the default target, whose head is bundled; any other gets n-gram alone."""
+SHOWN_FAULTS = 3
+
+
+def _study(options: Namespace) -> int:
+    target = options.target or DEFAULT_TARGET
+    drafters = options.drafter or (list(WITH_ITS_HEAD) if target == DEFAULT_TARGET else [NGRAM])
+    for drafter in drafters:
+        check_drafter(drafter)
+        with_tables(drafter)
+    params = SamplingParams(
+        options.temperature, top_p=options.top_p, seed=options.seed, max_new_tokens=options.max_new_tokens
+    )
+    RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
+    try:
+        prompts = choose(read_prompts(read_text(options.prompts), options.prompts), options.limit)
+    except UsageError as error:
+        raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
+    settings = {
+        "target": target,
+        "drafters": drafters,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "seed": params.seed,
+        "max_new_tokens": params.max_new_tokens,
+        "dtype": options.dtype,
+        "device": options.device,
+        "prompts": digest(prompts),
+    }
+    saved = StudyFile(options.save, settings, len(drafters)) if options.save is not None else None
+    rows, about = (list(saved.rows), saved.about) if saved else ([], {})
+    done, interrupted = {row.line for row in rows}, False
+    try:
+        if len(done) < len(prompts):
+            set_threads(options.threads)
+            with redirect_stdout(sys.stderr), progress_line() as progress:
+                loaded = load_ready(options.target, options.dtype, options.device, progress, options.threads is None)
+                study = Study(loaded, prompts, drafters, params)
+                about = study.about()
+                if saved:
+                    saved.begin({"weights": loaded.info.digest, "machine": about["device"]["name"]}, about)
+                with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
+                    for raced in races:
+                        rows += raced
+                        if saved:
+                            saved.append(raced)
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        interrupted = True
+    found = {"schema": OUTPUT_SCHEMA, "rows": [row.shown() for row in rows], **report(rows)}
+    if options.json:
+        print_json(found)
+    else:
+        from .study_prompts_table import print_report
+
+        print_report(console(), found, rows, len(prompts), about)
+    if interrupted:
+        raise KeyboardInterrupt  # the command line says so and ends with its status
+    if faults := [row.fault for row in rows if row.fault]:
+        more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
+        raise RaceError("; ".join(faults[:SHOWN_FAULTS]) + more)
+    return 0
+
+
+STUDY = Command(
+    (
+        option(
+            "--prompts",
+            metavar="FILE",
+            type=not_empty,
+            required=True,
+            help="JSON lines with prompt, messages or turns, or one prompt a line; - is stdin",
+        ),
+        TARGET,
+        option(
+            "--drafter",
+            metavar="D[,D]",
+            type=list_of,
+            help=f"drafters, each at k auto, with commas between them (default {','.join(WITH_ITS_HEAD)}; of another "
+            f"target {NGRAM})",
+        ),
+        option(
+            "--limit",
+            metavar="N",
+            type=integer(1, MAX_PROMPTS),
+            help=f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}",
+        ),
+        option(
+            "--save",
+            metavar="FILE",
+            type=not_empty,
+            help="write each finished prompt here; the same command goes on where it ended",
+        ),
+        TEMPERATURE,
+        TOP_P,
+        SEED,
+        LENGTH,
+        DTYPE,
+        DEVICE,
+        THREADS,
+        JSON,
+    ),
+    _study,
+    "Example: python -m engine study-prompts --prompts mine.jsonl --limit 50 --save study.jsonl. Each prompt has one "
+    "race on the fair clock: plain, baseline and every drafter. The verdict is about the drafter with the highest "
+    f"median speed-up: '{SHIP}' where the 95 % interval of that median lies above 1.3, '{DO_NOT_SHIP}' where it lies "
+    "below, else 'unclear'. Exit status: 0 finished, whatever the verdict; 1 it failed, or a lane wrote other tokens "
+    "than the baseline; 2 the arguments or the file cannot be used; 130 interrupted, after what there is was printed.",
+)

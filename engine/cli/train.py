@@ -1,0 +1,244 @@
+"""`python -m engine train`: text, the target's hidden states over it, text that the target writes itself, then the
+head, each kept in --out so that a stopped run can be resumed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..heads.spec import KINDS
+from ..training.texts import BUILTIN, PROMPTS, all_texts
+from .arguments import Command, Option, integer, not_empty, number, one_of, option, words
+from .options import DEVICE, DTYPE, TARGET, set_threads
+from .output import progress_line
+
+WINDOWS = "windows.json"
+WORDS = "words.json"
+WRITTEN_WORDS = "words-to-write.json"
+NUM_WRITTEN_WORDS = 32_768
+
+
+def train(options: Namespace) -> int:
+    """Run the command; returns the exit status. Raises UsageError or RaceError."""
+    if options.steps is None and options.minutes is None:
+        raise UsageError("give the length of the training, by --steps N or --minutes M")
+    set_threads(options.threads)
+    with progress_line() as progress:
+        progress("starting torch", None)
+        import torch
+
+        from ..kernels.choose import choose
+        from ..loading.loading import DEFAULT_TARGET, load
+        from ..training.features import Features, extract
+        from ..training.heads import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
+        from ..training.trainer import Report, Schedule, Trainer
+
+        folder = Path(options.out)
+        data = Path(options.data_dir) if options.data_dir else folder / "data"
+        loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
+        model, name = loaded.model, loaded.info.name
+        device = next(model.parameters()).device
+        target = TargetWeights.of(model)
+        choose(device, model.dtype).install_stock(model)
+        hidden_layers = default_layers(target.config.num_hidden_layers)
+        windows = _windows(options, loaded.tokenizer, data, progress)
+        extract(model, windows, hidden_layers, data, progress)
+        _write(options, loaded, target.output, hidden_layers, data, progress)
+        features = Features(data)
+        design = Design(
+            options.kind,
+            options.layers,
+            options.intermediate,
+            options.vocabulary,
+            options.block,
+            options.chain,
+            options.train_output,
+        )
+        words_ = _words(folder / WORDS, features, design.draft_vocab_size, target.output)
+        spec = new_spec(design, target, hidden_layers, _mask_token(loaded.tokenizer, len(target.output)))
+        torch.manual_seed(options.seed)
+        head = new_head(spec, target, words_, _scales(features, spec.norm_before_fc))
+        if options.begin_from:
+            begin_from(head, Path(options.begin_from))
+        schedule = Schedule(options.steps, options.minutes, options.batch, options.learning_rate)
+        trainer = Trainer(head, design, features, target.output[words_].float(), schedule, folder, device, options.seed)
+        num_draft = options.block - 1 if options.kind == "dflash" else options.chain
+        log = folder / "log.jsonl"
+
+        def report(now: Report) -> None:
+            progress(f"training: loss {now.loss:.3f}, held-out tokens a step {now.held_out_length:.2f}", now.share)
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**asdict(now), "num_tokens_of_data": features.num_tokens}) + "\n")
+            if not options.quiet:
+                print(_line(now), flush=True)
+
+        trainer.run(report)
+        save_head(head, folder, name, num_draft, compact=options.compact)
+    print(f"the head is in {options.out}: config.json and model.safetensors, in the speculators format")
+    return 0
+
+
+def _line(now: Any) -> str:
+    alphas = " ".join(f"{a:.2f}" for a in now.held_out_alphas)
+    return (
+        f"step {now.step}  {now.share:4.0%}  {now.elapsed_s / 60:.1f} min  loss {now.loss:.3f}  held out: "
+        f"{now.held_out_length:.2f} tokens a step, acceptance by position {alphas}"
+    )
+
+
+def _windows(
+    options: Namespace, tokenizer: Any, data: Path, progress: Callable[[str, float | None], None]
+) -> list[list[int]]:
+    """The windows of text to train on, from `data`, or made now: texts cut to length."""
+    path = data / WINDOWS
+    if path.exists():
+        return json.loads(path.read_text())
+    from ..training.windows import cut
+
+    rng = random.Random(options.seed)
+    progress("cutting texts", None)
+    windows = list(
+        itertools.islice(cut(tokenizer, all_texts(options.data, options.seed), options.length, rng), options.windows)
+    )
+    if not windows:
+        raise UsageError("there is no training text: --data gave nothing long enough")
+    rng.shuffle(windows)
+    data.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(windows))
+    return windows
+
+
+def _write(
+    options: Namespace,
+    loaded: Any,
+    output: Any,
+    hidden_layers: Sequence[int],
+    data: Path,
+    progress: Callable[[str, float | None], None],
+) -> None:
+    """Let the target write windows into `data`, with the words it is likely to say in the windows of text."""
+    if not options.written:
+        return
+    from ..training.features import Features
+    from ..training.openings import openings
+    from ..training.written import Writer, Writing, write_features
+
+    words_ = _words(data / WRITTEN_WORDS, Features(data), NUM_WRITTEN_WORDS, output)
+    writer = Writer(loaded.model, output, words_, hidden_layers, Writing(options.new_tokens, options.together))
+    write_features(writer, openings(loaded.tokenizer, options.seed), options.written, data, options.seed, progress)
+
+
+def _words(path: Path, features: Any, count: int, output: Any) -> Any:
+    """The head's words, chosen when it was first trained."""
+    import torch
+
+    from ..training.heads import likely_words
+
+    if path.exists():
+        return torch.tensor(json.loads(path.read_text()))
+    words_ = likely_words(features, output, count)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(words_.tolist()))
+    return words_
+
+
+def _scales(features: Any, normed: bool) -> Any:
+    """The typical size of every feature that the head reads [layers * size], over some windows; of normalised rows if
+    the head normalises them."""
+    import torch
+
+    batch = features.batch(list(range(0, len(features.index), max(1, len(features.index) // 16))))
+    rows = batch.hidden[batch.valid].float()
+    if normed:
+        rows = rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return rows.pow(2).median(0).values.sqrt().clamp(min=1e-4)
+
+
+def _mask_token(tokenizer: Any, vocab_size: int) -> int:
+    """A token that no text contains: the tokenizer's mask or padding token, else its last."""
+    for token_id in (tokenizer.mask_token_id, tokenizer.pad_token_id):
+        if token_id is not None:
+            return int(token_id)
+    return vocab_size - 1
+
+
+def _positive(text: str) -> float:
+    value = number(0, 1e6)(text)
+    if value <= 0:
+        raise ArgumentTypeError("must be above 0")
+    return value
+
+
+def _count(name: str, low: int, high: int, default: int, help: str) -> Option:
+    """An option that takes an integer from `low` to `high`."""
+    return option(name, metavar="N", type=integer(low, high), default=default, help=f"{help} (default {default})")
+
+
+TRAIN = Command(
+    (
+        option("--kind", metavar="K", type=one_of(KINDS), required=True, help=f"{' or '.join(KINDS)}"),
+        TARGET,
+        option(
+            "--data",
+            metavar="D",
+            type=words,
+            nargs="+",
+            default=[BUILTIN],
+            help=f"text files, folders of them, {BUILTIN}: Python's standard library and its documentation, or "
+            f"{PROMPTS}: prompts of ours (default {BUILTIN})",
+        ),
+        option(
+            "--out",
+            metavar="DIR",
+            type=not_empty,
+            required=True,
+            help="where the head, its checkpoints and its log go; a stopped run started again goes on",
+        ),
+        option(
+            "--data-dir",
+            metavar="DIR",
+            type=not_empty,
+            help="where windows and hidden states are kept, to share them between heads (default: data in --out)",
+        ),
+        option("--steps", metavar="N", type=integer(1, 10_000_000), help="optimiser steps"),
+        option("--minutes", metavar="M", type=_positive, help="minutes of training, data apart"),
+        _count("--windows", 0, 10_000_000, 1500, "windows of plain text"),
+        _count(
+            "--written", 0, 10_000_000, 6000, "windows that the target writes itself, after beginnings of many kinds"
+        ),
+        _count("--new-tokens", 2, 100_000, 176, "tokens of such a window, its beginning apart"),
+        _count("--together", 1, 4096, 128, "such windows written together"),
+        _count("--length", 48, 100_000, 384, "tokens of a window"),
+        _count("--vocabulary", 2, 10_000_000, 8192, "words the head drafts among, those the target most likely says"),
+        option(
+            "--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"
+        ),
+        _count("--layers", 1, 32, 1, "decoder layers of the head"),
+        _count("--intermediate", 8, 1_000_000, 2048, "width of its MLP"),
+        _count("--chain", 1, 16, 4, "eagle3: steps of training-time test"),
+        _count("--block", 2, 64, 8, "dflash: block size, k + 1"),
+        option(
+            "--compact",
+            action="store_true",
+            help="store matrices in 8 bits, and no output rows where they are the target's; this engine reads that",
+        ),
+        option(
+            "--train-output", action="store_true", help="train the output rows too, which begin as the target's own"
+        ),
+        _count("--batch", 1, 4096, 8, "windows a step"),
+        option("--learning-rate", metavar="X", type=_positive, default=1e-3, help="at its peak (default 0.001)"),
+        _count("--seed", 0, 2**63 - 1, 0, "of data, weights and order"),
+        DTYPE,
+        DEVICE,
+        option("--threads", metavar="N", type=integer(1, 64), help="CPU threads (default: torch's own choice)"),
+        option("--quiet", action="store_true", help="write the log, print nothing but the end"),
+    ),
+    train,
+)

@@ -1,0 +1,57 @@
+"""The circumstances of a measurement (device, threads, versions, commit), for headers of recordings and results."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..runner.prepared import Prepared
+
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy")
+
+
+def circumstances(prepared: Prepared) -> dict[str, Any]:
+    """A prepared model's device, what runs on it, versions, commit."""
+    kernels, model = prepared.kernels, prepared.model
+    return {
+        "device": kernels.about_device(),
+        "versions": versions(kernels.describe(model)),
+        "runs": kernels.runs(model),
+        "commit": commit(),
+    }
+
+
+def versions(kernels: str = "") -> dict[str, str]:
+    """Versions of Python and of the packages that compute; `kernels`: what our own are made of (`Kernels.describe`), if
+    any ran."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if kernels:
+        found["kernels"] = kernels
+    return found
+
+
+def commit() -> str:
+    """The commit of this source tree, with "+" if changed since; "" outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        revision = _git(root, "rev-parse", "--short=12", "HEAD")
+        return revision + ("+" if revision and _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True
+    ).stdout.strip()

@@ -1,0 +1,110 @@
+"""What a model's published config.json reveals before a download: whether the fixed step can run it, and how much
+memory it takes. Once the model is loaded `attention.shape_of` decides. Standard library only.
+
+A configuration is a mapping, as in config.json or from transformers' `to_dict`; for multimodal models `text_config`
+counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+LINEAR = "linear_attention"
+LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
+WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
+"""Found in the names of architectures that write text, token by token."""
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+SINKS = {"gpt_oss"}
+"""Types of models with attention sinks, which no field of a configuration mentions."""
+MOVING_ROPES = ("dynamic", "longrope", "su")
+DEFAULT_WORDS = 262_208
+"""Gemma 3's, the one family whose published configurations omit the size of the vocabulary."""
+STATE_BYTES = 4
+"""Per number in the state of a linear layer: float32."""
+
+
+def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's part of a configuration."""
+    part = config.get("text_config")
+    return part if isinstance(part, Mapping) else config
+
+
+def refusal(config: Mapping[str, Any]) -> str:
+    """Why the fixed step cannot run such a model, as a continuation of "it"; "" if nothing speaks against it."""
+    text, names = text_part(config), config.get("architectures") or ()
+    if config.get("is_encoder_decoder") or (names and not any(part in name for name in names for part in WRITES)):
+        return f"is no causal language model but {names[0] if names else 'an encoder with a decoder'}"
+    if not any(text.get(name) for name in HEADS):
+        return "has no attention, and this engine does no model without"
+    if text.get("model_type") in SINKS:
+        return "has attention sinks, which this engine does not do"
+    if cap := text.get("attn_logit_softcapping"):
+        return f"caps its attention scores (attn_logit_softcapping {cap:g}), which this engine does not do"
+    by_layer = (text.get("per_layer_config") or {}).values()  # transformers' name for what Gemma 4 publishes as global
+    sizes = {text.get("global_head_dim"), *(layer.get("head_dim") for layer in by_layer)} - {None, text.get("head_dim")}
+    if sizes:
+        return f"has attention heads of {text.get('head_dim')} and of {min(sizes)} values; this engine does one size"
+    if unknown := set(text.get("layer_types") or ()) - LAYER_TYPES:
+        return f"has layers of type {', '.join(sorted(unknown))}; this engine does {', '.join(sorted(LAYER_TYPES))}"
+    ropes = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    for rope in [each for each in ropes.values() if isinstance(each, Mapping)] or [ropes]:
+        if (kind := rope.get("rope_type") or rope.get("type")) in MOVING_ROPES:
+            return f"uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
+    return ""
+
+
+def quantised(config: Mapping[str, Any]) -> str:
+    """Like `refusal`, for the weights: the fixed step may run such a model, but not in this quantisation."""
+    if not (how := config.get("quantization_config")):
+        return ""
+    return f"has quantised weights ({how.get('quant_method')}), which this engine does not read"
+
+
+def num_parameters(config: Mapping[str, Any]) -> int:
+    """Weights of the language model without norms and biases: within 0.5 % of transformers' count. 0 if the
+    configuration has other names for its sizes."""
+    text = text_part(config)
+    hidden, types = text.get("hidden_size") or 0, _types(text)
+    heads, kv_heads, head_dim = _heads(text)
+    attention = hidden * head_dim * (heads * (3 if text.get("attn_output_gate") else 2) + 2 * kv_heads)
+    keys, values = (
+        _size(text, f"linear_num_{x}_heads") * _size(text, f"linear_{x}_head_dim") for x in ("key", "value")
+    )
+    linear = hidden * (2 * keys + 3 * values + 2 * _size(text, "linear_num_value_heads"))
+    num_experts = _size(text, "num_experts") or _size(text, "num_local_experts")
+    inner = _size(text, "intermediate_size")
+    if num_experts:
+        inner = num_experts * (text.get("moe_intermediate_size") or inner)
+    layers = sum(linear if kind == LINEAR else attention for kind in types) + len(types) * hidden * (
+        3 * inner + num_experts
+    )
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", True))
+    return layers + hidden * text.get("vocab_size", DEFAULT_WORDS) * (1 if tied else 2)
+
+
+def cache_bytes(config: Mapping[str, Any], length: int, num_states: int, size: int = 2) -> int:
+    """Bytes of one sequence's cache, as `attention.caches` makes it: `length` columns of numbers of `size` bytes, and
+    `num_states` states of every linear layer."""
+    text = text_part(config)
+    _, kv_heads, head_dim = _heads(text)
+    keys, values = (_size(text, f"linear_{x}_head_dim") for x in ("key", "value"))
+    state = _size(text, "linear_num_value_heads") * keys * values
+    return sum(
+        num_states * state * STATE_BYTES if kind == LINEAR else 2 * kv_heads * head_dim * length * size
+        for kind in _types(text)
+    )
+
+
+def _types(text: Mapping[str, Any]) -> list[str]:
+    return text.get("layer_types") or ["full_attention"] * _size(text, "num_hidden_layers")
+
+
+def _heads(text: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Query heads, key-value heads, and values per head."""
+    heads = _size(text, "num_attention_heads")
+    head_dim = text.get("head_dim") or _size(text, "hidden_size") // max(heads, 1)
+    return heads, text.get("num_key_value_heads") or heads, head_dim
+
+
+def _size(text: Mapping[str, Any], name: str) -> int:
+    return text.get(name) or 0

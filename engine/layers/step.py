@@ -1,0 +1,32 @@
+"""What one forward passes to its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .delta_places import Places
+
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, int | None, float | None], Tensor]
+"""attend(query [1, heads, W, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling) -> [1, W, heads, dim].
+Row r, at position at[0] + r, sees the columns up to its own; with a window the last `window` of them. scaling None: 1 /
+sqrt(dim)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1,
+    kv_heads, S, dim], of a linear layer its rings; per window (None: full attention) an additive mask [groups * W,
+    S]."""
+
+    at: Tensor
+    kv: list[tuple[Tensor, Tensor]]
+    masks: dict[int | None, Tensor]
+    seen: dict[int, int | None] | None = None
+    """If not None, receives each layer's window."""
+    places: Places | None = None
+    """For linear layers: where in their rings."""
+    attend: Attend | None = None
+    """Attention without masks. None: torch's, with masks."""

@@ -1,0 +1,174 @@
+"""Where a target's files are: the bundled default model, a local folder, a Hugging Face hub repository in its own
+cache, or just a published configuration (`random_targets.py`)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import PhotofinishError, UsageError
+from ..progress import Progress, quiet, silent
+from ..spec import RANDOM
+from . import default_model, random_targets
+
+DEFAULT_TARGET = default_model.NAME
+NO_LICENCE = "not stated"
+_REPOSITORY = re.compile(
+    r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII
+)
+Accept = Callable[[dict[str, Any]], None]
+_SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "README.md"]
+_SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
+_PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model's files. `name` as given; `revision` is the hub's commit, else ""; `licence` a short string.
+
+    digest: the weights' sha256 if known without reading them, else "". config: the configuration for random weights, if
+    there are no others."""
+
+    name: str
+    folder: Path
+    revision: str = ""
+    licence: str = NO_LICENCE
+    digest: str = ""
+    config: Path | None = None
+
+
+def find(target: str, progress: Progress = silent, accept: Accept | None = None) -> Source:
+    """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or
+    `random:NAME`.
+
+    Whatever looks like a path, or exists on disk, is never sent to the hub. From a repository, config.json is
+    downloaded first and passed to `accept`, which may raise before anything else is downloaded. Raises UsageError for
+    anything else, or if it is not available."""
+    if target == DEFAULT_TARGET:
+        folder = default_model.converted(progress)
+        manifest = default_model.read_manifest(folder) or {}
+        return Source(target, folder, licence=default_model.LICENCE, digest=str(manifest.get("digest", "")))
+    match = None
+    if isinstance(target, str) and target.startswith(RANDOM):
+        config = random_targets.config_file(target)
+        if accept:
+            accept(random_targets.read_config(config))
+        return Source(
+            target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config
+        )
+    if isinstance(target, str) and target:
+        path = Path(os.path.expanduser(target))
+        if target.startswith(("/", ".", "~")) or os.path.lexists(path):
+            source = _local(target, path)
+            if accept:
+                accept(random_targets.read_published(path / "config.json"))
+            return source
+        match = _REPOSITORY.fullmatch(target)
+    if match is None:
+        raise UsageError(
+            f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub "
+            "repository as owner/name or owner/name@revision, random:owner/name for random weights"
+        )
+    folder = _fetch(match[1], match[2], progress, accept)
+    return Source(target, folder, revision=folder.name, licence=read_licence(folder))
+
+
+def _local(target: str, path: Path) -> Source:
+    if not path.is_dir():
+        raise UsageError(
+            f"no model at {target!r}: " + ("it is a file, not a folder" if path.exists() else "there is no such folder")
+        )
+    if not (path / "config.json").is_file():
+        raise UsageError(f"the folder {target!r} is no model: it has no config.json")
+    return Source(target, path, licence=read_licence(path))
+
+
+def read_licence(folder: Path) -> str:
+    """The `license:` in a model card's header (README.md), or NO_LICENCE."""
+    try:
+        with (folder / "README.md").open(encoding="utf-8", errors="replace") as file:
+            card = file.read(65536)
+    except OSError:
+        return NO_LICENCE
+    header = re.match(r"---\n(.*?)\n---", card, re.DOTALL)
+    stated = re.search(r"^license:[ \t]*([^\n]{1,60})$", header[1], re.MULTILINE) if header else None
+    return stated[1].strip(" '\"") if stated else NO_LICENCE
+
+
+def weights_files(folder: Path) -> list[Path]:
+    """The files with a model's weights, chosen like transformers does: safetensors before pickles, one file before
+    several. Raises UsageError if there are none, or if the index names missing ones."""
+    for single in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / single).is_file():
+            return [folder / single]
+        if (index := folder / f"{single}.index.json").is_file():
+            return _indexed(folder, index)
+    raise UsageError(
+        f"the folder {str(folder)!r} has no weights: neither model.safetensors nor pytorch_model.bin, nor an index "
+        "of several"
+    )
+
+
+def _indexed(folder: Path, index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{str(index)!r} is damaged: {type(error).__name__}: {error}") from error
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
+            raise UsageError(f"the folder {str(folder)!r} lacks {name!r}, which {index.name} names")
+    return [folder / name for name in names]
+
+
+def _fetch(repository: str, revision: str | None, progress: Progress, accept: Accept | None) -> Path:
+    """The snapshot's folder, named by its commit. Downloaded files are not fetched again; without a network, the last
+    snapshot is used."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    shown = f"{repository}@{revision}" if revision else repository
+    progress(f"looking for {shown} on the hub", None)
+    options: dict[str, Any] = {
+        "revision": revision,
+        "ignore_patterns": ["*/*"],
+        "tqdm_class": _bar_class(progress, f"fetching {shown} from the hub"),
+    }
+    try:
+        with quiet():
+            if accept:
+                config = hf_hub_download(repository, "config.json", revision=revision)
+                accept(random_targets.read_published(Path(config)))
+            folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
+            if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
+                folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))
+    except PhotofinishError:
+        raise
+    except Exception as error:  # the network, the hub and its client may fail in any way
+        reason = str(error).strip().split("\n", 1)[0][:200] or type(error).__name__
+        raise UsageError(
+            f"cannot fetch {shown!r} from the hub: {reason} (choose {DEFAULT_TARGET}, a local folder, or another "
+            "repository)"
+        ) from error
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"the hub repository {shown!r} is no model: it has no config.json")
+    return folder
+
+
+def _bar_class(progress: Progress, stage: str) -> type:
+    """A progress bar class for the hub's client that draws nothing and reports the share of bytes to `progress`."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    class Bar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "file": io.StringIO(), "disable": False, "leave": False})
+
+        def display(self, *_: Any, **__: Any) -> None:
+            if self.unit == "B" and self.total:
+                progress(stage, min(1.0, self.n / self.total))
+
+    return Bar

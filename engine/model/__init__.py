@@ -1,4 +1,0 @@
-"""The arithmetic of a target, in torch: attention over static buffers, layers with fewer operations than transformers',
-the gated delta rule.
-
-May import: the engine's root."""

@@ -1,3 +1,0 @@
-"""Weights and tokenizers into memory: from the bundled package, a folder, a hub, or drawn at random.
-
-May import: the engine's root, model, kernels, target."""

@@ -1,0 +1,140 @@
+"""Whether a repeated race gave the recorded tokens, in numbers and in a sentence. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..analysis.verdict import part
+from ..events import steps
+from ..spec import AUTO, LaneSpec
+from .recording import OUTPUT_SCHEMA, Recording, failures
+
+CIRCUMSTANCES = (
+    ("device", "type"),
+    ("device", "name"),
+    ("device", "threads"),
+    ("model", "dtype"),
+    ("model", "revision"),
+)
+PACKAGES = ("torch", "transformers")
+
+
+def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
+    """Compare each lane's tokens, and its rows of logits if both races were audited. Returns
+
+        {"schema", "same_tokens": bool, "lanes": {name: {"num_tokens", "same_tokens", "counts", "first_difference",
+        "rows_compared", "rows_different", "error"}}, "digest": {"recorded", "here", "same"}, "differences": [str],
+        "sentence": str}
+
+    A lane at the fastest width counts only if that was the same width both times, since another width rounds
+    differently. A lane that samples by rejection at k auto does not count: which of its draws decide depends on timing.
+    Lanes on servers are left out, and so is a plain lane that did not fit into memory here. `rows_*` is None without
+    checksums."""
+    spec, names = recorded.spec.without_servers(), {lane.name for lane in here.spec.lanes}
+    ran = [lane for lane in spec.lanes if lane.name in names]
+    same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
+    excused = {lane.name: why for lane in ran if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
+    lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in ran}
+    digests = recorded["model"]["digest"], here["model"]["digest"]
+    result = {
+        "schema": OUTPUT_SCHEMA,
+        "same_tokens": all(lane["same_tokens"] for lane in lanes.values() if lane["counts"]),
+        "lanes": lanes,
+        "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},
+        "differences": _differences(recorded, here),
+    }
+    same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
+    servers = [lane.name for lane in recorded.spec.lanes if lane not in spec.lanes]
+    left_out = f"; {_listed(servers)} ran on servers, which cannot be run again here" if servers else ""
+    if missing := [lane.name for lane in spec.lanes if lane not in ran]:
+        left_out += f"; there was no memory for {_listed(missing)} here"
+    return {**result, "sentence": _sentence(result, excused, same_kernels) + left_out}
+
+
+def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple[str, str] | None:
+    """Why a lane's tokens may differ, and what explains it if they do."""
+    if lane.width == "fastest" and not same_plain_width:
+        return "ran at another width here", "another rounding"
+    if lane.rule == "rejection" and lane.k == AUTO and temperature > 0:
+        return "drafts by the clock under rule 'rejection'", "another timing"
+    return None
+
+
+def _compare_lane(recorded: Recording, here: Recording, lane: LaneSpec, counts: bool) -> dict[str, Any]:
+    parting = part(*(steps(each.events, lane.name) for each in (recorded, here)))
+    then, now, position, num_rows = parting.tokens_a, parting.tokens_b, parting.first, parting.num_rows
+    cut_short = lane.name in failures(recorded) or recorded.get("stopped", False)
+    error = failures(here).get(lane.name)
+    if position is None and len(then) != len(now) and not (cut_short and len(then) < len(now)):
+        position = num_rows
+    return {
+        "num_tokens": len(then),
+        "same_tokens": position is None and (error is None or cut_short),
+        "counts": counts,
+        "first_difference": None
+        if position is None
+        else {"position": position, "tokens": [next(iter(ids[position:]), None) for ids in (then, now)]},
+        "rows_compared": None if parting.rows_different is None else num_rows,
+        "rows_different": parting.rows_different,
+        "error": error,
+    }
+
+
+def _differences(recorded: Recording, here: Recording) -> list[str]:
+    pairs = [(f"{part} {key}", recorded[part][key], here[part][key]) for part, key in CIRCUMSTANCES]
+    pairs += [
+        (package, recorded["versions"].get(package), here["versions"].get(package))
+        for package in (*PACKAGES, "kernels")
+    ]
+    pairs.append(("what runs", *(part.get("runs", {}).get("sentence") for part in (recorded, here))))
+    return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
+
+
+def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:
+    digest = result["digest"]
+    weights = (
+        ""
+        if digest["same"]
+        else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
+    )
+    counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
+    if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if not lane["same_tokens"]]:
+        kernels = "" if same_kernels else "; different kernels or tiles ran here, which may round differently"
+        return "; ".join(parted) + weights + kernels
+    sentence = (
+        f"same tokens: this machine reproduces the recorded tokens in {_listed(counted)}, "
+        f"{sum(lane['num_tokens'] for lane in counted.values())} in total"
+    )
+    if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:
+        compared, different = (sum(lane[key] for lane in audited) for key in ("rows_compared", "rows_different"))
+        sentence += f"; {different} of {compared} rows of logits differ" + (
+            " in their bits: different arithmetic, same tokens" if different else ", bit for bit"
+        )
+    else:
+        sentence += "; the bits of the logits were not recorded (race --audit records them)"
+    for name, (why, cause) in excused.items():
+        same = result["lanes"][name]["same_tokens"]
+        outcome = "its tokens are still the same" if same else f"its tokens differ, which {cause} explains"
+        sentence += f"; lane {name!r} {why} and is not counted: {outcome}"
+    return sentence + weights
+
+
+def _how_it_parted(name: str, lane: Mapping[str, Any]) -> str:
+    if lane["first_difference"] is None:
+        return f"lane {name!r} failed here: {lane['error']}"
+    position, (then, now) = lane["first_difference"]["position"], lane["first_difference"]["tokens"]
+    words = (
+        f"token {then} there, token {now} here"
+        if None not in (then, now)
+        else "it ended there but continues here"
+        if then is None
+        else "it continued there but ends here"
+    )
+    return f"different: lane {name!r} diverges from the recording at position {position}: {words}" + (
+        f" ({lane['error']})" if lane["error"] else ""
+    )
+
+
+def _listed(names: Collection[str]) -> str:
+    return "lanes " + ", ".join(repr(name) for name in names) if names else "no lane"

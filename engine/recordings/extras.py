@@ -1,0 +1,142 @@
+"""The optional members of a recording: tables of drafts with their costs and oracles, candidates, promises of servers,
+memory of drafters. All must match this race's tokens, lanes and times.
+
+Standard library only. Every error is a UsageError with one sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from ..errors import UsageError, short
+from ..events import MAX_SECONDS, Step
+from ..spec import BASELINE, MAX_K, MAX_WIDTH, RaceSpec
+from ..strict_json import COUNT, MAX_NAME, NAMES, NUMBER, OBJECT, AtMost, IfThere, Shape, fits
+from .candidates import SHAPE, check_candidates
+
+MAX_TOKEN_ID = 2**31 - 1
+CLOCK_TOLERANCE = 1e-6
+MAX_TABLES = 64
+"""Four per lane; the parts of a hybrid have three."""
+
+
+def _are_costs(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and 1 <= len(value) <= MAX_WIDTH
+        and all(SECONDS.holds(seconds) for seconds in value)
+        and all(less <= more for less, more in pairwise(value))
+    )
+
+
+TOKEN = Shape(f"a token id from 0 to {MAX_TOKEN_ID}", lambda value: type(value) is int and 0 <= value <= MAX_TOKEN_ID)
+DRAFT = AtMost(MAX_K, TOKEN)
+SECONDS = Shape(
+    f"a time from 0 to {MAX_SECONDS:.0f} seconds",
+    lambda value: type(value) in (int, float) and 0 <= value <= MAX_SECONDS,
+)
+COSTS = Shape(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", _are_costs)
+EXTRAS = {
+    "tables": IfThere(OBJECT),
+    "table_pieces": IfThere(NAMES),
+    "table_margins": IfThere(OBJECT),
+    "costs": IfThere({"verify_s": COSTS, "draft_s": OBJECT}),
+    "oracles": IfThere(OBJECT),
+    "candidates": IfThere(SHAPE),
+    "promises": IfThere(NAMES),
+    "drafter_bytes": IfThere(OBJECT),
+}
+
+
+def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str, Sequence[Step]]) -> None:
+    """Raise UsageError unless all extras fit the race.
+
+    lanes: the steps of each lane of the spec, by name."""
+    if tables := recording.get("tables", {}):
+        _check_tables(tables, spec, lanes)
+    _check_margins(recording.get("table_margins", {}), tables)
+    if "costs" in recording:
+        _check_costs(recording["costs"], tables)
+    for name, oracle in recording.get("oracles", {}).items():
+        which = f"the oracle of lane {short(name)}"
+        if name not in lanes:
+            raise UsageError(f"{which} is of none that the spec has")
+        fits(oracle, {"seconds": SECONDS, "share": NUMBER}, which)
+        expected_s = oracle["share"] * sum(step.seconds for step in lanes[name])
+        if not math.isclose(oracle["seconds"], expected_s, rel_tol=CLOCK_TOLERANCE, abs_tol=CLOCK_TOLERANCE):
+            raise UsageError(f"{which} took {oracle['seconds']!r} seconds, which is not its share of the lane's own")
+    if "candidates" in recording:
+        check_candidates(recording["candidates"], lanes)
+    for name, taken in recording.get("drafter_bytes", {}).items():
+        if name not in lanes:
+            raise UsageError(f"it has the bytes of lane {short(name)}, which the spec does not have")
+        fits(taken, {"weights": COUNT, "cache_per_token": COUNT}, f"the bytes of lane {short(name)}")
+    for name in recording.get("promises", {}):
+        if name not in lanes:
+            raise UsageError(f"it has a promise of lane {short(name)}, which the spec does not have")
+
+
+def _check_tables(tables: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str, Sequence[Step]]) -> None:
+    if len(tables) > MAX_TABLES:
+        raise UsageError(f"it has {len(tables)} tables; at most {MAX_TABLES} are allowed")
+    text = [token for name in spec.named(BASELINE) for step in lanes[name] for token in step.token_ids]
+    if not text:
+        raise UsageError("it has tables of drafts, but no baseline that committed a token")
+    longest = max(sum(len(step.token_ids) for step in steps) for steps in lanes.values())
+    for name, drafts in tables.items():
+        which = f"the table of {short(name)}"
+        if len(name) > MAX_NAME:
+            raise UsageError(f"{which}... has a name of {len(name)} characters; at most {MAX_NAME} are allowed")
+        if isinstance(drafts, list) and not len(text) <= len(drafts) <= longest:
+            raise UsageError(
+                f"{which} has {len(drafts)} drafts, but the baseline committed {len(text)} tokens, and no lane more "
+                f"than {longest}"
+            )
+        fits(drafts, [DRAFT], which)
+    for lane in spec.lanes:
+        if isinstance(lane.k, str) or lane.rule != "coupled":
+            continue
+        for name in {lane.drafter, f"{lane.drafter}@{lane.k}"} & tables.keys():
+            step = _other_draft(tables[name], text, lanes[lane.name])
+            if step is not None:
+                raise UsageError(
+                    f"the table of {short(name)} is not of this race: step {step.index} of lane {short(lane.name)} "
+                    "drafted other tokens"
+                )
+
+
+def _other_draft(drafts: Sequence[Sequence[int]], text: Sequence[int], steps: Sequence[Step]) -> Step | None:
+    """The first step with another draft than the table's, while the lane still writes `text`."""
+    for step in steps:
+        end = step.position + len(step.token_ids)
+        if end > len(text):
+            break
+        if [*step.drafted] != drafts[step.position][: len(step.drafted)]:
+            return step
+        if [*step.token_ids] != text[step.position : end]:
+            break
+    return None
+
+
+def _check_margins(margins: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    for name, rows in margins.items():
+        which = f"the margins of the table of {short(name)}"
+        fits(rows, [[NUMBER]], which)
+        if name not in tables or [len(row) for row in rows] != [len(draft) for draft in tables[name]]:
+            raise UsageError(f"{which} are not one for each token of its drafts")
+
+
+def _check_costs(costs: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    if odd := sorted(set(costs["draft_s"]) ^ set(tables)):
+        raise UsageError(f"costs and tables must be of the same drafters; only one of them has {short(odd[0])}")
+    for name, seconds in costs["draft_s"].items():
+        fits(seconds, COSTS, f"the costs of {short(name)}")
+        longest = max(map(len, tables[name]), default=0)
+        if not longest < len(seconds) == len(costs["verify_s"]):
+            raise UsageError(
+                f"the costs of {short(name)} are {len(seconds)}, those of steps {len(costs['verify_s'])}; both must be "
+                f"as many, and more than its longest draft has tokens, {longest}"
+            )

@@ -1,0 +1,58 @@
+"""What a recording or a bench was made on, and its labels, in words for terminal and page. Standard library only."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from ..spec import RANDOM, SERVER
+
+JOINERS = "\u200c\u200d"
+
+
+def clean(text: str) -> str:
+    """Text made safe for a terminal: control, direction and other invisible characters are escaped; newlines stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c == "\n" or c.isprintable() or c in JOINERS else "    " if c == "\t" else _escape(c) for c in text
+    )
+
+
+def _escape(character: str) -> str:
+    if unicodedata.category(character) == "Zs":
+        return " "
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
+    """The device and the versions of a recording or a bench, each in a few words."""
+    device, versions = report["device"], report["versions"]
+    return (
+        f"{device['type']}: {device['name']}" + ("" if device["type"] == SERVER else f", threads: {device['threads']}"),
+        ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
+    )
+
+
+def circumstances(recording: Mapping[str, Any]) -> str:
+    """The model, the machine and the settings, in one line."""
+    model, params = recording["model"], recording["spec"]["params"]
+    parts = [
+        f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
+        *ran_on(recording),
+        *(recording.get(part, {}).get("sentence", "") for part in ("runs", "places")),
+        f"temperature {params['temperature']:g}, seed {params['seed']}"
+        + (", audited" if recording["spec"]["audit"] else ""),
+    ]
+    return clean("; ".join(part for part in parts if part))
+
+
+def ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
+    """Labels that no reader may miss. recorded: whether to show when the race was recorded."""
+    ribbons = [f" RECORDED {clean(recording['created'])} " if recorded else ""]
+    if recording.get("synthetic"):
+        ribbons.append(" SYNTHETIC drafts: a test of the hardware, not of a drafter ")
+    if recording["model"]["name"].startswith(RANDOM):
+        ribbons.append(" RANDOM WEIGHTS: step times fit this shape; text and acceptance mean nothing ")
+    return [ribbon for ribbon in ribbons if ribbon]

@@ -1,0 +1,185 @@
+"""Prepares a transformers causal LM for fixed steps: the engine's attention, fused layers and the fastest linears and
+kernels here; then compares it with the stock model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..errors import PhotofinishError, RaceError, UnsupportedModel, in_a_line, is_out_of_memory
+from ..kernels import Kernels
+from ..kernels.choose import choose
+from ..kernels.torch import TorchKernels
+from ..layers.attention import NAME, shape_of, windows_of
+from ..layers.decoder import fuse
+from ..layers.delta_rule import fix_linear_layers
+from ..progress import Progress, quiet, silent
+from .agreement import check_agreement
+from .prepared import Prepared
+from .target import LENGTH_BUCKET, StaticTarget
+from .trial import condemn, tried
+
+log = logging.getLogger(__name__)
+FAITHFUL_TOKENS, ROWS = 24, 16
+"""How many tokens are compared, and how many at once: no more than any kernels take."""
+ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.1}
+INT8_LIMIT = 0.3
+"""How far logits may move on average with 8-bit weights, as a share of their spread. Measured with the default model:
+0.024; logits of an unrelated model differ by 1.1."""
+
+
+@torch.inference_mode()
+def prepare(
+    model: PreTrainedModel, kernels: Kernels | None = None, int8: bool = False, progress: Progress = silent
+) -> Prepared:
+    """Switch the model, in place, to the engine's attention and fused layers, and install kernels. Then compare the
+    fixed step with the stock model on a few tokens: anything an architecture does beyond what the fixed step reproduces
+    is refused, never ignored.
+
+    model: on its device, in its dtype.
+    kernels: None for the fastest here.
+    int8: whether linears get 8-bit weights.
+
+    Raises UnsupportedModel if the two disagree, RaceError if memory runs out."""
+    kind = type(model).__name__
+    try:
+        return _prepare(model, kernels, int8, progress)
+    except Exception as error:  # an architecture that does not fit may raise anything
+        if is_out_of_memory(error):
+            raise RaceError(
+                f"not enough memory to prepare {kind}; choose a smaller model, or dtype bfloat16"
+            ) from error
+        if isinstance(error, PhotofinishError):
+            raise
+        raise UnsupportedModel(f"{kind} does not run on the fixed step: {in_a_line(error)}") from error
+
+
+def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progress: Progress) -> Prepared:
+    shape = shape_of(model)
+    weight = next(model.parameters())
+    device, dtype = weight.device, weight.dtype
+    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if head is None:
+        raise UnsupportedModel(f"{type(model).__name__} has no output embeddings: it is no causal language model")
+    vocab_size = int(head.weight.shape[0])
+    ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % min(vocab_size, embeddings.weight.shape[0]))[None]
+    kernels = kernels or choose(device, dtype)
+    kernels.get_ready(silent)
+    with quiet():
+        stock = model(input_ids=ids, use_cache=False).logits[0].float()
+
+    model.set_attn_implementation(NAME)
+    fix_linear_layers(model)
+    fuse(model, kernels.norms_by_layer_norm)
+    tokens = ids[0].tolist()
+    plain = Prepared(model, shape, TorchKernels(device), vocab_size, dtype, device)
+    if int8 or kernels.compares_with_torch:
+        _check_faithful(plain, tokens, stock)  # checks the fixed step; the kernels are checked below
+    if kernels.parts(model):
+        kernels = _with_good_parts(plain, kernels, tokens, progress)
+    while True:
+        found = replace(plain, kernels=kernels, int8=int8)
+        try:
+            kernels.install(model, int8)
+            _check_faithful(found, tokens, stock)
+            if kernels.compares_with_torch:
+                progress("comparing the kernels with torch's", None)
+                check_agreement(found)
+            _check_graph(found, tokens)
+            return found
+        except Exception as error:
+            kernels.remove(model)
+            if is_out_of_memory(error) or (lower := _lower(model, kernels, in_a_line(error))) is None:
+                raise
+            log.warning("%s goes down a rung", type(model).__name__, exc_info=True)
+            kernels = lower
+
+
+def _with_good_parts(plain: Prepared, kernels: Kernels, ids: list[int], progress: Progress) -> Kernels:
+    """The kernels without parts that are wrong or slow here, or the next rung down if none is left. Nothing is tried if
+    torch's own steps cannot be captured."""
+    parts = kernels.parts(plain.model)
+    try:
+        _check_graph(replace(plain, kernels=kernels.without(dict.fromkeys(parts, "not tried yet"))), ids)
+        off = tried(plain.model, kernels, progress)
+    except RaceError as error:
+        if is_out_of_memory(error):
+            raise
+        off = dict.fromkeys(parts, str(error))
+    lower = kernels.lower("; ".join(dict.fromkeys(off.values()))) if len(off) == len(parts) else None
+    return lower or kernels.without(off)
+
+
+@torch.inference_mode()
+def lowered(prepared: Prepared, why: str) -> Prepared | None:
+    """The same model, in place, one rung down from its kernels, which failed because of `why`; None on the lowest rung.
+    Sequences and graphs made over `prepared` must not be used any more. Raises RaceError if the device is lost (see
+    `Kernels.lower`)."""
+    prepared.kernels.remove(prepared.model)
+    if (kernels := _lower(prepared.model, prepared.kernels, why)) is None:
+        return None
+    kernels.install(prepared.model, prepared.int8)
+    return replace(prepared, kernels=kernels)
+
+
+def _lower(model: PreTrainedModel, kernels: Kernels, why: str) -> Kernels | None:
+    """`Kernels.lower`, for a model without them. If the device is lost, parts that had to be tried stay off on this
+    machine."""
+    try:
+        return kernels.lower(why)
+    except RaceError:
+        if kernels.parts(model):
+            condemn(model, f"the GPU's context was lost while it ran: {why}")
+        raise
+
+
+def _check_graph(prepared: Prepared, ids: list[int]) -> None:
+    """Raises RaceError if a step replayed from a graph has other bits than the same step run directly."""
+    if prepared.kernels.graph_pool() is None:
+        return
+    target = StaticTarget(prepared, LENGTH_BUCKET, (ROWS,))
+    target.extend(ids[:1], 1)  # captured over other tokens, so that none of them can have been kept
+    target.jump(0)
+    replayed = target.extend(ids[:ROWS], ROWS)[0].clone()
+    target.jump(0)
+    direct = target.forward(torch.tensor([ids[:ROWS]], device=prepared.device), {})[0]
+    if not torch.equal(replayed, direct):
+        differ = int((replayed != direct).any(-1).sum())
+        raise RaceError(
+            f"of a step replayed from a CUDA graph {differ} of {ROWS} rows have other bits than when run eagerly"
+        )
+
+
+def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
+    target = StaticTarget(prepared, LENGTH_BUCKET, (ROWS,))
+    seen: dict[int, int | None] = {}
+    rows = []
+    for start in range(0, len(ids), ROWS):
+        target.jump(start)
+        rows.append(
+            target.forward(torch.tensor([ids[start : start + ROWS]], device=prepared.device), seen)[0].float().clone()
+        )
+    logits = torch.cat(rows)
+    if seen != (wanted := windows_of(prepared.model)):
+        layer = next(layer for layer in wanted if seen.get(layer, -1) != wanted[layer])
+        what = (
+            f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in"
+            if layer in seen
+            else "does not go through"
+        )
+        raise UnsupportedModel(f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface")
+    error, scale = float((logits - stock).abs().mean()), float(stock.std())
+    limit, why = (
+        (INT8_LIMIT, "int8 weights cost it too much; choose another dtype")
+        if prepared.int8
+        else (ROUNDING.get(prepared.dtype, 1e-3), "it does something this engine would ignore")
+    )
+    if not error <= limit * scale:
+        raise UnsupportedModel(
+            f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} "
+            f"on average (limit {limit * scale:.2g}); {why}"
+        )

@@ -1,0 +1,26 @@
+"""A model prepared for fixed steps: what all lanes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from ..kernels import Kernels
+from ..layers.attention import Shape
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model prepared for fixed steps."""
+
+    model: PreTrainedModel
+    shape: Shape
+    kernels: Kernels
+    """What its steps run on."""
+    vocab_size: int
+    dtype: torch.dtype
+    device: torch.device
+    int8: bool = False
+    """Whether its linears have 8-bit weights; `dtype` is that of everything else."""

@@ -1,0 +1,162 @@
+"""The process that tries each part of a device's kernels: see `trial.py`.
+
+It draws a model of the same shapes with few layers and random weights. Each part must agree with torch's kernels
+(`agreement.py`) and choose the tokens that torch chooses. Then each part is removed in turn, and stays off if whole
+steps are faster without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+
+from ..errors import PhotofinishError, RaceError, in_a_line
+from ..kernels import Kernels
+from ..kernels.choose import choose
+from ..sampling.accept import Coupled
+from ..sampling.sampler import Sampler
+from ..spec import SamplingParams
+from .agreement import check_agreement
+from .prepare import prepare
+from .prepared import Prepared
+from .target import StaticTarget, cache_length
+
+TIMING = "timing steps"
+WIDTHS, POSITION = (1, 8), 1000
+"""Steps that are timed."""
+ROUNDS, UNTIMED = 21, 20
+FASTER = 0.99
+"""A part stays off if steps without it take less than this share of their time."""
+ROWS, TEMPERATURES = 8, (0.0, 0.8)
+"""Rows of logits and temperatures at which the choice of tokens is compared."""
+NEAR = 0.01
+"""Tolerance of scores: the kernels' noise differs from torch's in the last bits. The logits' spread is 3."""
+NOT_YET = "not tried yet"
+
+
+def main() -> None:
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries' output does not count as lines
+    try:
+        for line in trial(json.load(sys.stdin)):
+            print(json.dumps(line), file=lines, flush=True)
+    except Exception as error:
+        traceback.print_exc()
+        print(json.dumps({"gave_up": _in_words(error)}), file=lines, flush=True)
+
+
+def trial(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The lines that answer a request."""
+    parts, off = request["parts"], dict(request["off"])
+    device, dtype = torch.device(request["device"]), getattr(torch, request["dtype"])
+    whole = choose(device, dtype)
+    bare = prepare(_drawn(request["config"], dtype, device), whole.without(dict.fromkeys(parts, NOT_YET)))
+    if bare.kernels.graph_pool() is None:
+        raise RaceError("steps of the small model cannot be captured")
+    for place, part in enumerate(parts):
+        if part in off:
+            continue
+        yield {"trying": part}
+        with _on(bare, whole.without({**off, **dict.fromkeys(parts[place + 1 :], NOT_YET)})) as prepared:
+            why = _what_is_wrong(prepared)
+        if why:
+            off[part] = why
+            yield {"off": part, "why": why}
+            try:
+                whole.synchronize()
+            except RuntimeError:
+                return  # the device is lost to this process
+    yield {"trying": TIMING}
+    least = _step_s(bare, whole.without(off))
+    for part in [part for part in reversed(parts) if part not in off]:
+        yield {"trying": TIMING}
+        without = _step_s(bare, whole.without({**off, part: "left out"}))
+        if without < FASTER * least:
+            off[part] = f"steps take {1000 * least:.3f} ms with it and {1000 * without:.3f} ms without"
+            least = without
+            yield {"off": part, "why": off[part]}
+    yield {"done": True}
+
+
+def _what_is_wrong(prepared: Prepared) -> str:
+    """What is wrong with the kernels in the model; "" if they agree with torch's. Raises OutOfMemoryError, which is not
+    their fault."""
+    try:
+        check_agreement(prepared)
+        _check_choice(prepared)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return _in_words(error)
+    return ""
+
+
+def _in_words(error: Exception) -> str:
+    return str(error) if isinstance(error, PhotofinishError) else in_a_line(error)
+
+
+def _drawn(config: dict[str, Any], dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[config["model_type"]].from_dict(config), dtype=dtype)
+    model.to_empty(device=device)
+    with torch.device(device), torch.no_grad():
+        model.init_weights()
+    return model.eval().requires_grad_(False)
+
+
+@contextmanager
+def _on(bare: Prepared, kernels: Kernels) -> Iterator[Prepared]:
+    kernels.install(bare.model, False)
+    try:
+        yield replace(bare, kernels=kernels)
+    finally:
+        kernels.remove(bare.model)
+
+
+@torch.inference_mode()
+def _check_choice(prepared: Prepared) -> None:
+    """Raises RaceError for tokens that torch would not choose from the same rows; of several that are equally good but
+    for rounding, any is right."""
+    vocab = prepared.vocab_size
+    rows = 3 * torch.randn(ROWS, vocab, generator=torch.Generator().manual_seed(0))
+    rows[0, vocab // 2] = torch.nan
+    logits = rows.to(prepared.device, prepared.dtype)
+    for temperature in TEMPERATURES:
+        sampler = Sampler(SamplingParams(temperature=temperature, seed=7), vocab, prepared.kernels)
+        keys = sampler.keys(ROWS)
+        chosen, leads = sampler.pick_rows_with_margins(logits, keys)
+        scores = sampler.row_scores(logits, keys).float()
+        (best, second), its = scores.topk(2).values.T, scores.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
+        right = (chosen >= 0) & (its >= best - NEAR) & ((leads - (best - second)).abs() <= NEAR)
+        right[0] = chosen[0] == -1  # the choice for a NaN row
+        if wrong := ROWS - int(right.sum()):
+            raise RaceError(f"of {ROWS} tokens chosen at temperature {temperature:g} {wrong} are not those of torch")
+
+
+@torch.inference_mode()
+def _step_s(bare: Prepared, kernels: Kernels) -> float:
+    """Seconds of a whole step of each width, together."""
+    with _on(bare, kernels) as prepared:
+        position = min(POSITION, bare.shape.max_length - max(WIDTHS))
+        target = StaticTarget(prepared, cache_length(position, 0, max(WIDTHS)), WIDTHS)
+        step = target._whole_step(Coupled(Sampler(SamplingParams(temperature=0.8), bare.vocab_size, kernels)))
+        assert step is not None
+        seconds = 0.0
+        for width in WIDTHS:
+            step.call(width, position, 0, (1,) * width)
+            seconds += median([kernels.seconds(step.calls[width]) for _ in range(UNTIMED + ROUNDS)][UNTIMED:])
+        return seconds
+
+
+if __name__ == "__main__":
+    main()

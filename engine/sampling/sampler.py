@@ -1,0 +1,167 @@
+"""The target's choice of a token, a function of one row of logits and its position: argmax(logits / T + G[seed,
+position, token]).
+
+The noise belongs to the position, not to the call (`noise.py`), so the same seed gives the same tokens however steps
+are cut (Gumbel-max coupling; Maddison et al. 2014, "A* sampling"). The vocabulary is never sorted as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..interfaces import Choice
+from ..spec import SamplingParams
+from .likely import Likely, LikelyBits
+from .noise import best_columns, first_argmax, gumbel, gumbel_rows, keys_of, splitmix64
+from .nucleus import kept_by_top_k, kept_by_top_p, nucleus_rows
+
+if TYPE_CHECKING:
+    from ..kernels import Kernels
+
+MAX_NOISE = 22.9
+"""More than any Gumbel noise here: the smallest uniform, 2**-33, gives 22.88."""
+NEAR = 4.0
+"""Tokens this close to the best, in logits, get their noise first: the best score among them bounds which others can
+win."""
+LANES = 64
+"""Logarithms are taken of a multiple of this many numbers: a remainder that does not fill a vector may get other
+bits."""
+
+
+class Sampler(Choice):
+    """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token
+    id`."""
+
+    def __init__(self, params: SamplingParams, vocab_size: int, kernels: Kernels) -> None:
+        self._kernels, self._on_host = kernels, kernels.on_host
+        self._set(params, torch.arange(vocab_size, dtype=torch.int32, device=kernels.device))
+
+    def _set(self, params: SamplingParams, tokens: Tensor) -> None:
+        self.params, self._tokens = params, tokens
+        seed = splitmix64(params.seed)
+        self._chooser = (
+            None if self.is_filtered else self._kernels.chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
+        )
+
+    def among(self, token_ids: Tensor) -> Sampler:
+        """The same choice over part of the vocabulary: `token_ids` [n] name a row's columns; returns column numbers."""
+        part = copy(self)
+        part._set(self.params, token_ids.to(self._tokens))
+        return part
+
+    def stream(self, purpose: int) -> Sampler:
+        """The same sampler with independent noise, by purpose."""
+        other = copy(self)
+        other._set(
+            replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1), self._tokens
+        )
+        return other
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether top-k or top-p removes tokens. The CPU's compiled kernels choose only where this is False."""
+        p = self.params
+        return p.temperature > 0 and (p.top_k > 0 or p.top_p < 1)
+
+    def keys(self, num_positions: int) -> Tensor:
+        """Noise keys of positions 0 .. num_positions - 1 for `pick_rows`, int32 [num_positions, 2]."""
+        return keys_of(self.params.seed, torch.arange(num_positions, device=self._tokens.device))
+
+    def pick_rows(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """The choice for many rows [n, vocab] at once, by the keys [n, 2] of their positions, without a wait for the
+        device: int64 [n], -1 for NaN rows. The noise of our CUDA kernels may differ from `row_scores` in its last
+        bits."""
+        picked = self._picked_by_kernels(rows, keys)
+        return best_columns(self.row_scores(rows, keys)) if picked is None else picked[0]
+
+    def pick_rows_with_margins(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """`pick_rows`, and how far each choice leads the next best, noise included: float32 [n]."""
+        if (picked := self._picked_by_kernels(rows, keys)) is not None:
+            return picked
+        scores = self.row_scores(rows, keys)
+        best = best_columns(scores)
+        column = best.clamp(min=0)[:, None]
+        return best, (
+            scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float()
+        )[:, 0]
+
+    def _picked_by_kernels(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor] | None:
+        rows, temperature = (self.processed_rows(rows), 1.0) if self.is_filtered else (rows, self.params.temperature)
+        return self._kernels.pick_rows(rows, self._tokens, keys, temperature)
+
+    def row_scores(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """The scores that `pick_rows` maximises: [n, vocab]."""
+        if self.params.temperature == 0:
+            return rows
+        return self.processed_rows(rows) + gumbel_rows(self._tokens[: rows.shape[-1]], keys)
+
+    def processed_rows(self, rows: Tensor) -> Tensor:
+        """`processed` for each row [n, vocab], without a wait for the device; NaN instead of an error."""
+        p = self.params
+        return nucleus_rows(kept_by_top_k(rows.float() / p.temperature, p.top_k), p.top_p)
+
+    def scores(self, row: Tensor, position: int) -> Tensor:
+        """The scores to maximise: float32 [vocab]; -inf where top-k and top-p removed a token."""
+        if self.params.temperature == 0:
+            return row.float()
+        return self.processed(row) + gumbel(self._tokens[: row.shape[-1]], self.params.seed, position, self._on_host)
+
+    def processed(self, row: Tensor) -> Tensor:
+        """The logits [vocab], float32, of the distribution that is sampled: after temperature (above 0), top-k and
+        top-p."""
+        p = self.params
+        return kept_by_top_p(kept_by_top_k(row.float() / p.temperature, p.top_k), p.top_p)
+
+    def draw(self, weights: Tensor, position: int) -> int:
+        """A token, drawn in proportion to weights [vocab]."""
+        noise = gumbel(self._tokens[: weights.shape[-1]], self.params.seed, position, self._on_host)
+        return first_argmax(weights.log() + noise, self._on_host)
+
+    def uniform(self, position: int) -> float:
+        """A number in (0, 1), a function of seed and position."""
+        return ((splitmix64(splitmix64(self.params.seed) ^ position) >> 11) + 0.5) * 2.0**-53
+
+    def __call__(self, row: Tensor, position: int) -> int:
+        if known := self.at_once(row[None], (), position):
+            return known[0]
+        columns, scores = self._scores_in_reach(row, position)
+        best = first_argmax(scores, self._on_host)
+        return best if columns is None else int(columns[best])
+
+    def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
+        """See `interfaces.Choice`; often none."""
+        return [] if self._chooser is None else self._chooser(rows, draft, position)
+
+    def best(self, row: Tensor, position: int, num: int) -> list[tuple[int, float]]:
+        """The same choice with its score, noise included, then up to `num` - 1 of the next best in reach."""
+        columns, scores = self._scores_in_reach(row, position)
+        first = first_argmax(scores, self._on_host)
+        top = scores.topk(min(num, len(scores)))
+        found = [(first, float(scores[first]))]
+        found += [(i, s) for i, s in zip(top.indices.tolist(), top.values.tolist(), strict=True) if i != first]
+        return [(i if columns is None else int(columns[i]), s) for i, s in found[:num] if s > -math.inf]
+
+    def _scores_in_reach(self, row: Tensor, position: int) -> tuple[Any, Tensor]:
+        """(columns, their `scores`): on the CPU without tokens that cannot win, since noise is bounded, and a few
+        thousand of 262,144 are in reach. columns None: all of them."""
+        if self._on_host and self.params.temperature > 0:
+            bits = None if self.is_filtered else LikelyBits.of(row, self.params.temperature)
+            likely = bits or Likely(self.processed(row))
+            if math.isfinite(likely.top):
+                near = likely.at_least(likely.top - NEAR)
+                known = (likely.scaled(near) + self._noise(near, position)).max()
+                reach = likely.at_least(float(known) - MAX_NOISE)
+                if 2 * len(reach) < row.shape[-1]:
+                    return reach, likely.scaled(reach) + self._noise(reach, position)
+        return None, self.scores(row, position)
+
+    def _noise(self, columns: Any, position: int) -> Tensor:
+        tokens = torch.zeros(-(-len(columns) // LANES) * LANES, dtype=torch.int32)
+        tokens[: len(columns)] = self._tokens[torch.from_numpy(columns)]
+        return gumbel(tokens, self.params.seed, position)[: len(columns)]

@@ -1,0 +1,226 @@
+"""The lanes of a race: built, warmed up and decoded."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..decode import decode
+from ..drafters import DrafterContext, make
+from ..drafters.auto import AutoDrafter
+from ..drafters.none import NoDrafter
+from ..errors import UsageError
+from ..events import Event, Prompt, Step
+from ..exactness.widths import WidthClasses, WidthPlan
+from ..interfaces import AcceptRule, Drafter
+from ..progress import Progress
+from ..runner.prepared import Prepared
+from ..runner.target import StaticTarget
+from ..sampling.accept import coupled, drafters_sampler, rejection
+from ..sampling.sampler import Sampler
+from ..spec import AUTO, LaneSpec, RaceSpec
+from ..text import Pieces, StopAt, end_token_ids
+from .candidates import Candidates
+from .faults import check_device, fault_of, words
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..loading.loading import LoadedModel
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a race is set up from. sampler: the target's choice of tokens. pool: memory that the lanes' graphs share.
+    room: the least number of tokens that the caches hold. notes: how the race differs from what was asked for, for the
+    header; set-up adds to them."""
+
+    loaded: LoadedModel
+    spec: RaceSpec
+    prompt: Prompt
+    sampler: Sampler
+    pool: Any
+    progress: Progress
+    room: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.loaded.prepared
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        model = self.loaded.model
+        return end_token_ids(model.config, model.generation_config, self.loaded.tokenizer)
+
+    def pieces(self) -> Pieces:
+        return Pieces(self.loaded.tokenizer, self.prompt.token_ids, self.end_ids)
+
+    def ending(self) -> StopAt:
+        return StopAt(self.spec.params, self.end_ids, self.pieces() if self.spec.params.stop else None)
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The widths of a race. asked: the width that the exact lanes share, or "auto". length: tokens that a cache holds.
+    seconds: of a step, by width."""
+
+    asked: int | str
+    plan: WidthPlan
+    classes: WidthClasses
+    length: int
+    seconds: dict[int, float]
+
+    def of(self, spec: LaneSpec) -> tuple[int, ...]:
+        """The widths of a lane's steps."""
+        return (self.plan.plain_width,) if spec.width == "fastest" else self.plan.step_widths
+
+    def max_drafts(self, spec: LaneSpec) -> int:
+        """The most tokens that a step of the lane drafts: k, or for "auto" what its widest step holds."""
+        return min(spec.max_drafts, max(self.of(spec)) - 1) if spec.k == AUTO else spec.max_drafts
+
+
+@dataclass
+class Lane:
+    """One lane's parts, and what it has committed so far. k: the most tokens that a step drafts. failure: why the
+    drafter could not be made, in a sentence; such a lane is never run. candidates: where the race is audited."""
+
+    spec: LaneSpec
+    target: StaticTarget
+    drafter: Drafter
+    accept: AcceptRule
+    k: int
+    failure: str = ""
+    candidates: Candidates | None = None
+    steps: list[Step] = field(default_factory=list)
+    finished: bool = False
+
+
+def rule_of(order: Order, spec: LaneSpec) -> AcceptRule:
+    """The lane's acceptance rule, with the race's sampler."""
+    return {"coupled": coupled, "rejection": rejection}[spec.rule](order.spec.params, order.sampler)
+
+
+def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:
+    """A lane's drafter, without the choice of k that `AutoDrafter` adds.
+
+    A head that cannot be captured drafts without graphs. A draft model whose kernels fail goes down a rung before the
+    next race, not at once: another lane of this one may use it."""
+    accept, kernels = rule_of(order, spec), order.prepared.kernels
+    context = DrafterContext(
+        loaded=order.loaded,
+        params=order.spec.params,
+        k=widths.max_drafts(spec),
+        length=widths.length,
+        sample=drafters_sampler(accept, order.sampler),
+        prompt=order.prompt,
+        reference=partial(reference, order, widths),
+        progress=order.progress,
+        keep_logits=accept.guarantee == "same distribution",
+        auto_k=isinstance(spec.k, str),
+        pool=order.pool,
+    )
+    try:
+        return make(spec.drafter, context)
+    except Exception as error:
+        if fault_of(error, kernels) != "kernels":
+            raise
+        why = words(error)
+        if models := [model for model in order.loaded.companions if model.info.name in spec.drafter]:
+            for model in models:
+                model.note_failure(why)
+            raise
+        log.warning("a drafter could not be made; once more without graphs", exc_info=True)
+    check_device(kernels)
+    gc.collect()  # the error's frames may hold what was made of the drafter
+    drafter = make(spec.drafter, replace(context, graphs=False))
+    order.notes.append(f"lane {spec.name} drafts without graphs: {why}")
+    return drafter
+
+
+def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
+    """A lane, not warmed up yet. Raises UsageError for a drafter that cannot be used, and what was raised where memory
+    ran out; anything else that a drafter fails at becomes the lane's `failure`."""
+    accept, k, failure = rule_of(order, spec), widths.max_drafts(spec), ""
+    try:
+        drafter = build_drafter(order, widths, spec)
+    except UsageError:
+        raise
+    except Exception as error:
+        if fault_of(error, order.prepared.kernels) == "memory":
+            raise
+        check_device(order.prepared.kernels)
+        log.warning("the drafter of lane %s could not be made", spec.name, exc_info=True)
+        drafter, failure = NoDrafter(), f"the drafter could not be made: {words(error)}"
+    on_prefill = partial(order.progress, f"reading the prompt: lane {spec.name}")
+    target = StaticTarget(
+        order.prepared, widths.length, widths.of(spec), drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
+    )
+    if spec.k == AUTO and not failure:
+        step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
+        drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
+    return Lane(spec, target, drafter, accept, k, failure)
+
+
+def reference(order: Order, widths: Widths) -> list[int]:
+    """The target's own completion, from an untimed run of the exact lanes' loop without a drafter."""
+    order.progress("decoding once, untimed, for the synthetic drafter", None)
+    lane = build_lane(order, widths, LaneSpec("reference", width=widths.asked))
+    return [t for event in decode_lane(order, lane) if isinstance(event, Step) for t in event.token_ids]
+
+
+def decode_lane(
+    order: Order,
+    lane: Lane,
+    ending: StopAt | None = None,
+    look: Callable[[Step, Tensor], None] | None = None,
+    on_error: Callable[[Exception], None] | None = None,
+) -> Iterator[Event]:
+    """A lane's events as the loop yields them: without text, and not kept in `lane.steps`. look, on_error: see
+    `decode.decode`."""
+    return decode(
+        lane.target,
+        lane.drafter,
+        lane.accept,
+        order.prompt.token_ids,
+        ending or order.ending(),
+        order.spec.params.max_new_tokens,
+        lane.k,
+        audit=order.spec.audit,
+        look=look,
+        on_error=on_error,
+    )
+
+
+def warm_up(order: Order, lane: Lane) -> None:
+    """Run once, untimed, whatever the lane will run, and let an `auto` drafter time its drafts. Steps that are not
+    graphs of the lane's own ran when the widths were timed."""
+    if lane.failure:
+        return
+    lane.target.warm(order.prompt.token_ids[:-1], lane.accept, steps=order.pool is not None)
+    if isinstance(lane.drafter, AutoDrafter):
+        order.progress("timing the guesses", None)
+        _calibrate(order, lane.drafter)
+
+
+def _calibrate(order: Order, drafter: AutoDrafter) -> None:
+    """Over random hidden states: a draft costs the same over any, and a prefill is saved. A drafter that fails here
+    fails in its lane as well, which then says so."""
+    prompt_ids, prepared = order.prompt.token_ids, order.prepared
+    size = len(prompt_ids) - 1, len(drafter.hidden_layers) * prepared.shape.hidden_size
+    rows = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(prepared.device, prepared.dtype)
+    try:
+        drafter.calibrate(prompt_ids, rows if drafter.hidden_layers else None)
+    except Exception as error:
+        if fault_of(error, prepared.kernels) == "memory":
+            raise
+        check_device(prepared.kernels)
+        log.warning("a drafter failed before its race", exc_info=True)

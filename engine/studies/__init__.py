@@ -1,0 +1,1 @@
+"""Many races: one of each prompt of a file, or servers under load."""

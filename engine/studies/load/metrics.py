@@ -1,0 +1,123 @@
+"""Metrics of a level, by the definitions of the gpt-oss study (docs/load.md). Standard library only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ...analysis.metrics import percentile
+
+HIGHER = {
+    "output_tokens_per_s": True,
+    "total_tokens_per_s": True,
+    "ttft_p95_s": False,
+    "itl_p95_s": False,
+    "tpot_p95_s": False,
+    "latency_median_s": False,
+    "largest_gap_s": False,
+    "mean_acceptance_length": True,
+    "dollars_per_million": False,
+}
+"""Metric -> whether more of it is better."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One finished request. Seconds count from when it was sent.
+
+    first_s, last_s, latency_s: to the first text, to the last, to the end.
+    gap_s: the longest between two pieces of its text; None if there is one piece.
+    num_prompt_tokens: None if the server does not report it.
+    num_accepted, num_steps: accepted draft tokens, and verified drafts; None if the server does not report them.
+    """
+
+    first_s: float | None
+    last_s: float | None
+    latency_s: float
+    num_tokens: int
+    num_prompt_tokens: int | None = None
+    num_accepted: int | None = None
+    num_steps: int | None = None
+    gap_s: float | None = None
+
+
+def level_metrics(
+    answers: Sequence[Answer], num_errors: int, wall_s: float, dollars_per_hour: float | None = None
+) -> dict[str, Any]:
+    """The counts and metrics of a level that took wall_s seconds. A metric without a value is None."""
+    num_tokens = sum(answer.num_tokens for answer in answers)
+    num_prompt = [answer.num_prompt_tokens for answer in answers]
+    rate = num_tokens / wall_s if num_tokens else None
+    total = None if rate is None or None in num_prompt else rate + sum(num or 0 for num in num_prompt) / wall_s
+    spans = [(a.last_s - a.first_s, a.num_tokens) for a in answers if a.first_s is not None and a.last_s is not None]
+    return {
+        "num_requests": len(answers) + num_errors,
+        "num_errors": num_errors,
+        "num_output_tokens": num_tokens,
+        "output_tokens_per_s": rate,
+        "total_tokens_per_s": total,
+        "ttft_p95_s": percentile([answer.first_s for answer in answers if answer.first_s is not None], 0.95),
+        "itl_p95_s": percentile([span / (num - 1) for span, num in spans if num > 1], 0.95),
+        "tpot_p95_s": percentile([a.latency_s / a.num_tokens for a in answers if a.num_tokens], 0.95),
+        "latency_median_s": percentile([answer.latency_s for answer in answers], 0.5),
+        "largest_gap_s": max((answer.gap_s for answer in answers if answer.gap_s is not None), default=None),
+        "mean_acceptance_length": _acceptance_length(answers),
+        "dollars_per_million": dollars_per_hour * 1e6 / 3600 / rate if rate and dollars_per_hour is not None else None,
+    }
+
+
+def geomean(values: Sequence[float | None]) -> float | None:
+    """None if a value is missing or not positive, or there is none: a mean over fewer levels would be another mean."""
+    known = [value for value in values if value is not None and value > 0]
+    if not known or len(known) < len(values):
+        return None
+    return math.exp(sum(map(math.log, known)) / len(known))
+
+
+def improvement_percent(metric: str, first: float | None, second: float | None) -> float | None:
+    """Of the second over the first, as a share of the first; positive if the second is better."""
+    if first is None or second is None or first <= 0:
+        return None
+    return 100 * (second - first) / first * (1 if HIGHER[metric] else -1)
+
+
+def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tuple[int, int] | None:
+    """The two neighbouring numbers of users between which `second` stops giving more output tokens/s than `first`; None
+    if it never does, or never gave more."""
+    rates = {(level["lane"], level["concurrency"]): level["output_tokens_per_s"] for level in levels}
+    users = sorted({num for _, num in rates})
+    gains = [(num, a, b) for num in users if (a := rates.get((first, num))) and (b := rates.get((second, num)))]
+    for (low, a, b), (high, next_a, next_b) in pairwise(gains):
+        if b > a and next_b <= next_a:
+            return low, high
+    return None
+
+
+def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int) -> dict[str, Any]:
+    """The JSON object of --json. Means and improvement are over the levels that every lane has finished."""
+    done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
+    shared = set.intersection(*done) if done else set()
+    its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
+    means = {lane: {metric: geomean([row[metric] for row in rows]) for metric in HIGHER} for lane, rows in its.items()}
+    gains = {}
+    if len(lanes) == 2:
+        first, second = (means[lane] for lane in lanes)
+        gains = {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
+    return {
+        "schema": schema,
+        "levels": list(levels),
+        "geomeans": means,
+        "improvement_percent": gains,
+        "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
+    }
+
+
+def _acceptance_length(answers: Sequence[Answer]) -> float | None:
+    """vLLM's definition: 1 + accepted draft tokens per verified draft; None unless every answer reports them."""
+    num_steps = [answer.num_steps for answer in answers if answer.num_accepted is not None]
+    if len(num_steps) < len(answers) or None in num_steps or not sum(num or 0 for num in num_steps):
+        return None
+    return 1 + sum(answer.num_accepted or 0 for answer in answers) / sum(num or 0 for num in num_steps)

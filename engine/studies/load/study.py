@@ -1,0 +1,141 @@
+"""A study of servers: each lane's questions at each level, and the levels one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ...remote.endpoint import Endpoint, Question
+from ...spec import SamplingParams
+from .counters import acceptance_length, read_counters
+from .data import WARM_UP
+from .metrics import level_metrics
+from .users import Outcome, ask_all, is_up
+
+Key = tuple[str, int]
+"""A level of a lane: its name and the number of users."""
+Row = dict[str, Any]
+"""The result of a level of a lane; an entry of `levels` in --json."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Level i takes num_requests questions from the i-th multiple of that on; the last WARM_UP questions warm up.
+    timeout_s: of a request. dollars: per hour of a lane's machine. separate: whether lanes share no device, and run at
+    once."""
+
+    endpoints: tuple[Endpoint, ...]
+    questions: tuple[Question, ...]
+    concurrency: tuple[int, ...]
+    num_requests: int
+    params: SamplingParams
+    timeout_s: float = 600.0
+    dollars: float | None = None
+    separate: bool = False
+
+    @property
+    def keys(self) -> list[Key]:
+        """All levels, in the order in which they run."""
+        return [(endpoint.lane, num_users) for num_users in self.concurrency for endpoint in self.endpoints]
+
+    def about(self) -> dict[str, Any]:
+        """What two runs must share to be parts of one study. Has no URL, key or prompt."""
+        questions = json.dumps([[each.text, each.messages, each.to_the_end] for each in self.questions])
+        return {
+            "lanes": [[endpoint.lane, endpoint.model] for endpoint in self.endpoints],
+            "concurrency": list(self.concurrency),
+            "num_requests": self.num_requests,
+            "prompts": hashlib.sha256(questions.encode()).hexdigest(),
+            "params": asdict(self.params),
+            "timeout_s": self.timeout_s,
+            "dollars": self.dollars,
+            "separate": self.separate,
+        }
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Callbacks: `warming` for a lane before its first level, `begun` for a level, `asked` after each of its requests,
+    `row` when it is over."""
+
+    warming: Callable[[str], Any]
+    begun: Callable[[Key], Any]
+    asked: Callable[[Key, Outcome], Any]
+    row: Callable[[Row], Any]
+
+
+async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], listener: Listener) -> None:
+    """Run the levels that are not finished. begun: levels that were begun before, whose prompts are therefore asked
+    again. Raises RemoteError if a server does not answer its warm-up."""
+    left = set(plan.keys) - set(finished)
+    for endpoint in plan.endpoints:
+        if any(lane == endpoint.lane for lane, _ in left):
+            listener.warming(endpoint.lane)
+            warmed = await ask_all(endpoint, plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s)
+            if not warmed.answers:
+                raise warmed.failures[0]
+    for index, num_users in enumerate(plan.concurrency):
+        its = [endpoint for endpoint in plan.endpoints if (endpoint.lane, num_users) in left]
+        levels = [_level(plan, endpoint, index, begun, listener) for endpoint in its]
+        if plan.separate:
+            async with asyncio.TaskGroup() as group:
+                for level in levels:
+                    group.create_task(level)
+        else:
+            for level in levels:
+                await level
+
+
+async def _level(plan: Plan, endpoint: Endpoint, index: int, begun: Collection[Key], listener: Listener) -> None:
+    key = (endpoint.lane, plan.concurrency[index])
+    start = index * plan.num_requests
+    questions = plan.questions[start : start + plan.num_requests]
+    params = replace(plan.params, seed=plan.params.seed + start)
+    listener.begun(key)
+    before = await read_counters(endpoint)
+    outcome = await ask_all(endpoint, questions, key[1], params, plan.timeout_s, lambda now: listener.asked(key, now))
+    after = await read_counters(endpoint)
+    row = row_of(key, outcome, acceptance_length(before, after), plan.dollars)
+    listener.row({**row, "asked_before": key in begun, "is_up": not outcome.failures or await is_up(endpoint)})
+
+
+def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float | None) -> Row:
+    """The result of a level.
+
+    server_wide: the acceptance length by the server's counters, used if its answers have none; `acceptance_from` says
+    which it is. `errors`: how many failures of each kind; `fault`: the message of the first; `asked_before`: whether a
+    stopped run had asked these prompts already; `is_up`: whether the server answered at the end."""
+    row = level_metrics(outcome.answers, len(outcome.failures), outcome.wall_s, dollars)
+    own = row["mean_acceptance_length"]
+    if own is None:
+        row["mean_acceptance_length"] = server_wide
+    return {
+        "lane": key[0],
+        "concurrency": key[1],
+        **row,
+        "acceptance_from": "answers" if own is not None else "server" if server_wide is not None else None,
+        "num_timeouts": sum(failure.kind == "timeout" for failure in outcome.failures),
+        "errors": dict(Counter(failure.kind for failure in outcome.failures)),
+        "fault": str(outcome.failures[0]) if outcome.failures else None,
+        "wall_s": outcome.wall_s,
+    }
+
+
+def is_whole(row: Mapping[str, Any]) -> bool:
+    """Whether a level is valid: some request was answered, and the server was there to the end. Otherwise it is
+    measured again when the study is resumed."""
+    return row["num_requests"] > row["num_errors"] and row["is_up"]
+
+
+def faults(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each level without an answer."""
+    return [
+        f"with {row['concurrency']} users no request was answered: {row['fault']}"
+        for row in rows
+        if row["num_requests"] == row["num_errors"]
+    ]

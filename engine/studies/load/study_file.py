@@ -1,0 +1,120 @@
+"""The file of a study, from which it can be resumed: JSON lines, first the study's definition, then each level when it
+begins and when it is over. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import RaceError, UsageError
+from ...recordings.recording import OUTPUT_SCHEMA
+from ...strict_json import COUNT, FLAG, NAME, NUMBER, TEXT, Maybe, Shape, fits, parse, short
+from .metrics import HIGHER
+from .study import Key, Plan, Row, is_whole
+
+MAX_BYTES = 64 * 1024**2
+ROW = {
+    "lane": NAME,
+    "acceptance_from": Maybe(NAME),
+    "errors": Shape(
+        "an object of counts", lambda value: isinstance(value, dict) and all(map(COUNT.holds, value.values()))
+    ),
+    "fault": Maybe(TEXT),
+    "wall_s": NUMBER,
+    "asked_before": FLAG,
+    "is_up": FLAG,
+    **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens", "num_timeouts"), COUNT),
+    **{metric: Maybe(NUMBER) for metric in HIGHER},
+}
+"""The shape of a row."""
+
+
+class StudyFile:
+    """rows: of finished levels. begun: levels that an earlier run began and did not finish. Raises UsageError for a
+    file that is not this study's, and RaceError if it cannot be written."""
+
+    def __init__(self, path: str, plan: Plan) -> None:
+        self._path, self.rows, self.begun = Path(path), list[Row](), set[Key]()
+        about = json.loads(json.dumps(plan.about()))
+        try:
+            lines = self._read()
+            if lines and (parted := _parted(lines[0], about)):
+                raise UsageError(f"it is a study with another value of {parted}; give another file")
+            for line in lines[1:]:
+                self._take(line, plan)
+        except (UsageError, OSError) as error:
+            words = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"cannot go on with the study in {path}: {words}") from error
+        if not lines:
+            self._write({"schema": OUTPUT_SCHEMA, "study": about})
+
+    def begin(self, key: Key) -> None:
+        self._write({"begun": {"lane": key[0], "concurrency": key[1]}})
+
+    def add(self, row: Row) -> None:
+        self._write({"row": row})
+        self.rows.append(row)
+
+    def _read(self) -> list[Mapping[str, Any]]:
+        """Read the file's lines; remove a last one that was cut off."""
+        if not self._path.exists() or not self._path.stat().st_size:
+            return []
+        if self._path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"it is larger than {MAX_BYTES // 1024**2} MB")
+        whole, _, rest = self._path.read_bytes().rpartition(b"\n")
+        if rest:
+            with self._path.open("r+b") as file:
+                file.truncate(len(whole) + 1 if whole else 0)
+        return [_object(line) for line in whole.splitlines()]
+
+    def _take(self, line: Mapping[str, Any], plan: Plan) -> None:
+        if set(line) == {"begun"}:
+            fits(line, {"begun": {"lane": NAME, "concurrency": COUNT}})
+            self.begun.add(_key(line["begun"]))
+        elif set(line) == {"row"}:
+            row = checked_row(line["row"], plan)
+            self.rows = [each for each in self.rows if _key(each) != _key(row)]
+            if is_whole(row):
+                self.rows.append(row)
+                self.begun.discard(_key(row))
+        else:
+            raise UsageError("a line of it is neither a level's begin nor its row")
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(value, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RaceError(f"cannot write the study to {self._path}: {error.strerror or error}") from error
+
+
+def checked_row(row: Any, plan: Plan) -> Row:
+    """A row as from `study.row_of`, of a level of this study. Raises UsageError."""
+    fits(row, ROW)
+    if _key(row) not in plan.keys:
+        raise UsageError(f"this study has no level of {row['concurrency']} users in a lane {short(row['lane'])}")
+    return row
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    return row["lane"], row["concurrency"]
+
+
+def _object(line: bytes) -> Mapping[str, Any]:
+    value = parse(line, MAX_BYTES)
+    if not isinstance(value, dict):
+        raise UsageError("a line of it is no JSON object")
+    return value
+
+
+def _parted(first: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """The first part of `about` that differs in the file, or ""."""
+    theirs = first.get("study")
+    if not isinstance(theirs, dict):
+        raise UsageError("its first line does not say what it is a study of")
+    return next((name for name in about if theirs.get(name) != about[name]), "")

@@ -1,0 +1,113 @@
+"""Users in a closed loop: each asks its next question when its last is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import httpx
+
+from ...remote.client import CONNECT_S, Patience, RemoteError, ask, new_client
+from ...remote.endpoint import Endpoint, Question
+from ...remote.reply import Reply
+from ...spec import SamplingParams
+from .metrics import Answer
+
+
+@dataclass
+class Outcome:
+    """The answers of a level. wall_s: from the first request to the end of the last."""
+
+    answers: list[Answer] = field(default_factory=list)
+    failures: list[RemoteError] = field(default_factory=list)
+    wall_s: float = 0.0
+
+
+def _nothing(outcome: Outcome) -> None:
+    pass
+
+
+async def ask_all(
+    endpoint: Endpoint,
+    questions: Sequence[Question],
+    num_users: int,
+    params: SamplingParams,
+    timeout_s: float,
+    on_end: Callable[[Outcome], Any] = _nothing,
+) -> Outcome:
+    """Ask every question once, even if the server fails. The i-th has the seed `params.seed + i`. on_end is called
+    after each request.
+
+    Each user has a separate connection, open before the first request: 200 connections that open at once, in one pool,
+    read the first tokens up to 0.8 s late. Objects from before the level are excluded from garbage collection until its
+    end: scanning them would stop everything for 40 ms and more."""
+    left, outcome = iter(enumerate(questions)), Outcome()
+    patience = Patience(timeout_s, timeout_s)
+    async with AsyncExitStack() as stack:
+        if not gc.get_freeze_count():  # else the page has frozen a loaded model, which must stay so
+            gc.freeze()
+            stack.callback(gc.unfreeze)
+        num_clients = min(num_users, len(questions))
+        clients = [await stack.enter_async_context(new_client()) for _ in range(num_clients)]
+        await asyncio.gather(*(_open(client, endpoint) for client in clients))
+
+        async def user(client: httpx.AsyncClient) -> None:
+            for index, question in left:
+                its = replace(params, seed=params.seed + index)
+                try:
+                    # without extras: a server that rejects them would be asked twice, and usage counts the tokens
+                    reply = await ask(client, endpoint, question, its, patience, with_extras=False)
+                    outcome.answers.append(answer_of(reply))
+                except RemoteError as error:
+                    outcome.failures.append(error)
+                on_end(outcome)
+
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(user(client))
+        outcome.wall_s = time.perf_counter() - began
+    return outcome
+
+
+async def is_up(endpoint: Endpoint) -> bool:
+    """Whether the server answers at all."""
+    async with new_client() as client:
+        return await _open(client, endpoint)
+
+
+async def _open(client: httpx.AsyncClient, endpoint: Endpoint) -> bool:
+    """Open a keep-alive connection by a request that costs a server nothing. Any failure here repeats, and is counted,
+    when the question is asked."""
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await client.get(f"{endpoint.url}/models", headers=endpoint.headers())
+    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL):
+        return False
+    return True
+
+
+def answer_of(reply: Reply) -> Answer:
+    """The metrics' view of an answer that has ended."""
+    drafted, num_accepted, num_steps = reply.drafted, None, None
+    if drafted is not None:
+        num_accepted = drafted.num_accepted
+        num_steps = sum(num > 0 for num in drafted.drafted) if drafted.drafted else drafted.num_steps
+    assert reply.ended_s is not None and reply.num_tokens is not None  # Reader.end raised otherwise
+    times = [chunk.at_s for chunk in reply.chunks]
+    return Answer(
+        first_s=reply.first_s,
+        last_s=reply.last_s,
+        latency_s=reply.ended_s,
+        num_tokens=reply.num_tokens,
+        num_prompt_tokens=reply.num_prompt_tokens,
+        num_accepted=num_accepted,
+        num_steps=num_steps,
+        gap_s=max((after - before for before, after in pairwise(times)), default=None),
+    )

@@ -1,0 +1,68 @@
+"""The result of one prompt's race for one drafter. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...strict_json import COUNT, FLAG, NUMBER, TEXT, Maybe, Shape, fits
+
+SHOWN = (
+    "prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length", "num_tokens", "identical",
+)  # fmt: skip
+"""The fields that --json shows."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One drafter on one prompt.
+
+    line: of the prompt in its file.
+    prompt: its text, shortened.
+    k: as raced.
+    speedup: over the faster of plain and baseline; None if nothing could be timed.
+    noise: half its 95 % interval, as a share (see `caveats.ratio_noise`).
+    loops: whether the text repeats itself in a loop.
+    computed: the speed-up at each k at the costs of this race, `auto` simulated; empty without a table.
+    disturbed: whether the machine was busy with something else.
+    fault: what went wrong, or "".
+    """
+
+    line: int
+    prompt: str
+    kind: str
+    drafter: str
+    k: str
+    speedup: float | None
+    noise: float | None
+    acceptance_rate: float | None
+    mean_acceptance_length: float | None
+    num_tokens: int
+    identical: bool
+    loops: bool = False
+    disturbed: bool = False
+    fault: str = ""
+    computed: Mapping[str, float] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SHOWN}
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+_SHAPE = {
+    "line": COUNT,
+    **dict.fromkeys(("prompt", "kind", "drafter", "k", "fault"), TEXT),
+    **dict.fromkeys(("speedup", "noise", "acceptance_rate", "mean_acceptance_length"), Maybe(NUMBER)),
+    "num_tokens": COUNT,
+    **dict.fromkeys(("identical", "loops", "disturbed"), FLAG),
+    "computed": Shape("an object of numbers", lambda v: isinstance(v, dict) and all(map(NUMBER.holds, v.values()))),
+}
+
+
+def row_of(value: Any) -> Row:
+    """The inverse of `to_json`. Raises UsageError for anything else."""
+    fits(value, _SHAPE)
+    return Row(**{name: value[name] for name in _SHAPE})

@@ -1,0 +1,90 @@
+"""A study in a file: a head line with its definition, then a line for each row, as prompts are finished. Standard
+library only."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import RaceError, UsageError
+from ...recordings.recording import check_writable, write_bytes
+from ...strict_json import OBJECT, fits, parse, short
+from .rows import Row, row_of
+
+FORMAT, SCHEMA = "photofinish-study", 1
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class StudyFile:
+    """The study of a file.
+
+    settings: its definition, as far as it is known before the model is loaded.
+    num_drafters: rows per prompt.
+
+    `rows`: those of finished prompts, without leftovers of an interrupted write. `about`: an earlier run's notes.
+    Raises UsageError for a file with anything else, naming what differs, and for one that cannot be written."""
+
+    def __init__(self, path: str, settings: Mapping[str, Any], num_drafters: int) -> None:
+        self._path, self._head = Path(os.path.realpath(path)), {"format": FORMAT, "schema": SCHEMA, **settings}
+        self.rows: list[Row] = []
+        self.about: dict[str, Any] = {}
+        self._was: dict[str, Any] | None = None
+        check_writable(path)
+        if not self._path.exists():
+            return
+        if not self._path.is_file():
+            raise UsageError(f"cannot save to {short(path)}: a study goes on in a file, and that is none")
+        data = self._path.read_bytes()
+        if not data:
+            return
+        head, *lines = (data.rpartition(b"\n")[0] or data).split(b"\n")
+        try:
+            self._was = parse(head, MAX_BYTES)
+            fits(self._was, {"about": OBJECT})
+            self._check_same(self._head)
+            rows = [row_of(parse(line, MAX_BYTES)) for line in lines]
+        except UsageError as error:
+            raise self._refused(error) from error
+        num = Counter(row.line for row in rows)
+        self.rows = [row for row in rows if num[row.line] == num_drafters]
+        self.about = self._was["about"]
+
+    def begin(self, ran_on: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Call it before the first `append`. ran_on: the weights and the machine, which must equal an earlier run's.
+        Raises UsageError, or RaceError if the file cannot be written."""
+        if self._was is not None:
+            try:
+                self._check_same(ran_on)
+            except UsageError as error:
+                raise self._refused(error) from error
+        head = {**self._head, **ran_on, "about": about}
+        write_bytes(self._path, _lines([head, *(row.to_json() for row in self.rows)]))
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Write a finished prompt's rows. Raises RaceError if the file cannot be written."""
+        try:
+            with open(self._path, "ab") as file:
+                file.write(_lines([row.to_json() for row in rows]))
+        except OSError as error:
+            raise RaceError(f"cannot write {short(str(self._path))}: {error.strerror or error}") from error
+
+    def _refused(self, error: UsageError) -> UsageError:
+        return UsageError(f"cannot go on with {short(str(self._path))}: {error}; choose another file to save to")
+
+    def _check_same(self, wanted: Mapping[str, Any]) -> None:
+        assert self._was is not None
+        for name, value in wanted.items():
+            if self._was.get(name) != value:
+                raise UsageError(f"it is another study: its {name} is {_told(self._was.get(name))}, not {_told(value)}")
+
+
+def _told(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else short(value)
+
+
+def _lines(values: Sequence[Mapping[str, Any]]) -> bytes:
+    return "".join(f"{json.dumps(value, allow_nan=False)}\n" for value in values).encode()

@@ -1,0 +1,221 @@
+"""Where the speed of a race comes from: sums that must be whole, a curve on which the race must lie, and what is
+computed from it (ways to cheat, users who share a device)."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.analysis.breakdown import Compared, compared, origins
+from engine.analysis.caveats import SHORTEST, loop_start
+from engine.analysis.inflate import CHUNK_S, STRETCHES, SWITCHES, inflated, stretches
+from engine.analysis.metrics import lane_metrics, race_speedup
+from engine.analysis.sharing import seconds_at, shared, stops_paying
+from engine.events import Step, steps
+from tests.helpers.made_races import a_race
+from tests.helpers.races import events_of, recordings
+
+ON = st.sets(st.sampled_from(SWITCHES))
+EAGER = 4.0
+
+
+@given(recordings())
+def test_the_parts_are_the_lanes_time_and_the_race_lies_on_its_curve(recording) -> None:
+    """A stack would lose or invent time, or a point lie off its own curve."""
+    events = events_of(recording)
+    race, numbers = compared(events), lane_metrics(events, "speculative")
+    assert race is not None
+    assert race.speedup == race_speedup(events)
+    assert sum(race.costs()) == pytest.approx(numbers.decode_s, rel=1e-9)
+    gap = numbers.decode_s - numbers.num_steps * race.plain_s
+    assert sum(race.costs()[1:]) == pytest.approx(gap, rel=1e-9, abs=1e-9)
+    assert race.costs().drafting_s == pytest.approx(sum(step.draft_s for step in steps(events, "speculative")))
+    assert race.tokens_per_step == numbers.mean_acceptance_length
+    assert race.tokens_per_step / race.break_even == pytest.approx(race.speedup)
+    last = race.growth()[-1]
+    assert (last.num_tokens, last.speedup) == (numbers.num_tokens, pytest.approx(race.speedup))
+
+
+@given(st.integers(1, 8), st.integers(1, 20), st.floats(1e-3, 0.1))
+def test_a_race_of_as_many_tokens_a_step_as_it_needs_breaks_even(num, num_steps, plain_s) -> None:
+    """A break-even at which one wins or loses."""
+    recording = a_race([(num - 1, num - 1)] * num_steps, plain_s, num * plain_s, plain_s / 10)
+    race = compared(events_of(recording))
+    assert race is not None
+    assert race.break_even == pytest.approx(num) and race.speedup == pytest.approx(1.0)
+    assert race.costs().rest_s == pytest.approx(0.0, abs=1e-9), "steps of one width cost their median"
+
+
+@given(st.floats(0.0, 1.0), st.integers(1, 30))
+def test_reading_the_prompt_is_paid_back(longer_s, num_steps) -> None:
+    """A first token that comes later would be forgotten, or the place where it is made up for named too early."""
+    race = compared(events_of(a_race([(3, 2)] * num_steps, 0.01, 0.012, prefill_s=(0.1, 0.1 + longer_s))))
+    assert race is not None
+    gained_s = [0.01 * 3 * (i + 1) - 0.012 * (i + 1) - longer_s for i in range(num_steps)]
+    wanted = next((3 * (i + 1) for i, gain in enumerate(gained_s) if gain >= 1e-9), None)
+    if all(abs(gain) > 1e-9 for gain in gained_s):
+        assert race.pays_from() == wanted
+
+
+def test_without_a_race_to_compare_there_is_nothing() -> None:
+    """A division by the time of a lane that is not there."""
+    events = events_of(a_race([(3, 2)] * 4))
+    assert compared([event for event in events if event.lane != "speculative"]) is None
+    assert compared([event for event in events if event.lane == "speculative"]) is None
+    assert compared(()) is None
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 40), st.integers(1, 40))
+def test_every_token_has_one_origin(rng: random.Random, num_prompt, num_steps) -> None:
+    """A token would count twice or never, or a copy of the completion pass for one of the prompt."""
+    done, wanted = [], {"prompt": 0, "completion": 0, "guessed": 0, "target": 0}
+    position = 0
+    for index in range(num_steps):
+        drafted = rng.randrange(8)
+        accepted = rng.randrange(drafted + 1)
+        copied: tuple[int, ...] = ()
+        if drafted and num_prompt + position and rng.random() < 0.7:
+            copied = (rng.randrange(drafted), rng.randrange(num_prompt + position))
+        for place in range(accepted):
+            if copied and place >= copied[0]:
+                source = copied[1] + place - copied[0]
+                wanted["prompt" if source < num_prompt else "completion"] += 1
+            else:
+                wanted["guessed"] += 1
+        wanted["target"] += 1
+        ids = tuple(range(accepted))
+        done.append(Step(index, position, tuple(range(drafted)), accepted, (*ids, 9), 0.1, 0.1, 8, copied=copied))
+        position += accepted + 1
+    found = origins(done, num_prompt, "hybrid:ngram+eagle3")
+    if found is None:
+        assert not any(step.copied for step in done if step.num_accepted)
+    else:
+        assert found._asdict() == wanted
+        assert sum(found[:3]) == sum(step.num_accepted for step in done) and sum(found) == position
+
+
+def test_what_nobody_noted_is_not_known() -> None:
+    """Copies of an old file would be called guesses of a model."""
+    done = steps(events_of(a_race([(3, 2)] * 4)), "speculative")
+    for drafter in ("ngram", "hybrid:ngram+eagle3", "synthetic:0.8"):
+        assert origins(done, 3, drafter) is None
+    unknown = [replace(step, drafted=(), num_unknown=3) for step in done]
+    assert origins(unknown, 3, "eagle3") is None
+    assert origins(done, 3, "eagle3:some/ngram-head") == (0, 0, 8, 4)
+    assert origins(steps(events_of(a_race([(3, 0)] * 4)), "speculative"), 3, "ngram") == (0, 0, 0, 4)
+
+
+@given(st.integers(0, 30), st.integers(SHORTEST, 20), st.integers(4, 6))
+def test_the_ratio_before_the_loop_is_that_of_a_race_that_ends_there(num_before, size, times) -> None:
+    """A loop that goes on being counted; or the wrong tokens left out."""
+    ids = [*range(1000, 1000 + num_before), *list(range(100, 100 + size)) * times]
+    slow = num_before + size
+    fast, left = divmod(len(ids) - slow, 5)
+    rows = [(2, 0)] * slow + [(4, 4)] * fast + [(4, left - 1)] * bool(left)
+    race = compared(events_of(a_race(rows, token_ids=ids)))
+    assert race is not None
+    assert loop_start(ids) == slow
+    found = race.before_the_loop()
+    assert found == (slow, pytest.approx(0.01 / 0.012))
+    assert race.speedup > found[1]
+
+
+def test_a_text_without_a_loop_has_none() -> None:
+    """Every race would be blamed for its loop."""
+    race = compared(events_of(a_race([(3, 3)] * 8)))
+    assert race is not None and race.before_the_loop() is None and loop_start([]) is None
+
+
+def ratio_with(race, on) -> float:
+    (ratio,) = inflated(race, EAGER, [on])
+    return ratio
+
+
+@given(recordings(), ON, ON)
+def test_no_switch_lowers_the_ratio(recording, some, more) -> None:
+    """A way to cheat that makes the number honest, or smaller beside another."""
+    race = compared(events_of(recording))
+    assert race is not None
+    assert ratio_with(race, some | more) >= ratio_with(race, some) * (1 - 1e-12)
+    assert ratio_with(race, ()) == pytest.approx(race.speedup)
+
+
+@given(recordings())
+def test_each_switch_does_what_it_says(recording) -> None:
+    """A simulated number that follows from another formula than the page tells."""
+    race = compared(events_of(recording))
+    assert race is not None
+    alone_s, lane_s = (sum(step.seconds for step in lane) for lane in (race.plain, race.lane))
+    num = sum(len(step.token_ids) for step in race.plain)
+    assert ratio_with(race, {"eager"}) == pytest.approx(EAGER * race.speedup)
+    assert ratio_with(race, {"prefill"}) == pytest.approx((alone_s + race.prefill_s[0]) / lane_s)
+    assert ratio_with(race, {"chunks"}) == pytest.approx(max(CHUNK_S * num, alone_s) / lane_s)
+    assert ratio_with(race, {"best"}) == pytest.approx(max([race.speedup, *stretches(race)]))
+    kept = max((k + 1) / (lane_s_of(race.lane, k)) for k in {step.num_drafted for step in race.lane})
+    assert ratio_with(race, {"loop"}) == pytest.approx(max(race.speedup, kept * alone_s / num))
+    assert len(stretches(race)) == (STRETCHES if num >= STRETCHES else 0)
+
+
+def lane_s_of(lane, k: int) -> float:
+    seconds = [step.seconds for step in lane if step.num_drafted == k]
+    return sum(seconds) / len(seconds)
+
+
+def test_a_race_that_keeps_every_guess_gains_nothing_from_a_loop() -> None:
+    """The loop would promise more than right guesses can bring."""
+    race = compared(events_of(a_race([(3, 3)] * 10)))
+    assert race is not None and ratio_with(race, {"loop", "best"}) == pytest.approx(race.speedup)
+
+
+# Users who share a device
+
+COSTS = st.dictionaries(st.integers(1, 64), st.floats(1e-4, 1.0), min_size=2, max_size=8)
+LANES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.floats(0, 0.01)), min_size=1, max_size=6)
+
+
+def race_of(lane: list[tuple[int, int, float]]) -> Compared:
+    done = [
+        Step(i, 0, tuple(range(num)), min(kept, num), tuple(range(min(kept, num) + 1)), draft_s, 1.0, None)
+        for i, (num, kept, draft_s) in enumerate(lane)
+    ]
+    return Compared([Step(0, 0, (), 0, (1,), 0.0, 1.0, None)], done, 1.0, (None, None))
+
+
+@given(COSTS, st.floats(0.5, 200))
+def test_a_step_costs_what_was_measured(step_s: dict[int, float], rows: float) -> None:
+    """A wider step that is cheaper, a jump between two measured widths, or a measured one that is not on the line."""
+    assert all(seconds_at(step_s, width) >= seconds - 1e-12 for width, seconds in step_s.items())
+    assert math.isclose(seconds_at(step_s, max(step_s)), max(step_s.values()))
+    assert seconds_at(step_s, rows) <= seconds_at(step_s, rows + 0.25) + 1e-12
+    assert seconds_at(step_s, 0.1) == step_s[min(step_s)]
+
+
+@given(COSTS, LANES, st.none() | st.floats(0, 0.01))
+def test_the_speed_up_of_many(
+    step_s: dict[int, float], lane: list[tuple[int, int, float]], cache_s: float | None
+) -> None:
+    """Another formula than the one that is told; users whose caches cost nothing; a curve that is called measured."""
+    race = race_of(lane)
+    told = shared(race, step_s, cache_s, 20)
+    rows = 1 + sum(num for num, _, _ in lane) / len(lane)
+    draft_s = sum(draft for _, _, draft in lane) / len(lane)
+    tokens = sum(min(kept, num) + 1 for num, kept, _ in lane) / len(lane)
+    for n, together, in_turn, measured in told:
+        caches = (n - 1) * (cache_s or 0)
+        plain, wide = seconds_at(step_s, n) + caches, seconds_at(step_s, n * rows) + caches
+        assert math.isclose(together, tokens * plain / (wide + draft_s))
+        assert math.isclose(in_turn, tokens * plain / (wide + n * draft_s))
+        assert in_turn <= together <= tokens + 1e-9 and measured == (n * rows <= max(step_s))
+    apart, at_once = stops_paying(told)
+    assert apart == min((n for n, _, gain, _ in told if gain < 1), default=None)
+    assert at_once == min((n for n, gain, _, _ in told if gain < 1), default=None)
+    assert at_once is None or (apart is not None and apart <= at_once)
+
+
+def test_one_width_tells_nothing() -> None:
+    assert shared(race_of([(3, 2, 0.0)]), {1: 0.1}) == []

@@ -1,0 +1,129 @@
+"""What stands beside a ratio: loops are told from texts that only repeat words, and noise from a difference."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.jobs.recorded import RACES
+from engine.analysis.caveats import (
+    LOOKED_AT,
+    LOOPS_ABOVE,
+    SHORTEST,
+    is_noise,
+    loop_sentence,
+    loop_start,
+    ratio_noise,
+    repeated_share,
+)
+from engine.events import Step, steps
+from engine.recordings.recording import read
+from tests.helpers import FIXTURES
+from tests.helpers.races import events_of
+
+READ = json.loads((FIXTURES / "loops.json").read_text(encoding="utf-8"))["rows"]
+
+
+def test_loops_are_told_as_a_person_told_them() -> None:
+    """A table called a loop insults a good drafter; a loop that is not called one sells itself as 12x."""
+    wrong = [
+        (row["prompt"], row["temperature"])
+        for row in READ
+        if (loop_sentence(row["token_ids"]) is not None) != row["loops"]
+    ]
+    assert len(READ) == 40 and len(wrong) <= 1, wrong
+    assert {row["loops"] for row in READ} == {True, False}
+
+
+@pytest.mark.parametrize("path", sorted(RACES.glob("*.json")), ids=lambda path: path.stem)
+def test_no_shipped_race_is_a_loop(path) -> None:
+    """The first thing that a visitor sees must not be the easiest text there is."""
+    done = steps(events_of(read(path)), "speculative")
+    assert loop_sentence([token for step in done for token in step.token_ids]) is None
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=SHORTEST, max_size=40),
+    st.integers(3, 6),
+    st.lists(st.integers(100, 200), max_size=30),
+)
+def test_a_block_written_again_and_again_is_found_behind_any_start(block, times, start) -> None:
+    """Whatever the period, and wherever it begins."""
+    share = repeated_share([*start, *block * times])
+    assert share >= len(block) * (times - 1) / (len(start) + len(block) * times) - 1e-12
+
+
+def by_definition(token_ids: list[int]) -> set[int]:
+    """The places of all repeated tokens, found by trying every distance."""
+    num, found = len(token_ids), set[int]()
+    for back in range(1, num // 2 + 1):
+        row = 0
+        for i in range(back, num + 1):
+            if i < num and token_ids[i] == token_ids[i - back]:
+                row += 1
+                continue
+            if row >= max(back, SHORTEST):
+                found.update(range(i - row, i))
+            row = 0
+    return found
+
+
+REPEATED = st.builds(
+    lambda start, block, times, end: [*start, *block * times, *end],
+    *(st.lists(st.integers(0, 2), max_size=12), st.lists(st.integers(0, 2), max_size=24)),
+    *(st.integers(0, 9), st.lists(st.integers(0, 2), max_size=12)),
+)
+
+
+@settings(max_examples=300)
+@given(REPEATED | st.lists(st.integers(0, 1), max_size=80) | st.integers(0, 60).map(lambda num: [7] * num))
+def test_the_fast_search_finds_what_the_definition_says(token_ids) -> None:
+    """A share a little too small or too large, and a loop that is called none; the search looks at few places only."""
+    wanted = by_definition(token_ids)
+    assert repeated_share(token_ids) == (len(wanted) / len(token_ids) if token_ids else 0)
+    rows = [list(row) for copied, row in groupby(range(len(token_ids)), wanted.__contains__) if copied]
+    loops = repeated_share(token_ids) > LOOPS_ABOVE
+    assert loop_start(token_ids) == (max(rows, key=len)[0] if loops else None)
+
+
+def test_of_a_long_text_the_beginning_is_searched() -> None:
+    """A text that a stranger made as long as he likes would take as long as he likes."""
+    loop = [7] * (LOOKED_AT // 2)
+    assert repeated_share([*range(LOOKED_AT), *loop]) == 0
+    assert loop_start([*range(10, LOOKED_AT // 2 + 10), *loop, *range(LOOKED_AT)]) == LOOKED_AT // 2 + 1
+
+
+@given(st.integers(2, 12), st.integers(2, 20))
+def test_rows_with_a_field_of_their_own_are_no_loop(num_fixed, num_rows) -> None:
+    """A list that goes on repeats its shape, and says something new in each row."""
+    assert repeated_share([token for row in range(num_rows) for token in (*range(num_fixed), 1000 + row)]) == 0
+
+
+def lane(times: list[float], width: int = 1) -> list[Step]:
+    return [Step(i, i, (), 0, (7,), 0.0, time, width, ("a",), (), ()) for i, time in enumerate(times)]
+
+
+def test_the_noise_of_a_ratio_is_what_the_same_race_run_again_would_show() -> None:
+    """Equal lanes would differ in more than one race of twenty, or a slowing machine count as noise."""
+    rng, told, slower = random.Random(1), 0, 0
+    for _ in range(400):
+        drift = [1 + 0.3 * i / 100 for i in range(100)]
+        a, b = ([d * rng.gauss(0.01, 0.001) for d in drift] for _ in range(2))
+        noise = ratio_noise(lane(a), lane(b))
+        told += not is_noise(sum(a) / sum(b), noise)
+        slower += not is_noise(1.1 * sum(a) / sum(b), noise)
+    assert 2 <= told <= 45
+    assert slower >= 395
+
+
+def test_where_nothing_repeats_no_noise_is_made_up() -> None:
+    """One step of each kind says nothing of scatter."""
+    assert ratio_noise(lane([0.01]), lane([0.01, 0.02])) is None
+    assert not is_noise(1.001, None) and is_noise(1.001, 0.01) and not is_noise(math.e, 0.5)
+    assert 0 < LOOPS_ABOVE < 1

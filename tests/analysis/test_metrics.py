@@ -1,0 +1,216 @@
+"""The numbers mean what design.md says they mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.analysis.metrics import (
+    DISTURBED,
+    MIN_STEPS_TO_JUDGE,
+    cost_per_million,
+    disturbance,
+    lane_metrics,
+    percentile,
+    race_speedup,
+    ratio,
+    speedup,
+)
+from engine.events import Finished, LaneEvent, Started, Step, steps
+from tests.helpers.races import events_of, on_servers, recordings
+
+
+def make_step(index: int, position: int, drafted: int, accepted: int, committed: int, seconds: float) -> Step:
+    """A step of these counts; its ids only need to agree with each other."""
+    ids = tuple(range(position, position + max(drafted, committed)))
+    wrong = tuple(1000 + i for i in range(drafted - accepted))
+    return Step(index, position, ids[:accepted] + wrong, accepted, ids[:committed], seconds / 4, 3 * seconds / 4, 8)
+
+
+def make_lane(*rows: tuple[int, int, int, float], prefill_s: float = 1.0) -> list[LaneEvent]:
+    """A lane from (drafted, accepted, committed, seconds) per step."""
+    events, position, clock = [LaneEvent("a", 0.0, Started(3, prefill_s))], 0, 0.0
+    for index, (drafted, accepted, committed, seconds) in enumerate(rows):
+        step = make_step(index, position, drafted, accepted, committed, seconds)
+        position, clock = position + committed, clock + step.seconds
+        events.append(LaneEvent("a", clock, step))
+    return [*events, LaneEvent("a", clock, Finished("length", position, clock))]
+
+
+def test_a_lane_by_hand():
+    """Each formula on numbers to check in the head: prefill apart, empty drafts and the end token counted."""
+    m = lane_metrics(make_lane((3, 3, 4, 0.2), (3, 1, 2, 0.2), (0, 0, 1, 0.1), (1, 0, 1, 0.3)), "a")
+    assert (m.num_tokens, m.num_steps, m.per_step_drafted, m.per_step_accepted) == (8, 4, (3, 3, 0, 1), (3, 1, 0, 0))
+    assert m.prefill_s == 1.0
+    assert m.decode_s == pytest.approx(0.8)
+    assert m.tokens_per_s == pytest.approx(10)
+    assert m.ttft_s == pytest.approx(1.2)
+    assert m.tpot_s == pytest.approx(0.1)
+    assert m.itl_p50_s == pytest.approx(0.2)
+    assert m.itl_p95_s == pytest.approx(0.285)
+    assert m.acceptance_rate == pytest.approx(4 / 7)
+    assert m.mean_acceptance_length == 2.0
+    assert m.acceptance_by_position == pytest.approx((2 / 3, 1 / 3, 1 / 3))
+    assert m.conditional_acceptance_by_position == pytest.approx((2 / 3, 1 / 2, 1.0))
+
+
+def test_short_drafts_count_as_vllm_counts_them():
+    """Short drafts would lower the conditional acceptance too, or unreached positions get a share."""
+    m = lane_metrics(make_lane((1, 1, 2, 0.1), (2, 2, 3, 0.1)), "a")
+    assert m.acceptance_by_position == (1.0, 0.5)
+    assert m.conditional_acceptance_by_position == (1.0, 1.0)
+    m = lane_metrics(make_lane((2, 0, 1, 0.1)), "a")
+    assert m.acceptance_by_position == (0.0, 0.0)
+    assert m.conditional_acceptance_by_position == (0.0, None)
+
+
+@given(recordings(failing=False))
+def test_numbers_of_random_races_agree_with_each_other(recording):
+    """Rates, counts and times would contradict each other, or another lane leak in."""
+    events = events_of(recording)
+    for lane in ("plain", "baseline", "speculative"):
+        m = lane_metrics(events, lane)
+        end = next(e.event for e in events if e.lane == lane and isinstance(e.event, Finished))
+        assert m == lane_metrics([e for e in events if e.lane == lane], lane)
+        assert m.num_tokens == end.num_tokens and m.decode_s == pytest.approx(end.decode_s)
+        assert m.tokens_per_s * m.tpot_s == pytest.approx(1)
+        assert (
+            min(s.seconds for s in steps(events, lane))
+            <= m.itl_p50_s
+            <= m.itl_p95_s
+            <= max(s.seconds for s in steps(events, lane))
+        )
+        assert 1 <= m.mean_acceptance_length <= 8
+        assert (m.acceptance_rate is None) == (sum(m.per_step_drafted) == 0)
+        assert all(a >= b for a, b in pairwise(m.acceptance_by_position)), "accepting token i needs all before it"
+        drafts = sum(d > 0 for d in m.per_step_drafted)
+        assert sum(m.acceptance_by_position) * drafts == pytest.approx(sum(m.per_step_accepted))
+        assert all(math.isfinite(v) for v in asdict(m).values() if isinstance(v, float))
+
+
+@given(recordings(failing=True))
+def test_a_lane_that_failed_still_has_numbers(recording):
+    """A failed lane, even one that never started, gives None where a number does not exist, and never raises."""
+    m = lane_metrics(events_of(recording), "speculative")
+    assert (m.tokens_per_s is None) == (m.num_steps == 0)
+    assert (m.ttft_s is None) == (m.num_steps == 0)
+
+
+@given(recordings())
+def test_speedup_of_a_lane_over_itself_is_one_and_turns_round(recording):
+    """The ratio is fair: 1 against itself, and its inverse with the sides exchanged."""
+    a, b = (steps(events_of(recording), lane) for lane in ("plain", "speculative"))
+    assert speedup(a, a) == pytest.approx(1)
+    assert speedup(a, b) * speedup(b, a) == pytest.approx(1)
+    assert speedup(a, b) == pytest.approx(
+        lane_metrics(events_of(recording), "speculative").tokens_per_s
+        / lane_metrics(events_of(recording), "plain").tokens_per_s
+    )
+
+
+def test_speedup_compares_the_same_number_of_tokens():
+    """A lane that went on for longer is judged by its first n tokens: what came after, however slow, does not count."""
+    short = steps(make_lane((0, 0, 1, 0.1), (0, 0, 1, 0.1)), "a")
+    long = steps(make_lane((0, 0, 1, 0.1), (2, 1, 2, 0.2), (0, 0, 1, 100.0)), "a")
+    assert speedup(short, long) == pytest.approx(1.0)
+    assert speedup(long, short) == pytest.approx(1.0)
+    assert speedup([], long) is None and speedup(long, []) is None
+
+
+@given(recordings())
+def test_a_race_is_judged_by_its_fastest_plain_decoding(recording):
+    """A ratio against the slower of two lanes that both draft nothing is the trick that experts look for first."""
+    events = events_of(recording)
+    plain, baseline, drafting = (steps(events, lane) for lane in ("plain", "baseline", "speculative"))
+    undrafted = [plain] if any(step.drafted for step in baseline) else [plain, baseline]
+    assert race_speedup(events) == min(speedup(lane, drafting) for lane in undrafted)
+    assert race_speedup([e for e in events if e.lane != "plain"]) is None
+    assert race_speedup([e for e in events if e.lane != "baseline"]) == speedup(plain, drafting)
+
+
+def test_cost_reproduces_the_published_figures_and_not_the_wrong_one():
+    """Red Hat's article and the popular thread: the formula gives $4.41, $3.56, 19.4 % less, and $0.0139, not $0.05."""
+    before, after = cost_per_million(2620.89, 41.62), cost_per_million(3250.07, 41.62)
+    assert round(before, 2) == 4.41 and round(after, 2) == 3.56
+    assert round(100 * (1 - after / before), 1) == 19.4
+    assert round(cost_per_million(100, 5) / 1000, 4) == 0.0139
+    assert 1 - cost_per_million(250, 5) / cost_per_million(100, 5) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    "speed, price",
+    [(None, 1.0), (0.0, 1.0), (1.0, None), (float("nan"), 1.0), (1.0, float("inf")), (1e-320, 1.0), (1.0, -1.0)],
+)
+def test_no_cost_rather_than_nonsense(speed, price):
+    """No infinity, NaN or negative price reaches the screen."""
+    assert cost_per_million(speed, price) is None
+
+
+@given(st.floats(), st.floats())
+def test_a_ratio_is_finite_or_none(a, b):
+    """Whatever is divided, NaN and infinity do not come out."""
+    value = ratio(a, b)
+    assert value is None or math.isfinite(value)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 1))
+def test_percentiles_lie_among_the_values(values, share):
+    """The ends are the smallest and the largest, and nothing lies outside; of nothing there is none."""
+    assert percentile([], share) is None
+    assert min(values) <= percentile(values, share) <= max(values)
+    assert percentile(values, 0) == min(values) and percentile(values, 1) == max(values)
+
+
+@given(st.lists(st.floats(0.01, 0.029), min_size=MIN_STEPS_TO_JUDGE, max_size=60))
+def test_a_quiet_machine_gets_no_warning(seconds):
+    """A warning that always stands there is read by nobody: times within a factor of three never raise it."""
+    assert disturbance(make_lane(*((0, 0, 1, value) for value in seconds))) is None
+
+
+@given(st.integers(MIN_STEPS_TO_JUDGE, 200), st.floats(1e-3, 1.0), st.floats(3.1, 1000.0), st.randoms())
+def test_a_disturbed_machine_is_named_with_its_lane_and_both_figures(count, median, factor, rng):
+    """One busy run showed "82x": a tenth of the steps stalled, and nothing said so."""
+    stalled = set(rng.sample(range(count), count // 10 + 1))
+    found = disturbance(make_lane(*((0, 0, 1, median * factor if i in stalled else median) for i in range(count))))
+    assert found is not None and found.lane == "a" and found.p95_s > DISTURBED * found.median_s
+    assert all(
+        part in found.sentence for part in ("lane a", f"{1000 * found.median_s:.1f} ms", f"{1000 * found.p95_s:.1f} ms")
+    )
+
+
+def test_only_steps_of_equal_width_are_compared():
+    """A lane that drafts at width 8 and coasts at width 1, or of a few steps, would be called disturbed."""
+    wide = make_lane(*((0, 0, 1, 0.1) for _ in range(30)))
+    narrow = [
+        LaneEvent("a", e.clock_s, Step(30 + i, 30 + i, (), 0, (1,), 0.0, 0.01, 1)) for i, e in enumerate(wide[1:-1])
+    ]
+    assert disturbance([*wide[:-1], *narrow]) is None
+    assert disturbance(make_lane(*((0, 0, 1, 0.01 if i % 2 else 1.0) for i in range(MIN_STEPS_TO_JUDGE - 1)))) is None
+
+
+@given(recordings(failing=False))
+def test_what_came_first_from_a_server_is_the_prompts(recording):
+    """A server that sends ten tokens in its first chunk would look ten tokens faster."""
+    for served, whole in ((on_servers_if_long(recording), False), (recording, True)):
+        events = events_of(served)
+        for lane in ("plain", "baseline", "speculative"):
+            done, m = steps(events, lane), lane_metrics(events, lane)
+            counted = sum(len(step.token_ids) for step in done[0 if whole or done[0].width else 1 :])
+            decode_s = sum(step.seconds for step in done)
+            assert m.tokens_per_s == (pytest.approx(counted / decode_s) if decode_s else None)
+            assert m.tpot_s == (pytest.approx(decode_s / counted) if counted else None)
+            first = pytest.approx(m.prefill_s + done[0].seconds)
+            assert m.ttft_s == first and m.num_tokens == sum(len(step.token_ids) for step in done)
+            if not whole and done[0].width is None:
+                assert m.itl_p50_s == pytest.approx(percentile([step.seconds for step in done[1:]], 0.5))
+
+
+def on_servers_if_long(recording):
+    """The race as servers tell it, where every lane has the steps that it takes."""
+    lanes = [steps(events_of(recording), lane) for lane in ("plain", "baseline", "speculative")]
+    return on_servers(recording) if min(map(len, lanes)) > 3 else recording

@@ -1,0 +1,94 @@
+"""`python app.py`: mistakes are answered in one line before anything is served, and what an operator allows."""
+
+from __future__ import annotations
+
+import runpy
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.errors import UsageError
+from tests.helpers import ROOT
+from tests.helpers.pageserver import TARGET
+
+APP = str(ROOT / "app.py")
+URLS = ("http://secret-host-a.example:8000/v1", "http://secret-host-b.example:8001/v1")
+ONE, TWO = (f"openai:{url}" for url in URLS)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]:
+    """Runs the program without a page, which it must not come to. Returns its exit status and what it printed."""
+    monkeypatch.setitem(sys.modules, "app.page.ui", None)
+
+    def program(*arguments: str) -> tuple[Any, str]:
+        monkeypatch.setattr("sys.argv", ["app.py", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(APP, run_name="__main__")
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out + printed.err
+
+    return program
+
+
+def test_help_names_every_option(run) -> None:
+    """An option without its default in the help is an option nobody dares to use."""
+    status, printed = run("--help")
+    text = " ".join(printed.split())
+    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--pairs"):
+        assert name in text
+    assert status == 0 and text.count("(default") == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--drafter", "nonsense"], "unknown drafter 'nonsense'"),
+        (["--port", "99999"], "from 1 to 65535"),
+        (["--dtype", "int3"], "bfloat16"),
+        (["--pairs", "every"], "unknown pair 'every'"),
+        (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
+        (["--lane", f"baseline={ONE}"], "two lanes or more"),
+        (["--lane", "a=ngram", "--lane", "b=ngram"], "NAME=openai:URL"),
+        (["--lane", f"a={ONE}", "--lane", f"a={TWO}", "--model", "m"], "different names"),
+        (["--lane", f"a={ONE}", "--lane", f"b={TWO}"], "--model NAME"),
+        (["--lane", f"a={ONE}", "--lane", "b=openai:ftp://x", "--model", "m"], "needs openai:http"),
+        (["--lane", f"baseline={ONE}", "--lane", f"b={TWO}", "--target", "x"], "without --target"),
+        (["--lane", f"speculative={ONE}", "--model", "m"], "give the server's another name"),
+        (["--lane", f"a={ONE}", "--model", "m", "--chat"], "a box in Settings"),
+        (["--same-device"], "give --lane"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_unusable_arguments_are_one_line(run, arguments: list[str], words: str) -> None:
+    """A traceback, or a URL in a terminal that others see."""
+    status, printed = run(*arguments)
+    assert status == 2 and words in printed.splitlines()[-1]
+    assert "Traceback" not in printed and "secret-host" not in printed
+
+
+@pytest.mark.parametrize("host", [[], ["--host", "127.0.0.1"], ["--host", "0.0.0.0"]], ids=" ".join)
+def test_a_port_in_use_is_one_line(run, host: list[str]) -> None:
+    """The second page on one port is refused in words of ours, which say what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, printed = run("--port", str(port), *host)
+    assert status == 2 and len(printed.splitlines()) == 1
+    assert f"cannot serve on port {port}: Address already in use; choose another one" in printed
+
+
+def test_a_page_for_others_keeps_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an address that others can reach, a visitor could switch the model for everybody."""
+    program = runpy.run_path(APP)
+    for host, allowed in (("127.0.0.1", True), ("0.0.0.0", False)):
+        monkeypatch.setattr("sys.argv", ["app.py", "--host", host, "--target", TARGET])
+        catalogue, *_ = program["_page"](program["arguments"]())
+        assert catalogue.default.target == TARGET
+        if allowed:
+            assert catalogue.pair("gemma3-270m-ngram")
+        else:
+            with pytest.raises(UsageError, match="which the operator of this page has not allowed"):
+                catalogue.pair("gemma3-270m-ngram")

@@ -1,0 +1,187 @@
+"""What the tab "Decide" computes: money to the cent, and commands that a shell splits as they were meant."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.analysis.metrics import cost_per_million
+from tests.helpers.pure_js import pure_js
+from tests.helpers.race_pages import HOSTILE
+
+Call = Callable[..., Any]
+CLAIMS = {
+    "100 tokens/s at $5 an hour": "$0.01389 / 1k, $13.89 / 1M",
+    "250 tokens/s at $5 an hour": "$0.00556 / 1k, $5.56 / 1M",
+    "10M tokens a day": "$138.89 → $55.56",
+    "saved a year": "$30,417 (60.0 % stands)",
+    "GPUs needed, 24 hours": "1.16 → 0.46 (27.8 h → 11.1 h)",
+    "rented whole": "2 → 1 GPUs: $240.00 → $120.00 a day, $43,800 a year",
+    "145 → 424 tokens/s at $5 an hour": "$9.58 → $3.28 / 1M, 65.8 % less",
+    "gpt-oss-120b, EAGLE-3 at $41.62 an hour": "right: $4.41 → $3.56, 19.4 % less. But that is the price of eight "
+    "GPUs, and the study used one: about $0.55 → $0.44",
+}
+"""The sources' figures, corrected by hand: what the page's own functions must come to."""
+PARAMS = {"max_new_tokens": 64, "temperature": 0.8, "top_p": 0.9, "top_k": 5, "seed": 7, "stop": ["\n"]}
+
+
+@pytest.fixture(scope="module")
+def pure() -> Iterator[Call]:
+    with pure_js("tabs/money.js", "tabs/production.js") as call:
+        yield call
+
+
+def production(
+    pure: Call,
+    target: str,
+    drafter: str,
+    k: Any = 5,
+    drafted: tuple[int, ...] = (),
+    prompt: str = "p",
+    chat: bool = True,
+) -> dict[str, Any]:
+    header = {"model": {"name": target}, "prompt": {"text": prompt, "chat": chat}, "spec": {"params": PARAMS}}
+    steps = [{"num_drafted": n} for n in drafted]
+    return pure("productionOf", header, {"drafter": drafter, "k": k}, steps)
+
+
+def commands(made: dict[str, Any]) -> list[list[str] | None]:
+    """Of every server, its command's words."""
+    return [shlex.split(each["command"]) if each["command"] else None for each in made["servers"]]
+
+
+def test_the_corrected_figures_are_the_true_ones(pure: Call) -> None:
+    """The page would correct others with a figure that is itself wrong by a cent."""
+    assert {what: true for what, _, true in pure("sourceFigures")} == CLAIMS
+
+
+def test_money_is_what_its_formulas_say(pure: Call) -> None:
+    """A cost that is not the engine's; part of a machine that nobody rents; a user or a goal that is not served."""
+    rng = random.Random(1)
+    for _ in range(200):
+        plain, fast = sorted(math.exp(rng.uniform(1, 7)) for _ in range(2))
+        day = {"dollars": rng.uniform(0.1, 50), "tokens": math.exp(rng.uniform(5, 24)), "hours": rng.uniform(1, 24)}
+        slow, quick = (pure("dayOf", speed, day) for speed in (plain, fast))
+        saved = pure("savedBy", slow, quick)
+        assert slow["perMillion"] == pytest.approx(cost_per_million(plain, day["dollars"]))
+        assert slow["byWork"] == pytest.approx(slow["perMillion"] * day["tokens"] / 1e6)
+        assert slow["whole"] >= 1 and slow["whole"] - 1 <= slow["machines"] <= slow["whole"] + 1e-6
+        assert slow["rented"] == pytest.approx(slow["whole"] * day["hours"] * day["dollars"])
+        assert saved["share"] == pytest.approx(1 - plain / fast) == pytest.approx(1 - quick["byWork"] / slow["byWork"])
+        assert saved["byWorkYear"] == pytest.approx(365 * (slow["byWork"] - quick["byWork"]))
+        wanted = rng.uniform(1, 90)
+        users = pure("usersAt", fast, wanted)
+        assert users * wanted <= fast * (1 + 1e-6) < (users + 1) * wanted * (1 + 1e-5)
+        prefill, goal_s, goal = rng.uniform(0, 1), rng.uniform(1.1, 9), rng.randrange(1, 999)
+        need = pure("speedupNeeded", {"tokensPerS": plain}, prefill, goal, goal_s)
+        assert prefill + goal / (plain * need) == pytest.approx(goal_s)
+        assert need <= float(pure("needWords", need)) + 1e-9 < need + 0.011
+    assert pure("speedupNeeded", {"tokensPerS": 50}, 2, 10, 2) is None
+    assert list(pure("dayOf", 50, {"dollars": None, "tokens": 1, "hours": 1}).values()).count(None) == 3
+
+
+def test_a_price_is_that_of_the_device(pure: Call) -> None:
+    """A laptop, or a GPU whose price nobody looked up, would be given another one's price."""
+    gpus = ("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA B200")
+    priced = {name: pure("listPrice", {"type": "cuda", "name": name})["dollars"] for name in gpus}
+    assert len(set(priced.values())) == len(priced) and all(0.3 < price < 10 for price in priced.values())
+    for name in ("NVIDIA GH200 480GB", "NVIDIA L40", "NVIDIA T400", "NVIDIA GeForce RTX 4090", "AMD Radeon H1000"):
+        assert pure("listPrice", {"type": "cuda", "name": name}) is None
+    assert pure("listPrice", {"type": "cpu", "name": "NVIDIA H100"}) is None
+
+
+def test_each_drafter_gets_its_own_commands_or_none(pure: Call) -> None:
+    """A command for a drafter that the server does not have, at another length, or none where there is one."""
+    target, eagle = "Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3"
+    vllm, sglang, llama = commands(production(pure, target, "ngram:2", 7))
+    assert json.loads(vllm[-1]) == {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4,
+                                    "num_speculative_tokens": 7}  # fmt: skip
+    assert sglang[sglang.index("--speculative-num-draft-tokens") + 1] == "8"
+    assert llama[llama.index("--spec-ngram-simple-size-m") + 1] == "7"
+    vllm, by_itself, sglang, llama = commands(production(pure, target, f"eagle3:{eagle}@v1#aux=2,9", 3))
+    assert json.loads(vllm[-1]) == {"method": "eagle3", "model": eagle, "revision": "v1", "num_speculative_tokens": 3}
+    assert by_itself == ["vllm", "serve", eagle] and sglang is None
+    assert llama[-3:] == ["Qwen3-8B-speculator.eagle3.gguf", "--spec-draft-n-max", "3"]
+    vllm, sglang, llama = commands(production(pure, target, "hybrid:ngram+draft_model:Qwen/Qwen3-0.6B"))
+    assert json.loads(vllm[-1])["method"] == "draft_model" and "STANDALONE" in sglang
+    assert llama[llama.index("--spec-type") + 1] == "ngram-simple,draft-simple"
+    assert commands(production(pure, "gemma-3-270m", "eagle3:./head"))[:2] == [None, None]
+    shipped = production(pure, "gemma-3-270m", "hybrid:ngram+eagle3", "auto", (0, 3, 5, 5, 9, 0))
+    vllm, *_ = commands(shipped)
+    assert vllm[2] == "google/gemma-3-270m" and json.loads(vllm[-1])["method"] == "ngram"
+    assert json.loads(vllm[-1])["num_speculative_tokens"] == 5
+    assert "5 is the median of the steps that drafted in this race (4 of 6)" in shipped["notes"][0]
+    assert json.loads(commands(production(pure, target, "ngram", "auto", (0, 0)))[0][-1])["num_speculative_tokens"] == 1
+    for name, drafter in (("gemma-3-270m", "eagle3"), ("gemma-3-270m", "dflash"), (target, "synthetic:0.8"),
+                          (target, "synthetic:0.8+ngram"), (target, "none"), (target, "medusa:x"),
+                          ("random:Qwen/Qwen3-8B", "ngram")):  # fmt: skip
+        made = production(pure, name, drafter)
+        assert made["servers"] == [] and made["client"] is None and len(made["notes"]) == 1
+
+
+def test_no_name_breaks_out_of_its_quotes(pure: Call, tmp_path: Path) -> None:
+    """A stranger's recording would put a command of its own, an option or a key press into a visitor's terminal."""
+    ran = tmp_path / "ran"
+    evil = [f"a'; touch {ran}; '", f"$(touch {ran})", f"`touch {ran}`", f"a && touch {ran}", f'"; touch {ran}; "',
+            "a\\'b", "~/x", "*", "!!", "a b", "{a,b}", "Größe/模型", "%s", "a/../b"]  # fmt: skip
+    for name in evil:
+        made = production(pure, name, f"draft_model:{name}", prompt=name)
+        vllm, sglang, _ = commands(made)
+        assert vllm[2] == name and json.loads(vllm[-1])["model"] == name
+        assert sglang[4] == name and sglang[sglang.index("--speculative-draft-model-path") + 1] == name
+        for each in [*(server["command"] for server in made["servers"]), made["client"]["curl"]]:
+            asked = ["sh", "-c", f"printf '%s\\0' {each}"]
+            said = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+            assert said.split("\0")[:-1] == shlex.split(each)
+        assert json.loads(shlex.split(made["client"]["curl"])[-1])["messages"][0]["content"] == name
+    assert not ran.exists()
+    keys = [name for name in HOSTILE if any(ord(sign) < 32 or sign in "\u200b\u202e\ufeff\u2028" for sign in name)]
+    for name in ("--trust-remote-code", "-x", "", "a\tb", "x" * 401, "a\nb", "\x03", *keys):
+        for target, drafter in ((name, "ngram"), ("Qwen/Qwen3-8B", f"draft_model:{name}")):
+            assert production(pure, target, drafter)["servers"] == []
+
+
+def test_the_client_asks_for_this_race(pure: Call) -> None:
+    """Python that does not run, or a request with another prompt or other settings."""
+    prompt = 'it\'s "here"\n\\n ${x} `y` \u2028 é 👩\u200d💻 \x7f\x9b\u202e end'
+    for chat in (True, False):
+        client = production(pure, "Qwen/Qwen3-8B", "ngram", prompt=prompt, chat=chat)["client"]
+        assert all(sign.isprintable() or sign == "\n" for sign in client["curl"] + client["python"])
+        words_ = shlex.split(client["curl"])
+        body = json.loads(words_[-1])
+        call = next(node for node in ast.walk(ast.parse(client["python"]))
+                    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "create")  # fmt: skip
+        given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+        assert {**given.pop("extra_body"), **given} == body and body["top_k"] == 5 and body["stop"] == ["\n"]
+        sent = body["messages"][0]["content"] if chat else body["prompt"]
+        assert sent == prompt and words_[1].endswith("/v1/chat/completions" if chat else "/v1/completions")
+        assert (body["max_tokens"], body["temperature"], body["top_p"], body["seed"]) == (64, 0.8, 0.9, 7)
+    long = production(pure, "Qwen/Qwen3-8B", "ngram", prompt="x" * 5000)["client"]
+    assert "xxxx" not in long["curl"] + long["python"]
+
+
+def test_memory_is_what_its_formula_says(pure: Call) -> None:
+    """A cache for another number of users or tokens, weights counted once a user, or bytes in a wrong unit."""
+    units = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    rng = random.Random(4)
+    for _ in range(100):
+        weights, cache = (int(math.exp(rng.uniform(0, top))) for top in (28, 14))
+        num_tokens, num_users = rng.randint(2, 9000), rng.randint(0, 40)
+        given = {"weights": weights, "cache_per_token": cache}, num_tokens, num_users
+        (_, *held), *caches = pure("memoryOf", *given)["rows"]
+        users = sorted({1, max(1, num_users)})
+        expected = [[weights] * len(users), *([cache * n * each for each in users] for n in (num_tokens, 8192))]
+        for shown, true in zip([held, *(cells for _, *cells in caches)], expected, strict=True):
+            said = [float(number) * units[unit] for number, unit in (cell.split(" ") for cell in shown)]
+            assert said == pytest.approx(true, rel=0.006)
+    none = pure("memoryOf", {"weights": 0, "cache_per_token": 0}, 9, 3)
+    assert none == {"rows": [], "words": "The drafter takes no memory: no weights, no cache."}

@@ -1,0 +1,236 @@
+"""The gate in front of Gradio: it refuses unused routes, bodies that are too large or slow to parse, and callers that
+would take up all the room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.exceptions import HTTPException
+
+from app.catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
+from app.page import gate as gate_module
+from app.page.gate import MAX_INCOMING_BYTES, MAX_OPEN, MAX_OUTSIDE_BYTES, MAX_QUOTES, REFUSED, SMALL_BYTES, Gate
+
+JOIN, DIRECT, CANCEL = "/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/cancel"
+USED = {
+    "GET": (
+        *(
+            "/",
+            "/config",
+            "/theme.css",
+            f"/recordings/{'0a' * 16}.json",
+            "/assets/index-a_B.1.js",
+            "/static/fonts/x/y-Bold.woff2",
+        ),
+        *("/gradio_api/info", "/gradio_api/queue/data", "/gradio_api/startup-events", "/gradio_api/queue/status"),
+        *("/gradio_api/app_id", f"/gradio_api/call/race/{'0a' * 16}", f"/gradio_api/call/v2/race/{'0a' * 16}"),
+    ),
+    "POST": (
+        JOIN,
+        DIRECT,
+        CANCEL,
+        "/recordings",
+        "/gradio_api/run/stop",
+        "/gradio_api/call/race",
+        "/gradio_api/call/v2/stop/",
+    ),
+}
+UNUSED = {
+    "GET": (
+        *("/gradio_api/file=/etc/passwd", "/gradio_api/file/etc/passwd", "/gradio_api/proxy=http://x", "/openapi.json"),
+        *(
+            "/gradio_api/heartbeat/a",
+            "/gradio_api/stream/a/b/1/playlist.m3u8",
+            "/gradio_api/dev/reload",
+            "/svelte/a.js",
+        ),
+        *("/gradio_api/upload_progress", "/gradio_api/deep_link", "/gradio_api/vibe-code", "/monitoring", "/logout"),
+        *("/gradio_api/custom_component/a/client/b/c", "/assets/../app.py", "/static/a%00", "/gradio_api/runs"),
+        *("/gradio_api/token", "/gradio_api/openapi.json", "/pwa_icon/9", "/gradio_api/call/study/" + "0" * 32),
+    ),
+    "POST": (
+        *("/upload", "/gradio_api/upload", "/gradio_api/upload/", "/gradio_api/process_recording", "/login"),
+        *("/gradio_api/component_server", "/gradio_api/vibe-edit", "/gradio_api/run-history/connect"),
+        *("/gradio_api/call/study", "/gradio_api/run/again", "/gradio_api/api/predict", "/gradio_api/undo-vibe-edit"),
+    ),
+}
+
+
+class Inside:
+    """An application behind the gate, which records the bodies that reach it. It waits for `hold` before it answers
+    with `status`, or raises `error` in the middle of its answer."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status, self.bodies, self.scope_of = status, list[bytes](), dict[str, Any]()
+        self.hold: asyncio.Event | None = None
+        self.error: Exception | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.hold is not None:
+            await self.hold.wait()
+        body, more = b"", scope["method"] == "POST"
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message.get("more_body", False)
+        self.bodies.append(body)
+        scope.update(self.scope_of)
+        await send({"type": "http.response.start", "status": self.status, "headers": []})
+        if self.error is not None:
+            raise RuntimeError from self.error
+        await send({"type": "http.response.body", "body": b"inside"})
+
+
+@pytest.fixture
+def inside() -> Inside:
+    return Inside()
+
+
+@pytest.fixture
+def gate(inside) -> Gate:
+    return Gate(inside, ["race", "stop"])
+
+
+def call(gate: Gate, method: str, path: str, content: Any = b"", address: str = "192.0.2.1", **more: Any) -> Any:
+    async def asked() -> httpx.Response:
+        return await ask(gate, method, path, content, address, **more)
+
+    return asyncio.run(asked())
+
+
+async def ask(
+    gate: Gate, method: str, path: str, content: Any = b"", address: str = "192.0.2.1", root: str = ""
+) -> httpx.Response:
+    transport = httpx.ASGITransport(gate, raise_app_exceptions=True, client=(address, 1), root_path=root)
+    async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
+        return await client.request(method, path, content=content)
+
+
+async def in_parts(size: int, part: int = 1_000) -> AsyncIterator[bytes]:
+    """A body without a Content-Length."""
+    for start in range(0, size, part):
+        yield b" " * min(part, size - start)
+
+
+@pytest.mark.parametrize("root", ["", "/below"])
+def test_the_routes_that_the_page_uses_are_all_there_are(gate, inside, root) -> None:
+    """Gradio has 60 routes, some of which write files of any size to disk. Behind a proxy with a root path, the page's
+    own routes would be refused too."""
+    for method, paths in USED.items():
+        for path in paths:
+            for asked in {path, root + path}:
+                assert call(gate, method, asked, root=root).text == "inside", (method, asked)
+            other = "POST" if method == "GET" else "GET"
+            assert call(gate, other, path, root=root).status_code in (404, 405), path
+    num = len(inside.bodies)
+    for method, paths in UNUSED.items():
+        for path in paths:
+            assert call(gate, method, path, root=root).status_code == 404, (method, path)
+    assert len(inside.bodies) == num
+
+
+@pytest.mark.parametrize(("path", "most"), [(JOIN, MAX_BODY_BYTES), (DIRECT, MAX_CALL_BYTES), (CANCEL, SMALL_BYTES)])
+def test_a_body_is_no_larger_than_the_pages_own(gate, inside, path, most) -> None:
+    """45 MB took 24 s to parse, and nobody else was answered meanwhile. A client need not announce the length."""
+    for content in (b" " * (most + 1), in_parts(most + 1, 100_000)):
+        answer = call(gate, "POST", path, content)
+        assert answer.status_code == 413 and str(most) in answer.json()["detail"] == answer.json()["error"]
+    assert inside.bodies == []
+    for content in (b" " * 10 + b'"a"', in_parts(MAX_OUTSIDE_BYTES if most > SMALL_BYTES else most)):
+        assert call(gate, "POST", path, content).text == "inside"
+
+
+def nested(value: Any, escaped: int) -> str:
+    for _ in range(escaped):
+        value = json.dumps(value)
+    return value
+
+
+@pytest.mark.parametrize("text", ['"', "\\", '\\"', '\\\\"[', "[]", "é\\", "😀", '{"a": ["\\""]}'])
+@pytest.mark.parametrize("escaped", [0, 1, 3])
+def test_what_is_inside_strings_is_not_counted(gate, text, escaped) -> None:
+    """A recording is one string full of quotes, brackets and backslashes: miscounted, it would be refused, or hide a
+    slow structure behind it."""
+    sent = nested(text, escaped) * 20_000
+    body = json.dumps({"event_data": {"recording": sent}}).encode("utf-8", "surrogatepass")
+    assert call(gate, "POST", JOIN, body).status_code == 200
+    body = json.dumps({"event_data": {"recording": sent}, "data": [[]] * MAX_OUTSIDE_BYTES}).encode()
+    assert call(gate, "POST", JOIN, body).status_code == 413
+
+
+def test_a_body_that_is_slow_to_parse_is_refused(gate, inside) -> None:
+    """8 MB of brackets take Python 3 s, in which no other thread runs. In UTF-16, U+2200 contains a quote's byte."""
+    lists = {"data": [[]] * MAX_OUTSIDE_BYTES}
+    assert call(gate, "POST", JOIN, json.dumps(lists).encode()).status_code == 413
+    assert call(gate, "POST", JOIN, json.dumps([""] * MAX_QUOTES).encode()).status_code == 413
+    for encoding in ("utf-16", "utf-16-be", "utf-32"):
+        body = json.dumps({"∀": "", **lists}, ensure_ascii=False).encode(encoding)
+        assert call(gate, "POST", JOIN, body).status_code == 400, encoding
+    assert inside.bodies == []
+
+
+def test_one_address_leaves_room_for_others(gate, inside) -> None:
+    """One caller could keep a thousand streams open, or send bodies that never end."""
+
+    async def run() -> None:
+        inside.hold = asyncio.Event()
+        streams = [asyncio.create_task(ask(gate, "GET", "/gradio_api/queue/data")) for _ in range(MAX_OPEN)]
+        await asyncio.sleep(0.1)
+        assert (await ask(gate, "GET", "/config")).status_code == 429
+        files = [asyncio.create_task(ask(gate, "GET", "/assets/a.js")) for _ in range(MAX_OPEN)]
+        other = asyncio.create_task(ask(gate, "GET", "/config", address="192.0.2.2"))
+        inside.hold.set()
+        assert {each.status_code for each in await asyncio.gather(other, *files, *streams)} == {200}
+        assert (await ask(gate, "GET", "/config")).status_code == 200
+
+        ends = asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b" " * (MAX_BODY_BYTES - 1_000)
+            await ends.wait()
+
+        sending = [
+            asyncio.create_task(ask(gate, "POST", JOIN, slow())) for _ in range(MAX_INCOMING_BYTES // MAX_BODY_BYTES)
+        ]
+        await asyncio.sleep(0.5)
+        assert (await ask(gate, "POST", JOIN, in_parts(50_000))).status_code == 429
+        assert (await ask(gate, "POST", JOIN, b"{}", address="192.0.2.2")).status_code == 200
+        ends.set()
+        await asyncio.gather(*sending)
+        assert (await ask(gate, "POST", JOIN, b"{}")).status_code == 200
+
+    asyncio.run(run())
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(gate, monkeypatch) -> None:
+    """A caller who sends a byte an hour would keep memory and a connection for ever."""
+    monkeypatch.setattr(gate_module, "BODY_S", 0.05)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    answer = call(gate, "POST", JOIN, never())
+    assert answer.status_code == 408
+
+
+def test_only_a_refusal_becomes_the_callers_fault(inside) -> None:
+    """Gradio answers 500 when a function refuses its values. A fault of the page must remain a 500."""
+    inside.status, gate = 500, Gate(inside, ["race"])
+    assert call(gate, "POST", DIRECT, b"{}").status_code == 500
+    inside.scope_of = {REFUSED: True}
+    assert call(gate, "POST", DIRECT, b"{}").status_code == 400
+
+
+def test_a_stream_of_a_lost_session_logs_nothing(inside) -> None:
+    """Each request wrote a traceback of 100 lines. Other errors in a stream must still be logged."""
+    gate = Gate(inside, ["race"])
+    inside.error = HTTPException(404)
+    assert call(gate, "GET", "/gradio_api/queue/data").status_code == 200
+    inside.error = ValueError()
+    with pytest.raises(RuntimeError):
+        call(gate, "GET", "/gradio_api/queue/data")

@@ -1,0 +1,73 @@
+"""Be the drafter: what a player types against the recorded text, and the tallies of the race's drafters over the same
+stretch, without a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.jobs.recorded import RACES
+from engine.recordings.recording import read
+from tests.helpers.guesses import drafter_over
+from tests.helpers.pure_js import pure_js
+
+Call = Callable[..., Any]
+PLAY = """(pieces, from, typed) => {
+    const round = new Round(pieces, from), steps = typed.flatMap(each => (round.over ? [] : [round.guess(each)]));
+    return { steps, over: round.over, at: round.at, tally: tallyOf(steps) };
+}"""
+DRAFTERS = """(recording, from, to) => {
+    const race = new Race(), first = firstByRole(recording.spec.lanes);
+    recording.events.forEach(event => race.add(event));
+    const whatIf = new WhatIf(recording, race, first, "speculative");
+    return Object.fromEntries([...bestLengths(whatIf)].map(([drafter, k]) =>
+        [drafter, [k, tallyOf(whatIf.steps(drafter, k, from, to))]]));
+}"""
+PIECES = st.lists(st.sampled_from(["a", " a", " bc", "bc", "\n", " ", "  ", "\u00e9", "x y"]), min_size=1)
+
+
+@pytest.fixture(scope="module")
+def pure() -> Iterator[Call]:
+    with pure_js("tabs/guess.js", "tabs/whatif.js") as call:
+        yield call
+
+
+@given(PIECES, st.data())
+def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str], data: st.DataObject) -> None:
+    """A right guess struck out, a wrong one kept, letters that vanish, or text that is not the recorded one."""
+    start = data.draw(st.integers(0, len(pieces) - 1))
+    right = st.integers(0, len(pieces)).map(lambda n: "".join(pieces[start : start + n]))
+    typed = data.draw(st.lists(right | st.text("a bc\nx", max_size=6) | PIECES.map("".join), max_size=12))
+    played = pure(PLAY, pieces, start, typed)
+    at = start
+    for step, given_ in zip(played["steps"], typed, strict=False):
+        drafted, kept, rest = step["drafted"], step["num_accepted"], pieces[at:]
+        assert f" {given_}".startswith("".join(drafted)) or given_.startswith("".join(drafted))
+        assert drafted[:kept] == rest[:kept] and (kept == len(drafted) or drafted[kept] != rest[kept])
+        assert step["pieces"] == rest[: kept + 1] and step["position"] == at
+        at += len(step["pieces"])
+    assert played["at"] == at and len(played["steps"]) <= 10
+    assert played["over"] == (len(played["steps"]) == 10 or at == len(pieces))
+    assert played["tally"] == {
+        "kept": sum(step["num_accepted"] for step in played["steps"]),
+        "guessed": sum(len(step["drafted"]) for step in played["steps"]),
+        "tokens": at - start,
+        "steps": len(played["steps"]),
+    }
+
+
+@pytest.mark.parametrize("name", ["csv_to_json", "story"])
+@pytest.mark.parametrize("stretch", [(0, 12), (7, 40), (31, 32)])
+def test_the_drafters_play_the_same_stretch(pure: Call, name: str, stretch: tuple[int, int]) -> None:
+    """A drafter's figure that is not of the text that the player wrote, or of another length than its best."""
+    recording = read(RACES / f"{name}.json")
+    told = pure(DRAFTERS, recording.fields, *stretch)
+    assert told
+    for drafter, (k, tally) in told.items():
+        assert (k, *(tally[each] for each in ("kept", "guessed", "tokens", "steps"))) == drafter_over(
+            recording, drafter, *stretch
+        )

@@ -1,0 +1,161 @@
+"""What the tab "One step" says of a step, computed without a page: verdicts, chances, sources, and the dice of each
+lane, all compared with the recording."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from app.jobs.recorded import RACES
+from engine.recordings.recording import read
+from tests.helpers.pure_js import pure_js
+from tests.helpers.race_pages import TEXT, race_over, words_of
+from tests.helpers.steps_apart import chance_words, steps_of, taken_apart, verdicts_of
+
+Call = Callable[..., Any]
+GREEDY = taken_apart(read(RACES / "csv_to_json.json").fields)
+SAMPLED = taken_apart(read(RACES / "story.json").fields)
+WALK = """recording => {
+    const race = new Race();
+    recording.events.forEach(event => race.add(event));
+    const walk = new Walk(recording, race, ["baseline", "speculative"]), seeds = recording.candidates?.seeds ?? [];
+    return walk.steps.map(step => {
+        const places = walk.places(step);
+        return { places, cost: walk.cost(step), excerpt: walk.excerpt(step), says: stepSays(walk, step),
+            why: whyStruck(walk, step, places),
+            dice: step.token_ids.map((_, r) => (seeds.length ? seeds : [0]).map((_, die) => {
+                const [left, right] = [walk.plain, walk.lane].map(lane => diceOf(walk, lane, step.position + r, die));
+                return left && right &&
+                    { left, right, says: diceSay(walk, step.position + r, left, right, die) };
+            })) };
+    });
+}"""
+
+
+@pytest.fixture(scope="module")
+def pure() -> Iterator[Call]:
+    with pure_js("tabs/step.js", "tabs/dice.js", "base/model.js") as call:
+        yield call
+
+
+@pytest.mark.parametrize("recording", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) -> None:
+    """A verdict, a chance or a time that the recording does not have."""
+    plain = statistics.median(e["draft_s"] + e["verify_s"] for e in steps_of(recording, "baseline"))
+    rows = recording["candidates"]["lanes"]["speculative"]
+    for step, row, told in zip(steps_of(recording), rows, pure(WALK, recording), strict=True):
+        assert [place["verdict"] for place in told["places"]] == verdicts_of(step)
+        assert [place["text"] for place in told["places"][:-1]] == step["drafted_pieces"]
+        for r, (place, of) in enumerate(zip(told["places"], row, strict=True)):
+            guess, chosen = step["drafted"][r : r + 1], step["token_ids"][r : r + 1]
+            assert [(each["id"], each["guess"], each["chosen"]) for each in place["row"]] == [
+                (token, [token] == guess, [token] == chosen)
+                for i, token in enumerate(of["ids"])
+                if i < 5 or [token] in (guess, chosen)
+            ]
+            chances = dict(zip(of["ids"], (math.exp(logit - of["log_z"]) for logit in of["logits"]), strict=True))
+            assert [each["chance"] for each in place["row"]] == [
+                pytest.approx(chances[each["id"]]) for each in place["row"]
+            ]
+        spent, tokens = step["draft_s"] + step["verify_s"], len(step["token_ids"])
+        assert told["cost"] == pytest.approx(
+            {"seconds": spent, "tokens": tokens, "plain": plain, "saved": plain * tokens - spent}
+        )
+
+
+def test_a_sentence_for_each_case(pure: Call) -> None:
+    """A full accept told as a rejection; a struck token without the choice that struck it."""
+    race = taken_apart(race_over(words_of(TEXT)[:60], seed=5, k=3, hit=0.6))
+    says = {"own": "No guess in this step", "extra": "right, plus a free token"}
+    seen: Counter[str] = Counter()
+    for step, told in zip(steps_of(race), pure(WALK, race), strict=True):
+        kept, drafted = step["num_accepted"], len(step["drafted"])
+        kind = next((v for v in verdicts_of(step) if v in (*says, "no")), "cut")
+        seen[kind] += 1
+        if kind == "no":
+            assert ("The first guess was wrong" if kept == 0 else f"Guess {kept + 1} was wrong") in told["says"]
+            assert step["drafted_pieces"][kept].strip() in told["why"] and step["pieces"][kept].strip() in told["why"]
+        elif kind == "cut":
+            assert "ends within this draft" in told["says"] and (drafted == kept or str(drafted - kept) in told["says"])
+        else:
+            assert says[kind] in told["says"] and told["why"] == ""
+    assert set(seen) >= {"own", "extra", "no"}
+    assert "End of the race" in told["says"]
+
+
+def test_where_a_guess_came_from(pure: Call) -> None:
+    """A copy shown at a place that it was not copied from, or a head that was surer than its margin."""
+    prompt, steps, origins = GREEDY["prompt"], steps_of(GREEDY), Counter[str]()
+    text = [*prompt["token_ids"], *(t for step in steps for t in step["token_ids"])]
+    for i, (step, told) in enumerate(zip(steps, pure(WALK, GREEDY), strict=True)):
+        start, place = step.get("copied", [len(step["drafted"]), None])
+        table, margins = (GREEDY[name]["eagle3"][step["position"]] for name in ("tables", "table_margins"))
+        is_heads = step["drafted"][:start] == table[:start]
+        for r, guess in enumerate(told["places"][:-1]):
+            origin = "copied" if r >= start else "margin" if is_heads else "head"
+            origins[origin] += 1
+            assert guess["source"] == ("copied" if r >= start else "EAGLE-3 head")
+            assert guess["margin"] == (margins[r] if origin == "margin" else None)
+        if place is None or not step["drafted"]:
+            assert told["excerpt"] is None
+            continue
+        copied, excerpt = step["drafted_pieces"][start:], told["excerpt"]
+        before = "".join(p for s in steps[:i] for p in s["pieces"])
+        assert excerpt["copied"] == copied and text[place] == step["drafted"][start]
+        shown = excerpt["before"] + "".join(copied) + excerpt["after"]
+        assert shown in prompt["text"] + before + "".join(copied)
+        assert excerpt["where"].startswith("the prompt" if place < len(prompt["token_ids"]) else "the text written")
+    assert origins["copied"] and origins["margin"]
+
+
+def test_the_same_dice_in_both_lanes(pure: Call) -> None:
+    """Another seed's winner that is not the largest sum; lanes said to be equal whose numbers are not."""
+    lanes, seeds = SAMPLED["candidates"]["lanes"], SAMPLED["candidates"]["seeds"]
+    baseline = [row for rows in lanes["baseline"] for row in rows]
+    for i, (step, told) in enumerate(zip(steps_of(SAMPLED), pure(WALK, SAMPLED), strict=True)):
+        for r, by_die in enumerate(told["dice"]):
+            for die, found in enumerate(by_die):
+                winners = set()
+                for side, row in (("left", baseline[step["position"] + r]), ("right", lanes["speculative"][i][r])):
+                    sums = [a + b for a, b in zip(row["logits"], row["noise"][die], strict=True)]
+                    winners.add(row["ids"][sums.index(max(sums))])
+                    assert [(each["id"], each["sum"]) for each in found[side]["scores"]] == [
+                        (token, pytest.approx(total)) for token, total in zip(row["ids"], sums, strict=True)
+                    ]
+                    assert found[side]["wins"]["id"] in winners and len(winners) == 1
+                says = found["says"]
+                assert re.search(r"\bdiffer\b", says) is None
+                if die:
+                    assert f"seed {seeds[die]}" in says
+                    assert ("the same token again" in says) == (winners == {step["token_ids"][r]})
+                else:
+                    assert winners == {step["token_ids"][r]} and "the scores are equal" in says
+
+
+@pytest.mark.parametrize("change", ["logits", "noise", "checksums"])
+def test_records_that_differ_are_said_to(pure: Call, change: str) -> None:
+    """A lane whose numbers were changed, shown as the same dice."""
+    doctored = json.loads(json.dumps(SAMPLED))  # both lanes share their rows
+    row = doctored["candidates"]["lanes"]["baseline"][0][0]
+    if change == "logits":
+        row["logits"] = [value + 0.001 for value in row["logits"]]
+        row["log_z"] += 0.001
+    elif change == "noise":
+        row["noise"][0] = [value + 0.5 for value in row["noise"][0]]
+    else:
+        steps_of(doctored)[0]["checksums"][0] -= 2**40
+    says = pure(WALK, doctored)[0]["dice"][0][0]["says"]
+    assert "the records of the two lanes differ" in says
+
+
+@pytest.mark.parametrize("chance", [0, 1e-9, 0.0004999, 0.0005, 0.123456, 0.9995, 0.99951, 1])
+def test_a_chance_is_never_rounded_to_certainty(pure: Call, chance: float) -> None:
+    """A chance of 0 or 100 % where it is neither."""
+    assert pure("chanceWords", chance) == chance_words(chance)

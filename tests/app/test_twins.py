@@ -1,0 +1,91 @@
+"""What both the engine and the page compute: the numbers of a race, what must be said with them, and the race at
+another length. Each is compared with the engine's, without a browser."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+
+from engine.analysis.caveats import loop_sentence, ratio_noise
+from engine.events import steps
+from engine.recordings.recording import Recording
+from engine.what_if.read import what_if_of
+from tests.helpers.broken_races import SHORT
+from tests.helpers.pure_js import pure_js
+from tests.helpers.race_pages import TEXT, numbers_at, race_over, rounded, words_of
+from tests.helpers.races import events_of, known_in_part, on_servers, recordings, servers_races, with_tables
+
+Call = Callable[..., Any]
+NUMBERS = """(recording, times) => {
+    const race = new Race(), first = firstByRole(recording.spec.lanes);
+    recording.events.forEach(event => race.add(event));
+    return times.map(t => ({
+        metrics: Object.fromEntries([...race.lanes.values()].map(lane =>
+            [lane.name, metricsOf(lane, lane.countAt(t))])),
+        speedup: raceSpeedup(race, first, race.lane("speculative"), lane => lane.countAt(t)),
+    }));
+}"""
+CAVEATS = "(ids, plain, other) => [loopSentence(ids), ratioNoise(plain, other)]"
+
+
+@pytest.fixture(scope="module")
+def pure() -> Iterator[Call]:
+    with pure_js("base/caveats.js", "tabs/whatif.js") as call:
+        yield call
+
+
+@settings(max_examples=25)
+@given(recorded=recordings() | servers_races(recordings()))
+@example(recorded=SHORT)
+@example(recorded=known_in_part(SHORT, random.Random(2)))
+@example(recorded=on_servers(SHORT))
+def test_the_numbers_of_a_replay_are_those_of_the_engine(pure: Call, recorded: dict[str, Any]) -> None:
+    """In replay no server counts; the page's own formulas must be engine.analysis.metrics, not something like them."""
+    clocks = sorted({event["clock_s"] for event in recorded["events"] if event["type"] == "step"})
+    times = [0.0, *clocks[:: len(clocks) // 6 + 1], max(clocks, default=0.0)]
+    assert rounded(pure(NUMBERS, recorded, times)) == rounded([numbers_at(recorded, t) for t in times])
+
+
+def test_caveats_are_those_of_the_engine(pure: Call) -> None:
+    """Loops and noise are judged in the browser while a race runs; both must be what the terminal says."""
+    loop = race_over(words_of(TEXT)[:20] * 5, seed=3)
+    for recorded in (loop, SHORT, known_in_part(SHORT, random.Random(2))):
+        events = events_of(recorded)
+        plain, done = (steps(events, name) for name in ("baseline", "speculative"))
+        raw = [
+            [event for event in recorded["events"] if event["type"] == "step" and event["lane"] == name]
+            for name in ("baseline", "speculative")
+        ]
+        ids = [token for step in done for token in step.token_ids]
+        sentence, noise = pure(CAVEATS, ids, *raw)
+        assert sentence == (loop_sentence(ids) or "") and (sentence != "") == (recorded is loop)
+        assert noise == pytest.approx(ratio_noise(plain, done), rel=1e-9)
+
+
+STEPS = """recording => {
+    const race = new Race(), first = firstByRole(recording.spec.lanes);
+    recording.events.forEach(event => race.add(event));
+    const found = new WhatIf(recording, race, first, "speculative");
+    return [...found.offered].map(([drafter, ks]) => [drafter, ks.map(k =>
+        [k, found.steps(drafter, k).map(step => [step.position, step.drafted, step.num_accepted])])]);
+}"""
+
+
+@pytest.mark.parametrize("name", ["ngram", "eagle3", "ngram@5", "ngram@auto", "x@07", "__proto__"])
+def test_a_race_at_every_k_is_the_engines(pure: Call, name: str) -> None:
+    """The slider would show another race than the chart, or look for a draft that is not there."""
+    words = words_of("one two three four five six seven eight nine ten " * 3)
+    race = with_tables(race_over(words, k=5), random.Random(3))
+    race["tables"] = {name: race["tables"]["ngram"]}
+    race["costs"]["draft_s"] = {name: race["costs"]["draft_s"]["ngram"]}
+    found = what_if_of(Recording.of(race))
+    assert found is not None
+    steps_at = {of: {k: found.steps(of, k) for k in ks} for of, ks in found.offered().items()}
+    assert pure(STEPS, race) == [
+        [of, [[k, [[step.position, [*step.drafted], step.num_accepted] for step in done]] for k, done in by_k.items()]]
+        for of, by_k in steps_at.items()
+    ]

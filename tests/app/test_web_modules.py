@@ -1,0 +1,151 @@
+"""The page's program as modules: imports run one way, every name is known where it is used, and the bundle refuses what
+would go wrong in the browser."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from app.web.bundle import FOLDER, GR_HTML, HOST, bundle
+from tests.helpers.js_names import Module, names_of
+
+PROGRAMS = ("player/player.js", "dialogs/study_view.js", "dialogs/load_view.js")
+"""player.js is the page's own program, and a little more."""
+BELOW: dict[str, set[str]] = {
+    "base": set(),
+    "board": {"base"},
+    "tabs": {"base", "board"},
+    "files": {"base", "board"},
+    "shows": {"base", "board", "tabs"},
+    "dialogs": {"base"},
+    "": {"base", "board", "tabs", "files", "shows"},  # main.js
+    "player": {"", "base", "board", "files"},
+}
+"""By folder, those that it may import besides itself."""
+CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS",
+             "SEPARATE", "THRESHOLD"}  # fmt: skip
+BROWSERS = {
+    "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
+    "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object",
+    "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TypeError", "URL", "URLSearchParams",
+    "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch",
+    "getComputedStyle", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
+    "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
+}  # fmt: skip
+"""What a browser knows by itself, as far as the page uses it."""
+
+
+@cache
+def sources() -> dict[str, str]:
+    paths = sorted(FOLDER.rglob("*.js"))
+    return {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+@cache
+def modules() -> dict[str, Module]:
+    return {name: names_of(name, source) for name, source in sources().items()}
+
+
+def folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def faults(name: str, module: Module) -> list[str]:
+    """What is wrong with a module's names."""
+    found = [f"{name}, line {line}: {each} is unknown" for each, line in module.unknown.items() if each not in BROWSERS]
+    found += [f"{name}, line {line}: {each} belongs to another module" for each, line in module.assigned.items()]
+    found += [f"{name}: {each} is imported and not used" for each in module.imports if each not in module.used]
+    for each, other in module.imports.items():
+        if each not in (modules()[other].exports if other != HOST else {*GR_HTML, *CONSTANTS}):
+            found.append(f"{name}: {other} does not export {each}")
+    return found
+
+
+def test_imports_run_one_way():
+    """A board that imports a feature: the circles are back, and nobody can read one file without all the others."""
+    upward = [
+        f"{name} -> {other}"
+        for name, module in modules().items()
+        for other in module.needs
+        if other != HOST and folder(other) not in BELOW[folder(name)] | {folder(name)}
+    ]
+    assert not upward
+
+
+def test_every_module_is_in_a_program():
+    """A file that no program loads."""
+    loaded, todo = set[str](), [*PROGRAMS]
+    while todo:
+        if (name := todo.pop()) not in loaded and name != HOST:
+            loaded.add(name)
+            todo += modules()[name].needs
+    assert loaded == set(modules())
+
+
+def test_every_name_is_known():
+    """In one scope a name that is not imported works all the same, until its file is in a program without the other."""
+    assert [fault for name, module in modules().items() for fault in faults(name, module)] == []
+
+
+@pytest.mark.parametrize("name", ["board/card.js", "tabs/step_view.js", "dialogs/results.js"])
+def test_a_missing_import_is_noticed(name):
+    """The test above would find nothing."""
+    source = sources()[name]
+    for imported in modules()[name].imports:
+        without = re.sub(rf"(import \{{[^}}]*?)\b{imported}\b,?", r"\1", source, count=1)
+        assert any(f": {imported} is unknown" in fault for fault in faults(name, names_of(name, without))), imported
+    assert any("is unknown" in fault for fault in faults(name, names_of(name, f"{source}\nconst x = notThere;")))
+
+
+GOOD = {
+    "main.js": 'import { count, twice } from "./base/a.js";\nimport "./b.js";\ncount();\ntwice();\n',
+    "b.js": 'import { n } from "./base/a.js";\nimport { WORDS, element } from "./host.js";\nelement.add(n, WORDS);\n',
+    "base/a.js": "export let n = 0;\nexport function count() { n += 1; }\nexport async function twice() { n *= 2; }\n",
+}
+
+
+def bundled(folder: Path, **changes: str) -> str:
+    """The bundle of GOOD with these files (by their names, without folder and suffix) replaced."""
+    for name, source in GOOD.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(changes.get(path.stem, source))
+    return bundle("main.js", constants={"WORDS": ["<", "\u2028"]}, folder=folder)
+
+
+def test_the_bundle_is_one_script_in_the_order_of_imports(tmp_path):
+    """A module that runs before what it imports, twice, or with an `import` that a classic script cannot have."""
+    assert bundled(tmp_path).splitlines() == [
+        '"use strict";', r'const WORDS = ["<", "\u2028"];',
+        "let n = 0;", "function count() { n += 1; }", "async function twice() { n *= 2; }",
+        "element.add(n, WORDS);", "count();", "twice();",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"a": 'import "../b.js";\nexport let n = 0;\n'}, "circular import: base/a.js -> b.js -> base/a.js"),
+        ({"main": 'import "./main.js";\n'}, "circular import: main.js -> main.js"),
+        ({"b": 'import { m } from "./base/a.js";\n'}, "b.js imports m, which base/a.js does not export"),
+        ({"b": 'import { props, other } from "./host.js";\n'}, "b.js imports other, which host.js does not export"),
+        ({"b": "function count() {}\n"}, "base/a.js and b.js both declare count"),
+        ({"b": "const WORDS = 1;\n"}, "host.js and b.js both declare WORDS"),
+        ({"b": 'import "./c.js";\n'}, "no module c.js"),
+        *(
+            ({"b": f"{form}\n"}, "b.js has a form that is not allowed")
+            for form in (
+                'import { n as m } from "./base/a.js";', 'import * as a from "./base/a.js";', 'import a from "./b.js";',
+                'import { n } from "a";', "export default 1;", "export { x };", "export const { x } = y;",
+                'export * from "./base/a.js";', "const [x] = y;",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_bundle_refuses(tmp_path, changes, said):
+    """A program that stops in the browser, or calls the wrong function, instead of a server that does not start."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        bundled(tmp_path, **changes)

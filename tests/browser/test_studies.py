@@ -1,0 +1,178 @@
+"""The dialogs "Your prompts" and "Under load" in a real browser, with real races and loopback servers."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cli.options import LENGTH
+from engine.recordings.recording import OUTPUT_SCHEMA
+from tests.helpers.page_browser import RACE_MS, SEEN, UNREADABLE, loaded, reload, watched
+from tests.helpers.pageserver import served
+from tests.helpers.schedule import Scheduled, serving
+from tests.helpers.trained import PROMPTS
+
+pytestmark = pytest.mark.browser
+KEY = "sk-of-nobody-0123456789"
+NUM_TOKENS = 12
+HOSTILE = "<img src=x onerror=alert(1)> {{value}} ${1}\n"
+TEXTS = [*PROMPTS[:2], HOSTILE, *(f"x{i} = [{i}, {i + 1}]" for i in range(7))]
+FILE = "".join(json.dumps({"prompt": text, "kind": f"<b>{i % 2}</b>"}) + "\n" for i, text in enumerate(TEXTS))
+OVER = "dialog.ps section[data-verdict]:not([data-verdict=''])"
+
+
+class Dialog:
+    """A dialog by the names of its parts."""
+
+    def __init__(self, tab: Any, kind: str) -> None:
+        self.tab, self.kind = tab, kind
+
+    def __getitem__(self, name: str) -> str:
+        return f"dialog.{self.kind} [data-ref={name}]"
+
+    def text(self, name: str) -> str:
+        return str(self.tab.inner_text(self[name]))
+
+    def fill(self, **values: str) -> None:
+        for name, value in values.items():
+            self.tab.fill(self[name], value)
+
+    def choose(self, text: str, name: str = "mine.jsonl") -> None:
+        buffer = text.encode("utf-8", "surrogateescape")
+        self.tab.set_input_files(self["file"], {"name": name, "mimeType": "text/plain", "buffer": buffer})
+
+    def says(self, name: str, words: str) -> None:
+        """Wait until a part says this."""
+        self.tab.wait_for_function(
+            "([part, words]) => document.querySelector(part).textContent.includes(words)",
+            arg=[self[name], words],
+            timeout=RACE_MS,
+        )
+
+    def saved(self) -> Any:
+        with self.tab.expect_download() as download:
+            self.tab.click(self["save"])
+        return json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+
+    def can_be_read(self) -> None:
+        """Also on a phone."""
+        for width, height in ((1280, 800), (390, 844)):
+            self.tab.set_viewport_size({"width": width, "height": height})
+            assert self.tab.evaluate(f"document.querySelector('dialog.{self.kind}').scrollWidth <= innerWidth")
+            assert self.tab.evaluate(UNREADABLE) == []
+
+
+def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
+    """A dialog that waits for ever on what cannot be studied; prompts that are raced again after the page was left, or
+    rows of another file among them; a verdict that is not of the rows beneath it; markup of a file that runs."""
+    tab = visit()
+    ps = Dialog(tab, "ps")
+    tab.focus("#page-study-button")
+    tab.keyboard.press("Enter")
+    assert tab.is_disabled(ps["start"])
+    ps.choose('{"prompt": 3}')
+    tab.click(ps["start"])
+    ps.says("says", "Line 1")
+    assert tab.is_hidden(ps["result"]) and tab.is_enabled(ps["start"])
+    ps.choose("\udcff\udcfe", "x.txt")
+    ps.says("found", "not UTF-8")
+    assert tab.is_disabled(ps["start"])
+    ps.fill(paste="one\n\ntwo\n", limit="1")
+    ps.says("found", "prompts.txt: 2 prompts.")
+    ps.says("leftOut", "Racing 1 of them, evenly by kind; 1 left out.")
+
+    ps.choose(FILE)
+    ps.says("found", f"mine.jsonl: {len(TEXTS)} prompts")
+    ps.fill(length=str(NUM_TOKENS), limit="20")
+    tab.focus(ps["start"])
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(f"{ps['stop']}:enabled", timeout=RACE_MS)
+    tab.keyboard.press("Escape")
+    tab.wait_for_function(r"() => /[1-9]\/10$/.test(document.querySelector('#page-study-button').textContent)")
+    tab.click("[data-tab=steps]")
+    tab.click("#page-study-button")
+    tab.click(ps["stop"])
+    tab.wait_for_selector(OVER, timeout=RACE_MS)
+    kept = json.loads(tab.evaluate("localStorage.getItem('photofinish.study')"))["rows"]
+    assert 0 < len(kept) < len(TEXTS) and "the results so far" in ps.text("caution")
+    reload(tab)
+    tab.click("#page-study-button")
+    ps.choose("print(1)\n", "other.txt")
+    assert ps.text("start") == "Start"
+    ps.choose(FILE)
+    ps.fill(length=str(NUM_TOKENS))
+    ps.says("start", "Continue")
+    tab.click(ps["start"])
+    ps.says("says", f"{len(TEXTS)} of {len(TEXTS)} prompts finished")
+    tab.wait_for_selector(OVER, timeout=RACE_MS)
+    found = ps.saved()
+    assert list(found) == ["schema", "rows", "summary", "best", "verdict", "reason"]
+    assert found["schema"] == OUTPUT_SCHEMA
+    assert [row["speedup"] for row in found["rows"][: len(kept)]] == [row["speedup"] for row in kept]
+    assert [row["prompt"] for row in found["rows"]] == [" ".join(text.split()) for text in TEXTS]
+    assert all(row["identical"] and row["num_tokens"] == NUM_TOKENS for row in found["rows"])
+    median = statistics.median(row["speedup"] for row in found["rows"])
+    assert found["summary"]["ngram"]["median_speedup"] == pytest.approx(median)
+    shown = tab.inner_text("dialog.ps")
+    assert found["reason"] in shown and found["verdict"] in ps.text("verdict").lower()
+    assert f"{median:.2f}×" in shown
+    assert "<b>0</b>" in shown and tab.locator("dialog.ps b").count() == len(TEXTS), "the dots, and nothing of a file"
+    tab.click(ps["allHead"])
+    assert HOSTILE.strip() in ps.text("all")
+    assert tab.evaluate("localStorage.getItem('photofinish.study')") is None and ps.text("start") == "Start"
+    tab.click(ps["copy"])
+    command = tab.evaluate("navigator.clipboard.readText()")
+    assert command.startswith("python -m engine study-prompts --target ") and command.endswith(
+        f"--prompts mine.jsonl --limit 20 --drafter ngram {LENGTH.names[0]} {NUM_TOKENS}"
+    )
+    ps.can_be_read()
+
+
+def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
+    """Numbers that are not the file's, letters that nobody can read, or a page that tells where the servers are."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    slow, fast = Scheduled(0.1), Scheduled(0.03)
+    fast.counters = True
+    with serving(slow) as one, serving(fast) as two:
+        lanes = [part for name, url in (("baseline", one), ("speculative", two))
+                 for part in ("--lane", f"{name}=openai:{url}")]  # fmt: skip
+        with served(page_cache, *lanes, "--model", "m", "--same-device", "--chat", "--under-load") as server:
+            tab = watched(browser.new_page(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce"))
+            tab.add_init_script(SEEN)
+            tab.goto(server.url)
+            loaded(tab, "model")
+            pl = Dialog(tab, "pl")
+            tab.focus("#page-load-button")
+            tab.keyboard.press("Enter")
+            assert "take turns" in pl.text("turns") and not tab.locator("#page-study-button").count()
+            pl.fill(users="5,1")
+            tab.click(pl["start"])
+            pl.says("says", "5,1")
+            pl.fill(users="1,4", requests="6", dollars="3.6")
+            tab.focus(pl["start"])
+            tab.keyboard.press("Enter")
+            pl.says("says", "Finished.")
+            found = pl.saved()
+            levels = [(level["lane"], level["concurrency"]) for level in found["levels"]]
+            assert levels == [(lane, num) for num in (1, 4) for lane in ("baseline", "speculative")]
+            cells = tab.locator(f"{pl['levels']} tr").all_inner_texts()
+            for level, line in zip(found["levels"], cells, strict=False):
+                assert f"{level['output_tokens_per_s']:.1f}" in line and f"{level['dollars_per_million']:.2f}" in line
+                assert f"{1000 * level['itl_p95_s']:.2f}" in line
+            assert f"+{found['improvement_percent']['output_tokens_per_s']:.1f} %" in cells[-1]
+            assert "speculative is faster at every number of users" in pl.text("said")
+            assert "counters" in pl.text("notes") and tab.locator("dialog.pl figure svg").count() == 6
+            tab.click(pl["copy"])
+            assert tab.evaluate("navigator.clipboard.readText()") == (
+                "python -m engine study --lane baseline=openai:URL --lane speculative=openai:URL --model m "
+                "--concurrency 1,4 --requests 6 --data synthetic:100,128 --dollars 3.6 --chat"
+            )
+            pl.can_be_read()
+            told = tab.content() + server.log.read_text() + json.dumps(found)
+            problems = tab.problems
+            tab.close()
+    assert problems == [] and not any(secret in told for secret in (KEY, one, two, one.split("/")[2]))

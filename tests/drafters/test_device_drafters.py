@@ -1,0 +1,234 @@
+"""Drafters whose drafts stay on the device until they are whole, by direct calls: token for token the drafts that are
+picked row by row on the host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafters import DrafterContext, model_kinds
+from engine.drafters.device_draft_model import DeviceDraftModelDrafter
+from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter, drafter_of
+from engine.drafters.device_picks import stays_on_device
+from engine.drafters.draft_model import WIDTH, DraftModelDrafter
+from engine.errors import RaceError
+from engine.heads.names import parse_name
+from engine.loading.heads import load_head
+from engine.progress import silent
+from engine.runner.target import StaticTarget
+from engine.sampling.sampler import Sampler
+from engine.spec import SamplingParams
+from tests.helpers import linear_models, tiny
+from tests.helpers.head_files import published
+from tests.helpers.head_fixtures import (
+    FIXTURES,
+    FORMATS,
+    HEADS,
+    context,
+    formats_target,
+    hidden_rows,
+    raced,
+    trained_target,
+)
+from tests.helpers.tapes import record_fixed_calls
+from tests.helpers.tiny import PACKED, random_ids
+from tests.helpers.trained import DRAFT
+
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0.0, seed=5),
+    "temperature": SamplingParams(temperature=0.8, seed=5),
+    "top-k and top-p": SamplingParams(temperature=0.8, top_k=20, top_p=0.9, seed=5),
+}
+MADE = {"eagle3": DeviceEagle3Drafter, "dflash": DeviceDFlashDrafter, "draft_model": DeviceDraftModelDrafter}
+
+
+def both(drafters: Any, committed: list[int], new: Any, k: int, stop: int) -> Any:
+    """The draft of both drafters, which must be equal; stop: after how many tokens it is given up, 0 for never."""
+    told: list[list[float]] = [[], []]
+    if stop:
+        goes = [lambda _, m, said=said: said.append(m) or len(said) < stop for said in told]
+        ours, theirs = (d.propose_while(committed, new, k, go) for d, go in zip(drafters, goes, strict=True))
+    else:
+        ours, theirs = (d.propose(committed, new, k) for d in drafters)
+    assert ours == theirs and len(ours) <= (stop or k)
+    assert told[0] == pytest.approx(told[1], abs=1e-5)
+    return ours
+
+
+# Draft models
+
+K, NUM_IDS = 7, 190
+MODELS = {"llama": tiny, "gemma3": tiny, "qwen3_next": linear_models, "qwen3_5": linear_models}
+OTHERS = (("gemma3", "greedy"), ("qwen3_next", "temperature"), ("qwen3_5", "top-k and top-p"))
+PAIRS = [*(("llama", which) for which in SAMPLINGS), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHERS)]
+"""How tokens are picked knows nothing of the model that made the rows: each model with one rule, each rule on one."""
+up_to_k = st.integers(0, K)
+
+
+@cache
+def model_pair(name: str, dtype: torch.dtype, which: str) -> tuple[DeviceDraftModelDrafter, DraftModelDrafter]:
+    """(the drafter on the device, the host's), over one model. The target's vocabulary is smaller."""
+    prepared = MODELS[name].prepared(name, dtype)
+    sampler = Sampler(SAMPLINGS[which], NUM_IDS, prepared.kernels)
+    ours, theirs = (StaticTarget(prepared, 256, (WIDTH,), reach=K) for _ in range(2))
+    drafter = DeviceDraftModelDrafter(ours, sampler, NUM_IDS, K)
+    drafter.warm()
+    return drafter, DraftModelDrafter(theirs, sampler, NUM_IDS)
+
+
+@pytest.mark.parametrize(("name", "which"), PAIRS)
+@settings(max_examples=10)
+@given(
+    num_prompt=st.integers(1, 20),
+    seed=st.integers(0, 999),
+    steps=st.lists(st.tuples(up_to_k, up_to_k, st.integers(1, 4), up_to_k), min_size=1, max_size=8),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_a_draft_models_draft_is_the_hosts(name, which, num_prompt, seed, steps, dtype):
+    """On CUDA acceptance would differ (a rejection, a linear state, a noise off), and only speed would tell."""
+    drafters = model_pair(name, dtype, which)
+    committed = random_ids(num_prompt, NUM_IDS, seed)
+    for drafter in drafters:
+        drafter.prefill(committed, None)
+    for index, (k, num_accepted, num_new, stop) in enumerate([*steps, (K, 0, 1, 0)]):
+        ours = both(drafters, committed, None, k, stop)
+        assert len(ours) == min(k, stop or k) and drafters[0]._model.length == drafters[1]._model.length
+        committed = [*committed, *ours.token_ids[:num_accepted], *random_ids(num_new, NUM_IDS, seed + index)]
+
+
+# Heads
+
+HEAD_K = 5
+PUBLISHED = ("yuhuili", "yuhuili_spec")
+WHICH = [(kind, place) for place in ("trained", "formats") for kind in HEADS] + [("eagle3", name) for name in PUBLISHED]
+
+
+def ids(most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(3, 500), min_size=1, max_size=most)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("heads")
+    return {name: f"{published(name, place)}{'#aux=2,3,4' if name == 'yuhuili' else ''}" for name in PUBLISHED}
+
+
+@cache
+def head_pair(kind: str, source: str, temperature: float, dtype: str, trained: bool) -> tuple[Any, Any]:
+    """(the drafter on the device, the host's), of one head."""
+    loaded = (trained_target if trained else formats_target)(dtype)
+    head = load_head(kind, parse_name(kind, source), loaded, silent)
+    here = context(loaded, HEAD_K, temperature=temperature)
+    ours, theirs = (drafter_of(head, here, on_device) for on_device in (True, False))
+    assert type(ours) is MADE[kind] and not isinstance(theirs, MADE[kind])
+    return ours, theirs
+
+
+@pytest.mark.parametrize(("kind", "name"), WHICH, ids=str)
+@settings(max_examples=8)
+@given(
+    prompt=ids(20),
+    steps=st.lists(st.tuples(st.integers(0, HEAD_K), ids(HEAD_K + 1), st.integers(0, HEAD_K)), min_size=1, max_size=6),
+    temperature=st.sampled_from([0.0, 0.9]),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+)
+def test_a_heads_draft_is_the_hosts(folders, kind, name, prompt, steps, temperature, dtype):
+    """On CUDA acceptance would differ (a place, a token id or what is fed back off), and only speed would tell."""
+    source = {"trained": str(HEADS[kind]), "formats": str(FORMATS / kind)}.get(name) or folders[name]
+    drafters = head_pair(kind, source, temperature, dtype, name == "trained")
+    size = drafters[0].buffers.hidden.shape[1] // len(drafters[0].hidden_layers)
+    committed, new = list(prompt), None
+    everything = [*prompt, *(t for _, tokens, _ in steps for t in tokens)]
+    hidden = hidden_rows(drafters[0], everything, size)
+    assert hidden is not None
+    hidden = hidden.to(drafters[0].buffers.hidden)
+    for drafter in drafters:
+        drafter.prefill(prompt, hidden[: len(prompt) - 1])
+    for k, tokens, stop in [*steps, (HEAD_K, [], 0)]:
+        both(drafters, committed, new, k, stop)
+        known = len(committed) - 1
+        committed += tokens
+        new = hidden[known : len(committed) - 1]
+
+
+def test_what_must_be_picked_row_by_row_is():
+    """A rule that weighs drafts by their logits would get none."""
+    for kind, folder in HEADS.items():
+        head = load_head(kind, parse_name(kind, str(folder)), trained_target(), silent)
+        here = context(trained_target(), HEAD_K, temperature=1.0, keep_logits=True)
+        assert type(drafter_of(head, here, True)) is type(drafter_of(head, here, False))
+
+
+# Races, with every fixed call recorded
+
+
+def made_for(kind: str, here: DrafterContext, on_device: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As a race makes it."""
+    if kind in HEADS:
+        return drafter_of(load_head(kind, parse_name(kind, str(HEADS[kind])), here.loaded, silent), here, on_device)
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.drafters.device_picks.stays_on_device", partial(stays_on_device, wanted=on_device))
+        return model_kinds.KIND.make(str(DRAFT), here)
+
+
+@pytest.mark.parametrize(
+    ("kind", "k", "which"),
+    [
+        ("eagle3", 5, "top-k and top-p"),
+        ("dflash", 5, "temperature"),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (
+                ("eagle3", 5, "greedy"),
+                ("dflash", 5, "top-k and top-p"),
+                ("draft_model", 1, "greedy"),
+                ("draft_model", 4, "top-k and top-p"),
+                ("draft_model", 7, "temperature"),
+            )
+        ),
+    ],
+)
+def test_recorded_drafts_of_a_race_are_the_same(kind, k, which, monkeypatch):
+    """A graph repeats what was done when it was captured: every draft would be that of one place."""
+    prompt = json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"]
+    target, params = trained_target(), SAMPLINGS[which]
+    here = replace(
+        context(target, k, prompt), params=params, sample=Sampler(params, target.prepared.vocab_size, PACKED)
+    )
+    lanes = [raced(target, made_for(kind, here, False, monkeypatch), prompt, k, params.temperature)]
+    record_fixed_calls(monkeypatch)
+    drafter = made_for(kind, here, True, monkeypatch)
+    assert isinstance(drafter, MADE[kind])
+    lanes.append(raced(target, drafter, prompt, k, params.temperature))
+    theirs, ours = ([(s.drafted, s.num_accepted, s.token_ids, s.checksums) for s in lane] for lane in lanes)
+    assert ours == theirs and len({s.num_accepted for s in lanes[0]}) > 1
+
+
+# What is not a number
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_drafter_without_numbers_is_an_error_in_words(kind, monkeypatch):
+    """It would draft token -1, or look up a row of its embedding that does not exist."""
+    prompt = list(range(7, 20))
+    if kind == "draft_model":
+        drafter, _ = model_pair("llama", torch.float32, "top-k and top-p")
+        drafter.prefill(prompt, None)
+        forward = drafter._forward
+        monkeypatch.setattr(drafter, "_forward", lambda ids: (forward(ids)[0] * torch.nan, None))
+        with pytest.raises(RaceError, match=r"not numbers \(NaN\)"):
+            drafter.propose([*prompt, 4], None, 3)
+        return
+    head = load_head(kind, parse_name(kind, str(HEADS[kind])), trained_target(), silent)
+    for on_device in (True, False):
+        drafter = drafter_of(head, context(trained_target(), HEAD_K), on_device)
+        drafter.prefill(prompt, torch.full((len(prompt) - 1, drafter.buffers.hidden.shape[1]), torch.nan))
+        with pytest.raises(RaceError, match=r"not numbers \(NaN\)"):
+            drafter.propose(prompt, None, 3)

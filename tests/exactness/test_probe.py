@@ -1,0 +1,231 @@
+"""The probe finds hardware whose rows are not a function of the tokens alone, and the plan takes only what was probed
+exact, never wider than it pays."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from engine.exactness.probe import probe
+from engine.exactness.widths import DOMINATED, WidthClasses, candidates, plan
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cpu.packing import PackedLinear
+from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
+from engine.runner.target import StaticTarget
+from engine.spec import MAX_K, MAX_WIDTH, SamplingParams
+from tests.helpers.fakes import Empty, checksums_of
+from tests.helpers.planted import last_bit
+from tests.helpers.tiny import CONFIGS, DTYPES, LENGTH, build, fresh, lane, prepared, random_ids
+
+WIDTHS = (1, 2, 4, 8)
+
+
+# Planted: hardware whose rows are not a function of the tokens alone
+
+
+def spoiled(dtype: torch.dtype, spoil: Callable[[Tensor], Tensor]) -> Prepared:
+    """A model whose LM head's rows [n, vocab] go through `spoil`."""
+    model = prepare(fresh("llama", dtype))
+    head = model.model.get_output_embeddings()
+    inner = head.forward
+
+    def forward(x: Tensor) -> Tensor:
+        rows = inner(x)
+        return spoil(rows.reshape(-1, rows.shape[-1])).view_as(rows)
+
+    head.forward = forward
+    return model
+
+
+def test_rows_that_depend_on_their_place_are_found(few_rows):
+    """A width at which the third row is rounded otherwise would be promised exact."""
+    found = probe(
+        StaticTarget(
+            spoiled(torch.bfloat16, lambda rows: last_bit(rows, torch.arange(len(rows))[:, None] == 2)),
+            LENGTH,
+            (2, 4, 8),
+        )
+    )
+    assert {4, 8} <= set(found.unstable) and 2 not in found.unstable
+
+
+def test_rows_that_depend_on_their_neighbours_are_found(few_rows):
+    """A rejected draft would change the bits of the token before it."""
+    found = probe(
+        StaticTarget(spoiled(torch.float32, lambda rows: last_bit(rows, rows[-1].float().sum() > 0)), LENGTH, (2, 4, 8))
+    )
+    assert found.unstable == (2, 4, 8) and found.classes == ()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_that_depend_on_the_width_split_the_classes(dtype, few_rows):
+    """A wide step and a narrow one would be mixed in one race."""
+    before = probe(StaticTarget(prepared("llama", dtype), LENGTH, WIDTHS))
+    found = probe(StaticTarget(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS))
+    halves = [
+        half for c in before.classes for half in (tuple(w for w in c if w < 4), tuple(w for w in c if w >= 4)) if half
+    ]
+    assert sorted(found.classes) == sorted(halves) and found.unstable == before.unstable
+
+
+def many_words(name: str) -> Prepared:
+    """In bfloat16, with so many words that few of a step's numbers tell anything about the layers' kernels."""
+    model_class, config = CONFIGS[name]
+    config = copy.deepcopy(config)
+    config.vocab_size = 16_384
+    return prepare(build(model_class, config, torch.bfloat16))
+
+
+def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tensor]) -> None:
+    """Every linear 64 -> 64 rounds one number of 30,000 otherwise, in those rows [n, 64] that `where` picks, [n, 1]."""
+
+    def plant(kind: type[nn.Linear] | type[PackedLinear] | type[NativeLinear]) -> None:
+        inner = kind.forward
+
+        def forward(self: nn.Linear | PackedLinear | NativeLinear, x: Tensor) -> Tensor:
+            out = inner(self, x)  # type: ignore[arg-type]
+            if (self.in_features, self.out_features) != (64, 64):
+                return out
+            words = out.contiguous().view(torch.int16).long()
+            rare = (words * 40503 + words.roll(1, -1) * 30011 + words.roll(2, -1) * 20021) % 30_000 < 1
+            return last_bit(out, rare & where(out.view(-1, 64)).view(*out.shape[:-1], 1))
+
+        monkeypatch.setattr(kind, "forward", forward)
+
+    plant(nn.Linear)
+    plant(PackedLinear)
+    plant(NativeLinear)
+
+
+@pytest.mark.slow
+def test_widths_that_differ_rarely_are_told_apart(monkeypatch):
+    """Kernels that differ in one number of 30,000 would pass for one, until a longer race shows it."""
+    model = many_words("llama")
+    plant_rarely(monkeypatch, lambda rows: torch.full((len(rows), 1), len(rows) >= 4))
+    found = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
+    assert not any(min(c) < 4 <= max(c) for c in found.classes)
+
+
+@pytest.mark.slow
+def test_rows_that_depend_on_their_place_rarely_are_found(monkeypatch):
+    """A width whose third row differs in one number of 30,000 would be promised exact."""
+    model = many_words("llama")
+    plant_rarely(monkeypatch, lambda rows: torch.arange(len(rows))[:, None] == 2)
+    found = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
+    assert {4, 8} <= set(found.unstable) and 2 not in found.unstable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), [("llama", 4), ("qwen3", 7)])
+def test_a_large_vocabulary_does_not_stand_for_the_layers(name, seed):
+    """Widths would be merged because their many logits agree, though attention rounds differently."""
+    model = many_words(name)
+    params = SamplingParams(temperature=1.0, max_new_tokens=190, seed=seed)
+    for widths in filter(lambda c: len(c) > 1, probe(StaticTarget(model, LENGTH, (1, 8))).classes):
+        narrow, wide = (
+            checksums_of(lane(model, Empty(), random_ids(40, model.vocab_size, seed), (w,), params))
+            for w in (widths[0], widths[-1])
+        )
+        assert narrow == wide, f"widths {widths[0]} and {widths[-1]}"
+
+
+def test_one_bit_in_one_row_in_one_key_is_enough(few_rows):
+    """The logits of this step would be equal and those of the next ones not."""
+    clean = prepared("llama")
+    whole = probe(StaticTarget(clean, LENGTH, (4, 8)))
+    model = prepare(fresh("llama"))
+    attention = model.model.model.layers[-1].self_attn
+    projection, first_key = attention.qkv, attention.num_heads * attention.head_dim
+    inner = projection.forward
+
+    def forward(x: Tensor) -> Tensor:
+        rows = inner(x).clone()
+        if x.shape[-2] == 8:
+            rows[..., first_key] = last_bit(rows[..., first_key], True)
+        return rows
+
+    projection.forward = forward
+    assert whole.classes == ((4, 8),)
+    assert probe(StaticTarget(model, LENGTH, (4, 8))).classes == ((4,), (8,))
+
+
+def test_the_probe_says_how_far_it_is(few_rows):
+    """The page would stand still for seconds without a word."""
+    said: list[tuple[str, float | None]] = []
+    probe(StaticTarget(prepared("llama"), LENGTH, (1, 4)), progress=lambda stage, share: said.append((stage, share)))
+    for what in ("length", "model"):
+        shares = [share for stage, share in said if f"first race of this {what}" in stage and "once" in stage]
+        assert len(shares) >= 2 and shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
+
+
+# The plan
+
+
+@st.composite
+def races(draw):
+    """(what the probe found, step seconds of each candidate, k, the width asked for)."""
+    k = draw(st.integers(0, MAX_K))
+    width = draw(st.just("auto") | st.integers(k + 1, MAX_WIDTH))
+    widths = candidates(k, width)
+    home = {w: draw(st.integers(-1, 2)) for w in widths}
+    classes = tuple(c for c in (tuple(w for w in widths if home[w] == i) for i in range(3)) if c)
+    found = WidthClasses(classes, tuple(w for w in widths if home[w] == -1))
+    return found, {w: draw(st.floats(1e-3, 1)) for w in widths}, k, width
+
+
+@given(st.integers(0, MAX_K), st.just("auto") | st.integers(1, MAX_WIDTH), st.booleans())
+def test_candidates_hold_what_may_be_needed(k, width, fine):
+    """The width asked for, or the one a full draft needs, would never be probed."""
+    widths = candidates(k, width, fine)
+    assert set(candidates(k, width)) <= set(widths) and (not fine or k < 4 or 6 in widths)
+    assert list(widths) == sorted(set(widths)) and widths[0] == 1 and widths[-1] <= MAX_WIDTH
+    assert k + 1 in widths and (width == "auto" or width in widths)
+    assert len(widths) <= (14 if fine else 10)
+
+
+@given(races(), st.booleans())
+def test_exact_lanes_mix_only_widths_of_one_class(race, auto_k):
+    """Lanes would be promised equal and differ in their last bits; or a draft not fit."""
+    found, seconds, k, width = race
+    auto_k = auto_k and width == "auto" and max(seconds) > 1
+    chosen = plan(found, seconds, k, width, auto_k)
+    assert set(chosen.step_widths) <= set(found.of(chosen.width)) == set(chosen.widths_class)
+    least = max(k, 1) if auto_k else k
+    assert max(chosen.step_widths) == chosen.width > least
+    assert chosen.exact == (chosen.width not in found.unstable)
+    if width == "auto":
+        assert chosen.exact == any(w > least and w not in found.unstable for w in seconds)
+    else:
+        assert chosen.step_widths == (width,)
+
+
+@given(races())
+def test_no_step_runs_at_a_width_that_a_wider_one_beats(race):
+    """A step without a draft would run slower than one with."""
+    found, seconds, k, _ = race
+    steps = plan(found, seconds, k).step_widths
+    assert not any(seconds[wide] < DOMINATED * seconds[narrow] for narrow in steps for wide in steps if wide > narrow)
+
+
+@given(races())
+def test_the_plain_lane_is_the_fastest_and_the_note_says_what_is_promised(race):
+    """The headline ratio would be taken against a slow baseline; a race that is not exact would look as if it were."""
+    found, seconds, k, width = race
+    chosen = plan(found, seconds, k, width)
+    assert seconds[chosen.plain_width] == min(s for w, s in seconds.items() if w <= 8)
+    assert chosen.exact == ("not exact" not in chosen.note) and str(chosen.width) in chosen.note
+
+
+@given(races(), st.integers(1, MAX_WIDTH))
+def test_a_width_belongs_to_one_class(race, width):
+    """An unstable width would be taken for one of a class."""
+    found = race[0]
+    assert width in found.of(width)
+    assert all(found.of(other) == found.of(width) for other in found.of(width))

@@ -1,0 +1,252 @@
+"""Trees of drafts: whatever they hold, the tokens, the bits of their logits and the hidden states are those of plain
+decoding; and every fault that a tree's step can have is found."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import decode as loop
+from engine.decode import decode
+from engine.errors import DrafterError
+from engine.events import Failed, Step
+from engine.interfaces import Draft, Drafter
+from engine.kernels.cpu import build as build_module
+from engine.runner.forward import Tree
+from engine.runner.prepared import Prepared
+from engine.runner.target import StaticTarget
+from engine.sampling.accept import coupled
+from engine.sampling.sampler import Sampler
+from engine.spec import SamplingParams
+from engine.text import StopAt
+from tests.helpers import native_kernels
+from tests.helpers.native_kernels import NAMES, needs_byte_kernels, needs_kernels, prepared
+
+pytestmark = needs_kernels
+LENGTH, WIDTHS, NUM_TOKENS, LAYERS = 96, (1, 4, 8, 16), 40, (1, 3)
+
+
+class Lane(NamedTuple):
+    """What a lane committed: tokens, a checksum of each one's row of logits, the hidden states between them, tokens per
+    step, and whether each step kept a path of its tree."""
+
+    token_ids: list[int]
+    checksums: list[int]
+    hidden: torch.Tensor
+    per_step: float
+    keeps_paths: bool
+
+
+class TreeDrafter(Drafter):
+    """Trees drawn by chance, most of them with a right path in them."""
+
+    hidden_layers = LAYERS
+
+    def __init__(self, text: Sequence[int], seed: int, vocab_size: int) -> None:
+        self._text, self._random, self._vocab_size = text, random.Random(seed), vocab_size
+        self.hidden: list[torch.Tensor] = []
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        self._num_prompt = len(prompt_ids)
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        if hidden is not None:
+            self.hidden.append(hidden.clone())
+        at, draw = len(token_ids) - self._num_prompt, self._random
+        ids: list[int] = []
+        parents: list[int] = []
+        depth, right = [0], 0
+        for _ in range(draw.randint(0, k)):
+            parent = right if draw.random() < 0.5 else draw.randrange(len(depth))
+            place = at + depth[parent]
+            true = self._text[place] if place < len(self._text) else None
+            token = true if true is not None and draw.random() < 0.6 else draw.randrange(self._vocab_size)
+            if (parent, token) in zip(parents, ids, strict=True):
+                continue
+            ids.append(token)
+            parents.append(parent)
+            depth.append(depth[parent] + 1)
+            right = len(ids) if token == true and parent == right else right
+        return Draft(tuple(ids), parents=tuple(parents))
+
+
+def lane(model: Prepared, drafter: TreeDrafter | None, prompt: Sequence[int], params: SamplingParams) -> Lane:
+    """One lane of a race; without a drafter, plain."""
+    target = StaticTarget(model, LENGTH, WIDTHS, LAYERS)
+    assert target.takes_trees
+    drafter = drafter or TreeDrafter((), 0, 1)
+    rule, ending = coupled(params, Sampler(params, model.vocab_size, model.kernels)), StopAt(params, frozenset(), None)
+    k = WIDTHS[-1] - 1 if drafter._text else 0
+    events = list(decode(target, drafter, rule, prompt, ending, params.max_new_tokens, k, audit=True))
+    assert not [event for event in events if isinstance(event, Failed)]
+    steps = [event for event in events if isinstance(event, Step)]
+    paths = all(step.num_accepted == len(step.kept) == len(step.token_ids) - 1 for step in steps[:-1])
+    ids, sums = ([x for step in steps for x in getattr(step, name)] for name in ("token_ids", "checksums"))
+    return Lane(ids, sums, torch.cat(drafter.hidden), len(ids) / len(steps), paths)
+
+
+def both(model: Prepared, seed: int, temperature: float = 0.0) -> tuple[Lane, Lane]:
+    """The plain lane and one with trees, after a prompt whose length the seed decides."""
+    draw = random.Random(seed)
+    prompt = [draw.randrange(model.vocab_size) for _ in range(draw.randint(1, LENGTH - NUM_TOKENS - WIDTHS[-1]))]
+    params = SamplingParams(temperature, seed=seed, max_new_tokens=NUM_TOKENS)
+    plain = lane(model, None, prompt, params)
+    return plain, lane(model, TreeDrafter(plain.token_ids, seed, model.vocab_size), prompt, params)
+
+
+def same(plain: Lane, trees: Lane) -> bool:
+    num = min(len(plain.hidden), len(trees.hidden))
+    return trees.keeps_paths and plain[:2] == trees[:2] and torch.equal(plain.hidden[:num], trees.hidden[:num])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**30), temperature=st.sampled_from([0.0, 0.7, 1.2]))
+def test_trees_commit_what_plain_decoding_does(name: str, seed: int, temperature: float) -> None:
+    """A row that saw a sibling, another place or another window would round otherwise, and sooner or later say another
+    token."""
+    plain, trees = both(prepared(name), seed, temperature)
+    assert same(plain, trees) and trees.per_step > 1.5
+
+
+@needs_byte_kernels
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**30))
+def test_with_weights_of_8_bits(seed: int) -> None:
+    """The same of int8 weights, whose products are other code."""
+    assert same(*both(prepared("gemma3", int8=True), seed, 0.8))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_with_several_threads(threads: int) -> None:
+    """Rows are shared out among threads: one of them might forget the tree."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert same(*both(prepared("mistral"), 5))
+    finally:
+        torch.set_num_threads(before)
+
+
+def in_source(file: str, right: str, wrong: str) -> Callable[[pytest.MonkeyPatch, Path], None]:
+    """A fault in the compiled kernels."""
+
+    def plant(patch: pytest.MonkeyPatch, folder: Path) -> None:
+        for path in (*build_module.FOLDER.glob("*.h"), *build_module.FOLDER.glob("[bs]*.c")):  # bytes.c, step.c
+            shutil.copy(path, folder)
+        text = (folder / file).read_text()
+        assert text.count(right) == 1
+        (folder / file).write_text(text.replace(right, wrong))
+        patch.setattr(build_module, "FOLDER", folder)
+        path, _ = build_module._kept([shutil.which("cc") or "gcc"])
+        patch.setattr(native_kernels, "_of", lambda variant: ctypes.CDLL(str(path)))
+
+    return plant
+
+
+def in_loop(owner: Any, name: str, wrong: Callable[..., Any]) -> Callable[[pytest.MonkeyPatch, Path], None]:
+    """A fault in Python. wrong: gets what was there before, then the arguments."""
+
+    def plant(patch: pytest.MonkeyPatch, folder: Path) -> None:
+        right = getattr(owner, name)
+        patch.setattr(owner, name, lambda *arguments, **more: wrong(right, *arguments, **more))
+
+    return plant
+
+
+def keys_only(right: Any, target: StaticTarget, rows: Sequence[int]) -> None:
+    values = [side.clone() for _, side in target.kv]
+    right(target, rows)
+    for (_, side), before in zip(target.kv, values, strict=True):
+        side.copy_(before)
+
+
+SLOTS = "a->at + row + 1"
+COMPILED = (
+    *("a sibling leaks", "a row does not see itself", "slots for positions"),
+    *("a window cut by slots", "keys by slot", "values by slot"),
+)
+FAULTS = {
+    "a sibling leaks": in_source(
+        "attention.h",
+        "tree->path[row][depth] = (uint8_t)row;",
+        "tree->path[row][depth] = (uint8_t)row; if (depth > 0) tree->path[row][depth - 1] = (uint8_t)(row - 1);",
+    ),
+    "a row does not see itself": in_source(
+        "attention.h", "a->tree->depth[row] : row) + 1;", "a->tree->depth[row] - (row > 0) : row) + 1;"
+    ),
+    "slots for positions": in_source("step.c", "(tree ? tree->depth[row] : row) * dim / 2", "row * dim / 2"),
+    "a window cut by slots": in_source(
+        "attention.h",
+        "a->window > 0 && of.to[i] > a->window ? of.to[i] - a->window : 0;",
+        f"a->window > 0 && {SLOTS} > a->window ? {SLOTS} - a->window : 0;",
+    ),
+    "keys by slot": in_source(
+        "attention.h", "(column + j < of->to[i] ? place(of, i, column + j) : 0)", "least(column + j, S - 1)"
+    ),
+    "values by slot": in_source("attention.h", "values + place(of, i, column) * dim + e", "values + column * dim + e"),
+    "another parent": in_loop(
+        Tree, "set", lambda right, tree, rows, width: right(tree, tuple(max(0, row - 1) for row in rows), width)
+    ),
+    "the path is not moved": in_loop(StaticTarget, "keep", lambda right, target, rows: None),
+    "values are not moved": in_loop(StaticTarget, "keep", keys_only),
+    "hidden states of other nodes": in_loop(
+        loop, "_decided", lambda right, rows, acceptance: rows[: len(acceptance.token_ids)]
+    ),
+    "a child of another row": in_loop(
+        Draft,
+        "after",
+        lambda right, draft, row, token: next(
+            (i for i, each in enumerate(draft.token_ids, 1) if each == token and i > row), None
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in COMPILED else []) for name in FAULTS],
+)
+def test_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A comparison that does not notice it proves nothing about trees."""
+    FAULTS[fault](monkeypatch, tmp_path)
+    prepared.cache_clear()  # a model keeps the library that it was made with
+    try:
+        found = [not same(*both(prepared("gemma3"), seed)) for seed in range(3)]
+    finally:
+        prepared.cache_clear()
+    assert any(found)
+
+
+def test_what_is_no_tree_ends_the_lane() -> None:
+    """A parent behind its child would let a row see what follows it; two equal children, the wrong one be kept."""
+    model = prepared("llama")
+    params = SamplingParams(max_new_tokens=8)
+    rule = coupled(params, Sampler(params, model.vocab_size, model.kernels))
+
+    class Odd(TreeDrafter):
+        def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+            return Draft((1, 2, 3), parents=self._text)
+
+    for parents in ((0, 0), (0, 2, 1), (0, 0, 3), (-1, 0, 0), (0, 0, True), (0, 0, 0, 0)):
+        target = StaticTarget(model, LENGTH, WIDTHS, LAYERS)
+        *_, last = decode(target, Odd(parents, 0, 9), rule, [1, 2], StopAt(params, frozenset(), None), 8, 3)
+        assert isinstance(last, Failed) and "tree" in last.message
+    for parents in ((0, 0, 0), (0, 1, 1), (0, 0, 2)):
+        assert loop._propose(Odd(parents, 0, 9), [1, 2], None, 3, 9).parents == parents
+    with pytest.raises(DrafterError, match="tree"):
+        loop._propose(Same((0, 0, 0), 0, 9), [1, 2], None, 3, 9)
+
+
+class Same(TreeDrafter):
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        return Draft((1, 1, 3), parents=(0, 0, 0))

@@ -1,0 +1,116 @@
+"""What runs a model's steps is told from its modules, in words, in recordings and in the terminal."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from engine.cli.report import print_report
+from engine.errors import UsageError
+from engine.kernels.cuda import decoder
+from engine.kernels.cuda.available import SWITCH
+from engine.kernels.cuda.kernels import CudaKernels
+from engine.layers import decoder as fused_decoder
+from engine.recordings.check import check
+from engine.recordings.compare import compare
+from engine.recordings.recording import Recording, loads, summary
+from engine.recordings.recording import build as record
+from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
+from tests.helpers import races
+from tests.helpers.gpu_kernels import TRITON
+from tests.helpers.gpu_models import config_of
+from tests.helpers.linear_models import fresh as fresh_hybrid
+from tests.helpers.native_kernels import needs_kernels
+from tests.helpers.tiny import PACKED, TORCH, build, fresh
+from tests.helpers.trained import race
+
+CUDA = torch.device("cuda", 0)
+
+
+def what_runs(prepared: Prepared) -> dict[str, Any]:
+    return prepared.kernels.runs(prepared.model)
+
+
+def told(model: Any, kernels: Any) -> tuple[str, str, dict[str, int], str]:
+    found = what_runs(prepare(model, kernels))
+    assert found["sentence"].startswith(f"steps run by {found['decoder']} ({found['layers']}); linears: ")
+    assert all(kind in found["sentence"] for kind in found["linears"]) and found["attention"] in found["sentence"]
+    return found["decoder"], found["layers"], found["linears"], found["attention"]
+
+
+def test_each_way_to_run_a_step_has_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slower path would be taken for a faster one, in print and in every recording."""
+    per_layer, head = 4, 1
+    in_all = 3 * per_layer + head
+    torchs = {"torch": in_all}
+    assert told(fresh("qwen3"), TORCH) == ("FusedDecoder", "torch", torchs, "torch's")
+    assert told(fresh("qwen3"), PACKED) == ("FusedDecoder", "torch", {"packed by oneDNN": in_all}, "torch's")
+    assert told(fresh_hybrid("qwen3_5"), TORCH)[:2] == ("HybridDecoder", "torch")
+    monkeypatch.setattr(fused_decoder, "DECODERS", set())
+    assert told(fresh("qwen3"), TORCH)[:2] == ("Qwen3Model", "transformers' own")
+
+
+@needs_kernels
+def test_compiled_kernels_are_told() -> None:
+    """The same, for what is compiled: a whole step in one call, or its layers alone."""
+    made = prepare(fresh("trained", torch.bfloat16), PACKED)
+    found = what_runs(made)
+    assert (found["decoder"], found["attention"]) == ("NativeDecoder", "ours, compiled C")
+    assert found["layers"] == "compiled C, a whole step in one call" and found["linears"].keys() == {"compiled C"}
+    made.model.register_forward_hook(lambda module, args, out: None)
+    assert what_runs(made)["layers"] == "compiled C"
+
+
+@pytest.mark.slow
+def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of six times as many launches would be called Triton's, and nobody would know what to mend."""
+    model_class, config = config_of("qwen3")
+    found = told(build(model_class, config, torch.bfloat16), TRITON)
+    assert found == ("GpuDecoder", "Triton", {"Triton": 5}, "ours, Triton")
+    monkeypatch.setattr(decoder, "MOST_HEAD_DIM", 8)
+    made = prepare(build(model_class, config, torch.bfloat16), TRITON)
+    refused = what_runs(made)
+    assert (refused["decoder"], refused["linears"]) == ("FusedDecoder", {"Triton": 5})
+    assert refused["against"] == "its heads have 16 numbers, more than 8"
+    assert refused["sentence"].endswith(f"; no Triton decoder: {refused['against']}")
+    monkeypatch.setenv(SWITCH, "0")
+    for kernels, why in (
+        (CudaKernels(CUDA, torch.bfloat16), f"{SWITCH} is 0"),
+        (TRITON.lower("it is wrong"), "it is wrong"),
+    ):
+        assert kernels is not None and kernels.runs(made.model)["against"] == why
+
+
+def test_what_ran_is_recorded_printed_and_compared() -> None:
+    """Who reads a recording would not see which decoder its times are of."""
+    made = race()
+    recording = loads(record(made.header(), list(made.events()), made.result()).text.encode())
+    assert recording["runs"] == json.loads(json.dumps(what_runs(made.prepared)))
+    sentence = recording["runs"]["sentence"]
+    assert summary(Recording.of(recording))["runs"] == sentence
+    out = io.StringIO()
+    print_report(Console(file=out, width=1000, highlight=False), Recording.of(recording))
+    assert sentence in out.getvalue()
+    other = copy.deepcopy(recording)
+    other["runs"]["sentence"] = "steps run by another"
+    assert compare(Recording.of(recording), Recording.of(other))["differences"] == [
+        f"what runs: {sentence} there, steps run by another here"
+    ]
+
+
+def test_an_old_recording_is_read_and_one_of_another_shape_is_not() -> None:
+    """Recordings from before would be refused; or a stranger's be printed as it is."""
+    old = races.fixed_race()
+    check(old)
+    assert summary(Recording.of(old))["runs"] is None
+    print_report(Console(file=io.StringIO()), Recording.of(old))
+    for wrong in (7, [], {"decoder": "x"}, {"sentence": None}, {"sentence": "x" * 20_000}):
+        with pytest.raises(UsageError, match="runs"):
+            check({**old, "runs": wrong})

@@ -1,0 +1,314 @@
+"""Recordings made to keep the page busy: families that grow with a size, and what the page does with one of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from app.catalogue.limits import MAX_RECORDING_CHARS, check_file
+from app.figures.charts import charts
+from app.figures.inflate import cheats
+from app.figures.plots import Chart
+from app.figures.why import compared_of, why
+from app.jobs.shelf import Shelf
+from engine.errors import UsageError
+from engine.recordings.recording import checked
+
+LANES = ("plain", "baseline", "speculative")
+STEP: dict[str, Any] = {
+    "drafted": [], "num_accepted": 0, "draft_s": 0, "verify_s": 1, "width": None, "pieces": [], "drafted_pieces": [],
+    "checksums": [],
+}  # fmt: skip
+WIDTHS = {
+    "width": 8, "widths_class": [8], "plain_width": 1, "exact": True, "cache_length": 64, "note": "",
+    "step_s": {str(width): 1 + width for width in range(1, 65)},
+}  # fmt: skip
+HEADER: dict[str, Any] = {
+    "schema": 2, "format": "photofinish-race", "widths": WIDTHS, "verdicts": {}, "versions": {}, "commit": None,
+    "model": {"name": "m", "revision": None, "digest": None, "dtype": "float32", "licence": None},
+    "device": {"type": "cpu", "name": "d", "threads": 1}, "created": "now",
+}  # fmt: skip
+PARAMS = {"temperature": 0, "top_k": 0, "top_p": 1, "seed": 0, "max_new_tokens": 100_000, "stop": []}
+VERDICT = {"kind": "near_tie", "rows_compared": 0, "rows_different": None, "first_difference": None, "sentence": ""}
+ROW = {"ids": [7, 8], "logits": [0, 0], "log_z": 1}
+
+
+class Taken(NamedTuple):
+    """What became of a recording: its refusal, "" if it was drawn; seconds of the slowest request, on the wall clock
+    and of the processor."""
+
+    refused: str
+    wall_s: float
+    cpu_s: float
+
+
+def take(text: str) -> Taken:
+    """The requests that a browser makes with a recording: to check and keep it, then for the charts, then for the
+    reasons and the switches."""
+    shelf, times = Shelf({}), []
+
+    def keep() -> None:
+        check_file(text, "it", MAX_RECORDING_CHARS)
+        shelf.put("key", checked(text.encode("utf-8", "surrogatepass")))
+
+    def draw() -> None:
+        dump(charts(shelf.get("key")))
+
+    def explain() -> None:
+        recording = shelf.get("key")
+        dump(why(recording))
+        json.dumps(cheats(compared_of(recording)), allow_nan=False)
+
+    def dump(drawn: Iterable[Chart]) -> None:
+        for chart in drawn:
+            if chart.figure is not None:
+                chart.figure.to_json()
+
+    refused = ""
+    for request in (keep, draw, explain):
+        wall_s, cpu_s = time.perf_counter(), time.thread_time()
+        try:
+            request()
+        except UsageError as error:
+            refused = str(error)
+        times.append((time.perf_counter() - wall_s, time.thread_time() - cpu_s))
+        if refused:
+            break
+    return Taken(refused, *max(times))
+
+
+def at_once(token_ids: Sequence[int], **more: Any) -> list[dict[str, Any]]:
+    """The steps of a lane that commits all of its tokens in one."""
+    return [{"token_ids": token_ids, **more}]
+
+
+def singly(token_ids: Iterable[int], **more: Any) -> list[dict[str, Any]]:
+    """Those of one that commits them one by one."""
+    return [{"token_ids": [token], **more} for token in token_ids]
+
+
+def race(
+    steps: Sequence[dict[str, Any]] | dict[str, Sequence[dict[str, Any]]],
+    drafter: str = "ngram",
+    k: int | str = 63,
+    prompt: Sequence[int] = (1,),
+    audit: bool = False,
+    **more: Any,
+) -> dict[str, Any]:
+    """A good recording. steps: by lane, or those of every lane; what they lack is filled in. more: its members."""
+    by_lane = steps if isinstance(steps, dict) else dict.fromkeys(LANES, steps)
+    events: list[dict[str, Any]] = []
+    for name, done in by_lane.items():
+        position = clock_s = 0
+        events.append(event(name, "started", 0, num_prompt_tokens=len(prompt), prefill_s=1))
+        for index, step in enumerate(done):
+            clock_s += step.get("verify_s", 1)
+            events.append({**event(name, "step", clock_s, index=index, position=position), **STEP, **step})
+            position += len(step["token_ids"])
+        events.append(event(name, "finished", clock_s, reason="length", num_tokens=position, decode_s=clock_s))
+    spec = {"lanes": [lane(name, drafter, k) for name in by_lane], "params": PARAMS, "audit": audit, "solo": False}
+    return {**HEADER, "spec": spec, "prompt": {"text": "p", "token_ids": list(prompt)}, "events": events, **more}
+
+
+def event(name: str, kind: str, clock_s: float, **more: Any) -> dict[str, Any]:
+    return {"lane": name, "clock_s": clock_s, "type": kind, **more}
+
+
+def lane(name: str, drafter: str = "ngram", k: int | str = 63) -> dict[str, Any]:
+    own = {"drafter": drafter, "k": k, "role": "speculative"}
+    if name in ("plain", "baseline"):
+        own = {"drafter": "none", "k": 0, "role": name}
+    return {"name": name, "width": "auto", "rule": "coupled", **own}
+
+
+def small(**more: Any) -> dict[str, Any]:
+    """A short race with these members."""
+    return race(singly([7] * 9), **more)
+
+
+def raw(value: str) -> str:
+    """A short race with one more member, whose value is this JSON."""
+    return f'{json.dumps(small())[:-1]}, "x": {value}}}'
+
+
+def lanes(**drafting: Sequence[dict[str, Any]]) -> dict[str, Sequence[dict[str, Any]]]:
+    """These lanes, and plain ones of as many tokens."""
+    plain = singly([7] * max(map(len, drafting.values())))
+    return {"plain": plain, "baseline": plain, **drafting}
+
+
+def tables(size: int, drafts: dict[str, list[int]], named: Sequence[str] = LANES, **more: Any) -> dict[str, Any]:
+    """A race of these lanes, of one step each, with tables that have the same draft everywhere. more: of the race."""
+    costs = list(range(1, 65))
+    found = {name: [draft] * size for name, draft in drafts.items()}
+    costs_of = {"verify_s": costs, "draft_s": dict.fromkeys(found, costs)}
+    return race(dict.fromkeys(named, at_once([7] * size)), tables=found, costs=costs_of, **more)
+
+
+def candidates(size: int, num_drafted: int = 0, **more: Any) -> dict[str, Any]:
+    """Of one lane's steps, each with so many drafts. more: members of every row."""
+    rows = [[{**ROW, **more}] * (num_drafted + 1)] * size
+    seeds = [0] * len(more.get("noise", ()))
+    drafting = singly([7] * size, drafted=[8] * num_drafted)
+    found = {"seeds": seeds, "pieces": {}, "lanes": {"speculative": rows}}
+    return race(lanes(speculative=drafting), candidates=found)
+
+
+def params(**more: Any) -> dict[str, Any]:
+    recording = small()
+    recording["spec"] = {**recording["spec"], "params": {**PARAMS, **more}}
+    return recording
+
+
+def fibonacci(size: int) -> list[int]:
+    """The text with the most copies within copies."""
+    before, text = [1], [1, 2]
+    while len(text) < size:
+        before, text = text, text + before
+    return text[:size]
+
+
+def marked(size: int) -> list[int]:
+    """One token in stretches, each ended by a token of its own: long matches at every distance, and few copies."""
+    stretch = size // 10 + 1
+    return [1000 + i if i % stretch == stretch - 1 else 7 for i in range(size)]
+
+
+def many(size: int, value: Any = 0) -> dict[str, Any]:
+    return {str(i): value for i in range(size)}
+
+
+def deep(size: int) -> str:
+    return "[" * size + "]" * size
+
+
+class Family(NamedTuple):
+    """A recording of any size, as JSON or as its text; the size at which the test suite tries it; and what it is
+    refused with at that size, "" where it is drawn."""
+
+    make: Callable[[int], dict[str, Any] | str]
+    size: int
+    refused: str = ""
+
+    def text(self, size: int) -> str:
+        made = self.make(size)
+        return made if isinstance(made, str) else json.dumps(made, separators=(",", ":"))
+
+
+FAMILIES = {
+    # texts that repeat themselves
+    "one token": Family(lambda n: race(at_once([7] * n)), 2**13),
+    "two tokens in turn": Family(
+        lambda n: race(at_once([7, 8] * (n // 2))), 2**17, "token_ids has 131072 entries; at most 100000"
+    ),
+    "a block twice": Family(lambda n: race(at_once([*range(n // 2)] * 2)), 2**13),
+    "stretches with marks": Family(lambda n: race(at_once(marked(n))), 2**13),
+    "fibonacci": Family(lambda n: race(at_once(fibonacci(n))), 2**13),
+    # steps
+    "many steps": Family(lambda n: race(singly(range(n))), 2**9),
+    "many widths": Family(lambda n: race([{"token_ids": [7], "width": 1 + i % 64} for i in range(n)]), 2**9),
+    "many times": Family(lambda n: race([{"token_ids": [7], "verify_s": i % 97, "wall_s": i} for i in range(n)]), 2**9),
+    "steps of all sizes": Family(lambda n: race([{"token_ids": [7] * (i % 400 + 1)} for i in range(n)]), 2**8),
+    "many checksums": Family(lambda n: race(at_once([7] * n, checksums=[2**64 - 1] * n), audit=True), 2**12),
+    "long drafts": Family(lambda n: race(lanes(s=singly([7] * n, drafted=[8] * 63))), 2**9),
+    "unknown drafts": Family(lambda n: race(lanes(s=singly([7] * n, num_drafted=63))), 2**9),
+    "one huge draft": Family(lambda n: race(lanes(s=at_once([7], drafted=[8] * n))), 2**16, "at most 63"),
+    "a huge number of drafts": Family(
+        lambda n: race(lanes(s=at_once([7], num_drafted=10 ** min(n, 18)))), 18, "drafted 1000000000000000000 tokens"
+    ),
+    "copies of a long prompt": Family(
+        lambda n: race(lanes(s=singly([7] * (n // 400), drafted=[7], copied=[0, 0], num_accepted=1)), prompt=[7] * n),
+        2**19,
+    ),
+    "copies into themselves": Family(
+        lambda n: race(lanes(s=singly([7] * n, drafted=[7] * 63, copied=[0, 0], num_accepted=1)), prompt=[7]), 2**9
+    ),
+    "servers": Family(lambda n: race(singly([0] * n), drafter="server", k="auto"), 2**9),
+    # lanes
+    "sixteen lanes": Family(lambda n: race({"plain": singly([7]), **many(15, singly([7] * n))}), 2**7),
+    "many lanes": Family(lambda n: race(many(n, singly([7]))), 2**11, "spec.lanes has 2048 entries; at most 16"),
+    "a long name of a lane": Family(lambda n: race(lanes(**{"s" * n: singly([7] * 9)})), 2**13),
+    "too long a name of a lane": Family(lambda n: race(lanes(**{"s" * n: singly([7])})), 2**17, "at most 10000"),
+    "a long drafter": Family(
+        lambda n: small(drafter="synthetic:" + "0" * n), 2**13, "has 8202 characters; at most 1000"
+    ),
+    "a drafter of many parts": Family(lambda n: small(drafter="hybrid:ngram" + "+ngram" * n), 2**7),
+    "many verdicts": Family(lambda n: small(verdicts=many(n, VERDICT)), 2**12, "a verdict on '0'"),
+    "a long verdict": Family(lambda n: small(verdicts={"plain": {**VERDICT, "sentence": "x" * n}}), 2**18),
+    # texts
+    "a long prompt": Family(lambda n: small(prompt=[7] * n), 2**18),
+    "too long a prompt": Family(lambda n: small(prompt=[7] * n), 2**20, "1048576 entries; at most 1000000"),
+    "a long text of a prompt": Family(
+        lambda n: small(prompt=[1]) | {"prompt": {"text": "x" * n, "token_ids": [1]}}, 2**18
+    ),
+    "too long a text": Family(lambda n: race(at_once([7], pieces=["x" * n])), 2**20, "at most 1000000 characters"),
+    "many pieces": Family(lambda n: race(at_once([7] * n, pieces=[" a"] * n)), 2**13),
+    "a long piece, then many": Family(
+        lambda n: race([*at_once([7], pieces=["x" * (n * 99)]), *singly([7] * n, pieces=["x"])]), 2**9
+    ),
+    "surrogates": Family(lambda n: raw('"' + "\\ud83d\\ude00" * n + '"'), 2**14),
+    "half surrogates": Family(lambda n: raw('"' + "\\ud83d" * n + '"'), 2**14, "half a character"),
+    # tables
+    "a table without drafts": Family(lambda n: tables(n, {"ngram": []}), 2**12),
+    "a table of long drafts": Family(lambda n: tables(n, {"ngram": [7] * 63}), 2**10),
+    "a table of wrong drafts": Family(lambda n: tables(n, {"ngram": [8] * 63}), 2**10),
+    "tables of a hybrid": Family(
+        lambda n: tables(n, {"ngram@auto": [7] * 63, "eagle3": [7] * 63}, drafter="hybrid:ngram+eagle3", k="auto"),
+        2**10,
+    ),
+    "tables of every length": Family(
+        lambda n: tables(n, {f"dflash@{k}": [7] * 63 for k in range(1, 64)}, drafter="dflash"), 2**7
+    ),
+    "tables of a long text": Family(lambda n: tables(n, {"ngram": [], "eagle3": []}), 2**16),
+    "tables of no guesses": Family(lambda n: tables(n, {"ngram": []}, named=("baseline",)), 2**12),
+    "many tables": Family(lambda n: tables(9, many(n, [])), 2**11, "has 2048 tables; at most 64"),
+    "a long name of a table": Family(lambda n: tables(9, {"ngram@1" * n: []}), 2**11, "a name of 14336 characters"),
+    "many margins": Family(lambda n: tables(n, {"eagle3": [7]}) | {"table_margins": {"eagle3": [[0.5]] * n}}, 2**13),
+    "pieces of tables": Family(lambda n: small(table_pieces=many(n, "x")), 2**14),
+    "many oracles": Family(
+        lambda n: small(oracles=many(n, {"seconds": 0, "share": 0})), 2**12, "the oracle of lane '0'"
+    ),
+    # candidates
+    "candidates": Family(lambda n: candidates(n), 2**9),
+    "candidates of long drafts": Family(lambda n: candidates(n, 63), 2**7),
+    "candidates with noise": Family(lambda n: candidates(n, noise=[[0, 0]] * 8), 2**9),
+    "a row of many candidates": Family(
+        lambda n: candidates(1, ids=[*range(n)], logits=[0] * n, log_z=99),
+        2**14,
+        "16384 ids and 16384 logits; need 1 to 16",
+    ),
+    "many seeds": Family(lambda n: candidates(1, noise=[[0, 0]] * n), 2**14, "16384 seeds; at most 8"),
+    # JSON
+    "deep lists": Family(lambda n: raw(deep(n)), 2**14, "nested too deeply"),
+    "deep objects": Family(lambda n: raw('{"a":' * n + "1" + "}" * n), 2**14, "nested too deeply"),
+    "a deep type": Family(
+        lambda n: json.dumps(small()).replace('"started"', deep(min(n, 900))), 900, "event type a list"
+    ),
+    "a deep temperature": Family(
+        lambda n: json.dumps(params(temperature=7777)).replace("7777", deep(min(n, 900))), 900, "not a list"
+    ),
+    "a long temperature": Family(lambda n: params(temperature="x" * n), 2**18, "temperature must be a number from 0"),
+    "a long field": Family(
+        lambda n: small(events=[event("plain", "failed", 0, message="") | {"x" * n: 0}]), 2**18, "no field 'x"
+    ),
+    "many stop strings": Family(lambda n: params(stop=["x"] * n), 2**14, "stop has 16384 entries; at most 16"),
+    "a long integer": Family(lambda n: raw("9" * n), 2**18, "more than 20 digits"),
+    "a long fraction": Family(lambda n: raw("0." + "9" * n), 2**18),
+    "a long exponent": Family(lambda n: raw("1e" + "9" * n), 2**18, "is out of range"),
+    "many integers": Family(lambda n: raw("[" + "1," * n + "1]"), 2**16),
+    "many fractions": Family(lambda n: raw("[" + ".5,".join("0" * n) + "]"), 2**16),
+    "many lists": Family(lambda n: raw("[" + "[]," * n + "1]"), 2**16),
+    "many keys": Family(lambda n: raw(json.dumps(many(n))), 2**14),
+    "one key again and again": Family(lambda n: raw("{" + '"a":0,' * n + '"b":0}'), 2**14, "duplicate key"),
+    "many versions": Family(lambda n: small(versions=many(n, "x")), 2**14),
+    "many widths of the class": Family(
+        lambda n: small(widths={**WIDTHS, "widths_class": [8] * n}), 2**14, "widths_class has 16384 entries; at most 64"
+    ),
+    "many measured widths": Family(lambda n: small(widths={**WIDTHS, "step_s": many(n, 1)}), 2**14),
+    "many fields of an event": Family(
+        lambda n: small(events=[event("plain", "failed", 0, message="") | many(n)]), 2**14, "no field '0'"
+    ),
+    "no JSON": Family(lambda n: "x" * n, 2**18, "not JSON"),
+}

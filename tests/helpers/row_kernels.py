@@ -1,0 +1,352 @@
+"""Every kernel that computes rows, compiled or in Triton's interpreter, for tests/kernels/test_row_bits.py: those of
+`ROWS` compute each row from that row alone, those of `SEQUENCES` read and write a cache."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.interfaces import Draft
+from engine.kernels.cpu.attention import attend_natively
+from engine.kernels.cpu.bytes import ByteLinear
+from engine.kernels.cpu.linear import NativeLinear
+from engine.kernels.cuda.attention import attend
+from engine.kernels.cuda.delta import mix_step
+from engine.kernels.cuda.qkv_rope_cache import place
+from engine.kernels.cuda.rmsnorm import add_normed, normed
+from engine.kernels.cuda.runtime import MOST_ROWS
+from engine.kernels.cuda.sample import pick_rows
+from engine.kernels.cuda.splits import splits_of
+from engine.layers.delta_places import Places
+from engine.runner.prepare import prepare
+from engine.runner.target import StaticTarget
+from engine.sampling.accept import Coupled
+from engine.sampling.noise import keys_of
+from engine.sampling.sampler import Sampler
+from engine.spec import SamplingParams
+from tests.helpers import native_heads as heads
+from tests.helpers.gpu_kernels import LINEARS, Config, gpu_linear
+from tests.helpers.gpu_models import DELTA, delta_layer, delta_rings, delta_rows, prepared
+from tests.helpers.native_kernels import BYTE_VARIANTS, NAMES, VARIANTS, compiled, linear_of, made, random
+from tests.helpers.tiny import LENGTH, PACKED, random_ids
+
+GARBAGE = {torch.nan: 7, torch.inf: 8, -torch.inf: 9, 3e38: 10}
+"""What other rows may hold -> the token whose embedding is that number in the models here."""
+
+
+# Rows
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """run: rows, one tensor [n, ...] per input -> results [n, ...]. inputs: the same number of rows each."""
+
+    run: Callable[..., Sequence[Tensor]]
+    inputs: tuple[Tensor, ...]
+    is_interpreted: bool = True
+
+    @property
+    def num_threads(self) -> Sequence[int]:
+        return (1,) if self.is_interpreted else (1, 2, 3)
+
+    @property
+    def garbage(self) -> Iterable[float]:
+        return (torch.nan, torch.inf) if self.is_interpreted else GARBAGE
+
+    def groups(self) -> Iterator[list[int]]:
+        """Rows that are computed together."""
+        most = len(self.inputs[0])
+        yield list(reversed(range(most)))
+        if self.is_interpreted:
+            yield from ([most - 1], [1, 4, 3, 0, 5])
+        else:
+            yield from (list(range(num)) for num in range(2, most + 1))
+            yield [i % most for i in range(256)]
+
+
+def cancelling(linear: Any, num_rows: int) -> Tensor:
+    """Rows [num_rows, k] of numbers of very different sizes, whose products cancel but for a small bias, so that bits
+    show the order of the additions. The linear is changed for it."""
+    half = linear.in_features // 2
+    rows = random(num_rows, linear.in_features, seed=5) * torch.logspace(-2, 2, linear.in_features).bfloat16()
+    linear.weight[:, half : 2 * half] = -linear.weight[:, :half]
+    rows[:, half : 2 * half] = rows[:, :half]
+    if linear.bias is not None:
+        linear.bias.div_(64)
+    return rows
+
+
+def compiled_linear(variant: str, act: int | None, row_bytes: int = 0) -> Rowwise:
+    stock = linear_of(83 if act is None else 96, 176 if row_bytes else 54, True)
+    rows = cancelling(stock, 40)
+    with compiled(variant):
+        linear = ByteLinear(stock, act, row_bytes) if row_bytes else NativeLinear(stock, act)
+    return Rowwise(lambda x: [linear(x)], (rows,), False)
+
+
+def triton_linear(shape: tuple[Any, ...]) -> Rowwise:
+    """Alone, and where its outputs fit, added to a residual whose norm the next linear takes."""
+    n = shape[0]
+    linear, scale = gpu_linear(shape), 1 + 0.1 * random(n, seed=2).float()
+    follows = linear.act is None and n % 16 == 0
+    following = gpu_linear((48, n, "silu", True, Config(16, 64, 2, 3))) if follows else None
+
+    def run(x: Tensor, residual: Tensor) -> list[Tensor]:
+        found = [linear(x)]
+        if following is not None:
+            added = linear.add_to(x, residual, scale)
+            found += [added.rows, added.scaled, added.squares[: len(x)], following.normed(added, 1e-6)]
+        return found
+
+    return Rowwise(run, (cancelling(linear, MOST_ROWS), random(MOST_ROWS, n, seed=1)))
+
+
+def triton_norms() -> Rowwise:
+    after, before = (random(640, seed=i).float() for i in (3, 4))
+    inputs = (random(MOST_ROWS, 640, seed=1), random(MOST_ROWS, 640, seed=2))
+    return Rowwise(lambda x, y: [normed(x, before, 1e-6), *add_normed(x, y, after, before, 1e-6)], inputs)
+
+
+def triton_pick(temperature: float) -> Rowwise:
+    tokens = torch.arange(5000, dtype=torch.int32)
+    inputs = (random(7, 5000, spread=3.0), keys_of(12345, torch.arange(7) * 1000))
+    return Rowwise(lambda rows, keys: pick_rows(rows, tokens, keys, temperature), inputs)
+
+
+ROWS: dict[str, Callable[[], Rowwise]] = {
+    **{f"compiled linear, {v}, {act}": partial(compiled_linear, v, act) for v in VARIANTS for act in (None, 0, 1)},
+    **{
+        f"compiled bytes, {v}, {act}, {size}": partial(compiled_linear, v, act, size)
+        for v in BYTE_VARIANTS
+        for act in (None, 0)
+        for size in (1, 2)
+    },
+    **{f"Triton linear, {shape[:4]}": partial(triton_linear, shape) for shape in LINEARS},
+    "Triton norms": triton_norms,
+    "Triton pick, greedy": partial(triton_pick, 0.0),
+    "Triton pick, with noise": partial(triton_pick, 0.8),
+}
+
+
+# Sequences
+
+
+@dataclass(frozen=True)
+class Cached:
+    """run(widths, at=, garbage=, room=) puts the same `total` tokens in, in steps of those widths over and over, and
+    returns everything that was computed or written, by position. With `at` that token is garbage; with `room` the cache
+    is longer by so many columns.
+
+    reach: how many rows from a token on may see it; None: all. spoils, grows: whether `run` takes `at`, and `room`."""
+
+    run: Callable[..., list[Tensor]]
+    total: int
+    cuts: Sequence[tuple[int, ...]] = ((1,), (8,), (2,), (3,), (5,), (13, 1))
+    is_interpreted: bool = False
+    reach: int | None = None
+    spoils: bool = True
+    grows: bool = False
+    num_threads = Rowwise.num_threads
+    garbage = Rowwise.garbage
+
+
+def steps(total: int, widths: tuple[int, ...]) -> Iterator[slice]:
+    start, turn = 0, 0
+    while start < total:
+        stop = min(total, start + widths[turn % len(widths)])
+        yield slice(start, stop)
+        start, turn = stop, turn + 1
+
+
+def compiled_attention(variant: str, window: int | None, num_heads: int, kv: int, dim: int) -> Cached:
+    total, first = 40, 21
+
+    def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0, room: int = 0) -> list[Tensor]:
+        query = random(total, num_heads, dim, seed=3)
+        keys, values = (random(1, kv, first + total, dim, seed=i) for i in (4, 5))
+        if at is not None:
+            query[at] = keys[:, :, first + at] = values[:, :, first + at] = garbage
+        keys, values = (torch.cat([x, random(1, kv, room, dim, seed=9)], 2) for x in (keys, values))
+        with compiled(variant):
+            found = [
+                attend_natively(query[s].contiguous(), keys, values, first + s.start, window, 0.2)
+                for s in steps(total, widths)
+            ]
+        return [torch.cat(found)]
+
+    return Cached(run, total, reach=window, grows=True)
+
+
+def triton_attention(window: int | None, programs: int) -> Cached:
+    """programs: few make splits of several blocks."""
+    total, first, dim = 16, 120, 128
+
+    def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0, room: int = 0) -> list[Tensor]:
+        query = random(total, 2, dim, seed=1)
+        keys, values = (random(1, 1, 200 + room, dim, seed=i) for i in (2, 3))
+        keys, values = (x.clone() for x in (keys, values))
+        hidden = [slice(first + total, None)] + ([] if window is None else [slice(0, first + 1 - window)])
+        for side in (keys, values):
+            for columns in hidden:
+                side[:, :, columns] = torch.nan
+        if at is not None:
+            query[at] = keys[:, :, first + at] = garbage
+            values[:, :, first + at] = 3e38  # infinities or NaN would reach the rows before, times a weight of 0
+        places = torch.arange(first, first + total)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("engine.kernels.cuda.splits.PROGRAMS", programs)
+            assert splits_of(200, 1, dim, window).blocks == (1 if programs == 128 else 2)
+            found = [attend(query[s], keys, values, places[s], window, 0.1) for s in steps(total, widths)]
+        return [torch.cat(found)]
+
+    return Cached(run, total, ((1, 5, 8), (16,), (9, 7)), True, reach=window, grows=programs == 128)
+
+
+def triton_placing(is_scaled: bool) -> Cached:
+    """Queries are turned, keys and values put into the cache."""
+    total, num_heads, kv, dim, turned = 7, 4, 2, 16, 6
+
+    def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0) -> list[Tensor]:
+        qkv, angles = random(total, (num_heads + 2 * kv) * dim, seed=1), random(total, turned, seed=2)
+        if at is not None:
+            qkv[at] = garbage
+        scales = 1 + random(num_heads + kv, dim, seed=3).float() / 8 if is_scaled else None
+        sides = [torch.full((1, kv, 40, dim), torch.nan, dtype=torch.bfloat16) for _ in range(2)]
+        places = torch.arange(17, 17 + total)
+        found = [
+            place(qkv[s], angles[s].cos(), angles[s].sin(), scales, 1e-6, *sides, places[s], num_heads)
+            for s in steps(total, widths)
+        ]
+        return [torch.cat(found), *(side[0, :, 17 : 17 + total].transpose(0, 1) for side in sides)]
+
+    return Cached(run, total, ((1,), (7,), (2, 3)), True, reach=1)
+
+
+def triton_delta() -> Cached:
+    total, layer = 17, delta_layer(linear_num_value_heads=1)
+
+    @torch.inference_mode()
+    def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0) -> list[Tensor]:
+        rows, rings, found = delta_rows(layer, total), delta_rings(layer), []
+        for part in rows if at is not None else ():
+            part[at] = garbage
+        for s in steps(total, widths):
+            places = Places.of(torch.arange(s.start, s.stop), layer.shape, len(rings[0]), False)
+            found.append(mix_step(layer, tuple(part[s] for part in rows), places, *rings))
+        return [torch.cat(found), rings[0][1 : total + 1], rings[1][:total]]
+
+    return Cached(run, total, ((1,), (9, 8), (16, 1), (17,)), True)
+
+
+def written(target: StaticTarget, first: int = 0) -> list[Tensor]:
+    """Keys and values by position, from `first` on."""
+    linear = target.prepared.shape.linear
+    layers = [layer for i, layer in enumerate(target.kv) if linear is None or i not in linear.layers]
+    return [side[0, :, first : target.length].transpose(0, 1) for layer in layers for side in layer]
+
+
+def compiled_decoder(name: str, int8: bool) -> Cached:
+    total = 40
+    model = spoilt_model(name, int8)
+    ids = [token if token > 10 else token + 50 for token in random_ids(total, model.vocab_size, 1)]
+
+    def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0, room: int = 0) -> list[Tensor]:
+        target, found = StaticTarget(model, LENGTH + room, (1, 2, 3, 8, 13)), []
+        tokens = ids if at is None else [*ids[:at], GARBAGE[garbage], *ids[at + 1 :]]
+        for s in steps(total, widths):
+            found.append(target.extend(tokens[s], s.stop - s.start)[0].clone())
+        return [torch.cat(found), *written(target)]
+
+    return Cached(run, total, grows=True)
+
+
+@cache
+def spoilt_model(name: str, int8: bool) -> Any:
+    model = prepare(made(name), PACKED, int8)
+    for number, token in GARBAGE.items():
+        model.model.get_input_embeddings().weight.data[token] = number
+    return model
+
+
+def triton_decoder(name: str) -> Cached:
+    total, num_prefill = 11, 19
+    hidden = () if name == DELTA else (0, 1)
+
+    def run(widths: tuple[int, ...]) -> list[Tensor]:
+        target = StaticTarget(prepared(name), LENGTH, (1, 2, 8, 16), hidden)
+        ids, found = random_ids(num_prefill + total, target.vocab_size, 3), []
+        target.extend(ids[:num_prefill], 0)
+        for s in steps(total, widths):
+            rows, states = target.extend(ids[num_prefill:][s], s.stop - s.start)
+            found.append([rows.clone()] if states is None else [rows.clone(), states.clone()])
+        return [torch.cat(each) for each in zip(*found, strict=True)] + written(target, num_prefill)
+
+    return Cached(run, total, ((1, 2, 8), (8, 1, 2)), True, spoils=False)
+
+
+def compiled_choice(temperature: float) -> Cached:
+    """Several rows are chosen at once as long as each chooses what was drafted."""
+    total = 24
+    logits = random(total, 600, spread=2.0)
+    rule = Coupled(Sampler(SamplingParams(temperature, seed=11), 600, PACKED))
+    drafts = [rule.sample(row, position) for position, row in enumerate(logits)]
+
+    def run(widths: tuple[int, ...]) -> list[Tensor]:
+        found: list[int] = []
+        for s in steps(total, widths):
+            found += rule(Draft(tuple(drafts[s][:-1])), logits[s], s.start).token_ids
+        return [torch.tensor(found)]
+
+    return Cached(run, total, spoils=False)
+
+
+def compiled_head(kind: str, form: str, rounded: bool = True) -> Cached:
+    """A draft head takes the prompt's hidden states in parts; then its rows of logits."""
+    first, total = 3, len(heads.PROMPT) - 5
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        head = heads.head_of(path, form, rounded) if kind == "eagle3" else heads.dflash_of(path, form)
+
+    def run(widths: tuple[int, ...]) -> list[Tensor]:
+        ends = [first, *(first + s.stop for s in steps(total, widths))]
+        if kind == "eagle3":
+            one = heads.drafter(head, True, 64)
+            rows = torch.stack(heads.rows_of(one, ends, [5, 500]))
+        else:
+            one = heads.dflash_drafter(head, keep_logits=True)
+            rows = heads.logits_of(heads.drafts(one, ends, heads.K))
+        sides = [
+            side[0, :, : len(heads.PROMPT) - 1].transpose(0, 1) for side in (*one.buffers.keys, *one.buffers.values)
+        ]
+        return [rows, *sides]
+
+    return Cached(run, total, ((1,), (11, 1), (29,), (total,)), spoils=False)
+
+
+SHAPES = ((None, 4, 1, 64), (3, 4, 2, 96), (20, 2, 2, 32))
+SEQUENCES: dict[str, Callable[[], Cached]] = {
+    **{f"compiled attention, {v}, {s}": partial(compiled_attention, v, *s) for v in VARIANTS for s in SHAPES},
+    **{f"compiled decoder, {name}": partial(compiled_decoder, name, False) for name in NAMES},
+    **{f"compiled bytes, decoder, {name}": partial(compiled_decoder, name, True) for name in ("gemma3", "qwen2")},
+    **{f"compiled choice, {temperature}": partial(compiled_choice, temperature) for temperature in (0.0, 0.8)},
+    **{
+        f"compiled EAGLE-3, {form}, {rounded}": partial(compiled_head, "eagle3", form, rounded)
+        for form in ("speculators", "sliding layers", "one head of keys")
+        for rounded in (True, False)
+    },
+    **{f"compiled DFlash, {form}": partial(compiled_head, "dflash", form) for form in heads.DFLASH_SOME},
+    "Triton attention, splits of a block": partial(triton_attention, 40, 128),
+    "Triton attention, splits of two": partial(triton_attention, None, 2),
+    "Triton placing": partial(triton_placing, False),
+    "Triton placing, normed": partial(triton_placing, True),
+    "Triton delta rule": triton_delta,
+    **{f"Triton decoder, {name}": partial(triton_decoder, name) for name in ("gemma3", "qwen3", DELTA)},
+}

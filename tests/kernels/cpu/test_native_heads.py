@@ -1,0 +1,259 @@
+"""EAGLE-3 and DFlash heads as compiled calls: torch's rows but for rounding, whatever the head's form, and lanes that
+draft with them. That their bits depend on nothing else is in ../test_row_bits.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafters.auto import AutoDrafter
+from engine.drafters.blend import Blend
+from engine.drafters.device_heads import drafter_of
+from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
+from engine.drafters.eagle3 import Eagle3Drafter
+from engine.drafters.none import NoDrafter
+from engine.errors import RaceError
+from engine.kernels.cpu.build import has
+from engine.kernels.cpu.bytes import ByteLinear
+from engine.kernels.cpu.dflash import reason_against_block
+from engine.kernels.cpu.eagle3 import reason_against_head
+from engine.kernels.cpu.linear import NativeLinear
+from engine.sampling.noise import splitmix64
+from engine.sampling.sampler import Sampler
+from engine.spec import SamplingParams
+from tests.helpers import native_heads as heads
+from tests.helpers.head_files import save
+from tests.helpers.head_fixtures import HEADS, VOCAB, context, formats_target, made, raced, trained_target, written
+from tests.helpers.native_heads import PROMPT, K, dflash_drafter, drafter, drafts, logits_of, rows_of, states
+from tests.helpers.native_kernels import on
+from tests.helpers.random_heads import SPECULATORS, TENSORS
+from tests.helpers.tiny import PACKED
+
+pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there are no compiled kernels for heads here")
+KINDS = ("eagle3", "dflash")
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory) -> Callable[..., Any]:
+    """Packed random heads by kind and form, each made once."""
+
+    @cache
+    def make(kind: str, form: str = "speculators", rounded: bool = True) -> Any:
+        folder = tmp_path_factory.mktemp("head")
+        return heads.head_of(folder, form, rounded) if kind == "eagle3" else heads.dflash_of(folder, form)
+
+    return make
+
+
+def one_of(kind: str, head: Any) -> Any:
+    return drafter(head, True) if kind == "eagle3" else dflash_drafter(head, keep_logits=True)
+
+
+@pytest.mark.parametrize("rounded", [True, False], ids=["8 bits", "16 bits"])
+@pytest.mark.parametrize("form", heads.FORMS)
+def test_eagle3_rows_are_those_of_torch(head, form, rounded):
+    """A flag misread in C would only cost acceptance, and nobody would see it."""
+    made = head("eagle3", form, rounded)
+    assert reason_against_head(made) is None
+    linears = {type(module) for module in made.modules() if isinstance(module, NativeLinear)}
+    assert linears == {ByteLinear if rounded else NativeLinear}
+    for cuts in ([3], [len(PROMPT) - 2]):
+        ours, theirs = (rows_of(drafter(made, natively, 64), cuts, [5, 500, 9, 77]) for natively in (True, False))
+        for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            limit = 0.08 if place else 0.03  # random weights amplify what is fed back
+            assert torch.isfinite(a).all()
+            assert float((a.float() - b.float()).abs().mean()) < limit * float(b.float().std()), f"row {place}"
+
+
+@pytest.mark.parametrize("form", heads.DFLASH_MORE)
+def test_dflash_rows_are_those_of_torch(head, form):
+    """As above: a mask or flag misread in C."""
+    made = head("dflash", form)
+    assert reason_against_block(made) is None
+    for ends in ([1], [3, 4, 10], [len(PROMPT) - 2]):
+        ours, theirs = (
+            logits_of(drafts(dflash_drafter(made, natively, keep_logits=True), ends)) for natively in (True, False)
+        )
+        assert ours.shape == theirs.shape and torch.isfinite(ours).all()
+        errors = (ours.float() - theirs.float()).abs().mean(-1) / theirs.float().std(-1)
+        assert (errors < 0.03).all(), errors
+    for k in (1, 2):  # and of fewer drafts the first ones
+        assert torch.equal(logits_of(drafts(dflash_drafter(made, keep_logits=True), ends, k)), ours[:k])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_race_remembers_nothing(head, kind):
+    """Keys and values of an earlier race would be read, or their NaN added with weight 0."""
+    one, found = one_of(kind, head(kind, "sliding layers" if kind == "eagle3" else "sliding")), []
+    rows = states(one)
+    for _ in range(2):
+        one.prefill(PROMPT, rows[:-1])
+        found.append(one.propose(PROMPT, None, K))
+        for side in (*one.buffers.keys, *one.buffers.values):
+            side.fill_(torch.nan)
+    assert found[0].token_ids == found[1].token_ids and torch.equal(found[0].logits, found[1].logits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_that_are_not_numbers_are_an_error(head, kind):
+    """A head that reads NaN would draft some token for ever, and its lane would just be slow."""
+    one = one_of(kind, head(kind))
+    one.prefill(PROMPT, torch.full_like(states(one)[:-1], torch.nan))
+    with pytest.raises(RaceError, match="not numbers"):
+        one.propose(PROMPT, None, K)
+
+
+def test_tokens_and_positions_outside_are_refused(head):
+    """Memory beyond the embedding or the cache would be read or written."""
+    eagle3, dflash = one_of("eagle3", head("eagle3"))._rows, one_of("dflash", head("dflash"))._rows
+    for token in (-1, VOCAB):
+        with pytest.raises(IndexError, match="outside"):
+            eagle3.follow(token, 3)
+        with pytest.raises(IndexError, match="outside"):
+            dflash.draft(0, 3, token, 1)
+    with pytest.raises(AssertionError):
+        eagle3.follow(1, 10**6)
+    for first, stop, num in ((0, 10**6, 1), (-1, 3, 1), (3, 2, 1), (0, 3, K + 1), (0, 3, 0)):
+        with pytest.raises(AssertionError):
+            dflash.draft(first, stop, 1, num)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "why"), [("bfloat16", "multiples"), ("float32", "float32")])
+def test_heads_that_do_not_fit_draft_by_torch(tmp_path, kind, dtype, why):
+    """A head of float32, or whose attention heads are 16 wide, would be refused or computed wrongly."""
+    folder = save(tmp_path / "head", SPECULATORS[kind], TENSORS[kind])
+    one = made(f"{kind}:{folder}", formats_target(dtype), K)
+    reason = reason_against_head if kind == "eagle3" else reason_against_block
+    assert why in str(reason(one.head)) and type(one) is (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)
+
+
+def test_with_avx2_only_heads_draft_by_torch(tmp_path):
+    """A head packed for kernels that are missing could not be called at all."""
+    assert formats_target("bfloat16").prepared.kernels.name == "cpu"  # prepared before the kernels go
+    expected = rows_of(drafter(heads.head_of(tmp_path / "a", "speculators", False), False, 64), [3], [5, 500])
+    with on("AVX2"):
+        head = heads.head_of(tmp_path / "b", "speculators", True)
+        assert type(head.fc) is type(head.layers[0].mlp.gate_up) is NativeLinear
+        one = drafter_of(head, context(formats_target("bfloat16"), 64, PROMPT))
+        assert type(one) is Eagle3Drafter
+        for a, b in zip(rows_of(one, [3], [5, 500]), expected, strict=True):
+            assert float((a.float() - b.float()).abs().mean()) < 0.08 * float(b.float().std())
+        block = heads.dflash_of(tmp_path / "c", "speculators")
+        one = drafter_of(block, context(formats_target("bfloat16"), K, PROMPT))
+        assert type(one) is DFlashDrafter and len(drafts(one, [9, 20]).token_ids) == K
+
+
+# Drafted tokens
+
+
+@settings(max_examples=150)
+@given(
+    num=st.integers(1, 500),
+    spread=st.sampled_from([0.0, 0.3, 3.0, 30.0]),
+    lead=st.sampled_from([0.0, 8.0, 300.0]),
+    temperature=st.sampled_from([0.0, 0.1, 0.8, 2.0]),
+    seed=st.integers(0, 2**63 - 1),
+    position=st.integers(0, 5000),
+    gone=st.booleans(),
+)
+def test_kernels_pick_as_the_sampler_does(num, spread, lead, temperature, seed, position, gone):
+    """Drafts would have other noise than the target, or `auto` stop at wrong margins; whether one token stands out or
+    all are alike, some cannot be drafted, or there is only one."""
+    generator = torch.Generator().manual_seed(position)
+    ids = torch.randperm(3000, generator=generator)[:num].sort().values
+    row = torch.randn(num, generator=generator) * spread
+    row[position % num] += lead
+    if gone:
+        row[torch.rand(num, generator=generator) < 0.5] = -torch.inf
+        row[position % num] = lead
+    row = row.bfloat16()
+    sampler = Sampler(SamplingParams(temperature=temperature, seed=seed), 3000, PACKED)
+    ((index, margin),) = PACKED.picks(ids, temperature, splitmix64(seed))(row, 1, position)
+    scores = sampler.among(ids).scores(row, position).double()
+    best = scores.topk(min(2, num)).values
+    close = 1e-5 * (1 + spread * 4 + lead) / (temperature or 1)
+    assert float(best[0] - scores[index]) <= close
+    assert margin == pytest.approx(float(best[0] - best[-1]) if num > 1 else float("inf"), abs=close)
+
+
+def test_top_k_and_top_p_are_left_to_the_sampler():
+    """They would be left out of drafts."""
+    target = trained_target("bfloat16")
+    here = context(target, K, temperature=0.8)
+    cut = Sampler(SamplingParams(temperature=0.8, top_k=5), target.prepared.vocab_size, PACKED)
+    for kind, drafts_with in (("eagle3", Eagle3Drafter), ("dflash", DFlashDrafter)):
+        head = made(f"{kind}:{HEADS[kind]}", target, K).head
+        assert drafts_with(head, here)._host_picks and drafts_with(head, replace(here, sample=cut))._host_picks is None
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_rows_that_are_not_numbers_are_an_error(temperature, wrong):
+    """Token 0 would be drafted for ever, and the lane would just be slow."""
+    for place in (0, 3, 16, 99):
+        row = torch.zeros(100, dtype=torch.bfloat16)
+        row[place] = wrong
+        with pytest.raises(RaceError, match="not numbers"):
+            PACKED.picks(torch.arange(100), temperature, splitmix64(1))(row, 1, 0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_draft_ends_where_it_is_told_to(head, temperature):
+    """`auto` would verify tokens that it gave up, or see margins of other tokens."""
+    made = head("dflash", "a reduced vocabulary")
+    one, other = (dflash_drafter(made, natively, temperature=temperature) for natively in (True, False))
+    whole = drafts(one, [9, 20]).token_ids
+    assert len(whole) == K and whole == drafts(other, [9, 20]).token_ids
+    rows = [row.clone() for row in one._rows.draft(len(PROMPT) - 1, len(PROMPT) - 1, PROMPT[-1], K)]
+    margins = [one._host_picks(row, 1, len(PROMPT) - 9 + i)[0][1] for i, row in enumerate(rows)]
+    for stop in range(1, K + 2):
+        seen: list[tuple[int, float]] = []
+        draft = one.propose_while(
+            PROMPT, None, K, lambda *pick, seen=seen, stop=stop: seen.append(pick) or len(seen) < stop
+        )
+        assert draft.token_ids == whole[:stop] and seen == list(zip(whole, margins, strict=True))[:stop]
+
+
+# A trained head
+
+TEXT = "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def "
+
+
+def test_a_trained_head_drafts_as_by_torch():
+    """It would be worth less than it was, with nothing to see."""
+    target = trained_target("bfloat16")
+    prompt = target.tokenizer(TEXT)["input_ids"]
+    ours = made(f"dflash:{HEADS['dflash']}", target, 7, prompt=prompt)
+    assert type(ours) is HostDFlashDrafter
+    theirs = drafter_of(ours.head, context(target, 7, prompt), on_device=False)
+    steps = [raced(target, each, prompt, 7, num_new=100) for each in (ours, theirs)]
+    num_accepted = [sum(step.num_accepted for step in each) for each in steps]
+    assert num_accepted[0] >= 0.9 * num_accepted[1] > 0
+    by_place = [{step.position: step.drafted for step in each if step.drafted} for each in steps]
+    both = [place for place in by_place[0] if place in by_place[1]]
+    assert len(both) > 10 and sum(by_place[0][place][0] == by_place[1][place][0] for place in both) >= 0.95 * len(both)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_lanes_write_what_the_baseline_writes(temperature):
+    """What the whole engine is for; with drafts that `auto` ends, and copies behind or in place of them."""
+    target, name = trained_target("bfloat16"), f"dflash:{HEADS['dflash']}"
+    prompt = target.tokenizer(TEXT)["input_ids"]
+    expected = written(raced(target, NoDrafter(), prompt, 0, temperature))
+    for text in (name, f"hybrid:ngram+{name}"):
+        fixed = raced(target, made(text, target, 3, prompt=prompt, temperature=temperature), prompt, 3, temperature)
+        inner = made(text, target, 7, prompt=prompt, temperature=temperature, auto_k=True)
+        auto = AutoDrafter(inner, [1 + 0.02 * num for num in range(8)])
+        assert [type(part) for part in auto._parts] == [Blend]
+        for steps in (fixed, raced(target, auto, prompt, 7, temperature)):
+            assert written(steps) == expected and sum(step.num_accepted for step in steps) > 0, text
+        lengths = {len(step.drafted) for step in steps}
+        assert len(lengths) > 2, lengths

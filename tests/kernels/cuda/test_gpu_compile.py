@@ -1,0 +1,136 @@
+"""All kernels, at the sizes of published models, compiled for the chips that run them, without one: in a process of its
+own, for an interpreted kernel cannot be compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.kernels.cuda.tiles import LEAST_BLOCK_N, MOST_CANDIDATES, Chip, candidates
+from tests.helpers import ROOT
+
+CHIPS = {
+    capability: Chip("", divmod(capability, 10), num_sms, shared_kb << 10)
+    for capability, num_sms, shared_kb in ((80, 108, 163), (89, 128, 99), (90, 132, 227), (120, 170, 99))
+}
+"""Compute capability -> an A100, an RTX 4090, an H100, an RTX 5090."""
+COMPILED = (80, 90)
+"""The oldest generation that runs the kernels, and the one that they are tuned for."""
+ROWS = (1, 5)
+"""Neither may have a binary of its own."""
+
+
+def compiled() -> dict[str, list[int]]:
+    """Of each chip and kernel the bytes of shared memory that its binaries take."""
+    import torch
+    from torch import nn
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime.driver import driver
+    from triton.runtime.jit import JITFunction
+
+    from engine.kernels.cuda.attention import attend
+    from engine.kernels.cuda.delta import mix_step
+    from engine.kernels.cuda.linear import GpuLinear
+    from engine.kernels.cuda.qkv_rope_cache import place
+    from engine.kernels.cuda.rmsnorm import add_normed, normed
+    from engine.kernels.cuda.sample import pick_rows
+    from engine.kernels.cuda.tuning import NoDevice
+    from engine.layers.delta_places import LinearShape, Places
+
+    made: dict[str, dict[str, int]] = {}
+    run = JITFunction.run
+
+    def compile_only(self: Any, *args: Any, warmup: bool, **kwargs: Any) -> None:
+        kernel = run(self, *args, warmup=True, **kwargs)
+        made.setdefault(f"{capability} {self.__name__}", {})[kernel.hash] = kernel.metadata.shared
+
+    def empty(*size: int, dtype: Any = torch.bfloat16) -> Any:
+        return torch.empty(size, dtype=dtype)
+
+    def linear(n: int, k: int, act: str | None = None) -> GpuLinear:
+        whole = nn.Linear(k, n, bias=False, device="meta")
+        whole.weight = nn.Parameter(empty(2 * n if act else n, k), requires_grad=False)
+        return GpuLinear(whole, act)
+
+    JITFunction.run = compile_only
+    for capability in COMPILED:
+        chip = CHIPS[capability]
+        device = NoDevice(GPUTarget("cuda", capability, 32))
+        device.get_current_device = lambda capability=capability: capability  # each has its own binaries
+        driver.set_active(device)
+        Chip.on = staticmethod(lambda unused, chip=chip: chip)
+        gate_up, down, head = linear(12288, 4096, "silu"), linear(4096, 12288), linear(151936, 4096)
+        keys, values = empty(1, 4, 33024, 256), empty(1, 4, 33024, 256)
+        shape = LinearShape((0,), 16, 32, 128, 128, 4)
+        norm = SimpleNamespace(weight=empty(128), variance_epsilon=1e-6)
+        delta: Any = SimpleNamespace(
+            shape=shape, norm=norm, dt_bias=empty(32), taps=empty(4, shape.conv_dim, dtype=torch.float32),
+            rate=empty(32, dtype=torch.float32),
+        )  # fmt: skip
+        states, inputs = shape.ring_sizes(17)
+        for rows in ROWS:
+            at, scale = torch.arange(rows), empty(4096, dtype=torch.float32)
+            added = down.add_to(empty(rows, 12288), empty(rows, 4096), scale)
+            gate_up.normed(added, 1e-6)
+            head(normed(added.rows, scale, 1e-6))
+            add_normed(added.rows, added.rows, scale, scale, 1e-6)
+            qkv, angles = empty(rows, 40 * 256), empty(rows, 64)
+            query = place(qkv, angles, angles, empty(20, 256, dtype=torch.float32), 1e-6, keys, values, at, 16)
+            attend(query, keys, values, at, None, 0.1, qkv)
+            parts = shape.parts_of(empty(rows, shape.conv_dim + 32 * 130))
+            places = Places.of(at, shape, 17, False)
+            mix_step(delta, parts, places, empty(*states, dtype=torch.float32), empty(*inputs))
+            for temperature in (0.0, 0.8):
+                tokens, keys_of_rows = empty(151936, dtype=torch.int32), empty(rows, 2, dtype=torch.int32)
+                pick_rows(empty(rows, 151936), tokens, keys_of_rows, temperature)
+    return {name: list(binaries.values()) for name, binaries in made.items()}
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_fits_and_knows_no_number_of_rows(tmp_path: Path) -> None:
+    """A chip would have no kernels; or a row of a wider step be computed by another binary, with other bits."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {
+        "TRITON_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+    }
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    once = ("_add_normed", "_attend", "_best_of_rows", "_combine", "_delta_step", "_gated_norm", "_normed", "_place")
+    several = {"linear_rows": 3, "_best_of_blocks": 2}  # three linears; greedy, and with noise
+    wanted = {f"{chip} {name}": num for chip in COMPILED for name, num in {**dict.fromkeys(once, 1), **several}.items()}
+    assert {name: len(its) for name, its in found.items()} == wanted
+    for name, its in found.items():
+        assert max(its) <= CHIPS[int(name.split()[0])].shared_bytes, name
+
+
+@given(
+    st.integers(1, 16384).map(lambda n: 16 * n),
+    st.integers(1, 2048).map(lambda k: 16 * k),
+    st.booleans(),
+    st.sampled_from(list(CHIPS.values())),
+)
+def test_tiles_that_a_chip_does_not_hold_are_left_out(n: int, k: int, gated: bool, chip: Chip) -> None:
+    """A load would try what cannot run, or another machine with this chip, whatever a driver calls it, get other
+    bits."""
+    found, everything = candidates(n, k, gated, chip), candidates(n, k, gated, replace(chip, shared_bytes=1 << 30))
+    assert 1 <= len(found) <= MOST_CANDIDATES and found[0] == everything[0]
+    assert found == candidates(n, k, gated, replace(chip, name="another"))
+    for config in everything:
+        assert (config in found) == (config.shared_bytes(gated) <= chip.shared_bytes)
+        assert config.block_n >= LEAST_BLOCK_N and config.block_n & (config.block_n - 1) == 0
+
+
+if __name__ == "__main__":
+    print(json.dumps(compiled()))

@@ -1,0 +1,143 @@
+"""Races one after the other in one process: nothing is left of one when the next is set up."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from typing import Any
+from weakref import ref
+
+import pytest
+import torch
+
+from engine.drafters.head_drafter import HeadBuffers
+from engine.errors import RaceError
+from engine.events import Step
+from engine.kernels.cuda.available import SWITCH
+from engine.kernels.cuda.graphs import FixedCall, GraphPool
+from engine.loading.loading import LoadedModel, load
+from engine.runner.target import StaticTarget
+from engine.runner.whole_step import DeviceStep
+from engine.session import TorchRace, set_up
+from tests.helpers.cuda_races import LANES, on_device, quick_races, race_of, runs
+from tests.helpers.fake_cuda import CUDA, fake_cuda
+from tests.helpers.fake_device import CudaGraph
+from tests.helpers.tiny import TRAINED
+
+DRAFT = TRAINED.parent / "draft"
+OF_A_RACE = (StaticTarget, DeviceStep, FixedCall, GraphPool, HeadBuffers, TorchRace)
+ENDINGS = ("finished", "stopped", "failed", "failed at set-up")
+NO_GRAPHS = "; no CUDA graphs: "
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, few_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """On torch's kernels. What the probe finds is the same in all of these tests."""
+    quick_races(monkeypatch, tmp_path_factory.getbasetemp() / "quick_races")
+    monkeypatch.setenv(SWITCH, "0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_cuda", [True, False], ids=["CUDA", "CPU"])
+def test_nothing_of_a_race_is_left_when_the_next_begins(is_cuda, no_chance, monkeypatch):
+    """Each race would keep its caches, and graphs that break a capture of a later race when they go, until a garbage
+    collection comes by chance."""
+    drafters = [*LANES.values(), f"hybrid:ngram+{LANES['eagle3']}"]
+    with fake_cuda() if is_cuda else nullcontext() as device:
+        loaded, draft = (
+            on_device(folder) if is_cuda else load(str(folder), "bfloat16", "cpu") for folder in (TRAINED, DRAFT)
+        )
+        monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: draft)
+        assert loaded.prepared and draft.prepared, "made ready before anything is counted"
+        monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # pytest keeps an error's frames
+        gc.collect()
+        before, caches = counted(), []
+        for i in range(len(drafters)):
+            caches += ended(loaded, drafters[i % len(drafters)], ENDINGS[i % len(ENDINGS)], monkeypatch)
+            left = counted() - before
+            assert not left and not [each for each in caches if each() is not None], (i, left)
+            assert device is None or all(graph.is_freed for graph in device.graphs)
+
+
+def counted() -> Counter[str]:
+    return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in OF_A_RACE)
+
+
+def ended(loaded: LoadedModel, drafter: str, ending: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Run a race that ends so; weak references to its lanes' caches."""
+
+    def fail(*unused: Any) -> None:
+        raise MemoryError
+
+    caches: list[Any] = []
+    with monkeypatch.context() as patch:
+        if ending == "failed at set-up":
+            patch.setattr(set_up, "warm_up", fail)
+        is_over = False
+        try:
+            race = race_of(loaded, drafter)
+            caches += [ref(side) for lane in race.lanes.values() for layer in lane.target.kv for side in layer]
+            with closing(race.events()) as events:
+                for event in events:
+                    if isinstance(event.event, Step) and ending == "failed":
+                        patch.setattr(StaticTarget, "rollback", fail)
+                    elif isinstance(event.event, Step) and ending == "stopped":
+                        break
+            is_over = True
+        except RaceError as error:  # pytest.raises would keep it
+            assert "not enough memory" in str(error)
+        assert is_over == (ending in ENDINGS[:2])
+    return caches
+
+
+def leave(what: Any) -> None:
+    """What nothing refers to any more but itself, as an error's frames do."""
+    cycle = [what]
+    cycle.append(cycle)
+
+
+@pytest.fixture
+def no_chance() -> Iterator[None]:
+    """Nothing is collected but where the engine or the test says so."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(0)
+    yield
+    gc.set_threshold(*thresholds)
+
+
+def test_what_is_left_of_a_race_that_failed_is_freed_before_the_next_is_set_up(no_chance):
+    """Until a collection comes by chance two races would share the memory of one."""
+    with fake_cuda() as device:
+        loaded = on_device()
+        leave(race_of(loaded))
+        num_graphs = len(device.graphs)
+        race_of(loaded)
+        assert num_graphs and all(graph.is_freed for graph in device.graphs[:num_graphs])
+
+
+def test_a_collection_that_comes_in_the_middle_of_a_capture_breaks_none(no_chance, monkeypatch):
+    """A graph that goes then breaks the capture: races would fail by chance, from the second on."""
+    with fake_cuda():
+        loaded, capture = on_device(), torch.cuda.graph
+
+        def leave_a_graph() -> None:
+            call = FixedCall(lambda: torch.zeros(1, device=CUDA), CUDA)
+            call()
+            leave(call)
+
+        @contextmanager
+        def collecting(*arguments: Any, **more: Any) -> Any:
+            with capture(*arguments, **more):
+                if gc.isenabled():
+                    gc.collect()
+                yield
+
+        leave_a_graph()
+        with pytest.raises(RuntimeError, match="a graph is freed"), collecting(CudaGraph()):
+            pass
+        leave_a_graph()
+        monkeypatch.setattr(torch.cuda, "graph", collecting)
+        assert NO_GRAPHS not in runs(race_of(loaded))

@@ -1,0 +1,84 @@
+"""A row's bits are its own: width of the step, place in it, other rows and number of threads change nothing.
+
+That is why drafts cannot change a token, so every kernel is in a table of tests/helpers/row_kernels.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.exactness.operators import same_bits
+from engine.kernels.cpu.build import has
+from tests.helpers.row_kernels import ROWS, SEQUENCES
+from tests.helpers.tiny import threads
+
+COMPILED = {
+    "compiled bytes": "pack_bytes",
+    "compiled choice": "choose",
+    "compiled EAGLE-3": "head",
+    "compiled DFlash": "block",
+    "compiled": "forward",
+}
+"""Beginning of a name -> the compiled function that such a kernel needs."""
+
+
+def params(table: Iterable[str]) -> Any:
+    """Names of kernels; those that this machine cannot compile are skipped, and what the interpreter takes seconds for
+    is slow."""
+
+    def marks(name: str) -> Any:
+        needs = next((function for start, function in COMPILED.items() if name.startswith(start)), None)
+        if needs and not has(f"photofinish_{needs}"):
+            yield pytest.mark.skip(reason="not compiled here")
+        if name.startswith(("Triton decoder", "Triton linear")):
+            yield pytest.mark.slow
+
+    return [pytest.param(name, marks=list(marks(name))) for name in table]
+
+
+def same(found: list[Tensor], expected: list[Tensor], rows: Any = slice(None)) -> bool:
+    return all(same_bits(a[rows], b[rows]) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", params(ROWS))
+def test_a_row_is_the_same_alone_and_in_any_company(name: str) -> None:
+    """A draft that is rejected would have changed the tokens before it; or widths would be no class."""
+    kernel = ROWS[name]()
+    every = zip(*(x.split(1) for x in kernel.inputs), strict=True)
+    alone = [torch.cat(each) for each in zip(*(kernel.run(*row) for row in every), strict=True)]
+    for num_threads in kernel.num_threads:
+        with threads(num_threads):
+            for group in kernel.groups():
+                found = kernel.run(*(x[group] for x in kernel.inputs))
+                assert same(found, [x[group] for x in alone]), (num_threads, group)
+    for garbage in kernel.garbage:
+        for num in (5,) if kernel.is_interpreted else (2, 8, 12, 13):
+            rows = [x[:1].repeat(num, 1) for x in kernel.inputs]
+            for each in (each for each in rows if each.is_floating_point()):
+                each[torch.arange(num) != num // 2] = garbage
+            found = [x[num // 2 : num // 2 + 1] for x in kernel.run(*rows)]
+            assert same(found, [x[:1] for x in alone]), (garbage, num)
+
+
+@pytest.mark.parametrize("name", params(SEQUENCES))
+def test_steps_of_any_widths_compute_and_write_the_same(name: str) -> None:
+    """Lanes that draft and lanes that do not would part: a sum whose order depends on the width, a row of the padding,
+    or a token that looks at those after it."""
+    kernel = SEQUENCES[name]()
+    expected = kernel.run(kernel.cuts[0])
+    for num_threads in kernel.num_threads:
+        with threads(num_threads):
+            for widths in kernel.cuts[num_threads == 1 :]:
+                assert same(kernel.run(widths), expected), (widths, num_threads)
+    for room in (1, 15, 100) if kernel.grows else ():
+        assert same(kernel.run(kernel.cuts[1], room=room), expected), f"{room} columns more"
+    for at in (1, kernel.total // 2 + 1) if kernel.spoils else ():
+        last = kernel.total if kernel.reach is None else min(kernel.total, at + kernel.reach)
+        unseen = [i for i in range(kernel.total) if not at <= i < last]
+        for garbage in kernel.garbage:
+            found = kernel.run(kernel.cuts[1], at=at, garbage=garbage)
+            assert same(found, expected, unseen), (at, garbage)

@@ -1,0 +1,228 @@
+"""A GPU that torch cannot use is reported with the cause and the command, never passed over in silence. nvidia-smi is a
+stand-in, and torch's attributes are those of the builds that users have."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.jobs.loader import ModelStatus
+from app.page.texts import model_line
+from engine.errors import UsageError
+from engine.kernels import devices, usable
+from engine.kernels.devices import device_named
+from engine.kernels.usable import GPU_TOOL, Gpu, ask_tool, has_code, unusable, why_unused, without_code
+from tests.helpers import ROOT
+
+H100, T4, V100 = ("NVIDIA H100 80GB HBM3", (9, 0)), ("Tesla T4", (7, 5)), ("Tesla V100-SXM2-16GB", (7, 0))
+RTX_5090, K80 = ("NVIDIA GeForce RTX 5090", (12, 0)), ("Tesla K80", (3, 7))
+CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
+CU126 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
+H100_OLD_DRIVER = "NVIDIA H100 80GB HBM3, 535.104.05, 9.0"
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Puts an nvidia-smi on the PATH that runs the given lines of shell."""
+
+    def put(script: str) -> None:
+        (tmp_path / GPU_TOOL).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / GPU_TOOL).chmod(0o755)
+        ask_tool.cache_clear()
+
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    yield put
+    ask_tool.cache_clear()
+
+
+def torch_is(monkeypatch: pytest.MonkeyPatch, cuda: str | None, error: str = "") -> None:
+    """torch as a build for that CUDA which finds no device, and says `error` where it is made to start."""
+
+    def init() -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(torch, "__version__", "2.13.0")
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+
+
+def torch_finds(monkeypatch: pytest.MonkeyPatch, card: tuple[str, tuple[int, int]], archs: list[str]) -> None:
+    """torch as a build for CUDA 13.0 with code for `archs`, which finds that card."""
+    torch_is(monkeypatch, "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *unused: card[0])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *unused: card[1])
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: archs)
+
+
+@pytest.mark.parametrize(
+    ("card", "driver", "cuda", "says", "runs"),
+    [
+        (H100, "535.104.05", "13.0", "driver is 535.104.05, and this torch (2.13.0, for CUDA 13.0) needs 580", "cu126"),
+        (RTX_5090, "575.57.08", "13.0", "update the driver to 580 or newer, or run: ", "cu129"),
+        (V100, "550.54", "13.0", "needs 580 or newer. To use it, run: ", "cu126"),
+        (H100, "470.82.01", "12.6", "needs 525 or newer. To use it, update the driver to 580 or newer", ""),
+        (H100, "580.65.06", None, "this torch (2.13.0) is built without CUDA. To use it, run: ", "cu130"),
+        (T4, "535.104.05", None, "built without CUDA. To use it, run: ", "cu126"),
+        (H100, "470.82.01", None, "update its driver (470.82.01) to 580 or newer and run: ", "cu130"),
+        (K80, "470.82.01", None, "is built without CUDA", ""),
+        (H100, "580.65.06", "13.0", "cannot start it: RuntimeError: Error 802: system not yet initialized", ""),
+        (H100, "610.10", "14.1", "cannot start it: RuntimeError: Error 802", ""),
+    ],
+)
+def test_the_cause_and_the_command_are_named(card, driver, cuda, says, runs) -> None:
+    """On a rented H100 with an old driver, the commonest first run of all, the user believes to see an H100."""
+    said = unusable(
+        Gpu(card[0], driver, card[1]), "2.13.0", cuda, "RuntimeError: Error 802: system not yet initialized"
+    )
+    assert said.startswith(f"{card[0]} is not used: ") and says in said and "\n" not in said and not said.endswith(".")
+    command = f"pip install torch=={usable.TORCH}+{runs} --index-url https://download.pytorch.org/whl/{runs}"
+    assert said.endswith(command) if runs else "pip" not in said
+
+
+def test_the_command_installs_the_pinned_version() -> None:
+    """Somebody moves the pin; users with an old driver are sent back to the version before."""
+    assert f"\ntorch=={usable.TORCH}\n" in (ROOT / "requirements.txt").read_text()
+    page = (ROOT / "docs" / "cuda.md").read_text()
+    assert f"`{usable.command(Gpu('', '535.1', (9, 0)))}`" in page and "driver 580" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("capability", "archs", "runs"),
+    [
+        ((8, 9), CU130, True),  # L4, by the code for 8.6
+        ((10, 3), CU130, True),  # B300
+        ((11, 0), CU130, False),  # Thor: neither machine code of its own nor older PTX
+        ((7, 0), CU130, False),  # V100
+        ((6, 1), CU126, True),  # P40, by the code for 6.0
+        ((12, 0), CU126, False),  # 5090
+        ((9, 0), ["sm_90a"], True),
+        ((10, 3), ["sm_100a"], False),
+        ((10, 3), ["sm_100f"], True),
+        ((12, 0), ["compute_90a"], False),
+        ((9, 0), ["gfx942"], False),
+    ],
+)
+def test_which_chips_a_build_has_code_for(capability, archs, runs) -> None:
+    """A V100 would load a model and fail with `no kernel image`; or a card that runs would be refused."""
+    assert has_code(archs, capability) is runs
+
+
+chips = st.tuples(st.integers(5, 13), st.integers(0, 9))
+
+
+@given(chips, chips)
+def test_machine_code_stays_within_a_generation_and_ptx_goes_on(own: tuple[int, int], chip: tuple[int, int]) -> None:
+    """The rules of CUDA's binary compatibility, for chips that nobody has seen yet."""
+    number = f"{own[0]}{own[1]}"
+    assert has_code([f"sm_{number}"], chip) is (own[0] == chip[0] and own[1] <= chip[1])
+    assert has_code([f"compute_{number}"], chip) is (own <= chip)
+
+
+def test_an_old_driver_is_found_out(tool, monkeypatch) -> None:
+    """The page said `torch finds none here` and the command line nothing at all."""
+    tool(f"echo '{H100_OLD_DRIVER}'")
+    torch_is(monkeypatch, "13.0", "The NVIDIA driver on your system is too old (found version 12020)")
+    assert "its driver is 535.104.05" in why_unused() and "+cu126 " in why_unused()
+    torch_is(monkeypatch, "12.6", "Error 802: system not yet initialized")
+    assert why_unused().endswith("cannot start it: RuntimeError: Error 802: system not yet initialized")
+    torch_is(monkeypatch, None)
+    assert "built without CUDA" in why_unused()
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("exit 0", ""),
+        ("echo 'No devices were found'; exit 6", ""),
+        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", "version mismatch"),
+        ("echo 'NVIDIA-SMI has failed because it could not talk to the driver.' >&2; exit 9", "has failed because"),
+        ("echo 'A GPU, [N/A], [N/A]'", "nvidia-smi says: A GPU, [N/A], [N/A]"),
+        ("exec sleep 30", "does not answer within 0 s; the driver hangs"),
+    ],
+)
+def test_a_driver_that_does_not_work_is_told_and_no_gpu_is_not(tool, monkeypatch, script, says) -> None:
+    """A machine without a GPU would be told about one; or a dead driver would look like no GPU at all."""
+    monkeypatch.setattr(usable, "ANSWER_S", 0.3)
+    tool(script)
+    torch_is(monkeypatch, "13.0")
+    said = why_unused()
+    assert bool(said) == bool(says) and says in said
+
+
+def test_a_gpu_that_is_hidden_or_not_there_is_not_told(tool, monkeypatch) -> None:
+    """Whoever sets CUDA_VISIBLE_DEVICES= to race on the CPU would read at every start that the GPU is not used."""
+    torch_is(monkeypatch, "13.0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    tool(f"echo '{H100_OLD_DRIVER}'")
+    assert why_unused() == ""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("PATH", "")
+    assert why_unused() == ""
+
+
+def test_auto_goes_on_on_the_cpu_and_says_so_once(tool, monkeypatch, caplog) -> None:
+    """Silence, or a line for each of the four times that a race asks for its device."""
+    tool(f"echo '{H100_OLD_DRIVER}'")
+    torch_is(monkeypatch, "13.0")
+    devices._warn.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert {device_named("auto").type, device_named("auto").type} == {"cpu"}
+    assert [record.getMessage() for record in caplog.records] == [why_unused()]
+    with pytest.raises(UsageError, match=re.escape(f"choose one of: auto, cpu. {why_unused()}")):
+        device_named("cuda")
+
+
+def test_a_card_without_code_is_not_used(monkeypatch) -> None:
+    """The load would end in `no kernel image is available for execution on the device`."""
+    torch_finds(monkeypatch, V100, CU130)
+    assert device_named("auto").type == "cpu"
+    assert why_unused() == without_code(Gpu(V100[0], "580", V100[1]), "2.13.0") and "capability 7.0" in why_unused()
+    assert why_unused().endswith(
+        "run: pip install torch==2.13.0+cu126 --index-url https://download.pytorch.org/whl/cu126"
+    )
+    with pytest.raises(UsageError, match=r"'cuda:0' is not available here.*no code for its compute capability 7\.0"):
+        device_named("cuda:0")
+
+
+def test_a_card_with_code_is_used(monkeypatch) -> None:
+    """A GPU that runs would be refused."""
+    torch_finds(monkeypatch, T4, CU130)
+    assert why_unused() == "" and device_named("auto") == torch.device("cuda", 0) == device_named("cuda")
+    with pytest.raises(UsageError, match=r"'cuda:3' is not available here.*There are 1, numbered from 0"):
+        device_named("cuda:3")
+
+
+def test_the_page_shows_the_cause_and_sets_the_command_apart() -> None:
+    """The status line would say `ready` of a model on the CPU; or the command would be copied with its full stop."""
+    note = unusable(Gpu(H100[0], "535.104.05", H100[1]), "2.13.0", "13.0", "")
+    line = model_line(ModelStatus("a model", "ready", "", note=note))
+    assert "its driver is 535.104.05" in line and "<code>pip install torch==" in line
+    assert "page-device" not in model_line(ModelStatus("a model", "ready", ""))
+    assert "<b>" not in model_line(ModelStatus("a model", "ready", "", note="<b>, run: <b>"))
+
+
+@pytest.mark.slow
+def test_the_command_line_says_it_before_the_race(tool) -> None:
+    """`race` said nothing at all, and its header names a device that nobody reads."""
+    tool(f"echo '{H100_OLD_DRIVER}'")
+    race = ["race", "--target", "tests/fixtures/trained/target", "--prompt", "def add(a", "--max-new-tokens", "4"]
+    done = subprocess.run([sys.executable, "-m", "engine", *race], cwd=ROOT, capture_output=True, text=True)
+    if torch.cuda.is_available():
+        assert done.returncode == 0 and "is not used" not in done.stderr
+    else:
+        assert done.returncode == 0 and done.stderr.startswith("NVIDIA H100 80GB HBM3 is not used: ")
+        assert "pip install torch==" in done.stderr and "is not used" not in done.stdout

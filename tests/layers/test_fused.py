@@ -1,0 +1,209 @@
+"""Fused layers: the same model in fewer operations; what is not known to be the same is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+
+from engine.errors import UnsupportedModel
+from engine.layers.decoder import FusedDecoder, HybridDecoder
+from engine.layers.layers import FusedMLP, FusedNorm, GatedAttention, fuse_layers, fused_mlp, fused_norm
+from engine.runner.prepare import prepare
+from engine.runner.target import StaticTarget
+from tests.helpers.linear_models import VOCAB
+from tests.helpers.linear_models import fresh as hybrid
+from tests.helpers.tiny import BASE, DTYPES, LENGTH, NAMES, build, fresh, prepared, random_ids
+
+
+def norm_of(kind: Any, dim: int, seed: int, dtype: torch.dtype, eps: float = 1e-6, mean: float = 0.0) -> Any:
+    made = kind(dim, eps=eps)
+    generator = torch.Generator().manual_seed(seed)
+    nn.init.normal_(made.weight, mean, 2.0, generator=generator)
+    return made.to(dtype).requires_grad_(False)
+
+
+def rows_of(num: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
+    """Random rows [1, num, dim] of very different sizes, one value in each far larger than the others, as hidden states
+    have."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(1, num, dim, generator=generator) * torch.logspace(-3, 3, num)[None, :, None]
+    rows[..., seed % dim] *= 50
+    return rows.to(dtype)
+
+
+@given(
+    st.sampled_from([LlamaRMSNorm, Gemma3RMSNorm]),
+    st.integers(2, 300),
+    st.integers(0, 99),
+    st.sampled_from(DTYPES),
+    st.sampled_from([1e-5, 1e-6]),
+    st.sampled_from([0.0, 1.0, 100.0]),
+)
+def test_a_fused_norm_is_as_near_to_the_truth_as_the_stock_one(kind, dim, seed, dtype, eps, mean):
+    """A layer norm's mean that is not quite 0 would shift rows with large values; and where weights are large, one more
+    than a weight is nearly the weight, and a hundred norms of the wrong kind are another model."""
+    norm = norm_of(kind, dim, seed, dtype, eps, mean)
+    fused, rows = fused_norm(norm, True), rows_of(7, dim, seed, dtype)
+    assert isinstance(fused, FusedNorm)
+    x, weight = rows.double(), norm.weight.double()
+    truth = x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * (weight if kind is LlamaRMSNorm else 1 + weight)
+    size = truth.abs().amax(-1, keepdim=True)
+    torch.testing.assert_close(
+        fused.scale.double(), weight if kind is LlamaRMSNorm else 1 + weight, atol=1e-5, rtol=1e-6
+    )
+    ours, theirs = (((y.double() - truth).abs() / size).max() for y in (fused(rows), norm(rows)))
+    assert ours <= 2 * theirs + 16 * torch.finfo(torch.float32).eps
+    assert fused(rows).dtype == dtype
+
+
+class HalfRMSNorm(LlamaRMSNorm):
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return super().forward(hidden_states) * 0.5
+
+
+class ShiftedRMSNorm(LlamaRMSNorm):
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return super().forward(hidden_states - hidden_states.mean(-1, keepdim=True))
+
+
+class SwappedMLP(LlamaMLP):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self.gate_proj(x) * self.act_fn(self.up_proj(x)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", [HalfRMSNorm, ShiftedRMSNorm])
+def test_a_norm_that_does_something_else_is_left_alone(kind, dtype):
+    """Its name ends like theirs: another model would be raced than the one named."""
+    assert fused_norm(norm_of(kind, 64, 1, dtype), True) is None
+    wrong_eps = norm_of(LlamaRMSNorm, 64, 1, dtype)
+    wrong_eps.eps, wrong_eps.variance_epsilon = 1e-6, "1e-6"
+    assert fused_norm(wrong_eps, True) is None
+
+
+def test_an_mlp_that_does_something_else_is_left_alone():
+    """Gate and up, the other way round, have the same children."""
+    config = fresh("llama").config
+    model = nn.ModuleDict(
+        {
+            "same": LlamaMLP(config),
+            "swapped": SwappedMLP(config),
+            "hooked": LlamaMLP(config),
+            "patched": LlamaMLP(config),
+            "quantized": LlamaMLP(config),
+        }
+    ).eval()
+    model["hooked"].register_forward_hook(lambda module, args, out: out + 1)
+    model["patched"].forward = lambda x: x
+    model["quantized"].gate_proj.forward = lambda x: x
+    assert fuse_layers(model, True) == 1
+    assert [name for name, child in model.items() if isinstance(child, FusedMLP)] == ["same"]
+    assert fused_mlp(nn.Linear(2, 2)) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_promised_architectures_are_fused(name):
+    """Every step would cost nearly twice as much, and nobody would see why."""
+    assert isinstance(prepared(name).model.get_decoder(), FusedDecoder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prefill_does_not_compute_logits(name):
+    """The head is the largest linear of a small model, and a prompt's rows would all go through it."""
+    model = prepare(fresh(name))
+    head = model.model.get_output_embeddings()
+    head.forward = lambda x: pytest.fail("the head ran")
+    StaticTarget(model, LENGTH, (1,)).extend(random_ids(9, 200), 0)
+
+
+def test_biases_are_fused_too():
+    """Qwen 2 has them in three of four projections: one left out, or added to another's columns."""
+    config = Qwen2Config(**{**BASE, "vocab_size": 256})
+    model = build(Qwen2ForCausalLM, config)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.normal_(module.bias, generator=torch.Generator().manual_seed(3))
+    ids = random_ids(24, 256)
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+    target = StaticTarget(prepare(model), LENGTH, (8,))
+    assert isinstance(target.prepared.model.get_decoder(), FusedDecoder)
+    rows = torch.cat([target.extend(ids[i : i + 8], 8)[0].clone() for i in range(0, 24, 8)])
+    torch.testing.assert_close(rows, logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_cap_on_the_logits_is_kept():
+    """The head's short way would leave it out."""
+    made = build(Gemma3ForCausalLM, Gemma3TextConfig(**{**BASE, "vocab_size": 256, "final_logit_softcapping": 0.5}))
+    target = StaticTarget(prepare(made), LENGTH, (1,))
+    assert float(target.extend([1], 1)[0].abs().max()) <= 0.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prepared_model_says_that_it_runs_steps_only(name):
+    """`generate` on it would run without a mask, and write nonsense."""
+    with pytest.raises(UnsupportedModel, match="steps only"):
+        prepared(name).model(input_ids=torch.tensor([[1, 2]]))
+    with pytest.raises(UnsupportedModel, match="steps only"):
+        prepared(name).model(input_ids=torch.tensor([[1, 2]]), position_ids=torch.tensor([[0, 1]]), use_cache=True)
+
+
+def test_no_weight_is_held_twice():
+    """A model that just fits its device would not, while its layers are fused."""
+    mlp = fresh("llama").model.layers[0].mlp.requires_grad_(False)
+    before = (mlp.gate_proj.weight.clone(), mlp.up_proj.weight.clone())
+    fused = fused_mlp(mlp)
+    parts = (mlp.gate_proj, mlp.up_proj)
+    assert {x.weight.untyped_storage().data_ptr() for x in parts} == {fused.gate_up.weight.data_ptr()}
+    assert all(torch.equal(part.weight, weight) for part, weight in zip(parts, before, strict=True))
+
+
+# Hybrids with linear attention
+
+
+def steps_of(model: Any, ids: list[int], width: int = 8) -> Tensor:
+    target = StaticTarget(prepare(model), LENGTH, (width,))
+    return torch.cat([target.extend(ids[i : i + width], width)[0].clone() for i in range(0, len(ids), width)])
+
+
+def stock_logits(model: Any, ids: list[int]) -> Tensor:
+    with torch.inference_mode():
+        return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"attention_bias": True}, {"partial_rotary_factor": 1.0}, {"head_dim": 24, "num_key_value_heads": 4}],
+    ids=str,
+)
+def test_gated_attention_is_the_stock_models(more):
+    """A gate taken for a query, a bias left out, the unturned part of a head turned: another model than the one named,
+    by more than rounding."""
+    model, ids = (
+        hybrid("qwen3_5", layer_types=["full_attention"] * 2, num_hidden_layers=2, **more),
+        random_ids(24, VOCAB),
+    )
+    logits = stock_logits(model, ids)
+    rows = steps_of(model, ids)
+    assert type(model.get_decoder()) is HybridDecoder and all(
+        isinstance(layer.self_attn, GatedAttention) for layer in model.get_decoder().layers
+    )
+    torch.testing.assert_close(rows, logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_hybrid_that_somebody_changed_stays_as_it_is():
+    """A gate of half the size would be lost with the module that has it."""
+    model, ids = hybrid("qwen3_5"), random_ids(16, VOCAB)
+    model.model.layers[2].self_attn.register_forward_hook(lambda module, args, out: (out[0] * 0.5, out[1]))
+    logits = stock_logits(model, ids)
+    rows = steps_of(model, ids)
+    assert type(model.get_decoder()).__name__ == "Qwen3_5TextModel"
+    torch.testing.assert_close(rows, logits, atol=1e-3, rtol=1e-3)

@@ -1,0 +1,188 @@
+"""Hybrid models with linear attention: one arithmetic at every width, and refusals in words. That they are the stock
+models is in tests/runner/test_target.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.errors import UnsupportedModel
+from engine.exactness.operators import _delta_rule_at_widths as linear_attention_at_widths
+from engine.exactness.operators import same_bits
+from engine.exactness.probe import probe
+from engine.layers import delta_rule as linear_attention
+from engine.layers.delta_places import Places
+from engine.layers.delta_rule import DeltaLayer, delta_rule_in_chunks
+from engine.runner.prepare import prepare
+from engine.runner.target import StaticTarget
+from tests.helpers.linear_models import (
+    HYBRID,
+    LINEAR,
+    VOCAB,
+    equal,
+    fresh,
+    memory,
+    prepared,
+    target_of,
+)
+from tests.helpers.tiny import BASE, DTYPES, LENGTH, build, random_ids
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 200), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
+def test_chunks_are_the_same_sums_as_tokens(num, seed, forgetting):
+    """In double precision, where order does not matter: the triangular system would solve another recurrence, or
+    overflow where gates are nearly shut."""
+    heads, keys, values = 2, 5, 7
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(num, heads, size, generator=generator, dtype=torch.float64) for size in (keys, keys, values))
+    k = k / k.norm(dim=-1, keepdim=True)
+    b, g = (
+        torch.rand(num, heads, generator=generator, dtype=torch.float64),
+        -forgetting * torch.rand(num, heads, generator=generator, dtype=torch.float64),
+    )
+    state, states = (
+        torch.randn(heads, keys, values, generator=generator, dtype=torch.float64),
+        torch.zeros(num, 1, 1, heads, keys, values, dtype=torch.float64),
+    )
+    rows = linear_attention._delta_rule(q, k, v, b, g.exp(), state, states, torch.arange(num))
+    ours, last = delta_rule_in_chunks(q, k, v, b, g, state)
+    torch.testing.assert_close(ours, rows, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(last, states[-1, 0, 0], atol=1e-9, rtol=1e-9)
+
+
+def test_padding_does_not_touch_what_counts():
+    """Zeros in the rows after the real tokens, or any others: the same states."""
+    a, b = target_of("qwen3_next"), target_of("qwen3_next")
+    for target, filling in ((a, 0), (b, 7)):
+        target.extend(random_ids(20, VOCAB), 0)
+        for i in range(0, 24, 3):
+            target.extend([*random_ids(3, VOCAB, i), *[filling] * 5], 3)
+            target.rollback(target.length - 5)
+    assert equal(memory(a), memory(b))
+
+
+# Which models
+
+
+def plain(name: str, **more: Any) -> Callable[[], Any]:
+    return lambda: getattr(transformers, name)(
+        **{**BASE, **LINEAR, "num_hidden_layers": 4, "layer_types": HYBRID, "vocab_size": 256, **more}
+    )
+
+
+REFUSED = {
+    "olmo hybrid": ("OlmoHybridForCausalLM", plain("OlmoHybridConfig"), r"linear attention in layer 0 of a kind"),
+    "mamba and attention": (
+        "BambaForCausalLM",
+        lambda: transformers.BambaConfig(
+            **{**BASE, "attn_layer_indices": [1]}, vocab_size=256, mamba_n_heads=8, mamba_d_state=16
+        ),
+        "Bamba",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", sorted(REFUSED))
+def test_other_recurrences_are_refused_in_words(family):
+    """A layer that keeps a state elsewhere would be raced as if it had none."""
+    name, config, said = REFUSED[family]
+    with pytest.raises(UnsupportedModel, match=said) as caught:
+        prepare(build(getattr(transformers, name), config()))
+    assert name in str(caught.value)
+
+
+def test_a_linear_layer_that_computes_otherwise_is_refused():
+    """What the comparison with the stock model is for: a later transformers may change the layer under the same
+    name."""
+    model = fresh("qwen3_5")
+    layer = model.model.layers[1].linear_attn
+    layer.A_log.data += 3.0
+    forward = DeltaLayer.__init__
+
+    def older(self: DeltaLayer, stock: Any) -> None:
+        forward(self, stock)
+        self.rate.mul_(0.01)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UnsupportedModel, match="differ"):
+        patch.setattr(DeltaLayer, "__init__", older)
+        prepare(model)
+
+
+def test_a_linear_layer_that_is_not_handled_is_refused(monkeypatch):
+    """It would run as transformers runs it, without a state: as if every step were the first."""
+    monkeypatch.setattr("engine.runner.prepare.fix_linear_layers", lambda model: None)
+    with pytest.raises(UnsupportedModel, match="layer 0 does not go through"):
+        prepare(fresh("qwen3_next"))
+
+
+def test_a_mixture_of_experts_is_served_too():
+    """Qwen3-Next as published: experts behind linear layers."""
+    experts: dict[str, Any] = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32,
+    }
+    model = fresh("qwen3_next", mlp_only_layers=[], **experts)
+    ids = random_ids(40, VOCAB)
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, 24:]
+    target = StaticTarget(prepare(model), LENGTH, (8,))
+    target.extend(ids[:24], 0)
+    rows = torch.cat([target.extend(ids[i : i + 8], 8)[0].clone() for i in (24, 32)])
+    torch.testing.assert_close(rows, logits, atol=1e-3, rtol=1e-3)
+
+
+# What the probe of widths sees of linear layers
+
+
+def test_the_layers_own_arithmetic_is_the_same_at_every_width():
+    """Tokens would be rounded by their place in a step; the probe would leave no width to race at."""
+    for dtype in DTYPES:
+        (at_width,) = linear_attention_at_widths(
+            prepared("qwen3_5", dtype).model, dtype, 48, torch.Generator().manual_seed(0)
+        )
+        with torch.inference_mode():
+            reference = at_width(8)
+            assert all(same_bits(reference, at_width(width)) for width in (1, 2, 3, 5, 16)) and reference.std() > 0
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Tensor], Tensor]) -> None:
+    """What the recurrence gives of a step goes through `spoil` [n, values]."""
+    right = DeltaLayer.mix
+
+    def mix(self: DeltaLayer, rows: Any, places: Places, states: Tensor, inputs: Tensor) -> Tensor:
+        out = right(self, rows, places, states, inputs)
+        return out if places.chunked else spoil(out)
+
+    monkeypatch.setattr(DeltaLayer, "mix", mix)
+
+
+def shifted(x: Tensor, where: Any) -> Tensor:
+    return torch.where(torch.as_tensor(where), torch.nextafter(x, torch.full_like(x, torch.inf)), x)
+
+
+def test_a_width_whose_rows_differ_in_a_linear_layer_is_found(few_rows, monkeypatch):
+    """A kernel chosen by the width would be mixed with another in one race."""
+    assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4, 8),)
+    plant(monkeypatch, lambda out: shifted(out, len(out) >= 8))
+    assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4,), (8,))
+    (at_width,) = linear_attention_at_widths(
+        prepared("qwen3_5").model, torch.float32, 24, torch.Generator().manual_seed(0)
+    )
+    with torch.inference_mode():
+        assert same_bits(at_width(2), at_width(4)) and not same_bits(at_width(4), at_width(8))
+
+
+def test_rows_of_a_linear_layer_that_depend_on_their_place_are_found(few_rows, monkeypatch):
+    """A width at which the third row is rounded otherwise would be promised exact."""
+    plant(monkeypatch, lambda out: shifted(out, (torch.arange(len(out)) == 2)[:, None]))
+    assert set(probe(StaticTarget(prepared("qwen3_next"), LENGTH, (2, 4))).unstable) == {4}

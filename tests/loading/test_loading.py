@@ -1,0 +1,242 @@
+"""Targets, dtypes and devices: what can be loaded is, silently; what cannot is one clear sentence, and never sent
+anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.utils import logging as transformers_logging
+
+from app.jobs.backend import TorchBackend
+from engine.errors import UsageError
+from engine.events import Prompt
+from engine.kernels.choose import choose
+from engine.kernels.torch import TorchKernels
+from engine.loading.loading import DTYPES, load
+from engine.progress import quiet, silent
+from engine.session import TorchRace
+from engine.spec import LaneSpec, RaceSpec, SamplingParams
+from tests.helpers.tiny import TRAINED
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A copy of the trained target to damage."""
+    copy = tmp_path / "model"
+    shutil.copytree(TRAINED, copy)
+    return copy
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_local_folder_loads_in_the_dtype_asked_for(dtype):
+    """The record would name another dtype than the one that ran, or weights other than the file's."""
+    loaded = load(str(TRAINED), dtype=dtype, device="cpu")
+    assert (loaded.info.name, loaded.info.revision, loaded.info.dtype, loaded.info.device) == (
+        str(TRAINED),
+        "",
+        dtype,
+        "cpu",
+    )
+    assert loaded.info.digest == sha256(TRAINED / "model.safetensors")
+    for name, value in load_file(TRAINED / "model.safetensors").items():
+        weight = loaded.model.get_parameter(name)
+        assert torch.equal(weight, value.to(DTYPES[dtype])) and not weight.requires_grad
+    assert not loaded.model.training and loaded.tokenizer("a")["input_ids"]
+
+
+def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(monkeypatch):
+    """A page on a GPU that goes from one 8B model to another would hold both, or what torch keeps of the first."""
+    seen = []
+    backend = TorchBackend(dtype="float32", device="cpu")
+    first = backend.loader.get(str(TRAINED), silent)
+    race = TorchRace(
+        first,
+        RaceSpec((LaneSpec("plain", width=1), LaneSpec("baseline", width=1)), SamplingParams(max_new_tokens=2)),
+        Prompt("", (1, 2, 3)),
+    )
+    list(race.events())
+    old = weakref.ref(first.model)
+    del first, race
+    monkeypatch.setattr(TorchKernels, "give_back_memory", lambda self: seen.append(old() is None))
+    backend.loader.get(str(TRAINED.parent / "draft"), silent)
+    assert seen == [True]
+
+
+def test_the_digest_is_of_the_bytes(folder):
+    """Two models of the same name could not be told apart; one model in another folder would look like another."""
+    assert load(str(folder), "float32").info.digest == load(str(TRAINED), "float32").info.digest
+    weights = load_file(folder / "model.safetensors")
+    names = sorted(weights)
+    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, part in shards.items():
+        save_file({name: weights[name].clone() for name in part}, folder / file, {"format": "pt"})
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(
+        json.dumps({"metadata": {}, "weight_map": {name: file for file, part in shards.items() for name in part}})
+    )
+    lines = "".join(f"{sha256(folder / file)}  {file}\n" for file in sorted(shards))
+    loaded = load(str(folder), "float32")
+    assert loaded.info.digest == hashlib.sha256(lines.encode()).hexdigest()
+    assert torch.equal(loaded.model.get_parameter(names[0]), weights[names[0]])
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(names, "../model.safetensors")}))
+    with pytest.raises(UsageError, match=r"which model\.safetensors\.index\.json names"):
+        load(str(folder), "float32")
+
+
+def test_pickled_weights_load_but_run_nothing(folder):
+    """A stranger's checkpoint would run its code on this machine."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    loaded = load(str(folder), "float32")
+    assert loaded.info.digest == sha256(folder / "pytorch_model.bin")
+    assert all(torch.equal(loaded.model.get_parameter(name), value) for name, value in weights.items())
+
+    trap = folder / "trap"
+
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(trap),)
+
+    torch.save({**weights, "model.norm.weight": Trap()}, folder / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="more than tensors"):
+        load(str(folder), "float32")
+    assert not trap.exists()
+
+
+def test_code_in_a_folder_is_never_run(folder):
+    """A stranger's model would run its code on this machine, or ask on the terminal whether it may."""
+    trap = folder / "trap"
+    (folder / "own.py").write_text(f"import os\nos.mkdir({str(trap)!r})\nclass Config: pass\nclass Model: pass\n")
+    config = json.loads((folder / "config.json").read_text())
+    own = {
+        "model_type": "own",
+        "architectures": ["OwnForCausalLM"],
+        "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
+    }
+    (folder / "config.json").write_text(json.dumps(config | own))
+    with pytest.raises(UsageError, match="never run here"):
+        load(str(folder), "float32")
+    assert not trap.exists()
+
+
+def _truncate(folder: Path) -> None:
+    os.truncate(folder / "model.safetensors", 100_000)
+
+
+def _without_a_layer(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {name: value for name, value in weights.items() if ".layers.1." not in name},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+
+
+def _change(**values):
+    def damage(folder: Path) -> None:
+        (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | values))
+
+    return damage
+
+
+DAMAGES = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+    "a config that is no JSON": (lambda folder: (folder / "config.json").write_text("{"), "cannot be used"),
+    "a config that is no object": (lambda folder: (folder / "config.json").write_text("[1]"), "cannot be used"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+    "truncated weights": (_truncate, "cannot load"),
+    "empty weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "cannot load"),
+    "missing parameters": (_without_a_layer, "parameters are missing, such as model.layers.1."),
+    "another shape": (_change(hidden_size=64), "cannot load"),
+    "a layer too many": (_change(num_hidden_layers=64, layer_types=["full_attention"] * 64), "parameters are missing"),
+    "an unknown architecture": (_change(model_type="nonesuch"), "cannot load"),
+    "no language model": (_change(model_type="vit", architectures=["ViTModel"]), "cannot load"),
+    "no tokenizer": (
+        lambda folder: [(folder / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
+        "cannot load",
+    ),
+    "a broken tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "cannot load"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_folder_that_is_no_model_is_one_clear_line(folder, damage, capfd):
+    """The visitor would see a traceback, a wall of warnings, or a model whose missing layers are random numbers."""
+    change, says = DAMAGES[damage]
+    change(folder)
+    with pytest.raises(UsageError, match=says) as caught:
+        load(str(folder), "float32")
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+UNKNOWN = [("dtype", value) for value in ("int4", "BFLOAT16", "")]
+UNKNOWN += [("device", value) for value in ("tpu", "cuda:x", "cuda:-1", "")]
+
+
+@pytest.mark.parametrize(("option", "value"), UNKNOWN)
+def test_unknown_dtypes_and_devices_list_the_choices(option, value):
+    """The visitor would have to guess what there is."""
+    with pytest.raises(UsageError, match=rf"unknown {option} .*{value}.*; choose one of: .*(float32|cpu)"):
+        load(str(TRAINED), **{option: value})
+
+
+def test_a_device_that_is_not_there_is_named():
+    """torch's own error would come after the weights were read."""
+    for device in (f"cuda:{torch.cuda.device_count()}", *([] if torch.cuda.is_available() else ["cuda"])):
+        with pytest.raises(UsageError, match=f"'{device}' is not available here"):
+            load(str(TRAINED), device=device)
+
+
+def test_the_chosen_dtype_is_one_that_is_fast_here():
+    """Decoding would take twice as long as it need, or the same command run at another precision the next time."""
+    assert {choose(torch.device("cpu")).best_dtype() for _ in range(5)} in ({"bfloat16"}, {"float32"})
+    threads = torch.get_num_threads()
+    started = time.perf_counter()
+    assert (
+        load(str(TRAINED)).info.dtype
+        == choose(torch.device("cuda" if torch.cuda.is_available() else "cpu")).best_dtype()
+    )
+    assert torch.get_num_threads() == threads and time.perf_counter() - started < 20
+
+
+def test_loading_is_silent_and_puts_every_switch_back(folder, capfd):
+    """`--json` would not be JSON; the app's own logging would stay off."""
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "model.layers.9.unknown": torch.zeros(1)}, folder / "model.safetensors", {"format": "pt"})
+    hub = logging.getLogger("huggingface_hub")
+
+    def switches():
+        return transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled(), hub.level
+
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_info()
+    transformers_logging.enable_progress_bar()
+    before = switches()
+    said = []
+    load(str(folder), "float32", progress=lambda stage, share: said.append((stage, share)))
+    assert capfd.readouterr() == ("", "")
+    assert switches() == before
+    assert len(said) >= 2 and all(stage and (share is None or 0 <= share <= 1) for stage, share in said)
+    with pytest.raises(KeyError), quiet():
+        raise KeyError
+    assert switches() == before
+    transformers_logging.set_verbosity(level)

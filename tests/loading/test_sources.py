@@ -1,0 +1,247 @@
+"""Where models come from: a path is never looked up elsewhere, a hub repository is recorded with its commit, and a
+published config.json says what the engine will say of the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from engine.errors import RaceError, UnsupportedModel, UsageError
+from engine.kernels.cpu.kernels import CpuKernels
+from engine.kernels.torch import TorchKernels
+from engine.layers.attention import caches
+from engine.layers.published import cache_bytes, num_parameters, quantised, refusal
+from engine.loading.loading import load
+from engine.loading.sources import find
+from engine.runner.prepare import prepare
+from tests.helpers.hub import COMMIT, ask_at, config_hub
+from tests.helpers.published import PUBLISHED, of_text, random_model, tiny, without_memory
+from tests.helpers.tiny import TRAINED
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A copy of the trained target."""
+    return Path(shutil.copytree(TRAINED, tmp_path / "model"))
+
+
+PATHS = ("/no/such", "./no", "../no", "~/no-such-model", ".", "", "\0", "a", "a/b/c", "a//b", "-a/b", "a/b@", "C:\\x")
+ODD = ("a b/c", "http://a/b", "é/b")
+
+
+@pytest.mark.parametrize("target", [*PATHS, *ODD])
+def test_what_is_no_repository_name_never_reaches_the_hub(target, monkeypatch, tmp_path):
+    """A private path would be sent to a stranger's server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: pytest.fail(f"the hub was asked for {a}"))
+    with pytest.raises(UsageError, match=r"no model at|unknown model|is no model"):
+        load(target)
+
+
+def test_what_exists_on_disk_never_reaches_the_hub(folder, monkeypatch):
+    """A repository of the same name would replace a folder, or a file be looked up there."""
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: pytest.fail(f"the hub was asked for {a}"))
+    monkeypatch.chdir(folder.parent.parent)
+    target = f"{folder.parent.name}/{folder.name}"
+    assert load(target, "float32").info.name == target
+    for other in ("empty", "file"):
+        (folder.parent / "empty").mkdir(exist_ok=True)
+        (folder.parent / "file").write_text("")
+        with pytest.raises(UsageError, match=r"config\.json|it is a file"):
+            load(f"{folder.parent.name}/{other}")
+
+
+def test_the_licence_is_the_model_cards(folder):
+    """A licensed model would be shown without its terms."""
+    for card, licence in (
+        (None, "not stated"),
+        ("# x", "not stated"),
+        ("---\ntags: a\nlicense: apache-2.0\n---\n", "apache-2.0"),
+        ("---\nlicense: 'mit'\n---\nlicense: no", "mit"),
+    ):
+        if card is not None:
+            (folder / "README.md").write_text(card)
+        assert find(str(folder)).licence == licence
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub on this machine with one repository, and an empty cache of it."""
+    with config_hub(monkeypatch, {}, folders={"owner/tiny": TRAINED}) as running:
+        ask_at(monkeypatch, running.address, tmp_path / "hub")
+        yield running
+
+
+@pytest.mark.parametrize("target", ["owner/tiny", "owner/tiny@v1"])
+def test_a_hub_repository_loads_with_its_commit(hub, target, capfd, monkeypatch):
+    """A record would not say which version of a model ran; progress would be the hub client's own bars."""
+    said = []
+    loaded = load(target, "float32", progress=lambda stage, share: said.append((stage, share)))
+    assert capfd.readouterr() == ("", "")
+    assert (loaded.info.name, loaded.info.revision, loaded.info.digest) == (
+        target,
+        COMMIT,
+        sha256(TRAINED / "model.safetensors"),
+    )
+    expected = AutoModelForCausalLM.from_pretrained(TRAINED, dtype=torch.float32)
+    assert all(torch.equal(loaded.model.get_parameter(name), value) for name, value in expected.named_parameters())
+    assert any("fetching" in stage and share is not None for stage, share in said)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # without a network, what was fetched serves
+    assert load(target, "float32").info == loaded.info
+
+
+@pytest.mark.parametrize("target", ["owner/nonesuch", "owner/tiny@nonesuch"])
+def test_a_hub_repository_that_is_not_there_is_one_clear_line(hub, target):
+    """The visitor would see the client's traceback and advice for its programmers."""
+    with pytest.raises(UsageError, match=f"cannot fetch '{target}'") as caught:
+        load(target)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_network_a_hub_name_is_one_clear_line(tmp_path, monkeypatch):
+    """As above, on a machine like this one."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UsageError, match=r"cannot fetch 'owner/tiny' from the hub: .*choose gemma-3-270m"):
+        load("owner/tiny")
+
+
+# Published configurations: the engine's own look at them is switched off where the two are compared
+
+SINKS, CAP, NO_TEXT = "attention sinks", "attn_logit_softcapping 50", "no causal language model"
+TWO_SIZES = "attention heads of"
+EXPECTED = {
+    "Qwen/Qwen3-0.6B": "",
+    "Qwen/Qwen3-1.7B": "",
+    "Qwen/Qwen3-4B": "",
+    "Qwen/Qwen3-8B": "",
+    "Qwen/Qwen3.5-9B": "",
+    "google/gemma-3-270m": "",
+    "google/gemma-3-1b-it": "",
+    "google/gemma-3-27b-it": "",
+    "google/gemma-2-9b-it": CAP,
+    "google/gemma-4-26B-A4B-it": TWO_SIZES,
+    "RedHatAI/gemma-4-31B-it-FP8-Dynamic": TWO_SIZES,
+    "meta-llama/Llama-3.1-8B-Instruct": "",
+    "meta-llama/Llama-3.3-70B-Instruct": "",
+    "mistralai/Mistral-7B-Instruct-v0.3": "",
+    "openai/gpt-oss-20b": SINKS,
+    "openai/gpt-oss-120b": SINKS,
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": "",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": "",
+    "microsoft/Phi-3-mini-4k-instruct": "",
+    "microsoft/Phi-3-mini-128k-instruct": "longrope",
+    "allenai/Olmo-3-7B-Instruct": "",
+    "Qwen/Qwen3-8B-AWQ": "",
+    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": "",
+    "state-spaces/mamba-2.8b-hf": "no attention",
+    "google-bert/bert-base-uncased": NO_TEXT,
+}
+"""What each architecture is refused for; "" where it is not."""
+QUANTISED = {
+    "RedHatAI/gemma-4-31B-it-FP8-Dynamic": "compressed-tensors",
+    "openai/gpt-oss-20b": "mxfp4",
+    "openai/gpt-oss-120b": "mxfp4",
+    "Qwen/Qwen3-8B-AWQ": "awq",
+    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": "gptq",
+}
+SERVED = [name for name, why in EXPECTED.items() if not why]
+SIZED = [*SERVED, "google/gemma-2-9b-it", "openai/gpt-oss-20b", "openai/gpt-oss-120b"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_configuration_says_what_the_engine_does(name, monkeypatch):
+    """Tens of GB would be fetched for a model that is then refused, or a good one be refused unseen."""
+    why = refusal(PUBLISHED[name])
+    assert EXPECTED[name] in why and bool(why) == bool(EXPECTED[name])
+    assert refusal(tiny(PUBLISHED[name]))[:20] == why[:20]
+    model = random_model(PUBLISHED[name])
+    if not why:
+        prepare(model)
+        return
+    with pytest.raises(UnsupportedModel) as caught:
+        prepare(model)
+    assert str(caught.value) == f"{type(model).__name__} {refusal(model.config.to_dict())}"
+    if "longrope" not in why:  # whose angles change with the length: a comparison over a few tokens may not see it
+        monkeypatch.setattr("engine.layers.attention.refusal", lambda config: "")
+        with pytest.raises(UnsupportedModel):
+            prepare(random_model(PUBLISHED[name]))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_quantised_weights_are_refused_from_a_folder_too(name, tmp_path):
+    """The engine would pack the codes of weights as if they were weights, or ask for a package that nobody tried."""
+    why = quantised(PUBLISHED[name])
+    assert QUANTISED.get(name, "") in why and bool(why) == (name in QUANTISED)
+    (tmp_path / "config.json").write_text(json.dumps(tiny(PUBLISHED[name])))
+    with pytest.raises(
+        UsageError, match="has quantised" if why and not EXPECTED[name] else EXPECTED[name] or "no weights"
+    ):
+        load(str(tmp_path), "float32", "cpu")
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_weights_are_counted_as_transformers_counts_them(name):
+    """A model that does not fit would be offered, or one that fits refused."""
+    counted = of_text(without_memory(PUBLISHED[name]))
+    assert counted * 0.995 <= num_parameters(PUBLISHED[name]) <= counted * 1.005
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_cache_is_as_large_as_the_engine_makes_it(name):
+    """As above: at the longest race the caches of all lanes are as much as half the weights."""
+    shape = prepare(random_model(PUBLISHED[name])).shape
+    made = caches(shape, 512, 17, torch.bfloat16, torch.device("cpu"))
+    num_bytes = sum(side.nbytes for layer in made for side in layer)
+    inputs = sum(made[layer][1].nbytes for layer in shape.linear.layers) if shape.linear else 0
+    assert cache_bytes(tiny(PUBLISHED[name]), 512, 17) == num_bytes - inputs
+
+
+def test_what_does_not_fit_is_refused_before_its_weights(tmp_path: Path):
+    """A machine would fetch 141 GB and then run out of memory."""
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["meta-llama/Llama-3.3-70B-Instruct"]))
+    with pytest.raises(RaceError, match=r"take 141\.1 GB in bfloat16, and cpu has"):
+        load(str(tmp_path), "bfloat16", "cpu")
+
+
+@pytest.mark.parametrize(
+    "config", [{"model_type": "gpt2", "n_head": 4, "n_embd": 64}, {"n_heads": 2, "rope_scaling": {}}]
+)
+def test_other_names_for_sizes_are_left_to_the_engine(config):
+    """GPT-2 runs: what cannot be told from its configuration must not count against it."""
+    assert (refusal(config), quantised(config), cache_bytes(config, 1000, 17)) == ("", "", 0)
+
+
+def test_a_repository_is_refused_by_its_config_alone(monkeypatch, tmp_path):
+    """The command line would fetch 65 GB of gpt-oss-120b, and then say that it has sinks."""
+    with config_hub(monkeypatch, PUBLISHED) as hub:
+        ask_at(monkeypatch, hub.address, tmp_path)
+        with pytest.raises(UsageError, match="cannot load the model 'openai/gpt-oss-120b': it has attention sinks"):
+            load("openai/gpt-oss-120b", "bfloat16", "cpu")
+    asked = {path for name, path in hub.asked if name == "openai/gpt-oss-120b"}
+    assert asked == {"resolve/main/config.json"}
+
+
+def test_a_device_without_bfloat16_is_asked_for_four_bytes_a_weight(monkeypatch, tmp_path):
+    """A 24 GB card of an older kind would fetch 16 GB of an 8B model, and run out of memory reading them."""
+    name = "Qwen/Qwen3-8B"
+    num = num_parameters(PUBLISHED[name])
+    monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: 3 * num)
+    monkeypatch.setattr(CpuKernels, "best_dtype", lambda self: "float32")
+    with config_hub(monkeypatch, PUBLISHED) as hub:
+        ask_at(monkeypatch, hub.address, tmp_path)
+        with pytest.raises(RaceError, match=rf"{4 * num / 1e9:.1f} GB in float32, and cpu has {3 * num / 1e9:.1f} GB"):
+            load(name, "auto", "cpu")
+        assert {path for asked, path in hub.asked if asked == name} == {"resolve/main/config.json"}
+        with pytest.raises(UsageError, match="has no weights"):  # it fits, and this hub has none
+            load(name, "bfloat16", "cpu")

@@ -1,0 +1,207 @@
+"""Whole steps on the device, by direct calls: they commit what rows judged on the host commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.decode import decode
+from engine.errors import RaceError
+from engine.events import Failed, Step
+from engine.interfaces import Draft
+from engine.runner.forward import Buffers
+from engine.runner.prepared import Prepared
+from engine.runner.target import StaticTarget
+from engine.runner.whole_step import DeviceStep, StepInput
+from engine.sampling.accept import Coupled, Rejection
+from engine.sampling.noise import gumbel, gumbel_rows, keys_of
+from engine.sampling.sampler import Sampler
+from engine.spec import SamplingParams
+from tests.helpers.dispatch import bits
+from tests.helpers.fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
+from tests.helpers.linear_models import NAMES as HYBRIDS
+from tests.helpers.linear_models import prepared as hybrid
+from tests.helpers.tapes import record_fixed_calls
+from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, TORCH, prepared, random_ids
+
+CPU = torch.device("cpu")
+WIDTHS = (2, 4, 8)
+temperatures, seeds = st.sampled_from([0.0, 0.3, 1.0, 2.5]), st.integers(0, 2**63 - 1)
+
+
+# The choice
+
+
+@given(seeds, st.integers(0, 100_000), st.integers(1, 9), st.sampled_from([1, 7, 31, 200, 256, 257, 1001]))
+def test_noise_of_many_positions_is_each_positions_own(seed, position, num, vocab):
+    """A token would be drawn with other noise where rows are chosen together."""
+    tokens = torch.arange(vocab, dtype=torch.int32)
+    together = gumbel_rows(tokens, keys_of(seed, torch.arange(position, position + num)))
+    assert torch.equal(together, torch.stack([gumbel(tokens, seed, position + i) for i in range(num)]))
+
+
+@settings(max_examples=150)
+@given(st.data(), temperatures, seeds, st.sampled_from(DTYPES), st.sampled_from([3, 64, 257]), st.sampled_from(WIDTHS))
+def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, vocab, width):
+    """Another token would stand than on the host: on ties, in the padding, after a rejection, or where rows that nobody
+    looks at are no numbers."""
+    position, num_drafted = data.draw(st.integers(0, 90)), data.draw(st.integers(0, width - 1))
+    logits = (
+        torch.randn(width, vocab, generator=torch.Generator().manual_seed(seed % 1000)).mul(3).round().to(dtype)
+    )  # ties
+    for row in data.draw(st.sets(st.integers(0, width - 1), max_size=2)):
+        logits[row, data.draw(st.integers(0, vocab - 1))] = torch.nan
+    rule = Coupled(Sampler(SamplingParams(temperature=temperature, seed=seed), vocab, PACKED))
+    right = [rule.sample(row, position + i) if not row.isnan().any() else 0 for i, row in enumerate(logits)]
+    drafted = tuple(
+        right[i] if data.draw(st.integers(0, 3)) else data.draw(st.integers(0, vocab - 1)) for i in range(num_drafted)
+    )
+    step_input = StepInput(width, TORCH)
+    step = DeviceStep(lambda ids: (logits, None), step_input, (width,), rule.sample, 100, TORCH, None)
+    try:
+        expected = rule(Draft(drafted), logits[: num_drafted + 1], position)
+    except RaceError as error:
+        with pytest.raises(RaceError, match=r"not numbers \(NaN\)"):
+            step.call(width, 5, position, (1, *drafted))
+        assert "NaN" in str(error)
+        return
+    found, rows, hidden = step.call(width, 5, position, (1, *drafted))
+    assert found == expected and hidden is None and rows is logits
+    assert all(type(t) is int for t in (found.num_accepted, *found.token_ids))
+    assert (
+        step_input.ids(width)[0].tolist() == [1, *drafted, *[0] * (width - num_drafted - 1)]
+        and int(step_input.pointer) == 5
+    )
+
+
+# Whole lanes
+
+
+def target_of(model: Prepared, whole: bool, **more: Any) -> StaticTarget:
+    return StaticTarget(model, LENGTH, WIDTHS, whole_steps=whole, **more)
+
+
+def written(
+    target: StaticTarget, drafter: Any, prompt: list[int], params: SamplingParams, sample: Any = None
+) -> list[Any]:
+    """A lane's events without their times."""
+    rule = Coupled(sample or Sampler(params, target.vocab_size, PACKED))
+    events = decode(
+        target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True
+    )
+    return [replace(e, draft_s=0.0, verify_s=0.0) if isinstance(e, Step) else e for e in events][1:-1]
+
+
+DRAFTERS = {
+    "none": lambda truth, seed, vocab: Empty(),
+    "random": lambda truth, seed, vocab: Random(seed, truth, vocab),
+    "all right": lambda truth, seed, vocab: Oracle(truth),
+    "all wrong": lambda truth, seed, vocab: Adversarial(truth, vocab),
+}
+CUTS = st.sampled_from([{}, {"top_k": 5}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.7}])
+models = [partial(prepared, name) for name in NAMES] + [partial(hybrid, name) for name in HYBRIDS]
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(st.sampled_from(models), st.sampled_from(DTYPES), temperatures, CUTS, st.integers(0, 99), st.integers(0, 40))
+def test_whole_steps_write_what_rows_write(model, dtype, temperature, cuts, seed, num_prompt):
+    """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a
+    rejected draft leaves behind."""
+    model = model(dtype)
+    params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=14, **cuts)
+    prompt = random_ids(num_prompt + 1, model.vocab_size, seed)
+    plain = written(target_of(model, False), Empty(), prompt, params)
+    truth = tokens_of(plain)
+    for name, make in DRAFTERS.items():
+        ours, theirs = (
+            plain
+            if name == "none" and not whole
+            else written(target_of(model, whole), make(truth, seed, model.vocab_size), prompt, params)
+            for whole in (True, False)
+        )
+        assert ours == theirs and tokens_of(ours) == truth
+
+
+@pytest.mark.parametrize(
+    "model", [partial(prepared, "mistral"), partial(hybrid, "qwen3_next")], ids=["mistral", "qwen3_next"]
+)
+def test_forwards_between_whole_steps_see_the_same_sequence(model):
+    """The device hears of the pointer only with the next call: a row explained after a race, a second prefill or a
+    timing would run elsewhere. Draft heads read the hidden states of the same tokens."""
+    model = model(torch.float32)
+    ids = random_ids(40, model.vocab_size, 4)
+    rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
+    targets = [target_of(model, whole, hidden_layers=(0, 2)) for whole in (True, False)]
+    assert targets[1].verifier(rule) is None
+    rows = []
+    for target in targets:
+        verify = target.verifier(rule)
+        target.extend(ids[:20], 0)
+        found = []
+        for start in (20, 24):
+            if verify is None:
+                rows_and_states = target.extend(ids[start : start + 4], 4)
+            else:
+                _, *rows_and_states = verify(ids[start], Draft(tuple(ids[start + 1 : start + 4])), start)
+            found += [x.clone() for x in rows_and_states]
+        target.rollback(22)
+        found += target.states()
+        found.append(target.extend(ids[22:25], 3)[0].clone())
+        target.rollback(23)
+        target.extend(ids[23:30], 0)
+        found.append(target.extend(ids[30:31], 1)[0].clone())
+        target.warm(ids, rule)
+        target.time_widths(1, 30)
+        target.extend(ids[:30], 0)
+        found.append(target.extend(ids[30:31], 1)[0].clone())
+        rows.append(found)
+    assert len(rows[0]) == len(rows[1]) >= 4 and all(torch.equal(bits(a), bits(b)) for a, b in zip(*rows, strict=True))
+
+
+def test_other_rules_stay_on_the_host():
+    """Another rule's draft would be judged as a coupled one."""
+    target = target_of(prepared("qwen3"), True)
+    assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), target.vocab_size, PACKED))) is None
+    assert target.verifier(Coupled(sample_with())) is None
+
+
+def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):
+    """A visitor would see token -1, or a traceback."""
+    model = prepared("llama")
+    monkeypatch.setattr(
+        Buffers,
+        "forward",
+        lambda self, ids, want_logits: (torch.full((ids.shape[1], 200), torch.nan) if want_logits else None, None),
+    )
+    target = target_of(model, True)
+    rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
+    events = list(decode(target, Empty(), rule, [1, 2], Ends(3), 3, 0))
+    assert isinstance(events[-1], Failed) and "NaN" in events[-1].message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("model", models, ids=lambda model: model.args[0])
+def test_recorded_steps_write_the_same(monkeypatch, model, temperature):
+    """A graph repeats what was done when it was captured: a position, a length or a choice that Python had a part in
+    would be the first step's for ever."""
+    model = model(torch.float32)
+    params = SamplingParams(temperature=temperature, seed=8, max_new_tokens=24)
+    prompt = random_ids(11, model.vocab_size, 2)
+    truth = written(target_of(model, False), Empty(), prompt, params)
+    expected = written(target_of(model, False), Random(3, tokens_of(truth), model.vocab_size), prompt, params)
+    tapes = record_fixed_calls(monkeypatch)
+    target, sampler = target_of(model, True), Sampler(params, model.vocab_size, PACKED)
+    target.warm(prompt[:-1], Coupled(sampler))
+    assert len(tapes) == len(WIDTHS)
+    assert written(target, Random(3, tokens_of(truth), model.vocab_size), prompt, params, sampler) == expected
+    assert len(tapes) == len(WIDTHS) and len({len(step.drafted) for step in expected}) > 3, (
+        "every step was warmed, and drafts were of all kinds"
+    )

@@ -1,0 +1,144 @@
+"""Hybrid models with linear attention: a rollback after which nothing is left of what was rejected, near by a pointer,
+far by computing again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.errors import UsageError
+from engine.exactness.operators import same_bits
+from engine.runner.delta_rollback import Past
+from tests.helpers.linear_models import NAMES, VOCAB, dtypes, equal, memory, names, target_of
+from tests.helpers.tiny import DTYPES, random_ids
+
+
+@settings(max_examples=16)
+@given(
+    names,
+    dtypes,
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), min_size=1, max_size=7),
+    st.integers(0, 9),
+)
+def test_any_accept_counts_leave_the_bits_of_decoding_token_by_token(name, dtype, num_prefill, steps, seed):
+    """A rejected token has changed the state of every linear layer; whatever is left of it makes later tokens
+    others."""
+    width = 8
+    ours, theirs = target_of(name, dtype), target_of(name, dtype)
+    ids = random_ids(num_prefill + 64, VOCAB, seed)
+    for target in (ours, theirs):
+        target.extend(ids[:num_prefill], 0)
+    done = num_prefill
+    for index, (num, rejected) in enumerate(steps):
+        kept = max(1, num - rejected)
+        tokens = [*ids[done : done + kept], *random_ids(num - kept, VOCAB, seed + 100 + index)]
+        rows = ours.extend(tokens, kept, width=width)[0].clone()
+        ours.rollback(done + kept)
+        others = torch.cat([theirs.extend([token], 1, width=width)[0].clone() for token in ids[done : done + kept]])
+        done += kept
+        assert same_bits(rows, others) and equal(memory(ours), memory(theirs))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_jump_to_any_position_of_the_last_step_goes_on_from_there(name, dtype):
+    """One snapshot too few, or the neighbour's: the positions at either end of a step are those that go wrong."""
+    ids, others = random_ids(20, VOCAB, 1), random_ids(8, VOCAB, 2)
+    for position in range(12, 21):
+        target, clean = target_of(name, dtype), target_of(name, dtype)
+        target.extend(ids[:12], 0)
+        target.extend(ids[12:], 8)
+        target.rollback(13)
+        target.jump(position)
+        clean.extend(ids[:12], 0)
+        if position > 12:
+            clean.extend(ids[12:position], 1, width=8)
+        assert equal(memory(target), memory(clean)), position
+        assert same_bits(target.extend(others, 8)[0], clean.extend(others, 8)[0]), position
+
+
+@settings(max_examples=12)
+@given(
+    names,
+    dtypes,
+    st.integers(0, 90),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), min_size=3, max_size=8),
+    st.data(),
+)
+def test_going_far_back_computes_the_same_bits_again(name, dtype, num_prefill, steps, data):
+    """The row at which two lanes parted is computed again when they are compared: another state would be another
+    explanation."""
+    target = target_of(name, dtype)
+    ids = random_ids(num_prefill + 64, VOCAB, 3)
+    target.extend(ids[:num_prefill], 0)
+    known = {num_prefill: memory(target)}
+    for num, rejected in steps:
+        kept, start = max(1, num - rejected), target.length
+        target.extend([*ids[start : start + kept], *[0] * (num - kept)], kept)
+        target.rollback(start + kept)
+        known[target.length] = memory(target)
+    for _ in range(2):
+        back = data.draw(st.sampled_from(sorted(length for length in known if length <= target.length)))
+        target.rollback(back)
+        assert target.length == back and equal(memory(target), known[back])
+
+
+def test_going_back_into_the_prompt_is_a_shorter_prompt():
+    """Its states were never kept one by one."""
+    target, clean = target_of("qwen3_5"), target_of("qwen3_5")
+    ids = random_ids(48, VOCAB, 4)
+    target.extend(ids[:40], 0)
+    target.extend(ids[40:], 8)
+    target.rollback(23)
+    clean.extend(ids[:23], 0)
+    assert equal(memory(target), memory(clean))
+    target.rollback(0)
+    assert all(bool((part == 0).all()) for part in target.states())
+
+
+def test_a_sequence_whose_beginning_is_unknown_says_how_far_it_goes_back():
+    """It would go on from another sequence's state, or end in a traceback."""
+    target = target_of("qwen3_next")
+    target.jump(100)
+    for i in range(3):
+        target.extend(random_ids(8, VOCAB, i), 8)
+    target.rollback(116)
+    with pytest.raises(UsageError, match=r"back to 108 tokens.*from token 116 on"):
+        target.rollback(108)
+
+
+@given(
+    st.integers(2, 12),
+    st.lists(
+        st.tuples(st.sampled_from(["step", "prefill", "jump", "back"]), st.integers(0, 11), st.integers(0, 11)),
+        max_size=25,
+    ),
+)
+def test_what_is_said_to_be_at_hand_is_at_hand(num_states, moves):
+    """A rollback would take the state that another position left at that place in the ring."""
+    past, ring, written = Past(num_states), {0: 0}, [0]
+    for index, (move, x, y) in enumerate(moves):
+        if move == "step":
+            width = 1 + x % (num_states - 1)
+            num = 1 + y % width
+            for i in range(width):
+                ring[(past.end + i + 1) % num_states] = past.end + i + 1
+            past.stepped([index] * num, width)
+        elif move == "prefill":
+            past.prefilled([index] * x)
+            ring[past.end % num_states] = past.end
+        else:
+            length = 5 * x + y if move == "jump" else max(0, past.end - x)
+            if not past.holds(length):
+                ring[length % num_states] = length  # what lies there counts as the state
+            past.moved(length)
+        written = [length for length in range(1, past.newest + 1) if past.holds(length)]
+        assert past.holds(past.end) and all(ring[length % num_states] == length for length in written)
+        if past.puts is not None:
+            assert sum(len(put.token_ids) for put in past.puts) == past.end
+            assert [put.start for put in past.puts] == [
+                sum(len(p.token_ids) for p in past.puts[:i]) for i in range(len(past.puts))
+            ]

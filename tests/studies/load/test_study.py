@@ -1,0 +1,194 @@
+"""The command `study` against loopback servers of known schedule."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from engine.cli.main import main
+from tests.helpers import ROOT
+from tests.helpers.schedule import FIRST_S, INTERVAL_S, TOKENS, Scheduled, serving
+
+KEY = "sk-secret-of-the-test"
+
+
+def arguments(folder: Path, urls: dict[str, str], num: int, *more: str) -> list[str]:
+    data = folder / "prompts.txt"
+    data.write_text("\n".join(f"question {index}." for index in range(num)))
+    lanes = [part for name, url in urls.items() for part in ("--lane", f"{name}=openai:{url}")]
+    return ["study", *lanes, "--model", "m", "--data", str(data), "--json", "--timeout", "5", *more]
+
+
+def study(folder: Path, urls: dict[str, str], num: int, *more: str) -> int:
+    return main(arguments(folder, urls, num, *more))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_known_schedule_is_measured(tmp_path, capfd, keep) -> None:
+    """Another definition than the one that is told: each of these is off by more than a busy machine makes them."""
+    latency = FIRST_S + (TOKENS - 1) * INTERVAL_S
+    with serving(Scheduled(pace=1, keep=keep)) as url:
+        assert study(tmp_path, {"a": url}, 6, "--concurrency", "1,2", "--requests", "2") == 0
+    levels = json.loads(capfd.readouterr().out)["levels"]
+    assert [level["num_output_tokens"] for level in levels] == [2 * TOKENS] * 2
+    truth = {
+        "ttft_p95_s": FIRST_S,
+        "itl_p95_s": INTERVAL_S,
+        "tpot_p95_s": latency / TOKENS,
+        "latency_median_s": latency,
+    }
+    for level, rounds in zip(levels, (2, 1), strict=True):
+        rate = 2 * TOKENS / (rounds * latency)
+        for name, true in {**truth, "output_tokens_per_s": rate, "total_tokens_per_s": 2 * rate}.items():
+            assert level[name] == pytest.approx(true, rel=0.3), name
+        assert level["largest_gap_s"] >= INTERVAL_S * 0.9
+
+
+def test_lanes_get_the_same_prompts_once_and_no_secret_is_printed(tmp_path, capfd, monkeypatch) -> None:
+    """Lanes would get other prompts, a cache would answer for a second use, or a key or URL be printed or saved."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    first, second = Scheduled(), Scheduled()
+    save = ("--save", str(tmp_path / "study.jsonl"))
+    with serving(first) as one, serving(second) as two:
+        more = ("--concurrency", "1,4", "--requests", "6", *save)
+        assert study(tmp_path, {"baseline": one, "plain": two}, 14, *more) == 0
+    out, err = capfd.readouterr()
+    said = out + err + (tmp_path / "study.jsonl").read_text()
+    assert KEY not in said and "127.0.0.1" not in said
+    prompts = [[(body["prompt"], body["seed"]) for body in server.asked] for server in (first, second)]
+    assert prompts[0][:8] == prompts[1][:8] and sorted(prompts[0]) == sorted(prompts[1])
+    assert len({prompt for prompt, _ in prompts[0]}) == len(prompts[0]) == 14
+    assert prompts[0][:3] == [("question 12.", 0), ("question 13.", 1), ("question 0.", 0)]
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_lanes_take_turns_unless_they_are_separate(tmp_path, capfd, separate) -> None:
+    """Servers on one device would slow each other, or separate ones wait for each other for nothing."""
+    first, second = Scheduled(pace=0.1), Scheduled(pace=0.1)
+    with serving(first) as one, serving(second) as two:
+        more = ("--concurrency", "2", "--requests", "6", *(["--separate"] if separate else []))
+        assert study(tmp_path, {"a": one, "b": two}, 8, *more) == 0
+    capfd.readouterr()
+    lanes = [(server.spans[2][0], server.spans[-1][1]) for server in (first, second)]
+    assert (lanes[1][0] < lanes[0][1]) == separate
+
+
+def test_a_failed_request_is_counted_and_not_asked_again(tmp_path, capfd) -> None:
+    """Errors would be dropped from the level, or hidden by asking again."""
+    server = Scheduled(bad="question 1.")
+    with serving(server) as url:
+        assert study(tmp_path, {"a": url}, 6, "--concurrency", "4", "--requests", "4") == 0
+    level = json.loads(capfd.readouterr().out)["levels"][0]
+    assert (level["num_requests"], level["num_errors"], level["num_output_tokens"]) == (4, 1, 3 * TOKENS)
+    assert level["errors"] == {"status": 1} and "answered 500" in level["fault"]
+    assert sum(body["prompt"] == "question 1." for body in server.asked) == 1
+
+
+def test_a_connection_that_was_closed_meanwhile_is_no_failed_request(tmp_path, capfd) -> None:
+    """llama.cpp's server closes connections when they are used again: one request in twenty would count as failed."""
+    server = Scheduled()
+    server.stale = True
+    with serving(server) as url:
+        assert study(tmp_path, {"a": url}, 22, "--concurrency", "2", "--requests", "20") == 0
+    level = json.loads(capfd.readouterr().out)["levels"][0]
+    assert level["num_errors"] == 0 and level["num_output_tokens"] == 20 * TOKENS
+    assert len(server.heads) > 20 and len({body["prompt"] for body in server.asked}) == len(server.asked) == 22
+
+
+def test_a_server_that_is_not_there_is_said_at_once(tmp_path, capfd) -> None:
+    """A study of a dead server would hang, or print its URL."""
+    assert study(tmp_path, {"a": "http://127.0.0.1:9/v1"}, 6, "--concurrency", "1", "--requests", "4") == 1
+    out, err = capfd.readouterr()
+    assert "lane a cannot be reached" in err and "127.0.0.1" not in out + err
+
+
+def test_a_servers_own_counters_are_taken_where_its_answers_say_nothing(tmp_path, capfd) -> None:
+    """Tokens a step would be unknown for most servers, or the warm-up's be among a level's."""
+    server = Scheduled()
+    server.counters = True
+    with serving(server) as url:
+        assert study(tmp_path, {"a": url}, 10, "--concurrency", "1,3", "--requests", "4") == 0
+    for level in json.loads(capfd.readouterr().out)["levels"]:
+        assert level["mean_acceptance_length"] == pytest.approx(1 + 3 / 2) and level["acceptance_from"] == "server"
+
+
+def test_a_server_that_dies_leaves_the_other_lane_alone_and_the_study_goes_on_later(tmp_path, capfd) -> None:
+    """A killed server would hang the study, take the other lane with it, or leave a hole that no later run fills."""
+    first, second, save = Scheduled(), Scheduled(most=2 + 4 + 2), ("--save", str(tmp_path / "study.jsonl"))
+    more = ("--concurrency", "1,2,4", "--requests", "4", *save)
+    with serving(first) as one:
+        with serving(second) as two:
+            began = time.monotonic()
+            assert study(tmp_path, {"a": one, "b": two}, 14, *more) == 1
+            assert time.monotonic() - began < 10
+        found, err = capfd.readouterr()
+        levels = {(level["lane"], level["concurrency"]): level for level in json.loads(found)["levels"]}
+        assert [levels["a", num]["num_errors"] for num in (1, 2, 4)] == [0, 0, 0]
+        assert levels["b", 1]["num_errors"] == 0 and levels["b", 4]["errors"] == {"connect": 4}
+        assert 1 <= levels["b", 2]["num_errors"] <= 2
+        assert "with 4 users no request was answered: the server of lane b cannot be reached" in err
+        num_asked = len(first.asked)
+        with serving(Scheduled(), second.port) as two:
+            assert study(tmp_path, {"a": one, "b": two}, 14, *more) == 0
+    whole = json.loads(capfd.readouterr().out)["levels"]
+    assert len(whole) == 6 and not any(level["num_errors"] for level in whole)
+    assert [level["asked_before"] for level in whole if level["lane"] == "b"] == [False, True, True]
+    assert len(first.asked) == num_asked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_study_that_was_stopped_goes_on_where_it_ended(tmp_path, how) -> None:
+    """Hours of work would be lost by a crash, or a level be counted twice."""
+    server, path = Scheduled(pace=0.1), tmp_path / "study.jsonl"
+    with serving(server) as url:
+        more = ("--concurrency", "1,2", "--requests", "4", "--save", str(path))
+        command = [sys.executable, "-m", "engine", *arguments(tmp_path, {"a": url}, 10, *more)]
+        running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        ends = time.monotonic() + 30
+        while len(server.asked) < 2 + 4 + 2 and time.monotonic() < ends:
+            time.sleep(0.01)
+        running.send_signal(how)
+        out, _ = running.communicate(timeout=10)
+        if how == signal.SIGINT:
+            assert running.returncode == 130
+            assert [level["concurrency"] for level in json.loads(out)["levels"]] == [1]
+        num_asked = len(server.asked)
+        whole = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=True)
+    levels = json.loads(whole.stdout)["levels"]
+    assert [(level["concurrency"], level["asked_before"]) for level in levels] == [(1, False), (2, True)]
+    assert len(server.asked) - num_asked == 2 + 4
+    assert all(begin <= end for begin, end in pairwise(span[0] for span in server.spans))
+
+
+def test_a_file_of_another_study_is_refused(tmp_path, capfd) -> None:
+    """Levels of other prompts, lanes or lengths would be mixed, or a file of something else be overwritten."""
+    path = tmp_path / "study.jsonl"
+    with serving(Scheduled()) as url:
+        for num, more in ((6, ()), (7, ()), (6, ("--max-new-tokens", "9")), (6, ("--requests", "3"))):
+            end = study(tmp_path, {"a": url}, num, "--concurrency", "1", "--requests", "4", "--save", str(path), *more)
+            assert end == (0 if not more and num == 6 else 2), (num, more)
+        assert "another value of prompts" in capfd.readouterr().err
+        kept = path.read_bytes()
+        for hostile in (
+            b"{}\n",
+            b"[]\n",
+            b"\xff\n",
+            kept + b'{"row": {}}\n',
+            kept + b'{"begun": []}\n',
+            kept + b"{}\n",
+        ):
+            path.write_bytes(hostile)
+            assert study(tmp_path, {"a": url}, 6, "--concurrency", "1", "--requests", "4", "--save", str(path)) == 2
+            assert path.read_bytes() == hostile
+        path.write_bytes(kept + b'{"begun": {"lane": "a", "conc')
+        assert study(tmp_path, {"a": url}, 6, "--concurrency", "1", "--requests", "4", "--save", str(path)) == 0
+        assert path.read_bytes() == kept

@@ -1,0 +1,218 @@
+"""A file of prompts is read as it was meant, or the line that cannot be read is named; and the verdict on their
+speed-ups says what it rests on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.errors import UsageError
+from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
+from engine.studies.prompts.rows import SHOWN, Row, row_of
+from engine.studies.prompts.verdict import LEAST, interval, of_speedups, report
+from engine.text import encode_prompt
+from tests.helpers.tokenizers_of import tokenizer_of
+
+CHAT = ({"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"})
+
+
+def test_every_format_is_read_with_its_kind():
+    """Spec-Bench's file, a log of conversations or a plain list of prompts could not be raced, or lost its kinds."""
+    lines = [
+        {"prompt": "a\nb", "kind": "code"},
+        {"messages": CHAT, "task": "chat"},
+        {"question_id": 81, "category": "writing", "turns": ["one", "two"]},
+        {"prompt": "x", "kind": "", "task": None},
+    ]
+    text = "\ufeff" + "\r\n\n".join(map(json.dumps, lines))
+    found = read_prompts(text, "mine.txt")
+    assert [(p.line, p.kind, p.text) for p in found] == [
+        (1, "code", "a\nb"),
+        (3, "chat", "hi"),
+        (5, "writing", "one"),
+        (7, "prompts", "x"),
+    ]
+    assert found[1].messages == (("system", "be brief"), ("user", "hi"))
+    assert [p.text for p in read_prompts(' def f():\r\n\n{"a": 1', "mine.txt")] == [" def f():", '{"a": 1']
+    assert found[0].label == "a b" and len(FilePrompt(1, "x", "word " * 99).label) == 80
+
+
+def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one(monkeypatch):
+    """A chat model would be raced on bare text, or a base model refused Spec-Bench."""
+    tokenizer = tokenizer_of("byte level")
+    chat, turn = read_prompts(f"{json.dumps({'messages': CHAT})}\n{json.dumps({'turns': ['hi']})}", "x.jsonl")
+    wanted = tokenizer.apply_chat_template(list(CHAT), add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert list(chat.encode(tokenizer).token_ids) == wanted
+    assert turn.encode(tokenizer) == encode_prompt(tokenizer, "hi", chat=True)
+    monkeypatch.setattr(tokenizer, "chat_template", None)
+    assert turn.encode(tokenizer) == encode_prompt(tokenizer, "hi")
+    with pytest.raises(UsageError, match="line 1: this model has no chat template"):
+        chat.encode(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"prompt": "a"', "it is not JSON"),
+        ("hello", "it is not JSON"),
+        ("[1]", "not an object with prompt, messages or turns, but a list"),
+        ('{"text": "a"}', "neither prompt, messages nor turns, but: 'text'"),
+        ('{"prompt": 3}', "must be text, not int"),
+        ('{"prompt": ""}', "the prompt is empty"),
+        ('{"prompt": "a\\u0000"}', "NUL character at position 1"),
+        ('{"turns": []}', "turns must be a list of strings"),
+        ('{"turns": "a"}', "turns must be a list of strings"),
+        ('{"messages": []}', "messages must be a list, not empty"),
+        ('{"messages": [{"content": "a"}]}', "objects with role and content"),
+        ('{"messages": [{"role": "user", "content": [1]}]}', "must be text, not list"),
+        ('{"prompt": "a", "prompt": "b"}', "duplicate key"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(line, words):
+    """Among 200 lines the wrong one would have to be looked for; or it would be left out in silence."""
+    with pytest.raises(UsageError, match=f"^line 2: .*{words}"):
+        read_prompts(f'{{"prompt": "a"}}\n{line}\n', "mine.jsonl")
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_file_without_a_prompt_is_refused(text):
+    """A study of nothing would end in a traceback."""
+    with pytest.raises(UsageError, match="holds no prompt"):
+        read_prompts(text, "x")
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.integers(1, 50))
+def test_a_limit_takes_as_many_of_each_kind_in_the_files_order(kinds, limit):
+    """480 prompts of Spec-Bench come sorted: the first 50 are of one kind, and the verdict would be of that alone."""
+    prompts = [FilePrompt(line, kind, "x") for line, kind in enumerate(kinds, 1)]
+    taken = choose(prompts, limit)
+    assert len(taken) == min(limit, len(prompts)) and [p.line for p in taken] == sorted({p.line for p in taken})
+    of_file, here = Counter(kinds), Counter(p.kind for p in taken)
+    least = min((here[kind] for kind in of_file if here[kind] < of_file[kind]), default=limit)
+    assert max(here.values()) <= least + 1, "no kind has two more than one that has some left"
+
+
+def test_more_than_a_study_takes_needs_a_limit():
+    """Hours of racing that nobody asked for."""
+    prompts = [FilePrompt(line, "x", "x") for line in range(1, MAX_PROMPTS + 2)]
+    assert len(choose(prompts[:-1], None)) == MAX_PROMPTS == len(choose(prompts, MAX_PROMPTS))
+    with pytest.raises(UsageError, match=r"has 201 prompts; a study takes at most 200\. --limit 200"):
+        choose(prompts, None)
+
+
+def test_the_digest_sees_every_part_of_a_prompt():
+    """A study would go on with other prompts than it began with."""
+    texts = [
+        '{"prompt": "a"}',
+        '{"prompt": "b"}',
+        '{"prompt": "a", "kind": "k"}',
+        '{"turns": ["a"]}',
+        '\n{"prompt": "a"}',
+    ]
+    assert len({digest(read_prompts(text, "x.jsonl")) for text in texts}) == len(texts)
+
+
+# The verdict
+
+SPEEDUPS = st.lists(st.floats(0.5, 4), min_size=LEAST, max_size=12)
+RANK = {"do not ship": 0, "unclear": 1, "ship": 2}
+
+
+def rows(values: Sequence[float | None], drafter: str = "ngram", **more) -> list[Row]:
+    common = {"noise": 0.02, "acceptance_rate": 0.5, "mean_acceptance_length": 1.5, "num_tokens": 9, "identical": True}
+    return [
+        Row(line, f"p{line}", "ab"[line % 2], drafter, "auto", value, **{**common, **more})
+        for line, value in enumerate(values, 1)
+    ]
+
+
+@given(SPEEDUPS, st.randoms(use_true_random=False))
+@settings(max_examples=15)
+def test_the_order_of_the_rows_does_not_matter(values, rng):
+    """A file sorted in another way, or a study that was interrupted, would have another verdict."""
+    two = rows(values) + rows([value * 0.9 for value in values], "eagle3")
+    assert report(rng.sample(two, len(two))) == report(two)
+
+
+@given(SPEEDUPS, st.floats(1.01, 2))
+@settings(max_examples=15)
+def test_faster_is_never_judged_worse(values, factor):
+    """Speed-ups that all grow could turn a yes into a no."""
+    faster = [value * factor for value in values]
+    assert RANK[of_speedups(faster)] >= RANK[of_speedups(values)]
+    assert interval(faster) == pytest.approx([factor * bound for bound in interval(values)])
+    assert min(values) <= interval(values)[0] <= interval(values)[1] <= max(values)
+
+
+@given(st.lists(st.floats(1.31, 9), min_size=LEAST, max_size=12), st.booleans())
+@settings(max_examples=15)
+def test_all_above_ships_and_all_below_does_not(values, above):
+    """The plainest cases would be called unclear, or the wrong way round."""
+    values = values if above else [1.69 / value for value in values]
+    found = report(rows(values))
+    assert found["verdict"] == ("ship" if above else "do not ship") and "measured" in found["reason"]
+    assert found["summary"]["ngram"]["share_above_1_3"] == float(above)
+
+
+def test_one_slow_prompt_of_many_does_not_decide_and_a_split_is_unclear():
+    """A median is asked for; but half above and half below says nothing."""
+    assert report(rows([2.0] * 19 + [0.5]))["verdict"] == "ship"
+    assert report(rows([2.0] * 10 + [0.9] * 10))["verdict"] == "unclear"
+
+
+@pytest.mark.parametrize("num", range(LEAST))
+def test_few_prompts_are_no_verdict(num):
+    """Two lucky prompts would decide; and what could not be measured would count as a prompt."""
+    found = report(rows([9.0] * num + [None]))
+    assert found["verdict"] == "unclear" and f"at least {LEAST}" in found["reason"]
+    assert f"there are {num}." in found["reason"]
+
+
+def test_it_is_said_where_texts_that_repeat_themselves_carry_the_verdict():
+    """Loops are easy to guess: a model that only loops would be shipped for it, and nobody would be told."""
+    plain, loops = rows([1.1] * 6), rows([3.0] * 14, loops=True)
+    found = report([*plain, *(replace(row, line=row.line + 9) for row in loops)])
+    assert found["verdict"] == "ship"
+    assert "14 of 20 texts repeat themselves" in found["reason"] and "would be: do not ship" in found["reason"]
+    assert found["summary"]["ngram"]["without_loops"] == "do not ship"
+    mixed = report([*rows([2.0] * 6), *(replace(row, line=row.line + 9) for row in loops)])
+    assert mixed["verdict"] == "ship" and "14 of 20 texts repeat themselves" in mixed["reason"]
+
+
+def test_the_best_drafter_is_the_one_that_was_measured_fastest():
+    """The verdict would be about a drafter that nobody should choose."""
+    slow, fast = rows([1.1] * 6), rows([1.9] * 5 + [0.8], "hybrid:ngram+eagle3")
+    found = report([row for pair in zip(slow, fast, strict=True) for row in pair])
+    assert found["best"] == {
+        "drafter": "hybrid:ngram+eagle3", "k": "auto", "median_speedup": 1.9, "measured": True,
+    }  # fmt: skip
+    assert found["verdict"] == "ship" and "5 gain (b 3, a 2), 1 lose (a 1)" in found["reason"]
+    assert list(found["summary"]) == ["ngram", "hybrid:ngram+eagle3"]
+
+
+@pytest.mark.parametrize(("fixed", "k"), [(1.54, 7), (1.52, "auto"), (1.0, "auto")])
+def test_a_fixed_k_wins_only_where_it_is_clearly_computed_to_be_faster_than_auto(fixed, k):
+    """auto, measured with its thinking, would lose to a k that is only computed; or a better k never be told."""
+    found = report(rows([1.4] * 6, computed={"auto": 1.5, "3": 1.0, "7": fixed}))
+    assert found["best"]["k"] == k and found["best"]["measured"] == (k == "auto")
+    assert found["best"]["median_speedup"] == (1.4 if k == "auto" else fixed)
+    assert found["summary"]["ngram"]["median_speedup"] == 1.4 and ("k = 7" in found["reason"]) == (k == 7)
+
+
+def test_within_the_noise_is_neither_gain_nor_loss():
+    """A drafter that drafts nothing would be said to lose on half of the prompts."""
+    found = report(rows([1.01, 0.99, 1.5, 0.7, 1.0], disturbed=True))["summary"]["ngram"]
+    assert found["num_disturbed"] == 5
+    assert (found["num_gain"], found["num_lose"], found["num_prompts"]) == (1, 1, 5)
+
+
+def test_a_row_is_read_back_as_it_was_written():
+    """A study that goes on would go on with other numbers."""
+    (row,) = rows([1.5], computed={"auto": 1.4, "3": 1.2}, fault="x", loops=True)
+    assert row_of(row.to_json()) == row and tuple(row.shown()) == SHOWN

@@ -1,0 +1,184 @@
+"""study-prompts, with real races: its rows, a study that goes on, one that is interrupted, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cli import main as cli
+from engine.errors import UsageError
+from engine.session import TorchRace
+from engine.spec import AUTO, RaceSpec, SamplingParams, lanes_of
+from engine.studies.prompts import races
+from engine.studies.prompts.prompts import FilePrompt
+from engine.studies.prompts.rows import SHOWN
+from engine.studies.prompts.verdict import of_speedups
+from engine.text import encode_prompt
+from engine.what_if.ask import what_if
+from engine.what_if.auto import auto_steps
+from engine.what_if.tables import seconds_of
+from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import PROMPTS, text_of, trained
+
+HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
+DRAFTERS = ["ngram", HYBRID]
+ON = ["--target", str(TRAINED), "--dtype", "float32", "--threads", "1", "--drafter", ",".join(DRAFTERS)]
+TEXTS = [PROMPTS[0], PROMPTS[1], "def f(x):\n    return x\n", "for i in range(3):\n", "class A:\n", "x = 1\n"]
+EXACT = ("prompt", "kind", "drafter", "k", "num_tokens", "identical")
+
+
+@pytest.fixture
+def file(tmp_path) -> str:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": t, "kind": "code"[i % 3 :]}) + "\n" for i, t in enumerate(TEXTS)))
+    return str(path)
+
+
+def study(capsys, file: str, *more: str, status: int = 0) -> dict:
+    arguments = ["study-prompts", "--prompts", file, *ON, "--max-new-tokens", "16", "--json", *more]
+    assert cli.main(arguments) == status, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def exact(found: dict) -> list[list]:
+    return [[row[key] for key in EXACT] for row in found["rows"]]
+
+
+def test_every_prompt_has_a_row_of_each_drafter(file, capsys):
+    """A key that a script looks for is gone, a prompt or a drafter is left out, or sampled lanes part."""
+    found = study(capsys, file, "--temperature", "0.8", "--seed", "3")
+    assert set(found) == {"schema", "rows", "summary", "best", "verdict", "reason"}
+    assert all(tuple(row) == SHOWN for row in found["rows"])
+    assert [(row["kind"], row["drafter"]) for row in found["rows"]] == [
+        ("code"[i % 3 :], drafter) for i in range(len(TEXTS)) for drafter in DRAFTERS
+    ]
+    assert all(row["identical"] and row["k"] == "auto" and row["speedup"] > 0 for row in found["rows"])
+    assert list(found["summary"]) == DRAFTERS and found["best"]["drafter"] in DRAFTERS
+    assert {"auto", "1"} <= set(found["summary"]["ngram"]["computed"]) and not found["summary"][HYBRID]["computed"]
+    assert set(found["summary"]["ngram"]["by_kind"]) == {"code", "ode", "de"}
+
+
+def test_a_study_goes_on_where_it_ended(file, tmp_path, capsys, monkeypatch):
+    """Hours would be raced again, rows be lost or doubled; or an interrupted write would make the file unusable."""
+    path, whole = tmp_path / "study.jsonl", tmp_path / "whole.jsonl"
+    first = study(capsys, file, "--save", str(whole))
+    head, *lines = whole.read_text().splitlines(keepends=True)
+    path.write_text("".join([head, *lines[:5]]) + lines[5][:40])  # two prompts, and half of the third
+    second = study(capsys, file, "--save", str(path))
+    assert second["rows"][:4] == first["rows"][:4] and exact(second) == exact(first)
+    assert len(path.read_text().splitlines()) == 1 + len(TEXTS) * len(DRAFTERS)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert study(capsys, file, "--save", str(path)) == second, "a finished study needs no model"
+
+
+@pytest.mark.slow
+def test_ctrl_c_prints_what_there_is_and_the_same_command_goes_on(file, tmp_path, capsys, monkeypatch):
+    """An hour of races would be thrown away."""
+    path, own, num = tmp_path / "study.jsonl", races.rows_of, iter(range(9))
+
+    def interrupted(*arguments):
+        if next(num) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return own(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(races, "rows_of", interrupted)
+        part = study(capsys, file, "--save", str(path), status=130)
+    assert len(part["rows"]) == 2 * len(DRAFTERS) and part["verdict"] == "unclear" and "there are 2." in part["reason"]
+    assert study(capsys, file, "--save", str(path))["rows"][:4] == part["rows"]
+
+
+def test_a_prompt_that_the_model_cannot_be_given_is_named_before_any_race():
+    """The study would end after an hour, at that prompt."""
+    prompts = [FilePrompt(1, "x", "a"), FilePrompt(7, "x", "a " * 5000)]
+    with pytest.raises(UsageError, match=r"line 7: the prompt's \d+ tokens and 8 new ones exceed the model's"):
+        races.Study(trained(), prompts, ["ngram"], SamplingParams(max_new_tokens=8))
+
+
+def test_a_lane_that_fails_stands_in_its_row_and_the_study_goes_on(file, capsys, monkeypatch):
+    """One bad draft would cost the whole study; or the failure be hidden behind a verdict."""
+    from engine.drafters.ngram import NgramDrafter
+
+    def broken(self, token_ids, drafted, k):
+        raise ValueError("a broken drafter")
+
+    monkeypatch.setattr(NgramDrafter, "look", broken)
+    few = shlex.split("ngram --limit 3 --max-new-tokens 4 --json")
+    assert cli.main(["study-prompts", "--prompts", file, *ON[:-1], *few]) == 1
+    said = capsys.readouterr()
+    assert said.out, said.err
+    found = json.loads(said.out)
+    assert [(row["speedup"], row["identical"]) for row in found["rows"]] == [(None, False)] * 3
+    assert "line 1: lane ngram failed" in said.err and found["verdict"] == "unclear"
+
+
+def test_the_verdict_comes_first_then_the_reason_then_the_table(file, capsys):
+    """A reader would search a table for the one word that was asked for."""
+    assert cli.main(["study-prompts", "--prompts", file, *ON, "--max-new-tokens", "16"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.match(r"(SHIP|DO NOT SHIP|UNCLEAR): (ngram|hybrid\S+) at k = ", said)
+    order = [said.index(words) for words in ("was measured at", "speed-up over plain", "above 1.3x", "threads: ")]
+    assert order == sorted(order) and not {"None", "nan"} & set(said.split())
+
+
+@given(st.lists(st.integers(2, 5000), min_size=1, max_size=30))
+def test_prompts_share_lengths_and_no_cache_is_much_too_long(needs):
+    """Each length is probed for seconds; but one long prompt must not make every step of the others longer."""
+    rooms = races.shared_rooms(needs)
+    assert all(need <= room <= races.SPREAD * need for need, room in zip(needs, rooms, strict=True))
+    distinct = sorted(set(rooms))
+    assert set(distinct) <= set(needs) and all(b > races.SPREAD * a for a, b in pairwise(distinct))
+
+
+def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
+    """Measured and computed ratios would be against different plain decoding, or against the slower one."""
+    lanes = lanes_of([("ngram", "ngram", AUTO)])
+    race = TorchRace(
+        trained(), RaceSpec(lanes, SamplingParams(max_new_tokens=24)), encode_prompt(trained().tokenizer, PROMPTS[0])
+    )
+    events = list(race.events())
+    (row,) = races.rows_of(race, events, FilePrompt(1, "x", PROMPTS[0]))
+    seconds = {name: seconds_of(lane.steps) for name, lane in race.lanes.items()}
+    plain_s, found = min(seconds["plain"], seconds["baseline"]), what_if(race)
+    assert row.speedup == pytest.approx(plain_s / seconds["ngram"])
+    for k in range(1, len(found.costs.verify_s)):
+        assert row.computed[str(k)] == pytest.approx(plain_s / seconds_of(found.steps("ngram", k)))
+    assert row.computed["auto"] == pytest.approx(plain_s / seconds_of(auto_steps(found, "ngram")))
+
+
+def test_races_can_be_closed_at_any_time():
+    """A page whose visitor leaves would race on; or the next study on the same model would fail."""
+    prompts = [FilePrompt(line, "x", text) for line, text in enumerate(TEXTS, 1)]
+    study = races.Study(trained(), prompts, ["ngram"], SamplingParams(max_new_tokens=6))
+    running = study.races()
+    assert [row.line for row in next(running)] == [1]
+    running.close()
+    told = []
+    rest = list(study.races({1, 2, 3}, lambda stage, share: told.append((stage, share))))
+    assert [rows[0].line for rows in rest] == [4, 5, 6]
+    assert told[0] == ("prompt 4 of 6: timing a step of each width", 0.5)
+    assert re.match(r"prompt 6 of 6, about \d+ s left: ", told[-1][0])
+
+
+@pytest.mark.slow
+def test_the_default_model_gains_on_text_that_copies(tmp_path, capsys):
+    """Its head or its default drafters are not found; or a plain copy is not worth it, which nothing would be."""
+    path = tmp_path / "prompts.txt"
+    names = ("Anna Lindqvist", "Boris Talvik", "Chloe Marchetti", "Dmitri Okonkwo", "Elena Ferreira")
+    path.write_text("".join(f"List of members: {name}; {name}; {name};\n" for name in names))
+    assert cli.main(["study-prompts", "--prompts", str(path), "--max-new-tokens", "24", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["summary"]) == ["ngram", "hybrid:ngram+eagle3"]
+    assert all(row["identical"] for row in found["rows"]) and found["best"]["median_speedup"] > 1
+    best = found["best"]["drafter"]
+    assert found["verdict"] == of_speedups([row["speedup"] for row in found["rows"] if row["drafter"] == best])
+    assert "texts repeat themselves" in found["reason"]

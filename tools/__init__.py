@@ -1,0 +1,1 @@
+"""Measurements of this project, each a command of its own."""

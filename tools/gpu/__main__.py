@@ -1,0 +1,279 @@
+"""Measures the engine on a machine with an NVIDIA GPU, in calls of less than ten minutes.
+
+    python -m tools.gpu --out DIR --call 1
+
+Every part is a process of its own with its own time limit, so a part that crashes or hangs costs no other part.
+Whatever happens, DIR then holds
+
+    gpu_1.jsonl   one line per result, written the moment it was measured
+    gpu_1.txt     the summary, rewritten after every part; gpu_1.json has the same for programs
+    gpu_1.log     everything the parts printed
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from engine.hardware import environment
+from tools.gpu.part import ROOT, WRONG
+
+SECONDS = 570.0
+"""For a whole call: commands on a lent machine are killed after ten minutes."""
+RESERVE_S = 5.0
+LEAST_S = 10.0
+"""With less time than this left, a part that may take longer is not started."""
+PRETENDED_FACTOR = 20
+"""The stand-in runs on the CPU, so limits are that much longer under --pretend."""
+LAST_LINES = 12
+RUNGS: dict[str, dict[str, str]] = {
+    "triton": {},
+    "graphs": {"PHOTOFINISH_TRITON": "0"},
+    "eager": {"PHOTOFINISH_TRITON": "0", "PHOTOFINISH_GRAPHS": "0"},
+}
+"""Environment of each rung of the engine's ladder, the fastest first: Triton in CUDA graphs, torch's kernels in CUDA
+graphs, torch's kernels run eagerly."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A part of a call. about: what it measures. run: "module:function" or "module:function:argument". limit_s: it is
+    killed after that long. rung: one of RUNGS; "" is the fastest one whose smoke part has not failed."""
+
+    about: str
+    run: str
+    limit_s: float
+    rung: str = ""
+
+
+SMOKE, KERNELS, BIG = "tools.gpu.smoke:smoke", "tools.gpu.kernels", "tools.gpu.big"
+CORRECTNESS = "tools.gpu.correctness:correctness"
+SMOKE_TRITON = Planned("`engine race` of the trained fixture, then ten races in one process", SMOKE, 110, "triton")
+CALLS: dict[int, dict[str, Planned]] = {
+    1: {
+        "smoke-eager": replace(SMOKE_TRITON, limit_s=45, rung="eager"),
+        "smoke-graphs": replace(SMOKE_TRITON, limit_s=40, rung="graphs"),
+        "smoke-triton": SMOKE_TRITON,
+        "kernel-linear": Planned(
+            "Qwen3-8B's linears against float64, timed against torch", f"{KERNELS}:linear", 45, "triton"
+        ),
+        "kernel-norm": Planned("its norms, likewise", f"{KERNELS}:norm", 20, "triton"),
+        "kernel-attention": Planned("its placing and attention, likewise", f"{KERNELS}:attention", 30, "triton"),
+        "kernel-delta": Planned("Qwen3.5-9B's gated delta rule, likewise", f"{KERNELS}:delta", 30, "triton"),
+        "kernel-sample": Planned("the choice among 151,936 tokens, likewise", f"{KERNELS}:sample", 20, "triton"),
+        "widths-eager": Planned("Qwen3-8B's shape: bandwidth, steps of width 1 to 16", f"{BIG}:widths", 60, "eager"),
+        "widths-graphs": Planned("the same in CUDA graphs", f"{BIG}:widths", 55, "graphs"),
+        "widths-triton": Planned("the same on all Triton kernels", f"{BIG}:widths", 100, "triton"),
+    },
+    2: {
+        "smoke-triton": SMOKE_TRITON,
+        "correctness": Planned("fixtures: tokens and bits of every drafter", CORRECTNESS, 100),
+        "race-8b": Planned("Qwen3-8B's shape: steps and races", f"{BIG}:races:Qwen/Qwen3-8B", 135),
+        "race-9b": Planned("Qwen3.5-9B's shape, likewise", f"{BIG}:races:Qwen/Qwen3.5-9B", 135),
+        "memory": Planned("ten races of Qwen3-8B's shape, one out of memory, one more", f"{BIG}:memory", 85),
+    },
+    3: {
+        "smoke-triton": SMOKE_TRITON,
+        "correctness-graphs": Planned("fixtures, on torch in CUDA graphs", CORRECTNESS, 90, "graphs"),
+        "correctness-eager": Planned("fixtures, on torch run eagerly", CORRECTNESS, 90, "eager"),
+        "race-float32": Planned("Qwen3-8B's shape in float32", f"{BIG}:races:Qwen/Qwen3-8B float32", 80),
+        "tiles": Planned(
+            "the fastest tiles of every linear, and steps with them", "tools.gpu.tiles:tune", 190, "triton"
+        ),
+    },
+}
+
+
+class Session:
+    """Runs the parts of a call and keeps their results in `out`."""
+
+    def __init__(self, out: Path, name: str, seconds: float, commit: str, pretend: bool) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        self.rows, self.log, self.text = (out / f"{name}.{end}" for end in ("jsonl", "log", "txt"))
+        for path in (self.rows, self.log):
+            path.write_bytes(b"")
+        self._factor, self._flags = (PRETENDED_FACTOR, ["--pretend"]) if pretend else (1, [])
+        self._ends_at = time.monotonic() + seconds * self._factor
+        self.about = about(commit) | {"pretended": pretend}
+        self.parts: dict[str, dict[str, Any]] = {}
+        self._write()
+
+    def run_all(self, parts: Mapping[str, Planned]) -> None:
+        """In their order, but parts on a rung whose smoke part failed come last. A part for the fastest rung then runs
+        on the next one down first, and on the fastest at the end."""
+        pending = dict(parts)
+        while pending:
+            usable = list(RUNGS)[list(RUNGS).index(self._best()) :]
+            name = next((name for name, part in pending.items() if part.rung in ("", *usable)), next(iter(pending)))
+            part = pending.pop(name)
+            rung = part.rung or usable[0]
+            if not part.rung and rung != "triton":
+                pending[f"{name}-triton"] = replace(part, rung="triton")
+            self._run(name, part, rung)
+
+    def _best(self) -> str:
+        """The fastest rung whose smoke part did not fail; the last one if all did."""
+        states = {rung: self.parts.get(f"smoke-{rung}", {"state": "done"})["state"] for rung in RUNGS}
+        return next((rung for rung, state in states.items() if state == "done"), "eager")
+
+    def _run(self, name: str, part: Planned, rung: str) -> None:
+        left = self._ends_at - time.monotonic() - RESERVE_S
+        limit, started = min(part.limit_s * self._factor, left), time.monotonic()
+        if limit < min(LEAST_S, part.limit_s):
+            self._ended(name, {"state": "skipped", "rung": rung, "why": f"{max(0.0, left):.0f} s were left"})
+            return
+        self.parts[name] = {"state": "running", "rung": rung}
+        self._write()
+        switches = {key: value for key, value in os.environ.items() if key not in RUNGS["eager"]} | RUNGS[rung]
+        command = [sys.executable, "-m", "tools.gpu.part", part.run, name, str(self.rows.resolve()), f"{limit:.1f}"]
+        with self.log.open("ab") as log:
+            log.write(f"--- {name} on {rung}\n".encode())
+            log.flush()
+            begins = log.tell()
+            process = subprocess.Popen(
+                [*command, *self._flags],
+                cwd=ROOT,
+                env=switches,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                code = process.poll()
+                _kill(process)
+        end = {"state": _state(code), "rung": rung, "seconds": round(time.monotonic() - started, 1)}
+        if code is None:
+            end["why"] = f"killed after {limit:.0f} s"
+        elif code < 0:
+            end["why"] = signal.Signals(-code).name
+        if end["state"] not in ("done", "wrong"):
+            with self.log.open("rb") as log:
+                log.seek(begins)
+                end["last_lines"] = log.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+        self._ended(name, end)
+
+    def _ended(self, name: str, end: dict[str, Any]) -> None:
+        self.parts[name] = {**end, "says": [row["says"] for row in _rows(self.rows) if row["part"] == name]}
+        self._write()
+        print("\n".join(self._lines(name)), flush=True)
+
+    def _lines(self, name: str) -> list[str]:
+        part = self.parts[name]
+        head = f"{name:20} {part['rung']:7} {part['state']:10} {part.get('seconds', 0):6.1f} s  {part.get('why', '')}"
+        return [head.rstrip(), *(f"    {line}" for line in [*part.get("says", ()), *part.get("last_lines", ())])]
+
+    def _write(self) -> None:
+        head = [f"{key}: {value}" for key, value in self.about.items()]
+        text = "\n".join([*head, "", *(line for name in self.parts for line in self._lines(name)), ""])
+        result = json.dumps({"about": self.about, "parts": self.parts}, indent=1) + "\n"
+        for path, content in ((self.text, text), (self.text.with_suffix(".json"), result)):
+            new = path.with_suffix(".new")
+            new.write_text(content)
+            os.replace(new, path)
+
+    def table(self) -> str:
+        """One line per part, for the end of the output."""
+        return "\n".join(["", *(self._lines(name)[0] for name in self.parts)])
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        with suppress(ValueError):  # cut off, where a part was killed while it wrote
+            yield json.loads(line)
+
+
+def _state(code: int | None) -> str:
+    if code is None:
+        return "timed out"
+    return "killed" if code < 0 else {0: "done", WRONG: "wrong"}.get(code, "failed")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The process and everything it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:  # stuck in the driver, where no signal reaches it
+        print("a process did not end and is left behind", flush=True)
+
+
+def about(commit: str) -> dict[str, Any]:
+    """What is measured, and on which machine. commit: used where this tree is no checkout."""
+    found = environment.commit()
+    sources = hashlib.sha256()
+    for path in sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "tools" / "gpu").glob("*.py")]):
+        sources.update(path.read_bytes())
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": found.rstrip("+") or commit,
+        "dirty": found.endswith("+") if found else "unknown",
+        "sources": sources.hexdigest()[:12],
+        "gpu": _nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem"),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("torch", "triton", "transformers")},
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def _nvidia_smi(fields: str) -> str:
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown: {type(error).__name__}"
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def main(arguments: Sequence[str] | None = None, calls: Mapping[int, Mapping[str, Planned]] = CALLS) -> int:
+    """Returns 0 where every part is done, else 1."""
+    parts = "\n".join(
+        f"\ncall {call}\n"
+        + "\n".join(f"    {name:20} {part.limit_s:4.0f} s  {part.about}" for name, part in its.items())
+        for call, its in calls.items()
+    )
+    parser = argparse.ArgumentParser(
+        "python -m tools.gpu",
+        description=__doc__,
+        epilog=f"parts, with their limits:\n{parts}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--call", type=int, choices=calls, default=1, help="which parts to run (default 1)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"for the whole call (default {SECONDS:.0f})")
+    parser.add_argument("--commit", default="unknown", help="which commit this is, where the tree has no .git")
+    parser.add_argument("--pretend", action="store_true", help="a dry run: tiny shapes on a stand-in for CUDA")
+    options = parser.parse_args(arguments)
+    session = Session(options.out, f"gpu_{options.call}", options.seconds, options.commit, options.pretend)
+    session.run_all(calls[options.call])
+    print(session.table(), flush=True)
+    return int(any(part["state"] != "done" for part in session.parts.values()))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))  # the running part is killed on the way out
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Models and heads of published shapes with random weights: how long they take does not depend on the values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.heads.dflash import DFlashHead
+from engine.heads.eagle3 import Eagle3Head
+from engine.loading.random_targets import shipped_config
+from engine.training.heads import Design, TargetWeights, default_layers, new_spec, save_head
+from tools.gpu.part import Part
+
+TARGET, HYBRID, DRAFT = "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "Qwen/Qwen3-0.6B"
+HEAD_DIM, KV_HEADS, EAGLE3_WORDS, DFLASH_LAYERS, DFLASH_BLOCK = 128, 8, 32_000, 5, 16
+"""Of the published heads."""
+_TINY = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 512, "head_dim": 32}
+_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
+_LAYERS = {"layer_types": ["linear_attention", "full_attention"], "rope_parameters": {"rope_theta": 1e6}}
+_LINEAR = {"linear_key_head_dim": 32, "linear_value_head_dim": 32}
+SMALL = {TARGET: _TINY | _HEADS, DRAFT: _TINY | _HEADS, HYBRID: _TINY | _HEADS | _LAYERS | _LINEAR}
+"""What a dry run changes in the published configurations."""
+
+
+def target(part: Part, name: str, **changes: Any) -> str:
+    """What `load` takes for random weights of that shape, or of a tiny one like it, with these changes."""
+    if not (changes or part.small):
+        return f"random:{name}"
+    folder = part.scratch / f"{name.replace('/', '--')}-{len(changes)}"
+    folder.mkdir(exist_ok=True)
+    config = shipped_config(name) | (SMALL[name] if part.small else {}) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    return f"random:{folder}"
+
+
+def head(part: Part, loaded: Any, kind: str) -> Path:
+    """A folder with a head for that model: "eagle3" or "dflash", of the published heads' size, random weights."""
+    folder = part.scratch / kind
+    if folder.exists():
+        return folder
+    model = TargetWeights.of(loaded.model)
+    (vocab_size, size), num_layers = model.output.shape, model.config.num_hidden_layers
+    design, reads = Design("eagle3", intermediate_size=model.config.intermediate_size), default_layers(num_layers)
+    if kind == "dflash":
+        num = 1 if part.small else DFLASH_LAYERS
+        design = Design("dflash", num, model.config.intermediate_size, block_size=DFLASH_BLOCK)
+        reads = tuple(sorted({1 + i * (num_layers - 2) // max(1, num - 1) for i in range(num)}))
+    spec = new_spec(design, model, reads, mask_token_id=4)
+    num_heads = max(1, size // HEAD_DIM)
+    kv_heads = min(KV_HEADS, num_heads)
+    spec.layers.update({"head_dim": HEAD_DIM, "num_attention_heads": num_heads, "num_key_value_heads": kv_heads})
+    made: Any
+    with torch.device("cpu" if part.small else "cuda"):
+        if kind == "eagle3":
+            made = Eagle3Head(spec, size, min(EAGLE3_WORDS, vocab_size // 2))
+            made.target_ids = torch.arange(made.lm_head.out_features)
+        else:
+            made = DFlashHead(spec, size, None)
+        made = made.to(torch.bfloat16)
+        for parameter in made.parameters():
+            parameter.data.normal_(std=0.02)
+    save_head(made, folder, loaded.info.name, design.block_size - 1)
+    return folder
