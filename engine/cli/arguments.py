@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..spec import AUTO
+from ..spec import AUTO, TREE, tree_size
 
 MAX_SHOWN = 80
 
@@ -82,13 +82,15 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def draft_size(low: int, high: int) -> Callable[[str], int | str]:
-    """The word auto, or what `integer` takes."""
+    """The word auto, tree:N, or what `integer` takes."""
 
     def convert(text: str) -> int | str:
         try:
-            return text if text == AUTO else integer(low, high)(text)
-        except ArgumentTypeError as error:
-            raise ArgumentTypeError(f"must be auto or an integer from {low} to {high}, not {shown(text)}") from error
+            return text if text == AUTO or tree_size(text) else integer(low, high)(text)
+        except (ArgumentTypeError, UsageError) as error:
+            raise ArgumentTypeError(
+                f"must be auto, {TREE}N or an integer from {low} to {high}, not {shown(text)}"
+            ) from error
 
     return convert
 

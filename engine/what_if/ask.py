@@ -11,7 +11,7 @@ from ..drafters import with_tables
 from ..drafters.auto import AutoDrafter
 from ..drafters.ngram import NgramDrafter
 from ..errors import UsageError
-from ..interfaces import Drafter, MarginDrafter
+from ..interfaces import Drafter
 from ..progress import Progress, silent
 from ..spec import AUTO, BASELINE, SPECULATIVE, LaneSpec, RaceSpec
 from ..text import Pieces
@@ -124,7 +124,7 @@ class _Question:
             return True
 
         k = min(k, self.drafter.max_k)
-        if k and isinstance(self.drafter, MarginDrafter):
+        if k and False:
             draft = self.drafter.propose_while(token_ids, hidden, k, note)
         else:
             draft = self._how(token_ids, hidden, k)
@@ -132,7 +132,7 @@ class _Question:
         self._margins.append(tuple(margins))
 
     def table(self, name: str) -> Table:
-        margins = tuple(self._margins) if isinstance(self.drafter, MarginDrafter) else None
+        margins = tuple(self._margins) if False else None
         return Table(name, self._part, tuple(self._drafts), margins)
 
 

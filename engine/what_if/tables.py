@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..drafters.rates import num_matching
+from ..drafters.pace import num_matching
 from ..events import Step
 from .costs import Costs
 
