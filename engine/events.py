@@ -5,7 +5,7 @@ from a stranger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Union
 
@@ -232,11 +232,7 @@ def _check(event: Event) -> None:
         raise UsageError(f"unknown finish reason {event.reason[:40]!r}; choose one of: {', '.join(FINISH_REASONS)}")
     if isinstance(event, Step):
         n = event.num_accepted
-        if event.parents and (
-            len(event.parents) != len(event.drafted)
-            or any(row > i for i, row in enumerate(event.parents))
-            or len(set(zip(event.parents, event.drafted, strict=True))) < len(event.drafted)
-        ):
+        if event.parents and not is_tree(event.parents, event.drafted):
             raise UsageError(f"step {event.index} has parents that are no tree of its {len(event.drafted)} tokens")
         known = () if event.num_unknown else event.token_ids[:n]
         kept = tuple(event.drafted[i] for i in event.kept[: len(event.drafted)])
@@ -266,6 +262,15 @@ def _check(event: Event) -> None:
         ):
             if items and len(items) != len(want):
                 raise UsageError(f"step {event.index} has {len(items)} {name} for {len(want)} tokens")
+
+
+def is_tree(parents: Sequence[int], token_ids: Sequence[int]) -> bool:
+    """Whether these non-negative rows are the parents of a tree of these tokens (see `interfaces.Draft`)."""
+    return (
+        len(parents) == len(token_ids)
+        and all(row <= i for i, row in enumerate(parents))
+        and len(set(zip(parents, token_ids, strict=True))) == len(token_ids)
+    )
 
 
 def steps(events: Iterable[LaneEvent], lane: str) -> list[Step]:
