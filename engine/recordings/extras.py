@@ -90,8 +90,7 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
             raise UsageError(f"it has a promise of lane {short(name)}, which the spec does not have")
 
 
-def _check_tables(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str, Sequence[Step]]) -> None:
-    tables = recording["tables"]
+def _check_tables(tables: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str, Sequence[Step]]) -> None:
     if len(tables) > MAX_TABLES:
         raise UsageError(f"it has {len(tables)} tables; at most {MAX_TABLES} are allowed")
     text = [token for name in spec.named(BASELINE) for step in lanes[name] for token in step.token_ids]
@@ -113,8 +112,8 @@ def _check_tables(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[s
 def _check_rows(which: str, rows: Any, shape: Any, drafts: Sequence[Sequence[int]] | None) -> None:
     """For each draft of a table an entry for each of its tokens, or none for all of them."""
     fits(rows, shape, which)
-    sizes = [] if drafts is None else [*map(len, drafts)]
-    if len(rows) != len(sizes) or any(len(row) not in (0, num) for row, num in zip(rows, sizes, strict=True)):
+    pairs = zip(rows, drafts or (), strict=False)
+    if drafts is None or len(rows) != len(drafts) or any(len(row) not in (0, len(draft)) for row, draft in pairs):
         raise UsageError(f"{which} are not one for each token of a table's trees")
 
 
