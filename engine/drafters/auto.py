@@ -13,19 +13,15 @@ from itertools import accumulate
 from typing import Any
 
 from ..interfaces import BranchingDrafter, Draft, Drafter, Node
+from .chances import NUM_SCORES
 from .ngram import NgramDrafter
 from .pace import Pace, SizeTime
 from .tree import SURE, Tree
 
-NUM_BEST = 6
-"""Tokens rated at each node."""
 FIRST, SECOND, THIRD = 0.6, 0.12, 0.06
 """Chances of what would follow a node, before a pass finds out."""
 AHEAD = 6
 """Further passes that may follow one."""
-LEARNS = 0.05
-"""How fast two averages follow the text: how sure the drafter's first choices are, and how many of the expected tokens
-were kept."""
 CALIBRATIONS = 2
 """How often each kind of pass is timed before the race."""
 
@@ -81,30 +77,17 @@ class AutoDrafter(Drafter):
 
     def _start(self, num_tokens: int) -> None:
         self._pace = Pace(self._step_s)
-        self._num_tokens, self._last_s, self._expected = num_tokens, self._step_s[0], 0.0
-        self._first, self._trust = FIRST, 1.0
+        self._num_tokens, self._last_s = num_tokens, self._step_s[0]
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         """See `interfaces.Drafter`; k is an upper limit."""
-        self._learn(len(token_ids) - self._num_tokens)
+        if num_written := len(token_ids) - self._num_tokens:
+            self._pace.add(num_written, self._last_s)
         self._num_tokens = len(token_ids)
         k = min(k, len(self._step_s) - 1)
         draft = self._draft(token_ids, hidden, k, min(k, self._size))
         self._last_s += self._step_s[len(draft)]
-        self._expected = sum(draft.chances)
         return draft
-
-    def _learn(self, num_written: int) -> None:
-        """Take in how many tokens the last step committed."""
-        if not num_written:
-            return
-        self._pace.add(num_written, self._last_s)
-        if self._expected:
-            kept = min(num_written - 1, self._expected * 2)
-            self._trust += LEARNS * (kept - self._trust * self._expected) / max(1.0, self._expected)
-        else:  # nothing to learn from, so try again some day
-            self._trust += LEARNS * (1.0 - self._trust)
-            self._first += LEARNS * (FIRST - self._first)
 
     def _draft(self, token_ids: Sequence[int], hidden: Any, k: int, size: int) -> Draft:
         """A tree of at most k nodes; size: of this many if there are as many, else as many as pay."""
@@ -126,12 +109,9 @@ class AutoDrafter(Drafter):
     def _expand(self, tree: Tree, rated: BranchingDrafter, batch: Sequence[Node]) -> None:
         """One pass of the drafter."""
         started = self._clock()
-        found = rated.expand(batch, NUM_BEST if self._branches else 2)
+        found = rated.expand(batch, NUM_SCORES)
         for node, each in zip(batch, found, strict=True):
             tree.expand(node, each)
-            if each:
-                surest = max(child.own for child in node.children.values())
-                self._first += LEARNS * (surest - self._first)
         times = self._first_s if batch[0].parent is None else self._pass_s
         times.add(len(batch), self._clock() - started)
         self._last_s += times(len(batch))
@@ -155,7 +135,7 @@ class AutoDrafter(Drafter):
 
     def _best_size(self, nodes: Sequence[Node]) -> int:
         """How many of these nodes are worth most."""
-        worths = accumulate((self._trust * node.chance for node in nodes), initial=0.0)
+        worths = accumulate((node.chance for node in nodes), initial=0.0)
         prices = (self._pace.rate * seconds for seconds in self._step_s)
         values = [worth - price for worth, price in zip(worths, prices, strict=False)]
         return values.index(max(values))
@@ -164,19 +144,19 @@ class AutoDrafter(Drafter):
         """The nodes that pay to continue, in one pass; none if none does."""
         rate, step_s = self._pace.rate, self._step_s
         more = [(step_s[n] - step_s[num]) / (n - num) for n in range(num + 1, len(step_s))]
-        row = rate * min(more) if more else self._trust * nodes[num - 1].chance
+        row = rate * min(more) if more else nodes[num - 1].chance
         batch = self._open(tree, nodes)
         if batch and batch[0].parent is None:
             batch = batch[:1]
         times = self._first_s if batch and batch[0].parent is None else self._pass_s
-        gains = accumulate((self._gain(self._trust * node.chance, row, rate) for node in batch), initial=0.0)
+        gains = accumulate((self._gain(node.chance, row, rate) for node in batch), initial=0.0)
         values = [gain - (rate * times(n) if n else 0.0) for n, gain in enumerate(gains)]
         return batch[: values.index(max(values))]
 
     def _gain(self, chance: float, row: float, rate: float, ahead: int = AHEAD) -> float:
         """What it is worth to know what follows a node with this chance, where a row costs `row` tokens."""
-        first = chance * self._first
-        gain = sum(max(0.0, chance * (1 - self._first) * share - row) for share in (SECOND, THIRD))
+        first = chance * FIRST
+        gain = sum(max(0.0, chance * (1 - FIRST) * share - row) for share in (SECOND, THIRD))
         if first > row:
             gain += first - row
             if ahead:

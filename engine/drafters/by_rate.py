@@ -13,7 +13,7 @@ from typing import Any
 from ..interfaces import Draft, Drafter
 from .pace import Pace, SizeTime
 
-PRIOR, PRIOR_TOKENS = 0.75, 16.0
+PRIOR, PRIOR_TOKENS = 0.75, 4.0
 """Prior acceptance of a token, and how many tokens it is worth."""
 FORGET = 0.97
 """How much less each draft weighs than the one after it."""

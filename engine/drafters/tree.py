@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..interfaces import Draft, Node
-from .chances import of_copy, of_scores, with_copy
+from .chances import of_copy, of_margin, of_scores, with_copies
 from .ngram import NgramDrafter
 
 LEAST = 0.004
@@ -61,18 +61,22 @@ class Tree:
                     break
 
     def expand(self, node: Node, rated: Sequence[tuple[int, float]]) -> None:
-        """Add what may follow a node. rated: see `BranchingDrafter.expand`; token -1 stands for any other."""
+        """Add what may follow a node. rated: see `BranchingDrafter.expand`; a second token of -1 stands for any."""
         node.is_expanded = True
         if node.source < 0 and node.parent is not None:
             self._copy_after(node)
         if not rated:
             return
-        chances = dict(zip((token_id for token_id, _ in rated), of_scores([score for _, score in rated]), strict=True))
+        (first, best), *rest = rated
+        if rest and rest[0][0] < 0:
+            chances = {first: of_margin(best - rest[0][1])}
+        else:
+            chances = dict(zip([token_id for token_id, _ in rated], of_scores([s for _, s in rated]), strict=True))
         copies = {token_id: child.own for token_id, child in node.children.items()}
-        for token_id, chance in with_copy(chances, copies).items():
+        for token_id, chance in with_copies(chances, copies).items():
             if token_id in node.children:
                 node.children[token_id].own = chance
-            elif token_id >= 0:
+            else:
                 self._child(node, token_id, chance, -1)
 
     def draft(self, nodes: Sequence[Node]) -> Draft:
@@ -83,9 +87,11 @@ class Tree:
         token_ids, chances = tuple(node.path[-1] for node in nodes), tuple(round(node.chance, 4) for node in nodes)
         first = next((i for i, source in enumerate(sources) if source >= 0), len(nodes))
         is_run = all(source == sources[first] + i for i, source in enumerate(sources[first:]))
-        if parents == tuple(range(len(nodes))) and is_run:
-            copied = (first, sources[first]) if first < len(nodes) else ()
-            return Draft(token_ids, copied=copied, chances=chances)
+        if parents == tuple(range(len(nodes))):
+            parents = ()
+            if is_run:
+                copied = (first, sources[first]) if first < len(nodes) else ()
+                return Draft(token_ids, copied=copied, chances=chances)
         return Draft(token_ids, parents=parents, sources=sources, chances=chances)
 
     def _child(self, node: Node, token_id: int, own: float, source: int) -> Node:
