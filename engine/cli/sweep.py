@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from ..session import TorchRace
 
 COMPUTED = (
-    "Steps and what is accepted are exact: those of the real race at that k. Times are computed, from what steps and "
-    "drafts cost in one race. auto is a simulation: --measure races it."
+    "Steps and what is accepted are exact: those of the real race at that k or size of trees. Times are computed, from "
+    "what steps and drafts cost in one race. auto is a simulation: --measure races it."
 )
 MEASURED = (
     "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
