@@ -63,7 +63,7 @@ def test_every_prompt_has_a_row_of_each_drafter(file, capsys):
     ]
     assert all(row["identical"] and row["k"] == "auto" and row["speedup"] > 0 for row in found["rows"])
     assert list(found["summary"]) == DRAFTERS and found["best"]["drafter"] in DRAFTERS
-    assert all({"auto", "1", "15"} <= set(found["summary"][drafter]["computed"]) for drafter in DRAFTERS)
+    assert all({"auto", "1"} <= set(found["summary"][drafter]["computed"]) for drafter in DRAFTERS)
     assert set(found["summary"]["ngram"]["by_kind"]) == {"code", "ode", "de"}
 
 
