@@ -19,6 +19,7 @@ from engine import decode as loop
 from engine.decode import decode
 from engine.errors import DrafterError
 from engine.events import Failed, Step
+from engine.exactness.probe import probe
 from engine.interfaces import Draft, Drafter
 from engine.kernels.cpu import build as build_module
 from engine.runner.forward import Tree
@@ -182,7 +183,9 @@ FAULTS = {
         "tree->path[row][depth] = (uint8_t)row; if (depth > 0) tree->path[row][depth - 1] = (uint8_t)(row - 1);",
     ),
     "a row does not see itself": in_source(
-        "attention.h", "a->tree->depth[row] : row) + 1;", "a->tree->depth[row] - (row > 0) : row) + 1;"
+        "attention.h",
+        "a->tree->depth[a->base + row] : row) + 1;",
+        "a->tree->depth[a->base + row] - (row > 0) : row) + 1;",
     ),
     "slots for positions": in_source("step.c", "(tree ? tree->depth[row] : row) * dim / 2", "row * dim / 2"),
     "a window cut by slots": in_source(
@@ -225,6 +228,20 @@ def test_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
     finally:
         prepared.cache_clear()
     assert any(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*COMPILED, "another parent", "the path is not moved", "values are not moved"])
+def test_the_probe_finds_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Lanes with trees would promise bits on a machine where they have others."""
+    assert {1, 4, 8, 16} in map(set, probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS)).classes)
+    FAULTS[fault](monkeypatch, tmp_path)
+    prepared.cache_clear()
+    try:
+        found = probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS))
+    finally:
+        prepared.cache_clear()
+    assert {1, 4, 8, 16} not in map(set, found.classes), found
 
 
 def test_what_is_no_tree_ends_the_lane() -> None:
