@@ -51,10 +51,11 @@ def stretches(race: Compared) -> list[float]:
 
 
 def all_kept(race: Compared) -> tuple[int, float]:
-    """Tokens per step and seconds per token if every guess were right, at the draft length that is then fastest."""
+    """Tokens per step and seconds per token if every guess were right (of a tree: its longest path), at the draft
+    length that is then fastest."""
     by_length: dict[int, list[float]] = {}
     for step in race.lane:
-        by_length.setdefault(step.num_drafted, []).append(step.seconds)
+        by_length.setdefault(step.depth, []).append(step.seconds)
     seconds = {k + 1: _mean(times) / (k + 1) for k, times in by_length.items()}
     best = min(seconds, key=seconds.__getitem__)
     return best, seconds[best]
