@@ -7,9 +7,9 @@ prefill in seconds:
 
 e (how much slower an eager decoder is), c = CHUNK_S and r count only if their switch is on. (p, s) are those of the
 whole race; with "best" also those of each fifth of its tokens; with "loop" also the whole race's p and the s of a step
-that keeps all its guesses: the minimum over draft lengths k of (mean seconds of a step with k guesses) / (k + 1). So
-slower plain tokens multiply the ratio, additions to plain's time add up, and of "best" and "loop" the better counts.
-No switch can lower the ratio."""
+that keeps all its guesses: the minimum over draft lengths k, or depths of trees, of (mean seconds of a step with that
+k) / (k + 1). So slower plain tokens multiply the ratio, additions to plain's time add up, and of "best" and "loop" the
+better counts. No switch can lower the ratio."""
 
 from __future__ import annotations
 

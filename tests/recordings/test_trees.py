@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from engine.analysis.breakdown import compared, origins
+from engine.analysis.breakdown import Compared, compared, origins
 from engine.analysis.inflate import all_kept
 from engine.analysis.metrics import lane_metrics
 from engine.cli.terminal import Screen, marked
@@ -50,6 +50,8 @@ def in_bfloat16() -> LoadedModel:
 
 
 LANE, K, NUM_TOKENS = "speculative", 7, 40
+NUM_BYTES = 256
+"""Wrong drafts are single bytes: many are parts of characters."""
 
 
 class Copies(TreeDrafter):
@@ -77,7 +79,7 @@ def recorded(seed: int, temperature: float = 0.0) -> tuple[TorchRace, Recording]
     text: list[int] = []
     for _ in range(2):  # the first race only finds out what the target writes
         race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
-        race.lanes[LANE].drafter = Copies(text, seed, loaded.prepared.vocab_size)
+        race.lanes[LANE].drafter = Copies(text, seed, NUM_BYTES)
         events = list(race.events())
         text = token_ids(events, "baseline")
     return race, build(race.header(), events, race.result())
@@ -170,6 +172,9 @@ def test_what_readers_say_of_one_tree() -> None:
     assert origins([leaf], 10, "hybrid:ngram+eagle3") == (1, 1, 0, 1)
     assert origins([leaf], 13, "hybrid:ngram+eagle3") == (2, 0, 0, 1)
     assert origins([replace(leaf, sources=())], 10, "ngram") is None
+    assert all_kept(Compared((), [TREE], 1.0, (None, None))) == (4, pytest.approx(0.05)), "it can keep 6, 8 and 9"
+    with pytest.raises(UsageError, match="contradicts itself"):  # 6 was drafted there, so it was kept
+        from_json(to_json(LaneEvent(LANE, 0.2, replace(TREE, num_accepted=0, token_ids=(6,)))))
 
 
 @needs_kernels
