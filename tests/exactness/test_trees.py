@@ -182,7 +182,9 @@ FAULTS = {
         "tree->path[row][depth] = (uint8_t)row; if (depth > 0) tree->path[row][depth - 1] = (uint8_t)(row - 1);",
     ),
     "a row does not see itself": in_source(
-        "attention.h", "a->tree->depth[row] : row) + 1;", "a->tree->depth[row] - (row > 0) : row) + 1;"
+        "attention.h",
+        "a->tree->depth[a->base + row] : row) + 1;",
+        "a->tree->depth[a->base + row] - (row > 0) : row) + 1;",
     ),
     "slots for positions": in_source("step.c", "(tree ? tree->depth[row] : row) * dim / 2", "row * dim / 2"),
     "a window cut by slots": in_source(
