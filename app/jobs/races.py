@@ -28,8 +28,8 @@ POLL_S = 0.01
 they are over, not at a tick."""
 METRICS_FRAMES = 5
 GRACE_S = 5.0
-"""How long a race goes on that nobody watches: a page that is loaded again asks for its race a second or two later, and
-later where the race keeps the browser's cores busy."""
+"""How long an unwatched race goes on: a reloaded page reconnects to its race after a second or two, or later if the
+race keeps the browser's cores busy."""
 
 MAX_WATCHERS = 3
 """Streams per race. A page that is loaded again opens a new one before the server notices that the old one is
