@@ -116,7 +116,7 @@ def _ask_torch(machine: Machine, gpu: Callable[[], tuple[int, str]]) -> Machine:
         return replace(machine, gpu_bytes=0, no_gpu=str(error))
     except Exception as error:  # torch may be missing, or not fit the driver
         log.info("torch cannot report the GPU's memory", exc_info=True)
-        return replace(machine, gpu_bytes=0, no_gpu=f"torch cannot be asked: {in_a_line(error)}")
+        return replace(machine, gpu_bytes=0, no_gpu=f"torch failed: {in_a_line(error)}")
 
 
 def _head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: str) -> Mapping[str, Any] | str:

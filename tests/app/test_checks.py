@@ -164,7 +164,7 @@ def _too_old() -> tuple[int, str]:
         (
             _missing,
             "free; torch cannot use this machine's GPU",
-            "cannot be asked: ModuleNotFoundError: No module named",
+            "torch failed: ModuleNotFoundError: No module named",
         ),
         (_too_old, "GiB free; torch cannot use this machine's GPU", "An H100 is not used: its driver is too old"),
         (lambda: (5 * GIB, "bfloat16"), "; 5.0 GiB is free", ""),
