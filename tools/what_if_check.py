@@ -75,7 +75,7 @@ def finished_race(
 
 
 def prompts() -> Iterator[dict[str, str]]:
-    """The held-out prompts, kinds in turn."""
+    """The held-out prompts, alternating between kinds."""
     by_kind: dict[str, list[dict[str, str]]] = {}
     for item in json.loads(HELD_OUT.read_text()):
         by_kind.setdefault(item["kind"], []).append(item)

@@ -87,7 +87,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--prompt x --drafter ngram,", "a list with commas"),
         ("--prompt x --drafter nonsense", "unknown drafter 'nonsense'; choose one of: dflash, draft_model"),
         ("--prompt x --drafter ngram,none", "drafter 'none' has no table of drafts by position; choose one of: ngram,"),
-        (f"--prompt x --drafter {HYBRID} --k auto,3", "race it with --measure, ask for k auto"),
+        (f"--prompt x --drafter {HYBRID} --k auto,3", "race it with --measure, use k auto"),
         (f"--prompt x --measure --k {','.join(map(str, range(1, 16)))}", "at most 14, not 15"),
     ],
     "study-prompts": [
