@@ -65,7 +65,7 @@ class NgramDrafter(Drafter):
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         """See `interfaces.Drafter`."""
         copies = self.look(token_ids, (), k)
-        if not copies:
+        if not copies or not k:
             return Draft()
         best = copies[0]
         num = TRUST.get(best.match, k) if best.agreed is None else max(1, best.agreed)
