@@ -87,18 +87,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--pairs",
         metavar="P",
-        help="what visitors may choose beside the default pair: all, loaded (pairs that need no weights but the "
-        "default pair's) or ids of pairs with commas (default: all where only this machine can reach the page, else "
+        help="what visitors may choose besides the default pair: all, loaded (pairs that need no weights but the "
+        "default pair's) or ids of pairs with commas (default: all if only this machine can reach the page, else "
         "loaded; behind a proxy of your own, say loaded)",
     )
-    servers = parser.add_argument_group("lanes on servers, beside the engine's own or instead of them")
+    servers = parser.add_argument_group("lanes on servers, next to the engine's own or instead of them")
     servers.add_argument(
         "--lane",
         metavar="NAME=openai:URL",
         action="append",
         default=[],
         help="a lane that an OpenAI-compatible server decodes, as there=openai:http://localhost:8000/v1; may be given "
-        "again. Where one is called baseline or plain, all lanes are on servers. The key: $OPENAI_API_KEY, or "
+        "again. If one is called baseline or plain, all lanes are on servers. The key: $OPENAI_API_KEY, or "
         "$PHOTOFINISH_KEY_<LANE>",
     )
     servers.add_argument(
@@ -146,7 +146,7 @@ def _servers(options: argparse.Namespace) -> tuple[ServersBackend | None, bool]:
 
 
 def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | ServersBackend, Check | None]:
-    """The page's choices and backend, and what finds out beside the page what else this machine can run. Raises
+    """The page's choices and backend, and the background check of what else this machine can run. Raises
     UsageError."""
     servers, beside = _servers(options)
     if servers is not None and not beside:
@@ -155,7 +155,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
 
 
 def _here(options: argparse.Namespace, servers: ServersBackend | None) -> tuple[Catalogue, TorchBackend, Check | None]:
-    """The same for lanes of this machine, with those of `servers` after them."""
+    """The same for local lanes followed by the lanes of `servers`."""
     if sys.platform == "win32":
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)

@@ -23,6 +23,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ from typing import Any
 import torch
 
 from engine.hardware import environment
-from engine.interfaces import Draft
 from engine.kernels.choose import choose
 from engine.loading.loading import load
+from engine.rows import paths
 from engine.session import TorchRace
 from engine.spec import AUTO, LaneSpec, RaceSpec, SamplingParams
 from engine.text import encode_prompt
@@ -41,7 +42,7 @@ from engine.what_if.auto import auto_steps
 from engine.what_if.costs import Costs
 from engine.what_if.judged import WhatIf
 from engine.what_if.survey import SurveyDrafter
-from engine.what_if.tables import TREES, Table, cut, seconds_of, table_name
+from engine.what_if.tables import TREES, Table, seconds_of, table_name
 
 HELD_OUT = Path(__file__).resolve().parents[1] / "assets" / "prompts" / "held_out.json"
 DRAFTERS = ("ngram", "eagle3", "hybrid:ngram+eagle3")
@@ -78,7 +79,7 @@ def finished_race(
 
 
 def prompts() -> Iterator[dict[str, str]]:
-    """The held-out prompts, kinds in turn."""
+    """The held-out prompts, alternating between kinds."""
     by_kind: dict[str, list[dict[str, str]]] = {}
     for item in json.loads(HELD_OUT.read_text()):
         by_kind.setdefault(item["kind"], []).append(item)
@@ -155,15 +156,9 @@ def costs(table: Table, num: int, first: float, another: float) -> tuple[float, 
     """Of drafts of 0, 1, ... tokens: as many passes as they are deep, on average; copies take none."""
     if table.drafter == "ngram":
         return 0.0, *[LOOKUP] * (num - 1)
-    means = [statistics.fmean(depth(cut(draft, n)) for draft in table.drafts) for n in range(num)]
+    trees = [replace(draft, parents=draft.parents or tuple(range(len(draft)))) for draft in table.drafts]
+    means = [statistics.fmean(max(map(len, paths(draft.parents[:n]))) for draft in trees) for n in range(num)]
     return 0.0, *accumulate((first + another * max(0.0, mean - 1) for mean in means[1:]), max)
-
-
-def depth(draft: Draft) -> int:
-    depths = [0]
-    for row in draft.parents or range(len(draft)):
-        depths.append(depths[row] + 1)
-    return max(depths)
 
 
 def quartiles(values: list[float]) -> list[float]:

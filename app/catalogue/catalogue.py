@@ -1,8 +1,8 @@
 """What a visitor can choose: prompts that are more or less predictable, and pairs of target and drafter. Everything
 else is refused.
 
-A browser never names a folder or a repository: targets and drafters from disk or the hub are only those of
-`assets/pairs.json` and of the command line.
+A browser never names a folder or a repository: targets and drafters from disk or the hub come only from
+`assets/pairs.json` and the command line.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def load(
 ) -> Catalogue:
     """The shipped catalogue for this machine.
 
-    The default pair is that of the command line, if given; otherwise the first pair of the hub that runs here with
+    The default pair comes from the command line, if given; otherwise the first pair of the hub that runs here with
     MARGIN to spare (the file begins with simple ones, large before small); otherwise the bundled model's.
 
     target, drafter: from the command line.
@@ -168,7 +168,7 @@ def load(
 
 
 def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
-    """The ids that the argument `pairs` of `load` stands for."""
+    """The ids selected by `load`'s argument `pairs`."""
     known = {pair.id for pair in shipped}
     if pairs == "all":
         return known

@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 
 class Check:
-    """Finds out in a thread what is on offer: `found`, None until then. Then calls `then` with it. If that fails, the
-    offer `at_first` stays. `is_late`: it has taken more than LATE_S so far."""
+    """Works out in a thread what is on offer. `found` is None until then; afterwards `then` is called with it. If that
+    fails, the offer `at_first` stays. `is_late`: it has taken more than LATE_S so far."""
 
     def __init__(self, at_first: Catalogue, find: Callable[[], Catalogue], then: Callable[[Catalogue], None]) -> None:
         self.found: Catalogue | None = None
@@ -115,8 +115,8 @@ def _ask_torch(machine: Machine, gpu: Callable[[], tuple[int, str]]) -> Machine:
     except PhotofinishError as error:
         return replace(machine, gpu_bytes=0, no_gpu=str(error))
     except Exception as error:  # torch may be missing, or not fit the driver
-        log.info("torch cannot be asked for the GPU's memory", exc_info=True)
-        return replace(machine, gpu_bytes=0, no_gpu=f"torch cannot be asked: {in_a_line(error)}")
+        log.info("torch cannot report the GPU's memory", exc_info=True)
+        return replace(machine, gpu_bytes=0, no_gpu=f"torch failed: {in_a_line(error)}")
 
 
 def _head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: str) -> Mapping[str, Any] | str:

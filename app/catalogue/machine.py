@@ -33,7 +33,7 @@ class Machine:
     gpu_bytes: free GPU memory according to torch; None until it has answered, 0 if it cannot use a GPU.
     gpu_dtype: default dtype of weights on the GPU.
     no_gpu: why the GPU is not used, if known.
-    configs: by repository its config.json, or why it is unavailable; empty until the hub has answered."""
+    configs: each repository's config.json, or why it is unavailable; empty until the hub has answered."""
 
     gpu: bool = False
     gpu_bytes: int | None = None

@@ -40,7 +40,7 @@ class RaceRequest:
     pair: Pair
     spec: RaceSpec
     recorded: Recording | None = None
-    """The recording of a race that is to be run again."""
+    """The recording, if a recorded race is run again."""
 
 
 def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
@@ -162,7 +162,7 @@ def _kept(
 
 
 def are_short(rows: Sequence[object], max_rows: int) -> bool:
-    """Whether kept rows are no more and no longer than those of a study on this page: frames send them back."""
+    """Whether kept rows stay within the limits of a study on this page: frames send them back."""
     return len(rows) <= max_rows and all(len(json.dumps(each)) <= MAX_ROW_CHARS for each in rows)
 
 

@@ -10,7 +10,7 @@ from engine.spec import SPECULATIVE
 
 
 def told_again(recorded: Recording, here: Recording) -> str:
-    """Whether this machine wrote the recorded tokens, and how fast the lane that guesses was against then."""
+    """Whether this machine wrote the recorded tokens, and the speculative lane's speed, then and now."""
     found, name = compare(recorded, here), recorded.spec.first(SPECULATIVE)
     lane = found["lanes"].get(name)
     if not (found["same_tokens"] and found["digest"]["same"]) or lane is None or not lane["counts"]:

@@ -23,8 +23,8 @@ class TorchBackend:
     """Prepares races on one device. Models are loaded in the background, by `loader`.
 
     watched_here: the browser runs on this machine too. Steps on the CPU then leave it one core: threads that meet at
-    barriers wait for each other whenever the browser has taken the core of one (measured on 2 cores: a viewer doubles
-    the step times of 2 threads, and those of 1 hardly change)."""
+    barriers all wait when the browser takes one's core (measured on 2 cores: a viewer doubles the step times with 2
+    threads and hardly changes them with 1)."""
 
     def __init__(self, dtype: str = "auto", device: str = "auto", watched_here: bool = False) -> None:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here
@@ -42,7 +42,7 @@ class TorchBackend:
         return (0, "") if kernels.on_host else (kernels.free_bytes(), kernels.best_dtype())
 
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
-        """The race that was asked for, ready to run. Raises UsageError and RaceError."""
+        """The requested race, ready to run. Raises UsageError and RaceError."""
         loaded = self.loader.get(request.pair.target, progress)
         from engine.session import TorchRace
 
@@ -50,7 +50,7 @@ class TorchBackend:
         return TorchRace(loaded, request.spec, prompt, progress)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
-        """What is added to the recording of a race that is over; `progress` may raise to give up. Raises UsageError if
+        """What is added to a finished race's recording; `progress` may raise to give up. Raises UsageError if
         its drafters have no tables."""
         from engine.what_if.ask import members
 
@@ -71,7 +71,7 @@ class TorchBackend:
             return next(races), {"weights": loaded.info.digest, "machine": about["device"]["name"]}, about
 
     def _why_no_gpu(self) -> str:
-        """Why races run on the CPU although a GPU is there; "" where they do not, or were asked to. Imports torch."""
+        """Why races run on the CPU despite a GPU; "" if they do not, or the user chose the CPU. Imports torch."""
         from engine.kernels.usable import why_unused
 
         return why_unused() if self._device == "auto" else ""

@@ -28,9 +28,7 @@ SERVERS_IN_TURN = "Racing. One server after the other. Times are measured here a
 
 @dataclass(frozen=True)
 class Waiting:
-    """Other races have the device first.
-
-    place: how many, the running one included.
+    """Other races have the device first. place: how many, including the running one.
     expected_s: until this one starts; None if unknown, infinite if the running one takes longer than usual."""
 
     place: int
@@ -52,7 +50,7 @@ class Preparing:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The race is about to run; `header` is that of its recording."""
+    """The race is about to run; `header` is its recording's."""
 
     header: Mapping[str, Any]
 
@@ -87,8 +85,8 @@ class RaceView:
     """All that is known about one race.
 
     name: the title of its prompt.
-    share, left_s: as in `Preparing`, or seconds that it still waits.
-    events: those of all lanes, in order.
+    share, left_s: as in `Preparing`; while the race waits, left_s is the expected wait.
+    events: of all lanes, in order.
     recording: once the race is over.
     has_extras: whether the extras have been added to it.
     again: as in `Ended`."""
@@ -157,7 +155,7 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
     ready for JSON.
 
     Metrics are computed if `with_metrics` while the race runs, and in the first frame after it. The recording is sent,
-    as its JSON text, in that frame, and again when it has got its extras."""
+    as its JSON text, in that frame, and again when its extras are added."""
     known = len(before.events) if before else 0
     new_header = now.header is not None and (before is None or before.header is None)
     ends = now.ended and not (before and before.ended)
@@ -187,7 +185,7 @@ def _running_text(header: Mapping[str, Any]) -> str:
 
 
 def _speedup(view: RaceView) -> float | None:
-    """That of the lane that the page shows."""
+    """The speed-up of the lane that the page shows."""
     if view.spec is None:
         return None
     return race_speedup(view.events, *map(view.spec.first, (SPECULATIVE, PLAIN, BASELINE)))

@@ -30,8 +30,8 @@ class ModelStatus:
 
 
 class Loader:
-    """Holds one model at a time. `load(target, progress)` does the work in a thread of its own; `note()`, called
-    there afterwards, gives the status its note."""
+    """Keeps one model at a time. `load(target, progress)` does the work in a thread of its own; `note()`, called
+    there afterwards, returns the status line's note."""
 
     def __init__(self, load: Callable[[str, Progress], Any], note: Callable[[], str] = lambda: "") -> None:
         self._load, self._note = load, note

@@ -21,15 +21,15 @@ from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
 HEARTBEAT_FRAMES = 4
-"""A frame is sent when so many could have been, though it says nothing new: only at a frame does the server notice that
+"""After this many intervals a frame is sent even without news: only at a frame does the server notice that
 a visitor has left."""
 POLL_S = 0.01
-"""How soon news is noticed that came later than a frame after the last one. Steps slower than a frame are shown when
+"""How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when
 they are over, not at a tick."""
 METRICS_FRAMES = 5
 GRACE_S = 5.0
-"""How long a race goes on that nobody watches: a page that is loaded again asks for its race a second or two later, and
-later where the race keeps the browser's cores busy."""
+"""How long an unwatched race goes on: a reloaded page reconnects to its race after a second or two, or later if the
+race keeps the browser's cores busy."""
 
 MAX_WATCHERS = 3
 """Streams per race. A page that is loaded again opens a new one before the server notices that the old one is
@@ -91,7 +91,7 @@ class _Run:
 class Stage:
     """All races of all visitors on one device. To be used from one event loop, the one that serves the page.
 
-    grace_s: how long a race goes on that nobody watches.
+    grace_s: how long an unwatched race goes on.
     shelf: gets the recordings of races that are over, by their ids."""
 
     def __init__(

@@ -1,5 +1,5 @@
 """Races on servers that the operator named on the command line: the same page, with another backend and one choice of
-model, or with the servers' lanes beside this machine's. No visitor names a server, and no URL or key gets here: see
+model, or with the servers' lanes next to local ones. Visitors cannot name servers, and no URL or key gets here: see
 `engine.remote.endpoint`."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ServersBackend:
         self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
 
     def prepare(self, request: RaceRequest, progress: Progress) -> RemoteRace:
-        """The race that was asked for. Raises UsageError."""
+        """The requested race. Raises UsageError."""
         text = request.prompt
         question = Question(messages=(("user", text),)) if request.chat else Question(text)
         return RemoteRace(self.endpoints, question, request.spec.params, Patience(), self.same_device)
@@ -73,7 +73,7 @@ class MixedBackend(TorchBackend):
         self._servers = servers
 
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
-        """The race that was asked for; of a recorded one that is run again, the lanes here alone. Raises UsageError
+        """The requested race; if a recorded one is run again, only its local lanes. Raises UsageError
         and RaceError."""
         here: Any = super().prepare(request, progress)
         return here if request.recorded else MixedRace(here, self._servers.prepare(request, progress))

@@ -12,7 +12,7 @@ from engine.errors import UsageError
 from engine.recordings.recording import Recording
 
 MAX_BYTES = 64_000_000
-"""Of all of them, compressed. The longest race of this page takes about 1 million."""
+"""For all of them, compressed. The longest race of this page takes about 1 million."""
 
 
 class Shelf:

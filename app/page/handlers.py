@@ -74,12 +74,12 @@ class Handlers:
         return self.stage.queue.is_empty
 
     async def checked(self) -> None:
-        """Wait until it is known what this machine can run."""
+        """Wait until the check of what this machine can run is over."""
         while self._check is not None and self._check.found is None:
             await asyncio.sleep(MODEL_POLL_S)
 
     async def offers(self) -> tuple[Any, str]:
-        """The choice of pairs and those that are refused, once all are checked."""
+        """The pairs on offer and the refused ones, once all are checked."""
         await self.checked()
         catalogue = self.catalogue
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
@@ -102,7 +102,7 @@ class Handlers:
                     yield frame
 
     async def stop(self, request: gr.Request) -> None:
-        """End the visitor's races. Runs in the event loop, as the stage asks for."""
+        """End the visitor's races. Runs in the event loop, as the stage requires."""
         self.stage.stop(_visitor(request))
 
     async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
@@ -174,11 +174,11 @@ class Handlers:
             await asyncio.sleep(MODEL_POLL_S)
 
     def model_now(self) -> str:
-        """The status line of the model that is loaded: a race may have asked for another one."""
+        """The status line of the loaded model: a race may have loaded another one."""
         return model_line(self.backend.loader.status)
 
     def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
-        """Its recorded race, unless the visitor's own is running; what to expect of it, and what it sets, by name."""
+        """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
         return {
             "race": self._shown(self.recorded[preset_id], request),

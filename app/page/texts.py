@@ -142,12 +142,12 @@ def _remote(pair: Pair) -> str:
 
 
 def pair_line(pair: Pair | None) -> str:
-    """What is special about this target and drafter; nothing where the field has no such pair."""
+    """What is special about this target and drafter; nothing for a pair that is not in the catalogue."""
     return f'<p class="page-hint">{safe(pair.note)}</p>' if pair else ""
 
 
 def charts_of(request: str, switches: Mapping[str, Any]) -> str:
-    """Which request of the page's program these charts answer, and the values of the switches of "How demos cheat"."""
+    """Which request of the page's program these charts answer, and how the switches of "How demos cheat" are set."""
     return f'<i data-charts-of="{safe(request)}" data-switches="{safe(json.dumps(switches))}" hidden></i>'
 
 
@@ -160,8 +160,7 @@ def chart_sentence(text: str) -> str:
 
 
 def chart_table(title: str, rows: Sequence[Sequence[str]], behind: bool) -> str:
-    """Rows, the first of them the head; nothing where there are none. behind: they stand behind a figure, hidden until
-    somebody asks for them."""
+    """A table whose first row is its head; nothing without rows. behind: it belongs to a figure and is folded away."""
     if not rows:
         return ""
     head, *body = (

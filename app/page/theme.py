@@ -1,5 +1,5 @@
-"""How the page looks: a theme of its own (colours, type, spacing, dark and light) and the style of what surrounds the
-race."""
+"""How the page looks: a theme of its own (colours, type, spacing, dark and light) and the style of everything around
+the race."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ SET_BY_PRESET = (
 )
 SET_BY_PAIR = ("drafter", "k", "chat", "prompt", "more")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
-"""What a preset's sentence is about: it goes when the visitor changes one of them."""
+"""A preset's sentence is about these: it disappears when the visitor changes one."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
@@ -59,8 +59,8 @@ def build(
     check: Check | None = None,
     under_load: bool = False,
 ) -> gr.Blocks:
-    """The whole page, not yet served. Loads nothing. check: what finds out the rest beside it. under_load: whether
-    visitors may put its servers under load."""
+    """The whole page, not yet served. Loads nothing. check: finds out in the background what else can run. under_load:
+    whether visitors may put its servers under load."""
     handlers = Handlers(catalogue, backend, check, under_load)
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
@@ -163,7 +163,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
 
 
 def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
-    """A row with a place for each of them, and first for whose they are."""
+    """A row of places for the charts; the first place says which race they show."""
     with gr.Row(elem_id=place, elem_classes="page-figures"):
         parts: list[Any] = [gr.HTML(elem_classes="page-whose")]
         for each in drawn:

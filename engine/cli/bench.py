@@ -104,7 +104,7 @@ BENCH = Command(
             "--max-new-tokens",
             metavar="N",
             type=integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS),
-            help=f"where every completion ends at the latest (default {FULL.tokens})",
+            help=f"maximum length of every completion (default {FULL.tokens})",
         ),
         TEMPERATURE,
         SEED,
@@ -116,8 +116,8 @@ BENCH = Command(
     bench,
     "Rows: plain (the fastest plain decoding of this engine), baseline (exact, without drafts), each drafter, and "
     "transformers' generate: hf_eager, hf_compiled (static cache, compiled; not with --quick), "
-    "hf_prompt_lookup, hf_assisted (where a drafter is draft_model:X). It took ten minutes on 2 cores with the "
-    "default model (--quick two). Prefill is in none of the figures. What a page that watches costs is measured by "
+    "hf_prompt_lookup, hf_assisted (if a drafter is draft_model:X). It took ten minutes on 2 cores with the "
+    "default model (--quick two). No figure includes prefill. What a watching page costs is measured by "
     "python -m tools.page_bars --only slowdown. "
     "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot "
     "be used; 130 interrupted.",

@@ -86,7 +86,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         )
         lines.append(f"transformers' own forward by width: {stock}")
     if (gap := report["host_gap"]) is not None:
-        what = "sampling, acceptance and Python, beyond a bare forward beside each step"
+        what = "sampling, acceptance and Python, beyond the bare forward run after each step"
         lines.append(
             f"host gap: {1000 * gap['gap_s']:.2f} ms of a plain step's {1000 * gap['step_s']:.1f} ms, "
             f"{100 * (gap['share'] or 0):.1f} %: {what}, medians of {gap['num_steps']} pairs"

@@ -227,11 +227,11 @@ RACE = Command(
         DEVICE,
         THREADS,
         option("--solo", action="store_true", help="run the lanes one after the other"),
-        option("--audit", action="store_true", help="compare all bits of all rows of logits, not the tokens alone"),
+        option("--audit", action="store_true", help="compare all bits of all rows of logits, not only the tokens"),
         option(
             "--tables",
             action="store_true",
-            help="after the race, ask every drafter at every position: what each k would have been, and the oracle",
+            help="after the race, run every drafter at every position, to compute all other k and the oracle",
         ),
         option("--save", metavar="FILE", type=not_empty, help="write the recording here"),
         JSON,

@@ -57,7 +57,7 @@ EXPORT = Command(
         option("--csv", metavar="OUT.csv", type=not_empty, help="write the steps of all lanes as a table"),
     ),
     _export,
-    "Example: python -m engine export race.json --html race.html. The page holds the recording byte for byte, and its "
-    "button Save gives it back. A file that is there is replaced. Exit status: 0 written; 1 it could not be written; 2 "
+    "Example: python -m engine export race.json --html race.html. The page contains the recording byte for byte, and "
+    "its button Save returns it. An existing file is replaced. Exit status: 0 written; 1 it could not be written; 2 "
     "the file or the arguments cannot be used; 130 interrupted.",
 )

@@ -52,7 +52,7 @@ LANES = (
         action="append",
         default=[],
         help="a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
-        f"or {PREFIX}URL for a server, beside --drafter or alone; may be given again",
+        f"or {PREFIX}URL for a server, with or without --drafter; may be given again",
     ),
 )
 

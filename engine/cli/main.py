@@ -110,7 +110,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
         case PhotofinishError():
             return 1, f"error: {error}"
         case ModuleNotFoundError() if (error.name or "").partition(".")[0] == "app":
-            return 1, "error: this needs the folder app/ beside engine/, which is not there"
+            return 1, "error: this needs the folder app/ next to engine/, which is missing"
         case ModuleNotFoundError():
             return (
                 1,

@@ -115,7 +115,7 @@ STUDY = Command(
             type=words,
             action="append",
             required=True,
-            help="a server; give it again for the one to compare. The first is what the second is compared with",
+            help="a server; give it again for a second one, which is compared with the first",
         ),
         option("--model", metavar="NAME", type=words, required=True, help="the model, as the servers call it"),
         option(
@@ -123,9 +123,9 @@ STUDY = Command(
             metavar="C[,C]",
             type=_concurrency,
             required=True,
-            help="how many users ask at once, a level each, as 1,5,25,50,100,200",
+            help="numbers of simultaneous users, one per level, as 1,5,25,50,100,200",
         ),
-        option("--requests", metavar="N", type=integer(1, MAX_REQUESTS), default=100, help="a level's (default 100)"),
+        option("--requests", metavar="N", type=integer(1, MAX_REQUESTS), default=100, help="per level (default 100)"),
         option(
             "--data",
             metavar="FILE",
@@ -152,12 +152,12 @@ STUDY = Command(
             type=number(0, 1e6),
             help="what a lane's machine costs an hour, for the price of a million output tokens",
         ),
-        option("--separate", action="store_true", help="the servers share no device: ask them at the same time"),
+        option("--separate", action="store_true", help="the servers share no device: run their lanes at the same time"),
         option(
             "--save",
             metavar="FILE",
             type=not_empty,
-            help="keep each level in FILE when it is over; if FILE is there already, go on where it ended",
+            help="write each finished level to FILE; if FILE exists, continue where it ended",
         ),
         JSON,
     ),
@@ -166,7 +166,6 @@ STUDY = Command(
     "speculative=openai:http://localhost:8001/v1 --model NAME --concurrency 1,5,25 --data prompts.jsonl --chat. Keys "
     "come from OPENAI_API_KEY, or PHOTOFINISH_KEY_<LANE>. Lanes run one after the other at each level (with "
     "--separate at once), with the same prompts in the same order, and no prompt is used twice within a lane. A failed "
-    "request is counted and not asked "
-    "again. Exit status: 0 finished; 1 a server answered nothing at a level; 2 the arguments or the file cannot be "
-    "used; 130 interrupted, after what the finished levels say was printed.",
+    "request is counted and not repeated. Exit status: 0 finished; 1 a server answered nothing at a level; 2 the "
+    "arguments or the file cannot be used; 130 interrupted, after the results of the finished levels were printed.",
 )

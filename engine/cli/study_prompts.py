@@ -104,7 +104,7 @@ STUDY = Command(
             "--drafter",
             metavar="D[,D]",
             type=list_of,
-            help=f"drafters, each at k auto, with commas between them (default {','.join(WITH_ITS_HEAD)}; of another "
+            help=f"drafters, each at k auto, with commas between them (default {','.join(WITH_ITS_HEAD)}; for another "
             f"target {NGRAM})",
         ),
         option(
@@ -117,7 +117,7 @@ STUDY = Command(
             "--save",
             metavar="FILE",
             type=not_empty,
-            help="write each finished prompt here; the same command goes on where it ended",
+            help="write each finished prompt here; the same command continues where it ended",
         ),
         TEMPERATURE,
         TOP_P,
@@ -131,7 +131,7 @@ STUDY = Command(
     _study,
     "Example: python -m engine study-prompts --prompts mine.jsonl --limit 50 --save study.jsonl. Each prompt has one "
     "race on the fair clock: plain, baseline and every drafter. The verdict is about the drafter with the highest "
-    f"median speed-up: '{SHIP}' where the 95 % interval of that median lies above 1.3, '{DO_NOT_SHIP}' where it lies "
+    f"median speed-up: '{SHIP}' if the 95 % interval of that median is above 1.3, '{DO_NOT_SHIP}' if it is "
     "below, else 'unclear'. Exit status: 0 finished, whatever the verdict; 1 it failed, or a lane wrote other tokens "
-    "than the baseline; 2 the arguments or the file cannot be used; 130 interrupted, after what there is was printed.",
+    "than the baseline; 2 the arguments or the file cannot be used; 130 interrupted, after printing what it had.",
 )

@@ -71,9 +71,7 @@ def check_queries(drafters: Sequence[str], ks: Sequence[int | str], measured: bo
         check_drafter(drafter)
         serves_every_k(drafter)
     if measured and len(queries) > MOST_ROWS:
-        raise UsageError(
-            f"--measure races every row beside plain and baseline: at most {MOST_ROWS}, not {len(queries)}"
-        )
+        raise UsageError(f"--measure races every row with plain and baseline: at most {MOST_ROWS}, not {len(queries)}")
     return queries
 
 
@@ -258,7 +256,7 @@ SWEEP = Command(
     ),
     _sweep,
     "Example: python -m engine sweep --prompt-file assets/prompts/csv_to_json.txt --drafter ngram,eagle3 --k "
-    "1,3,5,7,auto. One race tells what plain steps, wider steps and drafts cost; one pass over its text, what each "
+    "1,3,5,7,auto. One race shows what plain steps, wider steps and drafts cost, one pass over its text what each "
     "drafter proposes at every position; so every row's steps are those of its real race, and its time is computed. "
     "k auto is simulated at these costs. With --measure every row is a lane of one race on the fair clock. "
     "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot be "

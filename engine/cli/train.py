@@ -227,14 +227,14 @@ TRAIN = Command(
         option(
             "--compact",
             action="store_true",
-            help="store matrices in 8 bits, and no output rows where they are the target's; this engine reads that",
+            help="store matrices in 8 bits, and no output rows if they are the target's; this engine reads such heads",
         ),
         option(
             "--train-output", action="store_true", help="train the output rows too, which begin as the target's own"
         ),
         _count("--batch", 1, 4096, 8, "windows a step"),
         option("--learning-rate", metavar="X", type=_positive, default=1e-3, help="at its peak (default 0.001)"),
-        _count("--seed", 0, 2**63 - 1, 0, "of data, weights and order"),
+        _count("--seed", 0, 2**63 - 1, 0, "for data, weights and order"),
         DTYPE,
         DEVICE,
         option("--threads", metavar="N", type=integer(1, 64), help="CPU threads (default: torch's own choice)"),

@@ -87,11 +87,9 @@ class Tree:
         token_ids, chances = tuple(node.path[-1] for node in nodes), tuple(round(node.chance, 4) for node in nodes)
         first = next((i for i, source in enumerate(sources) if source >= 0), len(nodes))
         is_run = all(source == sources[first] + i for i, source in enumerate(sources[first:]))
-        if parents == tuple(range(len(nodes))):
-            parents = ()
-            if is_run:
-                copied = (first, sources[first]) if first < len(nodes) else ()
-                return Draft(token_ids, copied=copied, chances=chances)
+        if parents == tuple(range(len(nodes))) and (is_run or not self._branches):
+            copied = (first, sources[first]) if is_run and first < len(nodes) else ()
+            return Draft(token_ids, copied=copied, chances=chances)
         return Draft(token_ids, parents=parents, sources=sources, chances=chances)
 
     def _child(self, node: Node, token_id: int, own: float, source: int) -> Node:

@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import UsageError, short
-from ..events import MAX_SECONDS, Step, is_tree
+from ..events import MAX_SECONDS, Step
+from ..rows import is_tree
 from ..spec import AUTO, BASELINE, MAX_K, MAX_WIDTH, RaceSpec, tree_size
 from ..strict_json import COUNT, MAX_NAME, NAMES, NUMBER, OBJECT, AtMost, IfThere, Shape, fits
 from .candidates import SHAPE, check_candidates

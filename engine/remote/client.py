@@ -38,8 +38,8 @@ for _library in ("httpx", "httpcore"):
 
 
 class RemoteError(RaceError):
-    """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is no answer) or
-    `disconnected`. status: HTTP's, if it answered. retry_after: seconds, if it gave them."""
+    """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is not an answer)
+    or `disconnected`. status: HTTP's, if it answered. retry_after: seconds, if it gave them."""
 
     def __init__(self, message: str, kind: str, status: int | None = None, retry_after: str = "") -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ async def ask(
     """The server's answer.
 
     on_chunk: called with each chunk as it comes. Seconds count from when the first byte of the request was written.
-    with_extras: whether to send fields that only some servers know. A server that answers 400 or 422 is asked again
+    with_extras: whether to send fields that only some servers know. After a 400 or 422 the request is sent again
         without them.
 
     Raises RemoteError; its message names the lane, but neither URL nor key."""

@@ -94,8 +94,8 @@ class Question:
 
 
 EXTRAS = {"return_token_ids": True, "timings_per_token": True}
-"""Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp. One that refuses unknown fields is asked
-again without; see `client.ask`."""
+"""Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp. One that refuses unknown fields gets a
+request without them; see `client.ask`."""
 
 
 def request_of(

@@ -14,8 +14,7 @@ def hide(text: str, secrets: Collection[str]) -> str:
 
 
 class Hiding:
-    """`hide` for a text that comes in parts: a possible beginning of a secret is held back until more comes, or
-    `flush`."""
+    """`hide` for a text that comes in parts: what may begin a secret is kept back until more comes, or `flush`."""
 
     def __init__(self, secrets: Collection[str]) -> None:
         self._secrets, self._held = secrets, ""

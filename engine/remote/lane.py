@@ -148,7 +148,7 @@ class RemoteLane:
         self._tell(Failed(message), self.ended_s)
 
     def events(self, done: list[Step]) -> list[LaneEvent]:
-        """The lane's events, with these steps in the place of those reported while it ran."""
+        """The lane's events, with these steps instead of those reported while it ran."""
         name, written, clock_s = self.endpoint.lane, self.written, 0.0
         found: list[LaneEvent] = []
         if done:

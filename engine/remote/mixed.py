@@ -35,12 +35,12 @@ class LocalRace(Protocol):
 
 
 class MixedRace:
-    """The lanes of `here`, raced as without servers, then those of `servers`. `header()`, `events()` and `result()` as
-    for both. No byte is sent to a server before the last local lane has ended, so neither disturbs the other; their
+    """The lanes of `here`, raced as without servers, then those of `servers`. `header()`, `events()` and `result()`
+    cover both. No byte is sent to a server before the last local lane has ended, so neither disturbs the other; their
     times come from two clocks, at two times.
 
     A server's lane is compared with the baseline of `here` like servers with each other: see `verdict.judge`. Raises
-    UsageError if the lanes of both cannot be one race."""
+    UsageError if their lanes cannot share a race."""
 
     def __init__(self, here: LocalRace, servers: RemoteRace) -> None:
         self.here, self.servers = here, servers

@@ -48,7 +48,7 @@ class RemoteRace:
         secrets = frozenset[str]().union(*(each.secrets for each in endpoints))
         for each in endpoints:
             if any(secret in each.lane or secret in each.model for secret in secrets):
-                raise UsageError("the name of a lane or model holds a server's key or URL")
+                raise UsageError("the name of a lane or model contains a server's key or URL")
         self.lanes = {
             name: RemoteLane(each, question, params, patience, secrets, self._said.put)
             for name, each in self.endpoints.items()

@@ -81,8 +81,8 @@ class Reply:
 
 
 class Reader:
-    """Builds a Reply from the data of a stream's events. max_tokens: the request's limit. Raises RaceError for anything
-    that is not an answer, naming what is wrong."""
+    """Builds a Reply from the data of a stream's events. max_tokens: the request's limit. Raises RaceError, saying what
+    is wrong, for anything that is not an answer."""
 
     def __init__(self, max_tokens: int) -> None:
         self.reply = Reply()
@@ -115,7 +115,7 @@ class Reader:
             return None
         num_tokens = self._num_ids if ids else running
         if (num_tokens or len(self.reply.chunks)) > self._max_tokens + MAX_TOKENS_OVER:
-            raise RaceError(f"the server sent over {MAX_TOKENS_OVER} tokens more than the {self._max_tokens} asked for")
+            raise RaceError(f"the server sent over {MAX_TOKENS_OVER} tokens more than the {self._max_tokens} requested")
         chunk = Chunk(at_s, text, ids, num_tokens)
         self.reply.chunks.append(chunk)
         return chunk
@@ -131,7 +131,7 @@ class Reader:
         if reply.num_tokens is None:
             raise RaceError("the server says neither usage nor token ids, so its tokens cannot be counted")
         if reply.num_tokens > self._max_tokens:
-            raise RaceError(f"the server sent {reply.num_tokens} tokens, {self._max_tokens} were asked for")
+            raise RaceError(f"the server sent {reply.num_tokens} tokens, not the requested {self._max_tokens}")
         if self._num_ids and self._num_ids != reply.num_tokens:
             raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
         return reply

@@ -1,7 +1,7 @@
 """Server-sent events from the bytes of a stream, cut anywhere. Pure.
 
-Of the format (https://html.spec.whatwg.org/multipage/server-sent-events.html) what OpenAI's servers use: `data`, and
-lines that end in LF or CR LF; comments and other fields are skipped."""
+Reads what OpenAI's servers use of the format (https://html.spec.whatwg.org/multipage/server-sent-events.html): `data`,
+and lines that end in LF or CR LF; comments and other fields are skipped."""
 
 from __future__ import annotations
 

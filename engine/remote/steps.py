@@ -54,7 +54,7 @@ class Written:
         self.flush()
 
     def flush(self) -> None:
-        """Text that was held back, or came without a token of its own, goes to the last token."""
+        """Text that was kept back, or came without a token of its own, goes to the last token."""
         if self.pieces:
             self.pieces[-1] += self._text + self._hiding.flush()
             self._text = ""
@@ -64,7 +64,7 @@ class Written:
         if num_tokens < before:
             raise RaceError(f"the server counts {num_tokens} tokens after it counted {before}")
         if num_tokens > self.limit:
-            raise RaceError(f"the server sent {num_tokens} tokens, {self.limit} were asked for")
+            raise RaceError(f"the server sent {num_tokens} tokens, not the requested {self.limit}")
         if (num_new := num_tokens - before) == 0:
             return
         self.token_ids += token_ids or [0] * num_new
@@ -82,8 +82,8 @@ class Written:
         return self._step(len(self.ends) - 2, _Cut(start, self.ends[-1]), seconds)
 
     def steps(self, drafted: Drafted | None = None) -> list[Step] | None:
-        """The lane's steps: its chunks; or, given the server's lists of accepted and drafted tokens, those of the
-        lists, and None if they contradict the chunks. Steps that came together share the time since the ones before
+        """The lane's steps: its chunks or, given the server's lists of accepted and drafted tokens, the lists' steps;
+        None if lists and chunks contradict each other. Steps that came together share the time since the previous ones
         equally; the first have none."""
         cuts = [_Cut(a, b) for a, b in pairwise(self.ends)] if drafted is None else _cuts(self.ends, drafted)
         if cuts is None:
@@ -115,11 +115,10 @@ class _Cut:
 
 def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
     """Match the server's lists to its chunks. The first token is the prompt's; every entry of the lists is a step of
-    accepted + 1 tokens, the last of which the end may have cut; all other tokens are steps without a draft, which vLLM
-    leaves out of its lists. A chunk holds whole steps. Every entry goes to the first possible place: if there is any
-    way to match them, this finds it, and it is the only one if the entries fill the text.
-
-    A step that the end has cut has accepted no more tokens than it wrote."""
+    accepted + 1 tokens (the end may have cut the last); all other tokens are steps without a draft, which vLLM
+    leaves out of its lists. A chunk holds whole steps. Every entry goes to the first possible place: this finds a match
+    if there is one, and it is the only one if the entries fill the text. A step cut by the end has accepted no more
+    tokens than it wrote."""
     if not ends[-1] or any(each > MAX_K for each in drafted.drafted):
         return None
     entries = list(zip(drafted.accepted, drafted.drafted, strict=True))

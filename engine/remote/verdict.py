@@ -42,9 +42,9 @@ def answer_of(lane: RemoteLane) -> Answer:
 
 
 def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
-    """The verdict on two lanes of one model, in a recording's form. For two texts it says where they part, how each
-    continues, and `why`; if both token ids are known, servers that accept tokens as a prompt are asked for the
-    probability of either token."""
+    """The verdict on two lanes of one model, in a recording's form. If the texts differ it says where, how each
+    continues, and `why`; if both token ids are known, servers that accept tokens as a prompt report the probability of
+    either token."""
     texts, names = [a.text, b.text], [a.lane, b.lane]
     both = f"{names[0]} and {names[1]}"
     ids = [a.token_ids, b.token_ids]

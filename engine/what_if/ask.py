@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..events import Step
 from ..interfaces import Draft, Drafter
 from ..progress import Progress, silent
+from ..rows import paths
 from ..spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, tree_size
 from ..text import Pieces
 from .costs import Costs, draft_costs, verify_costs
@@ -194,7 +195,4 @@ def _costs(race: TorchRace, tables: dict[str, Table]) -> Costs:
 def _depth(step: Step) -> int:
     """The length of the longest path in a step's draft: about as many passes of the drafter as a chain of this length
     takes."""
-    depths = [0]
-    for row in step.parents:
-        depths.append(depths[row] + 1)
-    return max(depths) if step.parents else step.num_drafted
+    return max(map(len, paths(step.parents or range(step.num_drafted))))

@@ -23,7 +23,7 @@ SHIPPED = sorted(RACES.glob("*.json"))
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_what_ships_can_be_run_again(path) -> None:
-    """Another race than the recorded one would be held, and its tokens be compared with it."""
+    """A race other than the recorded one would run, and its tokens be compared with the recording."""
     recorded = read(path)
     asked = read_again(load(SMALL), recorded)
     assert asked.spec == recorded.spec and asked.recorded == recorded

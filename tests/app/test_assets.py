@@ -163,7 +163,7 @@ def test_a_drafter_of_the_future_is_greyed_until_it_is_there() -> None:
 
 
 def test_the_command_line_decides() -> None:
-    """A target of the command line is the only one that a visitor may race beside the catalogue's."""
+    """The command line's target is the only one outside the catalogue that a visitor may race."""
     catalogue = load(SMALL, "some/folder", "draft_model:other/folder")
     assert (catalogue.default.target, catalogue.default.drafter) == ("some/folder", "draft_model:other/folder")
     assert catalogue.drafter(catalogue.default, "draft_model:other/folder") == "draft_model:other/folder"
@@ -184,7 +184,7 @@ def test_a_recorded_race_is_readable_and_wears_its_ribbon(path) -> None:
 
 
 def test_a_recording_is_a_race_that_is_over(tmp_path) -> None:
-    """What is shown before any model is there has every event, its ribbon, and the header that frames carry."""
+    """What is shown before any model is loaded has every event, its ribbon, and the header that frames carry."""
     write(tmp_path / "a.json", Recording.of(fixed_race()))
     view = recorded_view("a", folder=tmp_path)
     assert view is not None and (view.state, view.ribbon, view.recording) == ("finished", "RECORDED", fixed_race())

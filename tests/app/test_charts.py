@@ -49,8 +49,8 @@ def traces(race: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_point_is_the_engines() -> None:
-    """A curve of its own arithmetic would say of this race what no engine says; a raced lane stand at another speed
-    than on the board."""
+    """A curve with arithmetic of its own would contradict the engine, or show a raced lane at a speed other than the
+    board's."""
     race = recording()
     events, found, drawn = events_of(race), what_if_of(Recording.of(race)), traces(race)
     rate = {lane.name: lane_metrics(events, lane.name).tokens_per_s for lane in spec_of(race).lanes}
@@ -74,7 +74,7 @@ def test_every_point_is_the_engines() -> None:
 
 
 def test_the_sentence_names_the_best_and_the_share() -> None:
-    """Readers would be told another length than the highest point's, or another share than the recording's."""
+    """The sentence would name a length other than the highest point's, or a share other than the recording's."""
     race = recording()
     found, words = what_if_of(Recording.of(race)), speed_over_k(Recording.of(race)).sentence
     seconds = {(of, k): seconds_of(found.steps(of, k)) for of, ks in found.offered().items() for k in ks}

@@ -1,5 +1,5 @@
-"""What the page finds out beside itself, with a hub that is a server of this machine: the true reason for every pair,
-config.json and nothing else asked for, and a page that stays up whatever does not answer."""
+"""What the page checks in the background, with a local server as the hub: the true reason for every pair, requests for
+config.json only, and a page that stays up whatever fails to answer."""
 
 from __future__ import annotations
 
@@ -164,15 +164,15 @@ def _too_old() -> tuple[int, str]:
         (
             _missing,
             "free; torch cannot use this machine's GPU",
-            "cannot be asked: ModuleNotFoundError: No module named",
+            "torch failed: ModuleNotFoundError: No module named",
         ),
         (_too_old, "GiB free; torch cannot use this machine's GPU", "An H100 is not used: its driver is too old"),
         (lambda: (5 * GIB, "bfloat16"), "; 5.0 GiB is free", ""),
     ],
 )
 def test_what_torch_says_decides_and_not_another_program(monkeypatch, gpu, says, note):
-    """nvidia-smi sees a GPU that a CPU build of torch, a missing torch or a broken driver cannot use. Why that is
-    stands above the pairs, once."""
+    """nvidia-smi sees a GPU that a CPU build of torch, a missing torch or a broken driver cannot use. The reason
+    appears once, above the pairs."""
     with config_hub(monkeypatch, CONFIGS):
         machine = look(Machine(gpu=True), on_hub(), gpu)
     catalogue = load(machine)
@@ -212,7 +212,7 @@ def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
 
 
 def test_the_status_line_says_why_the_gpu_is_not_used(monkeypatch):
-    """Neither `ready` nor `cannot be used` would tell a visitor that he does not see his GPU."""
+    """Neither `ready` nor `cannot be used` would tell visitors why their GPU is not used."""
     monkeypatch.setattr("engine.kernels.usable.why_unused", lambda: "An H100 is not used")
     backend = TorchBackend(dtype="float32")
     for target, state in ((TARGET, "ready"), ("no/folder/here", "failed")):

@@ -67,8 +67,8 @@ def test_a_preset_sets_controls_that_there_are(catalogue) -> None:
 
 
 def test_model_and_guesses_never_contradict_each_other() -> None:
-    """A pair named after one drafter beside another drafter: each target stands there once, and what is said below the
-    drafter is of that drafter."""
+    """A pair named after one drafter would appear next to another: each target is listed once, and the line below the
+    drafter is about that drafter."""
     for machine in (SMALL, LARGE):
         catalogue = load(machine)
         targets = [catalogue.pair(pair_id).target for _, pair_id in pair_choices(catalogue)]
@@ -98,7 +98,7 @@ def test_a_preset_suits_the_model() -> None:
 
 
 def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
-    """The model changes and the box still holds the other kind's prompt. What the visitor wrote stays."""
+    """The model would change and the box keep the other kind's prompt. What the visitor wrote stays."""
     handlers = Handlers(load(LARGE), TorchBackend())
     preset = handlers.catalogue.presets[1]
     to_tuned = handlers.pair(TUNED.id, preset.prompt, None)

@@ -55,7 +55,7 @@ def production(
 
 
 def commands(made: dict[str, Any]) -> list[list[str] | None]:
-    """Of every server, its command's words."""
+    """The words of each server's command."""
     return [shlex.split(each["command"]) if each["command"] else None for each in made["servers"]]
 
 

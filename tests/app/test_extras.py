@@ -23,7 +23,7 @@ POSITION_S, SLACK_S = 0.02, 0.3
 
 
 def asking(num_positions: int, recording: dict[str, Any] = RACE, **more: Any) -> StagedBackend:
-    """A backend that asks at so many positions."""
+    """A backend whose extras take this many positions."""
     backend = StagedBackend(recording, **more)
     backend.members, backend.num_positions, backend.position_s = MEMBERS, num_positions, POSITION_S
     return backend
@@ -42,8 +42,8 @@ async def until(holds: Any) -> None:
 
 
 def test_the_end_is_shown_before_anything_is_made() -> None:
-    """Numbers and verdict would wait for tables that nobody has asked for; or the recording be sent twice, or a visitor
-    who has left not be noticed meanwhile."""
+    """Numbers and verdict would wait for tables that nobody opened, the recording be sent twice, or a visitor's leaving
+    go unnoticed meanwhile."""
 
     async def run() -> None:
         backend = asking(25)
@@ -146,7 +146,7 @@ def test_a_page_that_is_loaded_again_gets_it_too(left) -> None:
 
 @pytest.mark.parametrize("how", ["stopped", "failed"])
 def test_what_did_not_run_to_its_end_gets_nothing(how) -> None:
-    """A table would stand beside half a race, or the page wait for one that never comes."""
+    """A table would accompany half a race, or the page wait for one that never comes."""
 
     def fail() -> None:
         raise RaceError("out of memory")

@@ -31,7 +31,7 @@ def num_weights(folder: Path) -> int:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_heads_memory_holds_its_weights_and_cache(name: str) -> None:
-    """The last gibibyte would be missing when the target is there."""
+    """The last gibibyte would be missing once the target is loaded."""
     folder = FIXTURES / "formats" / name
     config: Mapping[str, Any] = json.loads((folder / "config.json").read_text())
     target = json.loads((FIXTURES / "formats" / "target" / "config.json").read_text())
@@ -43,7 +43,7 @@ def test_a_heads_memory_holds_its_weights_and_cache(name: str) -> None:
 def test_what_is_offered_has_room_for_its_weights_and_more_room_offers_no_less(
     pair: tuple[str, str], gib: float
 ) -> None:
-    """A pair would be refused for memory that is there, or offered without."""
+    """A pair would be refused although memory suffices, or offered although it does not."""
     if not reason(*pair, with_gpu(gib)):
         assert 2 * num_parameters(shipped_config(pair[0])) < gib * GIB
         assert not reason(*pair, with_gpu(gib + 10))
@@ -68,5 +68,5 @@ def test_float32_takes_twice_the_memory() -> None:
     ],
 )
 def test_the_repository_of_a_drafter(drafter: str, name: str) -> None:
-    """The hub would be asked for what is no repository, or not for one that is fetched later."""
+    """The hub would be queried for something that is not a repository, or not for one that is fetched later."""
     assert repository(drafter) == name

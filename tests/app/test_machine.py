@@ -1,4 +1,4 @@
-"""What this machine is found to be, with a GPU's own tool that is a stand-in, and who can reach the page."""
+"""What the page detects of this machine, with a stand-in for nvidia-smi, and who can reach the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tool(monkeypatch, tmp_path: Path) -> Path:
 
 
 def test_a_gpu_is_suspected_and_not_asked(tool) -> None:
-    """A broken driver makes its tool wait for ever, and what it says is not what torch can use: it is not run."""
+    """With a broken driver nvidia-smi hangs, and its answer is not what torch can use: it is not run."""
     started = time.monotonic()
     assert probe() == Machine(gpu=True)
     assert time.monotonic() - started < 1

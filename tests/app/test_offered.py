@@ -143,7 +143,7 @@ def test_a_drafter_of_the_table_is_on_the_page(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_label_never_hides_what_an_argument_says() -> None:
-    """Two drafters under one label cannot be told apart; a few words stand only for a drafter that they say all of."""
+    """Two drafters with one label are indistinguishable; a short label must describe its drafter completely."""
     shown = [label(pair.drafter) for pair in CATALOGUES[LARGE].runnable] + ["none: plain decoding twice"]
     assert len(set(shown)) == len({pair.drafter for pair in CATALOGUES[LARGE].runnable}) + 1
     assert label("hybrid:ngram+dflash") == "hybrid: copies, otherwise a head (dflash)"
@@ -153,7 +153,7 @@ def test_a_label_never_hides_what_an_argument_says() -> None:
 
 
 def test_an_order_names_nothing_that_is_not_offered() -> None:
-    """The check has to stand between the visitor and the race, not beside it."""
+    """A visitor could race a drafter that is not on offer: every request must pass the check."""
     catalogue = CATALOGUES[SMALL]
     with pytest.raises(UsageError, match="unknown drafter"):
         changes = {"pair": catalogue.default.id, "drafter": "synthetic:0.5+draft_model:/etc"}

@@ -64,7 +64,7 @@ def test_the_queue_is_a_line(moves) -> None:
 
 
 def test_the_expected_wait_is_learnt() -> None:
-    """A wait that is shown has to come from races that were held."""
+    """The expected wait must come from races that really ran."""
     now = [0.0]
     queue = RaceQueue(lambda: now[0])
     first, second, third = (queue.enter(visitor, "here") for visitor in "abc")
@@ -98,7 +98,7 @@ def test_a_frame_holds_no_markup() -> None:
     ],
 )
 def test_an_address_is_not_made_up(peer, forwarded, address) -> None:
-    """Only the Space's proxies are believed, and of what they send only what they wrote themselves."""
+    """Only the Space's proxies are trusted, and only for the header entries that they wrote themselves."""
     seen: list[str] = []
 
     async def app(scope, receive, send) -> None:

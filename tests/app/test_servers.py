@@ -79,14 +79,14 @@ def test_a_study_is_another_commands() -> None:
 
 
 def shown(lane: str) -> Recording:
-    """The recording as the page asks for figures of this lane: it stands before the others that draft."""
+    """The recording as the page sends it for this lane's figures: with the lane before the others that draft."""
     recording = copy.deepcopy(BOTH.fields)
     recording["spec"]["lanes"].sort(key=lambda each: each["name"] not in ("plain", "baseline", lane))
     return Recording.of(recording)
 
 
 def test_a_lane_here_has_the_figures_that_it_has_without_a_server():
-    """A server in the race would change, or take away, what is said of the lanes here."""
+    """A server in the race would change or remove what the page says about local lanes."""
     assert [each.sentence for each in charts(shown("speculative"))] == [each.sentence for each in charts(ALONE)]
     assert [each.sentence for each in why(shown("speculative"))] == [each.sentence for each in why(ALONE)]
 
@@ -103,7 +103,7 @@ def test_nothing_is_worked_out_between_two_devices():
 
 
 def test_such_a_race_is_run_again_without_its_server():
-    """A visitor who runs a stranger's race again would be refused, or would have a server asked in his name."""
+    """Running a stranger's race again would be refused, or would send requests to a server."""
     catalogue = load(Machine(), pairs="all")
     recording = {**BOTH, "model": {**BOTH["model"], "name": catalogue.default.target}}
     asked = read_again(catalogue, Recording.of(recording))

@@ -71,7 +71,7 @@ def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) ->
 
 
 def test_a_sentence_for_each_case(pure: Call) -> None:
-    """A full accept told as a rejection; a struck token without the choice that struck it."""
+    """A fully accepted draft described as a rejection; a struck token without the choice that struck it."""
     race = taken_apart(race_over(words_of(TEXT)[:60], seed=5, k=3, hit=0.6))
     says = {"own": "No guess in this step", "extra": "right, plus a free token"}
     seen: Counter[str] = Counter()

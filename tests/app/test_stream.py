@@ -29,7 +29,7 @@ RACE = fixed_race()
 
 
 def until(condition, seconds: float = 2.0) -> float:
-    """Seconds until it holds."""
+    """Seconds until the condition is true."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < seconds, "it never happened"
@@ -283,8 +283,8 @@ class ReadingBackend(StagedBackend):
 
 
 def test_a_long_prompt_shows_how_much_of_it_is_read() -> None:
-    """The page would say that the race is on and stand still for seconds; or a race that is on look as if it were
-    prepared again."""
+    """The page would say that the race runs and show nothing for seconds, or a running race look as if it were prepared
+    again."""
     lanes = {event.lane for event in events_of(RACE)}
     frames = asyncio.run(watch(Stage(ReadingBackend(RACE)), "a"))
     reading = [frame["status"] for frame in frames if frame["state"] == "preparing" and frame["status"]["share"] == 0.5]

@@ -1,5 +1,5 @@
-"""Studies on the page, of prompts and of servers: what is taken from a browser, their turns on the device, and their
-frames. What a study does with its prompts or levels is tested in tests/studies."""
+"""Studies on the page, of prompts and of servers: what they accept from a browser, their turns on the device, and their
+frames. What a study does with prompts or levels is tested in tests/studies."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
 
 @pytest.mark.parametrize("how", ["stop", "leave"])
 def test_a_study_ends_within_a_step(how: str) -> None:
-    """The device is held for somebody who has gone, or never given free."""
+    """The device would stay reserved for somebody who has left, or never be released."""
     backend, queue = Backend(race_s=60), RaceQueue()
     studies = Studies(backend, queue)
 
@@ -197,7 +197,7 @@ def test_what_goes_wrong_is_said(caplog) -> None:
     ],
 )
 def test_a_browser_orders_no_more_than_a_page_may(change: dict[str, Any], names: str) -> None:
-    """Hours of the device, or memory of it, for one request; an error that does not say what is wrong."""
+    """One request would take hours of the device, or its memory; an error would not say what is wrong."""
     with pytest.raises(UsageError, match=names):
         request(**change)
 

@@ -149,7 +149,7 @@ MEASURED = "transformers' eager loop is {:.1f} times slower"
 
 
 def test_each_switch_is_looked_up_at_its_own_place() -> None:
-    """The page would show one switch's number beside another's sentence."""
+    """The page would show one switch's number with another's sentence."""
     race = compared(events_of(read(RACES / "csv_to_json.json")))
     assert race is not None
     sent = cheats(race)
@@ -179,7 +179,7 @@ def test_a_switch_that_does_nothing_says_so() -> None:
 
 
 def test_steps_of_the_lane_are_those_of_the_page() -> None:
-    """With several lanes that guess, the first one stands on the page."""
+    """With several speculative lanes, the page shows the first."""
     race = read(RACES / "story.json")
     found = compared_of(race)
     assert found is not None and list(found.lane) == steps(events_of(race), "speculative")

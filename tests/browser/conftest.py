@@ -31,7 +31,7 @@ def visitor(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
     """Opens the served page in a tab of its own, with its own storage.
 
     address: what follows the page's URL; seen: whether this visitor has seen the opening; until: what to wait for, see
-    `loaded`. Other arguments are those of Playwright's `new_context`: by default reduced motion and a clipboard."""
+    `loaded`. Other arguments go to Playwright's `new_context`; the defaults are reduced motion and a clipboard."""
     contexts = []
 
     def make(address: str = "", seen: bool = True, until: str = "ready", **options: Any) -> Any:

@@ -213,7 +213,7 @@ def test_at_temperature_0_both_rules_are_one(tab: Any) -> None:
 
 
 def test_the_python_of_the_api_page_is_python(visit: Any) -> None:
-    """A default with line breaks stands in quotes as it is: whoever copies it gets a syntax error."""
+    """A default with line breaks would be quoted unescaped: whoever copies it gets a syntax error."""
     tab = visit(until="page")
     tab.click("text=Use via API")
     tab.wait_for_selector("code:has-text('api_name=\"/race\"')", timeout=LOAD_MS, state="attached")

@@ -39,7 +39,7 @@ EXAMPLE = RACES / "csv_to_json.json"
 
 
 def test_a_recorded_race_plays_at_load(visit: Any) -> None:
-    """The first thing on the page is a race with its ribbon, before any model is there."""
+    """The first thing on the page is a race with its ribbon, before any model is loaded."""
     tab = visit(until="page", reduced_motion="no-preference")
     for selector in ("#page-race-button", "#page-stop-button", "#page-prompt textarea", ".pf"):
         tab.wait_for_selector(selector, timeout=LOAD_MS)
@@ -50,8 +50,8 @@ def test_a_recorded_race_plays_at_load(visit: Any) -> None:
 
 
 def test_a_page_that_nobody_touches_is_still(visit: Any) -> None:
-    """A film for somebody who asks for stillness; a status tracker that is left pending, which asks for animation
-    frames for ever, so that a race on the same cores pays for it."""
+    """An animation despite reduced motion; a status tracker left pending, which requests animation frames for ever and
+    slows a race on the same cores."""
     tab = visit()
     state = tab.evaluate(STATE)
     assert not state["playing"] and state["t"] == state["duration"] and not tab.get_attribute(".pf", "data-opening")
@@ -82,8 +82,8 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
 
 
 def test_two_visitors_see_their_own_races(visit: Any) -> None:
-    """The second one waits, reads so beside a race that can be looked at, and then sees the race that was asked for;
-    the first one's screen does not change."""
+    """The second visitor waits, is shown so next to a race to look at, and then sees the requested race; the first
+    one's screen does not change."""
     first, second = visit(), visit()
     settings(first, Maximum_length="1000")
     settings(second, Maximum_length="32")
@@ -106,8 +106,8 @@ def test_two_visitors_see_their_own_races(visit: Any) -> None:
 
 
 def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
-    """The file holds the race on screen, the engine accepts it, and another visitor sees the same tokens, runs it again
-    with settings that are not on the page, and reads that the tokens are the same."""
+    """The file contains the race on screen, the engine accepts it, and another visitor sees the same tokens, runs it
+    again with settings that are not on the page, and reads that the tokens are the same."""
     tab, other = visit(), visit()
     settings(tab, Maximum_length="48")
     run_race(tab)
@@ -152,8 +152,8 @@ def test_a_tab_out_of_sight_misses_nothing(browser: Any, server: Any) -> None:
 def test_below_a_path_nothing_is_asked_for_outside_of_it(
     browser: Any, page_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page behind a proxy, as a Space's, whose buttons ask another site: no exported file, no figures, a link to
-    nowhere."""
+    """Behind a proxy, such as a Space's, buttons would address another site: no exported file, no figures, a dead
+    link."""
     monkeypatch.setenv("GRADIO_ROOT_PATH", "/photofinish")
     with served(page_cache) as server:
         context = browser.new_context(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])

@@ -100,8 +100,8 @@ def test_the_panel_takes_no_keys_from_who_went_on(tab: Any) -> None:
 
 @pytest.mark.parametrize(("width", "height", "scheme"), LOOKS)
 def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) -> None:
-    """Letters below 14 px, or with less contrast than 4.5:1 (3:1 for large ones); a page that scrolls sideways; beside
-    the open panel a unit in two lines, or a mark beyond its board."""
+    """Letters below 14 px, or with less contrast than 4.5:1 (3:1 for large ones); a page that scrolls sideways; next to
+    the open panel, a unit in two lines or a mark outside its board."""
     tab.set_viewport_size({"width": width, "height": height})
     tab.emulate_media(color_scheme=scheme)
     tab.wait_for_selector("body.dark", state="attached" if scheme == "dark" else "detached", timeout=LOAD_MS)

@@ -28,7 +28,7 @@ PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
 
 
 class Exported:
-    """A page from file://, in a browser without a network: what it asked for, and what went wrong."""
+    """A page from file:// in a browser without a network: what it requested, and what went wrong."""
 
     def __init__(self, browser: Any, file: Path, **options: Any) -> None:
         self.context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
@@ -70,7 +70,7 @@ def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.mark.smoke
 def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None:
-    """A part that needs the server after all: a replay that stands still, a dead slider or tab, a file that is not the
+    """A part that needs the server after all: a replay that does not move, a dead slider or tab, a file that is not the
     recording's."""
     recording = loads(RACE.read_bytes())
     one = exported(RACE.read_bytes())

@@ -52,7 +52,7 @@ def pieces_of(recording: Mapping[str, Any]) -> list[str]:
 
 
 def beside_the_text(page: Any) -> str:
-    """All that is to be seen of the race but the text so far."""
+    """Everything visible of the race except the text so far."""
     return page.inner_text(".pf").replace(page.inner_text("[data-ref=gameText]"), "")
 
 

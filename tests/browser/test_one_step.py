@@ -1,5 +1,5 @@
 """The tab "One step" in a page: what it draws of a recording, keys, "Ask first", the way in from a token, strangers'
-texts. What a step did is worked out, and tested, without a page: tests/app/test_steps.py."""
+texts. What a step did is computed, and tested, without a page: tests/app/test_steps.py."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_live_numbers_are_the_servers(page: Any) -> None:
 
 
 def test_dividing_the_figures_gives_the_ratio(page: Any) -> None:
-    """Who divides what stands there must get what stands there, also where the third lane was the faster plain one."""
+    """The ratio shown must be the quotient of the numbers shown, even if the third lane was the faster plain one."""
     for seed in range(6):
         faster = race_over(words_of(TEXT)[:80], seed=seed)
         feed(page, faster, race_id=f"faster {seed}")
@@ -197,9 +197,8 @@ def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
 
 
 def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
-    """The promise of the page: a race that is over is replayed, once, at real speed and at a quarter of it where one
-    asks for that; a race that comes whole plays soon; nothing plays for a visitor who takes the controls, or who asks
-    for stillness."""
+    """The promise of the page: a race that is over is replayed, once, at real speed or, on request, a quarter of it; a
+    race that arrives whole plays soon; nothing plays once a visitor takes the controls, or with reduced motion."""
     page = open_page()
     page.clock.install()
 

@@ -81,8 +81,8 @@ def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any) -> None:
 
 
 def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
-    """A stop string is no part of the text: the page shows what the engine's `text` gives, also where a token holds the
-    end and the beginning."""
+    """A stop string is not part of the text: the page shows the engine's `text`, even if one token contains both the
+    text's end and the stop string's beginning."""
     for stop in (("end",), ("dend",), ("b",), ("cd", "nd"), ("never",)):
         recorded = copy.deepcopy(fixed_race())
         recorded["spec"]["params"]["stop"] = list(stop)
@@ -184,7 +184,7 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
 
 
 def test_one_row_a_step_begins_with_the_first_in_both_lanes(page: Any) -> None:
-    """One text at its end beside the other at its start; steps that count from 0 beside tokens that count from 1."""
+    """One text at its end next to the other at its start; steps counted from 0 next to tokens counted from 1."""
     feed(page, race_over(words_of(TEXT, 3), hit=0.82), every=90)
     page.click("[role=tab][data-tab=steps]")
     page.evaluate(SETTLED)

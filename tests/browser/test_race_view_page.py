@@ -155,7 +155,7 @@ def test_each_view_shows_the_same_nodes(page: Any) -> None:
 
 
 def test_a_failed_lane_says_so(page: Any) -> None:
-    """What a lane committed before it failed stands; why it failed is written under it."""
+    """What a lane committed before it failed stays visible, with the reason below it."""
     recorded = copy.deepcopy(SHORT)
     index = max(i for i, e in enumerate(recorded["events"]) if e["lane"] == "speculative")
     end = recorded["events"][index]
@@ -279,7 +279,7 @@ def race_of_three() -> Recording:
 
 
 def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:
-    """A rank that the times do not give, another lane's ratio beside a name, or texts, figures and tables of one lane
+    """A rank that contradicts the times, another lane's ratio next to a name, or texts, figures and tables of one lane
     under the name of another."""
     recording = race_of_three()
     feed(page, recording.fields, every=90)

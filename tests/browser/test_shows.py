@@ -60,8 +60,8 @@ def shown(tab: Any, name: str) -> bool:
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_opening_from_its_first_act_to_its_last(open_page: Any, width: int) -> None:
-    """What is not yet earned is shown: the ratio before both lanes are done, the verdict before the texts have met; a
-    wrong ratio; texts that do not meet letter upon letter; another page afterwards than without an opening."""
+    """Results would show too early: the ratio before both lanes are done, the verdict before the texts meet; a wrong
+    ratio; texts that do not align letter by letter; a page that differs afterwards from one without an opening."""
     page, recording = open_page(width, 700), read(RACES / "csv_to_json.json")
     page.clock.install()
     feed(page, recording.fields, race_id="recorded-any", ribbon="RECORDED", every=40)
@@ -92,7 +92,7 @@ def test_the_opening_from_its_first_act_to_its_last(open_page: Any, width: int) 
 
 def test_what_has_no_opening(open_page: Any, page: Any) -> None:
     """Texts that differ laid upon each other as if they were one; a live race as an opening, or one that does not end
-    it; a film for somebody who asks for stillness."""
+    it; an animation despite reduced motion."""
     feed(page, SHORT, race_id="recorded-any", ribbon="RECORDED")
     assert act(page) is None and page.evaluate(TOKENS) == expected(SHORT) and shown(page, "ratio")
     differs = copy.deepcopy(SHORT)
@@ -150,7 +150,7 @@ def begin(tab: Any) -> None:
 
 
 def cards(tab: Any) -> Iterator[str]:
-    """The words of each card, from the one that is there to the last."""
+    """The words of each card, from the current one to the last."""
     while True:
         yield words(tab, "storyWords")
         if words(tab, "storyNext") == "Done":
@@ -164,8 +164,8 @@ def milliseconds(seconds: float) -> str:
 
 @pytest.mark.parametrize(("name", "width", "height"), [("csv_to_json", 1280, 800), ("story", 360, 740)])
 def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: int) -> None:
-    """A number that is not the recording's; a card that covers what it speaks of, speaks of what is out of sight or is
-    too long to read; a key that does nothing; motion for who asks for none; a page that jumps or that stays changed."""
+    """A number that is not the recording's; a card that covers its subject, describes something out of sight or is too
+    long to read; a dead key; motion despite reduced motion; a page that jumps or stays changed."""
     recording = read(RACES / f"{name}.json")
     tab.set_viewport_size({"width": width, "height": height})
     tab.evaluate("localStorage.removeItem('photofinish.story')")

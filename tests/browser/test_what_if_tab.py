@@ -1,4 +1,4 @@
-"""The tab "What if": the shipped races, told at other lengths of guesses."""
+"""The tab "What if": the shipped races, recomputed for other draft lengths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(page: Any, recording: Mapping[str, Any]) -> None:
 
 
 def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
-    """Marks, figures and the clock of one length beside another length's number; or a computed race that does not say
+    """Marks, figures and the clock of one length with another length's number; or a computed race that does not say
     so, or that stays when its tab is left."""
     recording = read(CSV)
     found = what_if_of(recording)

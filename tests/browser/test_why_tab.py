@@ -147,7 +147,7 @@ def test_a_race_without_a_ratio_offers_no_switches(tab: Any, tmp_path: Path) -> 
 
 
 def test_the_keyboard_opens_the_tab_and_turns_a_switch(tab: Any) -> None:
-    """A tab or a switch that only a mouse can reach, or that a reader is not told of."""
+    """A tab or a switch that only a mouse can reach, or that a screen reader does not announce."""
     opened(tab, RACES / "csv_to_json.json")
     tab.click("[data-tab=timing]")
     tab.keyboard.press("Home")
@@ -180,7 +180,7 @@ def test_it_fits(tab: Any, size: tuple[int, int]) -> None:
 
 
 def test_while_nothing_is_known_there_is_nothing_to_switch(open_page: Any) -> None:
-    """Before the end of a race, and without a server, a number would stand for a race that nobody held."""
+    """Before the end of a race, and without a server, a number would describe a race that never ran."""
     page = open_page(reduced_motion="reduce")
     page.click("[data-tab=why]")
     assert page.is_disabled("[data-cheat=eager]") and words(page, "cheatRatio") == "–"

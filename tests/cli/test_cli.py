@@ -215,7 +215,7 @@ def test_without_the_folder_of_the_page_there_is_one_sentence(tmp_path: Path) ->
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (
         1,
-        "error: this needs the folder app/ beside engine/, which is not there\n",
+        "error: this needs the folder app/ next to engine/, which is missing\n",
     )
 
 

@@ -19,7 +19,8 @@ from engine import decode as loop
 from engine.decode import decode
 from engine.errors import DrafterError
 from engine.events import Failed, Step
-from engine.interfaces import Draft, Drafter
+from engine.exactness.probe import probe
+from engine.interfaces import Draft
 from engine.kernels.cpu import build as build_module
 from engine.runner.forward import Tree
 from engine.runner.prepared import Prepared
@@ -30,9 +31,10 @@ from engine.spec import SamplingParams
 from engine.text import StopAt
 from tests.helpers import native_kernels
 from tests.helpers.native_kernels import NAMES, needs_byte_kernels, needs_kernels, prepared
+from tests.helpers.tree_drafts import LAYERS, TreeDrafter
 
 pytestmark = needs_kernels
-LENGTH, WIDTHS, NUM_TOKENS, LAYERS = 96, (1, 4, 8, 16), 40, (1, 3)
+LENGTH, WIDTHS, NUM_TOKENS = 96, (1, 4, 8, 16), 40
 
 
 class Lane(NamedTuple):
@@ -44,39 +46,6 @@ class Lane(NamedTuple):
     hidden: torch.Tensor
     per_step: float
     keeps_paths: bool
-
-
-class TreeDrafter(Drafter):
-    """Trees drawn by chance, most of them with a right path in them."""
-
-    hidden_layers = LAYERS
-
-    def __init__(self, text: Sequence[int], seed: int, vocab_size: int) -> None:
-        self._text, self._random, self._vocab_size = text, random.Random(seed), vocab_size
-        self.hidden: list[torch.Tensor] = []
-
-    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
-        self._num_prompt = len(prompt_ids)
-
-    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        if hidden is not None:
-            self.hidden.append(hidden.clone())
-        at, draw = len(token_ids) - self._num_prompt, self._random
-        ids: list[int] = []
-        parents: list[int] = []
-        depth, right = [0], 0
-        for _ in range(draw.randint(0, k)):
-            parent = right if draw.random() < 0.5 else draw.randrange(len(depth))
-            place = at + depth[parent]
-            true = self._text[place] if place < len(self._text) else None
-            token = true if true is not None and draw.random() < 0.6 else draw.randrange(self._vocab_size)
-            if (parent, token) in zip(parents, ids, strict=True):
-                continue
-            ids.append(token)
-            parents.append(parent)
-            depth.append(depth[parent] + 1)
-            right = len(ids) if token == true and parent == right else right
-        return Draft(tuple(ids), parents=tuple(parents))
 
 
 def lane(model: Prepared, drafter: TreeDrafter | None, prompt: Sequence[int], params: SamplingParams) -> Lane:
@@ -182,7 +151,9 @@ FAULTS = {
         "tree->path[row][depth] = (uint8_t)row; if (depth > 0) tree->path[row][depth - 1] = (uint8_t)(row - 1);",
     ),
     "a row does not see itself": in_source(
-        "attention.h", "a->tree->depth[row] : row) + 1;", "a->tree->depth[row] - (row > 0) : row) + 1;"
+        "attention.h",
+        "a->tree->depth[a->base + row] : row) + 1;",
+        "a->tree->depth[a->base + row] - (row > 0) : row) + 1;",
     ),
     "slots for positions": in_source("step.c", "(tree ? tree->depth[row] : row) * dim / 2", "row * dim / 2"),
     "a window cut by slots": in_source(
@@ -225,6 +196,20 @@ def test_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
     finally:
         prepared.cache_clear()
     assert any(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*COMPILED, "another parent", "the path is not moved", "values are not moved"])
+def test_the_probe_finds_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Lanes with trees would promise bits on a machine where they have others."""
+    assert {1, 4, 8, 16} in map(set, probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS)).classes)
+    FAULTS[fault](monkeypatch, tmp_path)
+    prepared.cache_clear()
+    try:
+        found = probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS))
+    finally:
+        prepared.cache_clear()
+    assert {1, 4, 8, 16} not in map(set, found.classes), found
 
 
 def test_what_is_no_tree_ends_the_lane() -> None:

@@ -67,7 +67,7 @@ SAID = [
     ("ids of text", says([changed(0, ids_of_text)]), "token_ids are not a list of integers"),
     ("more ids than counted", says([changed(-2, used(3, 5))]), "sent 20 token ids and counts 5"),
     ("counts go back", says([counting(1, 5, 3)]), "counts 3 tokens after it counted 5"),
-    ("too many", says([sse(*stream_of([1] * 21, [*TEXT, "x"]))]), "sent 21 tokens, 20 were asked for"),
+    ("too many", says([sse(*stream_of([1] * 21, [*TEXT, "x"]))]), "sent 21 tokens, not the requested 20"),
     ("no counts", says([without_usage(ids=False)]), "neither token ids (return_token_ids) nor how many tokens"),
     ("no tokens", says([sse({"choices": [{"text": "", "finish_reason": "stop"}]}, "[DONE]")]), "neither usage nor"),
     ("negative", says([changed(0, used(-1, 1))]), "prompt_tokens is no count"),

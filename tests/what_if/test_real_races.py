@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.errors import UsageError
+from engine.events import LaneEvent
 from engine.loading.loading import load
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
@@ -17,6 +18,7 @@ from engine.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from engine.what_if.ask import auto_shares, members, queries_of, what_if
 from engine.what_if.auto import auto_steps
+from engine.what_if.read import what_if_of
 from engine.what_if.survey import SurveyDrafter
 from engine.what_if.tables import seconds_of
 from tests.helpers import ROOT
@@ -42,15 +44,17 @@ def held(
     stop: tuple[str, ...] = (),
     rule: str = "coupled",
     before: Callable[[TorchRace], object] = lambda race: None,
+    events: list[LaneEvent] | None = None,
 ) -> TorchRace:
-    """A finished race."""
+    """A finished race. events: takes in its events."""
     loaded = loaded or trained()
     params = SamplingParams(temperature, top_p=0.95, seed=5, max_new_tokens=num, stop=stop)
     spec = RaceSpec(lanes_of(((f"{d}@{k}", d, k) for d, k in lanes), rule=rule), params)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, text))
     before(race)
-    for _ in race.events():
-        pass
+    for event in race.events():
+        if events is not None:
+            events.append(event)
     return race
 
 
@@ -162,6 +166,20 @@ def test_a_recording_carries_it_all():
     assert set(found["tables"]) == {"ngram@tree", text_of("draft_model")}
     assert set(found["table_parents"]) == set(found["table_chances"]) == {"ngram@tree"}
     assert sum(map(sum, found["table_chances"]["ngram@tree"])) > 0
+
+
+@needs_kernels
+def test_a_recording_of_trees_can_be_opened():
+    """A race's own trees would be refused as another's."""
+    lanes = [(HYBRID, "tree:2"), (HYBRID, "tree:6"), (HYBRID, "auto"), (text_of("eagle3"), "tree:9")]
+    events: list[LaneEvent] = []
+    race = held(lanes, loaded=branching(), num=40, events=events)
+    recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
+    assert set(recording["tables"]) == {f"{HYBRID}@tree", f"{text_of('eagle3')}@tree"}
+    found = what_if_of(recordings.loads(recording.text.encode()))
+    for lane in drafting(race):
+        if lane.spec.k != "auto":
+            assert counts(found.steps(lane.spec.drafter, lane.spec.k)) == counts(lane.steps)
 
 
 def test_giving_up_leaves_the_race_as_it_was():

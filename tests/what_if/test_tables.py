@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.events import Step, is_tree
+from engine.events import Step
 from engine.interfaces import Draft
+from engine.rows import is_tree
 from engine.what_if.auto import auto_steps
 from engine.what_if.costs import CUT, Costs, draft_costs, filled, verify_costs
 from engine.what_if.judged import WhatIf

@@ -37,7 +37,7 @@ RESERVE_S = 5.0
 LEAST_S = 10.0
 """With less time than this left, a part that may take longer is not started."""
 PRETENDED_FACTOR = 20
-"""The stand-in runs on the CPU, so limits are that much longer under --pretend."""
+"""The stand-in runs on the CPU, so --pretend makes limits this much longer."""
 LAST_LINES = 12
 RUNGS: dict[str, dict[str, str]] = {
     "triton": {},
@@ -70,10 +70,10 @@ CALLS: dict[int, dict[str, Planned]] = {
         "kernel-linear": Planned(
             "Qwen3-8B's linears against float64, timed against torch", f"{KERNELS}:linear", 45, "triton"
         ),
-        "kernel-norm": Planned("its norms, likewise", f"{KERNELS}:norm", 20, "triton"),
-        "kernel-attention": Planned("its placing and attention, likewise", f"{KERNELS}:attention", 30, "triton"),
-        "kernel-delta": Planned("Qwen3.5-9B's gated delta rule, likewise", f"{KERNELS}:delta", 30, "triton"),
-        "kernel-sample": Planned("the choice among 151,936 tokens, likewise", f"{KERNELS}:sample", 20, "triton"),
+        "kernel-norm": Planned("the same for its norms", f"{KERNELS}:norm", 20, "triton"),
+        "kernel-attention": Planned("the same for its placing and attention", f"{KERNELS}:attention", 30, "triton"),
+        "kernel-delta": Planned("the same for Qwen3.5-9B's gated delta rule", f"{KERNELS}:delta", 30, "triton"),
+        "kernel-sample": Planned("the same for the choice among 151,936 tokens", f"{KERNELS}:sample", 20, "triton"),
         "widths-eager": Planned("Qwen3-8B's shape: bandwidth, steps of width 1 to 16", f"{BIG}:widths", 60, "eager"),
         "widths-graphs": Planned("the same in CUDA graphs", f"{BIG}:widths", 55, "graphs"),
         "widths-triton": Planned("the same on all Triton kernels", f"{BIG}:widths", 100, "triton"),
@@ -82,7 +82,7 @@ CALLS: dict[int, dict[str, Planned]] = {
         "smoke-triton": SMOKE_TRITON,
         "correctness": Planned("fixtures: tokens and bits of every drafter", CORRECTNESS, 100),
         "race-8b": Planned("Qwen3-8B's shape: steps and races", f"{BIG}:races:Qwen/Qwen3-8B", 135),
-        "race-9b": Planned("Qwen3.5-9B's shape, likewise", f"{BIG}:races:Qwen/Qwen3.5-9B", 135),
+        "race-9b": Planned("the same for Qwen3.5-9B's shape", f"{BIG}:races:Qwen/Qwen3.5-9B", 135),
         "memory": Planned("ten races of Qwen3-8B's shape, one out of memory, one more", f"{BIG}:memory", 85),
     },
     3: {
@@ -217,7 +217,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def about(commit: str) -> dict[str, Any]:
-    """What is measured, and on which machine. commit: used where this tree is no checkout."""
+    """What is measured, and on which machine. commit: used if this tree is not a checkout."""
     found = environment.commit()
     sources = hashlib.sha256()
     for path in sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "tools" / "gpu").glob("*.py")]):

@@ -35,10 +35,10 @@ RACES = (
     ("", 15, 0.95),
     ("", 7, 0.5),
 )
-"""What a draft costs, k, and the share of drafted tokens that is accepted. All drafts are synthetic."""
+"""Whose draft time, k, and the acceptance rate. All drafts are synthetic."""
 NUM_TOKENS, NUM_RACES = 128, 10
 LEFT_BYTES = 256 << 20
-"""Of the device's memory, for the race that is to run out of it."""
+"""Device memory left for the race that should run out of it."""
 
 
 def widths(part: Part) -> None:
@@ -57,8 +57,8 @@ def widths(part: Part) -> None:
 
 @contextmanager
 def forced(part: Part) -> Iterator[None]:
-    """While entered, models get all Triton kernels, tried or not: what a load would check and time them for, and go on
-    without them if need be, is only noted."""
+    """Inside this context models get all Triton kernels, tried or not: what a load would check and time them for, and
+    go on without them if need be, is only noted."""
 
     def noted(prepared: Any) -> None:
         found = agreement(prepared)
@@ -127,7 +127,7 @@ def races(part: Part, argument: str) -> None:
 
 
 def race(part: Part, loaded: Any, cost: str, k: int, rate: float) -> None:
-    """One race with synthetic drafts that take as long as those of `cost`."""
+    """One race with synthetic drafts that take as long as `cost`'s."""
     drafter, k, num_tokens = f"synthetic:{rate}", min(k, 3) if part.small else k, 8 if part.small else NUM_TOKENS
     if cost == "draft_model":
         vocab = {"vocab_size": loaded.prepared.vocab_size}

@@ -38,7 +38,7 @@ that torch makes is allowed too."""
 MOST_ROWS, TIMED, ROWS_ALONE = 16, (1, 8, 16), (1, 5)
 REPEATS = 15
 FLUSHED_BYTES = 256 << 20
-"""Written between timed calls: more than any L2 cache holds."""
+"""Written between timed calls: more than fits into any L2 cache."""
 Rows = Callable[[int], Tensor]
 """Computes so many rows."""
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WRONG = 3
 """Exit status of a part that ran to its end and found something wrong."""
 GRACE_S = 3.0
-"""So long before the part is killed, it prints where it is."""
+"""How long before it is killed a part prints where it is."""
 Item = TypeVar("Item")
 
 

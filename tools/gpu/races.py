@@ -23,7 +23,7 @@ DRAFTERS = {
     "draft_model": (f"draft_model:{TRAINED / 'draft'}", 5),
     "synthetic": ("synthetic:0.7", 7),
 }
-"""Of the trained fixture: drafter and k."""
+"""The trained fixture's drafters and their k."""
 TEXTS = (
     "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ",
     "import os\nimport sys\n\n\ndef main(argv):\n",
@@ -34,7 +34,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True)
 class Raced:
-    """A race that ran: its steps by lane, and by lane the message of what failed."""
+    """A finished race: steps by lane, and error messages by failed lane."""
 
     race: TorchRace
     steps: dict[str, list[Step]]
@@ -88,8 +88,8 @@ def raced(
 
 
 def judged(done: Raced, lane: str = SPECULATIVE) -> tuple[bool, str, dict[str, Any]]:
-    """Whether that lane wrote the baseline's tokens, in words and in numbers. Only where the race said that its widths
-    are not exact may they part, at a near tie."""
+    """Whether that lane wrote the baseline's tokens, in words and in numbers. They may differ only at a near tie, and
+    only if the race said that its widths are not exact."""
     if done.failed:
         return False, f"failed: {done.failed}", {}
     num, tokens, rows = done.differ(lane)

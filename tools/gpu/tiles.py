@@ -17,7 +17,7 @@ from tools.gpu.shapes import HYBRID, TARGET
 
 
 def tune(part: Part) -> None:
-    """Of both models: how much faster each linear gets, then steps with default and with the tuned tiles."""
+    """For both models: how much faster each linear gets, and steps with default and tuned tiles."""
     for name in part.each((TARGET, HYBRID)):
         part.attempt(name, _tune, part, name)
         give_back_memory()

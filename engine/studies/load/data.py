@@ -40,8 +40,8 @@ def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question
 
 
 def read_questions(text: str, name: str, chat: bool) -> list[Question]:
-    """Every prompt of a file's text, each once. chat: texts become a user's message; a conversation stays one in any
-    case. Raises UsageError saying what is wrong and where."""
+    """Every distinct prompt of a file's text. chat: texts become user messages; conversations stay conversations either
+    way. Raises UsageError saying what is wrong and where."""
     pairs: list[tuple[str, tuple[tuple[str, str], ...]]]
     if text.lstrip("\ufeff \r\n\t").startswith("["):
         pairs = [(each, ()) for each in _sharegpt(parse(text.lstrip("\ufeff").encode(), MAX_BYTES))]

@@ -78,7 +78,7 @@ def geomean(values: Sequence[float | None]) -> float | None:
 
 
 def improvement_percent(metric: str, first: float | None, second: float | None) -> float | None:
-    """Of the second over the first, as a share of the first; positive if the second is better."""
+    """How much better the second is, as a share of the first; negative if it is worse."""
     if first is None or second is None or first <= 0:
         return None
     return 100 * (second - first) / first * (1 if HIGHER[metric] else -1)

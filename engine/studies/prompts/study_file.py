@@ -20,9 +20,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class StudyFile:
-    """The study of a file.
-
-    settings: its definition, as far as it is known before the model is loaded.
+    """The study in a file. settings: what defines it, as far as known before the model is loaded.
     num_drafters: rows per prompt.
 
     `rows`: those of finished prompts, without leftovers of an interrupted write. `about`: an earlier run's notes.

@@ -54,7 +54,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def outcome(row: Row) -> str:
-    """One of "gains", "loses" and "even" (the speed-up cannot be told from 1)."""
+    """One of "gains", "loses" and "even" (the speed-up is indistinguishable from 1)."""
     if row.speedup is None or is_noise(row.speedup, row.noise):
         return "even"
     return "gains" if row.speedup > 1 else "loses"
