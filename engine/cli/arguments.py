@@ -81,16 +81,15 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
-def draft_size(low: int, high: int) -> Callable[[str], int | str]:
-    """The word auto, tree:N, or what `integer` takes."""
+def draft_size(low: int, high: int, trees: bool = True) -> Callable[[str], int | str]:
+    """The word auto, tree:N, or what `integer` takes. trees: whether tree:N is one."""
+    words = f"auto, {TREE}N" if trees else AUTO
 
     def convert(text: str) -> int | str:
         try:
-            return text if text == AUTO or tree_size(text) else integer(low, high)(text)
+            return text if text == AUTO or (trees and tree_size(text)) else integer(low, high)(text)
         except (ArgumentTypeError, UsageError) as error:
-            raise ArgumentTypeError(
-                f"must be auto, {TREE}N or an integer from {low} to {high}, not {shown(text)}"
-            ) from error
+            raise ArgumentTypeError(f"must be {words} or an integer from {low} to {high}, not {shown(text)}") from error
 
     return convert
 

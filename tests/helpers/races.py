@@ -136,7 +136,17 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
 
 
 OF_EVENTS = ("num_drafted", "wall_s", "copied")
-BESIDE = ("tables", "table_pieces", "table_margins", "costs", "oracles", "candidates", "promises", "drafter_bytes")
+BESIDE = (
+    "tables",
+    "table_parents",
+    "table_chances",
+    "table_pieces",
+    "costs",
+    "oracles",
+    "candidates",
+    "promises",
+    "drafter_bytes",
+)
 """Fields that an event, and a recording of schema 2, may have."""
 
 
@@ -159,9 +169,9 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     _add_copies(out)
     drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in token_ids["baseline"]]
     out["tables"] = {"eagle3": drafts, "__proto__": [[] for _ in drafts]}
+    _add_trees(out, "eagle3@tree", token_ids["baseline"], rng)
     out["table_pieces"] = {str(token): f" {token}" for draft in drafts for token in draft}
-    out["table_margins"] = {"eagle3": [[rng.random() for _ in draft] for draft in drafts]}
-    costs_s = sorted(rng.random() for _ in range(4))
+    costs_s = sorted(rng.random() for _ in range(MOST + 1))
     out["costs"] = {"verify_s": costs_s, "draft_s": {name: [0, *costs_s[1:]] for name in out["tables"]}}
     clocks = {event["lane"]: event["clock_s"] for event in out["events"]}
     out["oracles"] = {lane: {"seconds": 0.8 * clock_s, "share": 0.8} for lane, clock_s in clocks.items()}
@@ -214,10 +224,39 @@ def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -
     for step in steps(events, "speculative"):
         drafts[step.position] = [*step.drafted, *drafts[step.position]][:MOST]
     costs_s = sorted(rng.random() for _ in range(MOST + 1))
-    if rng.random() < 0.5:
-        out["table_margins"] = {name: [[round(9 * rng.random(), 2) for _ in draft] for draft in drafts]}
     out["tables"], out["costs"] = {name: drafts}, {"verify_s": costs_s, "draft_s": {name: costs_s}}
     return out
+
+
+def with_trees(race: dict[str, Any], rng: random.Random, name: str = "ngram@tree") -> dict[str, Any]:
+    """The race `with_tables`, and one of trees."""
+    out = with_tables(race, rng)
+    _add_trees(out, name, token_ids(events_of(race), "baseline"), rng)
+    out["costs"]["draft_s"][name] = out["costs"]["draft_s"]["ngram"]
+    return out
+
+
+def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Random) -> None:
+    """A table of trees, most of which have a path that continues the text."""
+    drafts: list[list[int]] = []
+    rows: list[list[int]] = []
+    for position in range(len(text)):
+        ids: list[int] = []
+        parents: list[int] = []
+        depths = [0]
+        for _ in range(rng.randrange(MOST + 1)):
+            parent = rng.choice([len(ids), rng.randrange(len(ids) + 1)])
+            true = text[position + depths[parent] : position + depths[parent] + 1]
+            token = true[0] if true and rng.random() < 0.6 else rng.randrange(300_000)
+            if (parent, token) not in zip(parents, ids, strict=True):
+                ids.append(token)
+                parents.append(parent)
+                depths.append(depths[parent] + 1)
+        drafts.append(ids)
+        rows.append([] if parents == [*range(len(ids))] else parents)
+    race["tables"][name] = drafts
+    race["table_parents"] = {name: rows}
+    race["table_chances"] = {name: [sorted((rng.random() for _ in ids), reverse=True) for ids in drafts]}
 
 
 def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:

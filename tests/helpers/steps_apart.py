@@ -11,7 +11,7 @@ SEEDS = 3
 
 
 def taken_apart(recorded: dict[str, Any], seed: int = 1, words: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The race with copies, margins and candidates that fit its events: the committed token has the largest score under
+    """The race with copies and candidates that fit its events: the committed token has the largest score under
     the race's own seed, a dropped one has not; both lanes have the same numbers at the same place. words: texts of
     tokens that were never drafted."""
     out, rng = copy.deepcopy(recorded), random.Random(seed)
@@ -47,7 +47,6 @@ def taken_apart(recorded: dict[str, Any], seed: int = 1, words: tuple[str, ...] 
     pieces = {str(t): known[t] for steps in lanes.values() for rows in steps for row in rows for t in row["ids"]}
     out["candidates"] = {"seeds": seeds, "pieces": pieces, "lanes": lanes}
     _copies(out)
-    _margins(out, rng)
     return out
 
 
@@ -87,15 +86,6 @@ def _copies(recording: dict[str, Any]) -> None:
             if places:
                 step["copied"] = [start, places[-1]]
                 break
-
-
-def _margins(recording: dict[str, Any], rng: random.Random) -> None:
-    tables = {name: drafts for name, drafts in recording.get("tables", {}).items() if name.startswith("eagle3")}
-    margins = {
-        name: [[round(rng.uniform(0, 6), 4) for _ in draft] for draft in drafts] for name, drafts in tables.items()
-    }
-    if margins:
-        recording["table_margins"] = margins
 
 
 def steps_of(recording: dict[str, Any], lane: str = "speculative") -> list[dict[str, Any]]:

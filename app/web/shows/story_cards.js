@@ -8,14 +8,14 @@ import { refs, replay, views } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { choose } from "../board/tabs.js";
 import { openStep } from "../tabs/step_tab.js";
-import { WhatIf } from "../tabs/whatif.js";
+import { laneOf, WhatIf } from "../tabs/whatif.js";
 import { chosenDrafter, timesPlain } from "../tabs/whatif_tab.js";
 import { guessNow, opening } from "./opening.js";
 
 const shownStep = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
 
 // A drafter's parts in words.
-const guesser = (drafter) => drafter.split(/[:+]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
+const guesser = (drafter) => drafter.split(/[:+@]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
   .join(" or ") || oneLine(drafter).slice(0, 30);
 
 // What the story needs of a race: the median plain step time, a step with right and wrong guesses, and one that kept
@@ -42,7 +42,7 @@ function lengthWords(whatIf) {
   const drafter = chosenDrafter(), all = whatIf.all().filter((each) => each.drafter === drafter);
   const best = all.reduce((one, other) => (other.seconds < one.seconds ? other : one));
   const named = [...new Set([all[0], best, all.at(-1)])];
-  return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${i ? "" : "k = "}${each.k}`
+  return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${i ? each.k : `k = ${laneOf(drafter, each.k).k}`}`
     + (each === best ? " (best)" : "")).join(", ");
 }
 
@@ -111,7 +111,7 @@ export const CARDS = [
       root.querySelector("[data-board=right]")],
     words: ({ right, lane }) => "k is how many tokens are guessed at once. Short drafts save little; "
       + `long ones cost more and often end wrong. ${S.whatIf instanceof WhatIf ?
-        `With ${guesser(chosenDrafter())} alone: ${lengthWords(S.whatIf)}.` :
+        `With ${guesser(chosenDrafter())}: ${lengthWords(S.whatIf)}.` :
         `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
           .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
   },

@@ -13,11 +13,10 @@ const CONTEXT_LETTERS = 48;
 export class Walk {
   // recording: or the header, if there is none; race: its lanes; [plain, walked]: names of two of them.
   constructor(recording, race, [plain, walked]) {
-    const { spec, prompt, candidates, tables, table_margins: margins, table_pieces: words } = recording;
+    const { spec, prompt, candidates, table_pieces: words } = recording;
     const lane = race.lane(walked), { temperature = 0, top_k: topK, top_p: topP } = spec?.params ?? {};
     const { drafter = "", rule } = spec?.lanes?.find(({ name }) => name === walked) ?? {};
-    Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature, tables: tables ?? {},
-      margins: margins ?? {}, steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
+    Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature, steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
       filters: temperature > 0 && (topK > 0 || topP < 1), rejects: temperature > 0 && rule === "rejection",
       drafters: drafter.replace(/^hybrid:/, "").split("+") });
     this.pieces = this.steps.flatMap((step) => tokensOf(step).filter(({ kind }) => kind !== "rejected"));
@@ -46,15 +45,15 @@ export class Walk {
     return numDrafted(step) === 0 ? "own" : kept === numDrafted(step) ? "extra" : "no";
   }
 
-  // {id, text, verdict, source, margin, row} of every place. id: of the guess; null if unknown, and at the last place.
+  // {id, text, verdict, source, row} of every place. id: of the guess; null if unknown, and at the last place.
   places(step) {
-    const rows = this.rows(this.lane.name)?.[step.index], sure = this.sure(step), count = numDrafted(step);
+    const rows = this.rows(this.lane.name)?.[step.index], count = numDrafted(step);
     return Array.from({ length: count + 1 }, (_, r) => {
       const id = r === count ? null : step.drafted[r] ?? (r < step.num_accepted ? step.token_ids[r] : null);
       const text = id === null ? null : r < step.num_accepted ? step.pieces[r] ?? this.text(id) :
         step.drafted_pieces[r] ?? this.text(id);
       return { id, text, verdict: this.verdict(step, r), source: r < count ? this.source(step, r) : null,
-        margin: sure[r] ?? null, row: rows?.[r] ? this.answers(rows[r], id, step.token_ids[r]) : null };
+        row: rows?.[r] ? this.answers(rows[r], id, step.token_ids[r]) : null };
     });
   }
 
@@ -77,17 +76,6 @@ export class Walk {
     if (step.copied ? r >= step.copied[0] : this.drafters.length === 1 && this.drafters[0] === "ngram") return "copied";
     const [head] = this.drafters.filter((name) => name !== "ngram");
     return this.tellsCopies || this.drafters.length === 1 ? SOURCES[head?.split(":")[0]] ?? "guess" : "guess";
-  }
-
-  // A head's margins over its second choices, in logits, from a table's draft that begins with the step's draft.
-  sure(step) {
-    const drafted = step.drafted.slice(0, step.copied?.[0]);
-    for (const [name, rows] of Object.entries(this.margins)) {
-      const draft = Object.hasOwn(this.tables, name) ? this.tables[name][step.position] : null;
-      if (draft && this.drafters.includes(name.split("@")[0]) && drafted.every((id, i) => id === draft[i]))
-        return rows[step.position].slice(0, drafted.length);
-    }
-    return [];
   }
 
   // The token text at a position in prompt and completion, or null if unknown.

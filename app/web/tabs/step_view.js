@@ -12,12 +12,9 @@ const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
   unused: "not used: comes after the first wrong guess, or after the end of the text",
   extra: "bonus: all guesses were right, so the next token counts too",
   own: "no guess: the same as plain decoding" };
-// A draft head's confidence: [least margin in logits, word].
-const SURE = [[4, "very sure"], [1.5, "sure"], [0.5, "half sure"], [-Infinity, "unsure"]];
-const sureWord = (margin) => SURE.find(([least]) => margin >= least)[1];
 
-const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head; its confidence is not recorded",
-  "DFlash head": "was guessed by the DFlash head; its confidence is not recorded",
+const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head",
+  "DFlash head": "was guessed by the DFlash head",
   "draft model": "was guessed by the draft model", "made up": "was made up, right at a chosen rate" };
 
 export function oneRow(number, word, term, time, ...content) {
@@ -53,13 +50,12 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
   const list = make("ol", "pf-one-places"), from = make("div", "pf-one-from");
   list.setAttribute("aria-label", "Guesses; arrows up and down choose one");
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
-  places.slice(0, -1).forEach(({ id, text, source, margin, verdict }, r) => {
+  places.slice(0, -1).forEach(({ id, text, source, verdict }, r) => {
     const words = id === null ? "not known" : text;
-    const of = margin === null ? source : `${sureWord(margin)} (+${margin.toFixed(1)})`;
     const item = make("li"), button = placeButton(r, Math.min(chosen, places.length - 2), "pf-one-guess",
       `Guess ${r + 1}: `, picked);
     button.append(wordNode(words, hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`),
-      make("span", "pf-one-of", of));
+      make("span", "pf-one-of", source));
     button.setAttribute("aria-pressed", String(r === chosen));
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
     button.addEventListener("pointerleave", () => show(chosen));
@@ -73,16 +69,13 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
 
 // Where the guess at place r came from; for a copy, with an excerpt of its source.
 function fromNodes(walk, step, places, r) {
-  const { source, margin, text, id } = places[Math.min(r, places.length - 2)] ?? {}, found = walk.excerpt(step);
+  const { source, text, id } = places[Math.min(r, places.length - 2)] ?? {}, found = walk.excerpt(step);
   if (!source) return [];
   const which = `Guess ${Math.min(r, places.length - 2) + 1}, ${id === null ? "not known" : quoted(text)}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    margin !== null ? `${which}was guessed by the ${source === "guess" ? "head" : source}. It was ${sureWord(margin)} `
-      + `(its score led the runner-up by ${margin.toFixed(1)} logits).` :
     `${which}${SOURCE_WORDS[source] ?? "comes from an unknown source"}.`;
   const words = make("p", "pf-one-source", said);
-  if (margin !== null) words.title = "margin: by how many logits the first choice of the head led its second";
   if (!found) return [words];
   const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
   stretch.append(...found.copied.map((each, i) =>
