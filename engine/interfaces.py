@@ -208,6 +208,9 @@ class BranchingDrafter(Drafter):
     """A drafter that rates several tokens for the same place: for trees, and for drafts that end where another token
     would not pay. Not used under a rule that weighs drafts by their logits."""
 
+    most_nodes: int = MAX_K
+    """How many nodes `expand` takes at once."""
+
     @abstractmethod
     def begin(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
         """Start a draft. Arguments as for `propose`."""

@@ -103,7 +103,7 @@ class AutoDrafter(Drafter):
             batch = self._missing(tree, nodes[:num], num) if size else self._worthwhile(tree, nodes, num)
             if not batch:
                 break
-            self._expand(tree, rated, batch)
+            self._expand(tree, rated, batch[: rated.most_nodes])
         return tree.draft(nodes[:num])
 
     def _expand(self, tree: Tree, rated: BranchingDrafter, batch: Sequence[Node]) -> None:

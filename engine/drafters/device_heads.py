@@ -22,6 +22,8 @@ from .head_drafter import HeadDrafter
 class DeviceDrafter(HeadDrafter):
     """Picking inside fixed calls, shared by both."""
 
+    most_nodes = 1
+
     def __init__(self, head: Any, context: DrafterContext) -> None:
         super().__init__(head, context, pool=context.pool or context.loaded.prepared.kernels.graph_pool())
         self._num_prompt = _place(context)

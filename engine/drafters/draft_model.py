@@ -30,6 +30,8 @@ class DraftModelDrafter(BranchingDrafter):
     With `keep_logits` a draft carries the rows it was picked from, over the target's vocabulary; tokens that the model
     lacks are at -inf."""
 
+    most_nodes = 1
+
     def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, keep_logits: bool = False) -> None:
         self._model, self._sampler, self._vocab_size, self._keep_logits = model, sampler, vocab_size, keep_logits
         self._num_prompt_tokens = self._num_committed = 0

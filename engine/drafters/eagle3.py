@@ -23,6 +23,7 @@ class Eagle3Drafter(HeadDrafter):
     states of token i and the embedding of token i + 1; nothing can be drafted before there is one."""
 
     head: Eagle3Head
+    most_nodes = 1
 
     def __init__(self, head: Eagle3Head, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, pool=pool)

@@ -95,7 +95,11 @@ HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
 
 @needs_kernels
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("drafter", ["ngram", text_of("eagle3"), HYBRID], ids=["ngram", "eagle3", "hybrid"])
+@pytest.mark.parametrize(
+    "drafter",
+    ["ngram", *map(text_of, ("eagle3", "dflash", "draft_model", "synthetic")), HYBRID],
+    ids=["ngram", "eagle3", "dflash", "draft_model", "synthetic", "hybrid"],
+)
 def test_one_table_gives_the_race_of_every_size_of_trees(drafter, temperature):
     """The first N of a table's trees would not be the best N: no size but the table's own could be computed."""
     lanes = [(drafter, f"tree:{n}") for n in (1, 2, 3, 4, 6, 9, 12, 15)]
@@ -116,14 +120,10 @@ def test_a_hybrid_at_a_fixed_k_has_a_table():
 
 def test_auto_has_a_table_of_trees_and_is_simulated():
     """`auto` would be held against chains; or what it is computed to do be no race at all."""
-    dflash = text_of("dflash")
-    race = held([(HYBRID, "auto"), (text_of("eagle3"), "auto"), (dflash, "auto")], temperature=0.8)
+    trees, chains = (HYBRID, text_of("eagle3"), text_of("dflash")), f"synthetic:0.7+{text_of('eagle3')}"
+    race = held([(drafter, "auto") for drafter in (*trees, chains)], temperature=0.8)
     found = what_if(race)
-    assert set(found.tables) == {
-        f"{HYBRID}@tree",
-        f"{text_of('eagle3')}@tree",
-        *(n for n in found.tables if dflash in n),
-    }
+    assert set(found.tables) == {*(f"{drafter}@tree" for drafter in trees), chains}
     shares = auto_shares(race)
     assert set(shares) == {lane.spec.name for lane in drafting(race)} and min(shares.values()) > 0
     for lane in drafting(race):
