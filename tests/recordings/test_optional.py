@@ -122,14 +122,12 @@ def taken(lane: str, **num_bytes: Any) -> Callable[[dict[str, Any]], object]:
     return lambda r: r.update(drafter_bytes={lane: num_bytes})
 
 
-def trees(member: str, rows: Any, name: str = "copies@tree") -> Callable[[dict[str, Any]], object]:
-    return lambda r: r[f"table_{member}"].update({name: rows})
+def margins(**change: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda r: r.update(table_margins=change)
 
 
-TABLES = {"copies": [[]] * 5, "copies@tree": [[7, 8], *[[]] * 4]}
-PARENTS = [[0, 0], *[[]] * 4]
 BYTES = {"weights": 2**40, "cache_per_token": 0}
-COSTS = {"verify_s": [0.5] * 64, "draft_s": {"eagle3": [*range(64)], **dict.fromkeys(TABLES, [0] * 64)}}
+COSTS = {"verify_s": [0.5] * 64, "draft_s": {"eagle3": [*range(64)], "copies": [0] * 64}}
 ORACLES = {"speculative": {"seconds": 0, "share": 0.0}, "plain": {"seconds": 0, "share": 0}}
 
 
@@ -153,9 +151,9 @@ WRONG = {
     "the costs of 'eagle3' must be a .* never fall, not a list": of_eagle3(*[1] * 63, "2"),
     "costs of 'eagle3' are 63, those of steps 64; .* than its longest draft has tokens, 63": of_eagle3(*[1] * 63),
     "costs of 'eagle3' are 64, those of steps 63": costs(verify_s=[1] * 63),
-    "only one of them has 'eagle3'": costs(draft_s=dict.fromkeys(TABLES, [0] * 64)),
+    "only one of them has 'eagle3'": costs(draft_s={"copies": [0] * 64}),
     "only one of them has 'other'": costs(draft_s={**COSTS["draft_s"], "other": [0] * 64}),
-    "of the same drafters; only one of them has 'copies'": lambda r: r["tables"].pop("copies"),
+    "of the same drafters; only one of them has 'copies'": lambda r: r.pop("tables"),
     "oracles must be an object, not a list": lambda r: r.update(oracles=[]),
     "the oracle of lane 'nobody' is of none": lambda r: r.update(oracles={"nobody": ORACLES["plain"]}),
     "the oracle of lane 'plain' lacks 'share'": lambda r: r.update(oracles={"plain": {"seconds": 1}}),
@@ -173,16 +171,10 @@ WRONG = {
     ),
     "the table of 'plain'\\[\\] must be a list, not 7": lambda r: r.update(tables={"plain": [7] * 5}),
     "a token id from 0 to 2147483647, not 2147483648": lambda r: r.update(tables={"plain": [[2**31]] * 5}),
-    "table_parents must be an object, not a list": lambda r: r.update(table_parents=[]),
-    "table_chances must be an object, not None": lambda r: r.update(table_chances=None),
-    "table_parents of 'nobody@tree' are not one for each token of a table's trees": trees("parents", [], "nobody@tree"),
-    "table_parents of 'eagle3' are not one for each": trees("parents", [[]] * 5, "eagle3"),
-    "table_parents of 'copies@tree' are not one for each": trees("parents", [[0], [], [], [], []]),
-    "table_chances of 'copies@tree' are not one for each": trees("chances", [[0.5] * 2] + [[]] * 5),
-    "table_parents of 'copies@tree' are no trees": trees("parents", [[0, 2], [], [], [], []]),
-    "table_parents of 'copies@tree' are no trees of its": trees("parents", [[1, 0], [], [], [], []]),
-    "table_parents of 'copies@tree'.* must be a non-negative": trees("parents", [[0, -1], [], [], [], []]),
-    "table_chances of 'copies@tree'.* must be a probability": trees("chances", [[0.5, 1.5], [], [], [], []]),
+    "table_margins must be an object, not a list": lambda r: r.update(table_margins=[]),
+    "margins of the table of 'nobody' are not one for each token": margins(nobody=[]),
+    "margins of the table of 'eagle3' are not one for each": margins(eagle3=[[1.0] * 63, [], [1.0], [1.0], []]),
+    "margins of the table of 'eagle3'.* must be a finite number": margins(eagle3=[["1"] * 63, [], [1], [1], [1]]),
     "candidates must be an object, not a list": lambda r: r.update(candidates=[]),
     "candidates lacks 'pieces'": lambda r: r["candidates"].pop("pieces"),
     "candidates are of 9 seeds; at most 8": candidates(seeds=[*range(9)]),
@@ -219,8 +211,7 @@ WRONG = {
 def test_what_contradicts_the_race_is_refused(words):
     """A table of another race, or scores of a token that nobody wrote, would be shown beside this one."""
     recording = races.fixed_race()
-    good = {"tables": {"eagle3": DRAFTS, **TABLES}, "costs": COSTS, "oracles": ORACLES}
-    good |= {"table_parents": {"copies@tree": PARENTS}, "table_chances": {"copies@tree": [[0.5, 0.5], *[[]] * 4]}}
+    good = {"tables": {"eagle3": DRAFTS, "copies": [[]] * 5}, "costs": COSTS, "oracles": ORACLES}
     recording.update(copy.deepcopy({**good, "promises": {"plain": ""}, "drafter_bytes": {"speculative": BYTES}}))
     recording["spec"]["params"]["temperature"] = 0.5
     recording["candidates"] = races.candidates_of(recording, random.Random(0))
