@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from .errors import DrafterError, PhotofinishError
 from .events import Event, Failed, Finished, Started, Step
 from .interfaces import Acceptance, AcceptRule, Draft, Drafter, Target, Verify, WholeStepTarget
+from .rows import is_tree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -145,11 +146,7 @@ def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: i
     for token in ids:
         if type(token) is not int or not 0 <= token < vocab_size:
             raise DrafterError(f"the drafter proposed {token!r}, which is no token id from 0 to {vocab_size - 1}")
-    if draft.parents and (
-        len(draft.parents) != len(ids)
-        or not all(type(row) is int and 0 <= row <= i for i, row in enumerate(draft.parents))
-        or len(set(zip(draft.parents, ids, strict=True))) < len(ids)
-    ):
+    if draft.parents and not is_tree(draft.parents, ids):
         raise DrafterError(f"the drafter proposed a tree with parents {str(draft.parents)[:60]}, which is none")
     return draft
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Union
 
 from .errors import UsageError, choices, kind, short
+from .rows import is_tree, paths, row_after
 from .spec import MAX_K, MAX_NEW_TOKENS
 from .strict_json import TEXT, AtMost, IfThere, Maybe, Shape, fits
 
@@ -41,8 +42,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One verification step. `token_ids[:num_accepted] == drafted[:num_accepted]`; the rest is the target's own token,
-    unless a stop cut it off.
+    """One verification step. The first `num_accepted` of `token_ids` are the drafted tokens that were `kept`: the first
+    ones of a chain, a path from the root of a tree. The rest is the target's own token, unless a stop cut it off.
+
+    Rows are numbered as in `rows.py`; the properties below treat chains and trees alike.
 
     A server may report only the number of drafts: then `drafted` is empty. Its step of unknown width without drafts may
     be several steps at once, and commit any number of tokens."""
@@ -80,16 +83,47 @@ class Step:
         """Which drafted tokens were accepted, by number, in the order of the text."""
         if not self.parents:
             return tuple(range(self.num_accepted))
-        path: list[int] = []
-        row = 0
+        rows = [0]
         for token in self.token_ids[: self.num_accepted]:
-            pairs = zip(self.parents, self.drafted, strict=True)
-            found = next((i for i, pair in enumerate(pairs) if pair == (row, token)), None)
-            if found is None:
+            if (row := row_after(self.parents, self.drafted, rows[-1], token)) is None:
                 break
-            path.append(found)
-            row = found + 1
-        return tuple(path)
+            rows.append(row)
+        return tuple(row - 1 for row in rows[1:])
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Of each committed token, the row that decided it."""
+        return (0, *(i + 1 for i in self.kept))[: len(self.token_ids)]
+
+    @property
+    def follows(self) -> tuple[int, ...]:
+        """Of each drafted token, the row that it follows."""
+        return self.parents or tuple(range(len(self.drafted)))
+
+    @property
+    def paths(self) -> list[tuple[int, ...]]:
+        """See `rows.paths`. The length of a row's path is its depth: it decides the token at `position` + depth."""
+        return paths(self.follows)
+
+    @property
+    def depth(self) -> int:
+        """The most tokens that the step could have kept."""
+        return max(map(len, self.paths)) if self.parents else self.num_drafted
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether something was drafted to follow the accepted tokens, and not accepted."""
+        if not self.parents:
+            return self.num_accepted < self.num_drafted
+        return (self.kept[-1] + 1 if self.kept else 0) in self.parents
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Of each drafted token, the place in the text that it was copied from; -1: from none, or unknown."""
+        if not self.copied:
+            return self.sources or (-1,) * len(self.drafted)
+        first, start = self.copied
+        return (-1,) * first + tuple(range(start, start + len(self.drafted) - first))
 
     @property
     def num_drafted(self) -> int:
@@ -232,14 +266,8 @@ def _check(event: Event) -> None:
         raise UsageError(f"unknown finish reason {event.reason[:40]!r}; choose one of: {', '.join(FINISH_REASONS)}")
     if isinstance(event, Step):
         n = event.num_accepted
-        if event.parents and (
-            len(event.parents) != len(event.drafted)
-            or any(row > i for i, row in enumerate(event.parents))
-            or len(set(zip(event.parents, event.drafted, strict=True))) < len(event.drafted)
-        ):
+        if event.parents and not is_tree(event.parents, event.drafted):
             raise UsageError(f"step {event.index} has parents that are no tree of its {len(event.drafted)} tokens")
-        known = () if event.num_unknown else event.token_ids[:n]
-        kept = tuple(event.drafted[i] for i in event.kept[: len(event.drafted)])
         if event.drafted and event.num_unknown:
             raise UsageError(
                 f"step {event.index} names {len(event.drafted)} drafted tokens and has num_drafted "
@@ -247,11 +275,13 @@ def _check(event: Event) -> None:
             )
         together = event.width is None and not event.num_drafted
         fits_n = together or n <= len(event.token_ids) <= n + 1
-        if n > event.num_drafted or not fits_n or kept != known:
+        if n > event.num_drafted or not fits_n or not _keeps(event):
             raise UsageError(
                 f"step {event.index} contradicts itself: {n} accepted of {event.num_drafted} drafted, "
                 f"{len(event.token_ids)} committed"
             )
+        if event.copied and event.parents:
+            raise UsageError(f"step {event.index} drafted a tree, which has sources and not copied")
         if event.copied and event.copied[0] >= len(event.drafted):
             raise UsageError(
                 f"step {event.index} copied from place {event.copied[0]} of its draft on, which has "
@@ -266,6 +296,19 @@ def _check(event: Event) -> None:
         ):
             if items and len(items) != len(want):
                 raise UsageError(f"step {event.index} has {len(items)} {name} for {len(want)} tokens")
+
+
+def _keeps(step: Step) -> bool:
+    """Whether the accepted tokens are drafted ones, and in a tree the target's own is none that it could have kept."""
+    if step.num_unknown:
+        return True
+    kept, n = step.kept, step.num_accepted
+    if tuple(step.drafted[i] for i in kept) != step.token_ids[:n]:
+        return False
+    last = kept[-1] + 1 if kept else 0
+    return not step.parents or all(
+        row_after(step.parents, step.drafted, last, own) is None for own in step.token_ids[n:]
+    )
 
 
 def steps(events: Iterable[LaneEvent], lane: str) -> list[Step]:

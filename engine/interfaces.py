@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from .rows import row_after
 from .spec import MAX_K
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ whether to draft another."""
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Up to k proposed tokens: a tree, whose rows in a step are 0 for the last committed token and i + 1 for token i.
+    """Up to k proposed tokens: a tree, whose rows `rows.py` numbers.
 
     logits: [k, vocab], only from drafters whose rule needs their distribution.
     copied, sources, chances: see `events.Step`; only readers use them.
@@ -42,8 +43,7 @@ class Draft:
         """The row of the token that follows `row`, if it is this one; else None."""
         if not self.parents:
             return row + 1 if row < len(self.token_ids) and self.token_ids[row] == token else None
-        both = enumerate(zip(self.parents, self.token_ids, strict=True), 1)
-        return next((i for i, (parent, each) in both if parent == row and each == token), None)
+        return row_after(self.parents, self.token_ids, row, token)
 
     def first(self, num: int) -> Draft:
         """The draft cut to at most `num` tokens."""

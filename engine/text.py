@@ -106,12 +106,17 @@ class Pieces:
         """One piece for each of these newly committed tokens."""
         return tuple("" if t in self._hidden else self._utf8.decode(self._vocabulary[t]) for t in token_ids)
 
-    def peek(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        """The pieces that `push` would return for these tokens, without committing them."""
-        before = self._utf8.getstate()
-        pieces = self.push(token_ids)
-        self._utf8.setstate(before)
-        return pieces
+    def peek(self, token_ids: Sequence[int], follows: Sequence[int] = ()) -> tuple[str, ...]:
+        """The pieces that `push` would return for these tokens, without committing them. follows: the row that each one
+        follows (see `rows.py`), if they are a tree; a piece then depends on the tokens of its own path."""
+        pieces: list[str] = []
+        states = [self._utf8.getstate()]
+        for row, token in zip(follows or range(len(token_ids)), token_ids, strict=True):
+            self._utf8.setstate(states[row])
+            pieces += self.push((token,))
+            states.append(self._utf8.getstate())
+        self._utf8.setstate(states[0])
+        return tuple(pieces)
 
     def flush(self) -> str:
         """The end of the text: incomplete bytes as U+FFFD, or ""."""

@@ -35,21 +35,19 @@ class Origins(NamedTuple):
 
 
 def origins(done: Sequence[Step], num_prompt_tokens: int, drafter: str) -> Origins | None:
-    """Where the tokens of these steps came from, according to `Step.copied`. None if unknown: accepted drafts without
+    """Where the tokens of these steps came from, according to `Step.places`. None if unknown: accepted drafts without
     token ids, a `synthetic` drafter, or an n-gram drafter whose steps record no copies."""
     parts = re.split(r"[:+]", drafter)
     accepted = [step for step in done if step.num_accepted]
-    silent = "ngram" in parts and accepted and not any(step.copied for step in accepted)
+    silent = "ngram" in parts and accepted and not any(step.copied or step.sources for step in accepted)
     if silent or "synthetic" in parts or any(step.num_unknown for step in accepted):
         return None
     prompt = completion = 0
     for step in accepted:
-        if step.copied:
-            place, start = step.copied
-            copies = max(0, step.num_accepted - place)
-            of_prompt = min(copies, max(0, num_prompt_tokens - start))
-            prompt += of_prompt
-            completion += copies - of_prompt
+        places = step.places
+        for i in step.kept:
+            prompt += 0 <= places[i] < num_prompt_tokens
+            completion += places[i] >= num_prompt_tokens
     num = sum(step.num_accepted for step in done)
     own = sum(len(step.token_ids) for step in done) - num
     return Origins(prompt, completion, num - prompt - completion, own)

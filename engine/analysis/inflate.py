@@ -7,9 +7,9 @@ prefill in seconds:
 
 e (how much slower an eager decoder is), c = CHUNK_S and r count only if their switch is on. (p, s) are those of the
 whole race; with "best" also those of each fifth of its tokens; with "loop" also the whole race's p and the s of a step
-that keeps all its guesses: the minimum over draft lengths k of (mean seconds of a step with k guesses) / (k + 1). So
-slower plain tokens multiply the ratio, additions to plain's time add up, and of "best" and "loop" the better counts.
-No switch can lower the ratio."""
+that keeps all its guesses: the minimum over draft lengths k, or depths of trees, of (mean seconds of a step with that
+k) / (k + 1). So slower plain tokens multiply the ratio, additions to plain's time add up, and of "best" and "loop" the
+better counts. No switch can lower the ratio."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ def stretches(race: Compared) -> list[float]:
 
 
 def all_kept(race: Compared) -> tuple[int, float]:
-    """Tokens per step and seconds per token if every guess were right, at the draft length that is then fastest."""
+    """Tokens per step and seconds per token if every guess were right (of a tree: its longest path), at the draft
+    length that is then fastest."""
     by_length: dict[int, list[float]] = {}
     for step in race.lane:
-        by_length.setdefault(step.num_drafted, []).append(step.seconds)
+        by_length.setdefault(step.depth, []).append(step.seconds)
     seconds = {k + 1: _mean(times) / (k + 1) for k, times in by_length.items()}
     best = min(seconds, key=seconds.__getitem__)
     return best, seconds[best]

@@ -50,11 +50,12 @@ class LaneMetrics:
     """Committed tokens per verification step, including the target's own token and steps without a draft (which vLLM
     leaves out)."""
     acceptance_by_position: tuple[float, ...]
-    """As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted. A draft shorter than i counts
-    as not accepted."""
+    """As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted; of a tree, any of its tokens
+    at depth i. A draft shorter than i counts as not accepted."""
     conditional_acceptance_by_position: tuple[float | None, ...]
-    """Share of drafts that reached token i (it exists, and all before it were accepted) whose token i was accepted.
-    None if no draft reached it."""
+    """Share of drafts that reached token i (it exists, and all before it were accepted) whose token i was accepted. A
+    tree reaches depth i if any of its tokens follows the i - 1 that were kept: other branches are not compared with the
+    target's token there. None if no draft reached it."""
 
 
 def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
@@ -225,12 +226,12 @@ def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
 
 
 def _by_position(done: Sequence[Step]) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
-    drafts = [(step.num_drafted, step.num_accepted) for step in done if step.num_drafted]
-    longest = max((length for length, _ in drafts), default=0)
-    kept = _num_from((num_accepted for _, num_accepted in drafts), longest)
-    reached = _num_from((min(length - 1, num_accepted) for length, num_accepted in drafts), longest)
+    drafts = [step for step in done if step.num_drafted]
+    longest = max((step.depth for step in drafts), default=0)
+    kept = _num_from((step.num_accepted for step in drafts), longest)
+    reached = _num_from((step.num_accepted + step.is_refuted for step in drafts), longest)
     share = (num / len(drafts) for num in kept[1:])
-    return tuple(share), tuple(map(ratio, kept[1:], reached))
+    return tuple(share), tuple(map(ratio, kept[1:], reached[1:]))
 
 
 def _num_from(values: Iterable[int], most: int) -> list[int]:

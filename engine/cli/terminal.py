@@ -25,6 +25,7 @@ REFRESH_S = 0.1
 STYLES = {
     "accepted": "underline #009e73",
     "rejected": "strike dim #d55e00",
+    "more": "dim #d55e00",
     "correction": "bold #e69f00",
     "bonus": "bold italic #56b4e9",
     "own": "",
@@ -38,15 +39,30 @@ MIN_COLUMNS = 26
 
 def marked(step: Step) -> list[tuple[str, str]]:
     """The texts of a step, each with its mark: accepted drafts, rejected ones in their place, then the target's own
-    token. Drafts beyond the end of the completion were neither accepted nor rejected and are left out."""
+    token. Of the branches of a tree the likeliest is shown, and the number of other dropped tokens. Drafts beyond the
+    end of the completion were neither accepted nor rejected and are left out."""
     n = step.num_accepted
     committed = step.pieces or tuple(f"<{token}>" for token in step.token_ids)
     drafted = step.drafted_pieces or tuple(f"<{token}>" for token in step.drafted)
     out = [(clean(piece), "accepted") for piece in committed[:n]]
     if own := committed[n:]:
-        out += [(clean(piece).replace("\n", "⏎"), "rejected") for piece in drafted[n:]]
-        out += [(clean(piece), "correction" if n < step.num_drafted else "bonus" if n else "own") for piece in own]
+        branch = _likeliest(step)
+        out += [(clean(drafted[i]).replace("\n", "⏎"), "rejected") for i in branch]
+        if more := len(drafted) - n - len(branch) if drafted else 0:
+            out.append((f"+{more}", "more"))
+        out += [(clean(piece), "correction" if step.is_refuted else "bonus" if n else "own") for piece in own]
     return out
+
+
+def _likeliest(step: Step) -> list[int]:
+    """The drafted tokens, by number, that lead from the accepted ones to a leaf, each the likeliest to follow the one
+    before, or the first where chances are not known."""
+    found: list[int] = []
+    row, follows = (step.kept[-1] + 1 if step.kept else 0), step.follows
+    while after := [i for i, each in enumerate(follows) if each == row]:
+        found.append(max(after, key=lambda i: step.chances[i] if step.chances else 0.0))
+        row = found[-1] + 1
+    return found
 
 
 class LaneView:
@@ -58,6 +74,7 @@ class LaneView:
         self.num_tokens = self.num_timed = self.num_steps = self.num_drafted = self.num_accepted = 0
         self.clock_s = 0.0
         self.status = "prefill"
+        self.trees = False
 
     def take(self, event: LaneEvent) -> None:
         self.clock_s = event.clock_s
@@ -71,6 +88,7 @@ class LaneView:
                 self.num_steps += 1
                 self.num_drafted += step.num_drafted
                 self.num_accepted += step.num_accepted
+                self.trees = self.trees or bool(step.parents)
             case Finished(reason=reason):
                 self.status = f"ended: {reason}"
             case Failed(message=message):
@@ -191,7 +209,7 @@ class Screen(_Drawn):
         if self.recorded:
             parts.insert(0, Text(" RECORDED ", "bold reverse"))
         parts += [Text(f"{clean(each.name)}: {each.speed()}") for each in self.lanes.values() if each.role == PLAIN]
-        parts.append(legend())
+        parts.append(legend(any(each.trees for each in self.lanes.values())))
         return Group(*parts)
 
 
@@ -217,7 +235,10 @@ def is_live(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def legend() -> Text:
-    """What the marks mean, each in its own mark."""
+def legend(trees: bool) -> Text:
+    """What the marks mean, each in its own mark. trees: whether any draft was one."""
     own = Text.assemble("; the target's own: ", ("correction", STYLES["correction"]), ", ", ("bonus", STYLES["bonus"]))
-    return Text.assemble("drafts: ", ("accepted", STYLES["accepted"]), ", ", ("rejected", STYLES["rejected"])) + own
+    drafts = Text.assemble("drafts: ", ("accepted", STYLES["accepted"]), ", ", ("rejected", STYLES["rejected"]))
+    if trees:
+        drafts += Text.assemble(", ", ("+n", STYLES["more"]), " more rejected")
+    return drafts + own

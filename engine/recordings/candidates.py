@@ -3,8 +3,8 @@ that decided. Standard library only.
 
     {"seeds": [own, other, ...], "pieces": {id: text}, "lanes": {lane: [a list of rows for each step]}}
 
-A row is {"ids", "logits", "log_z", "noise"}. Row r of a step comes after the last committed token and r drafted ones.
-Logits descend; they are what the lane's rule sees, after temperature, top-k and top-p (raw at temperature 0), and
+A row is {"ids", "logits", "log_z", "noise"}; `engine/rows.py` says which row comes after which drafted tokens. Logits
+descend; they are what the lane's rule sees, after temperature, top-k and top-p (raw at temperature 0), and
 exp(logit - log_z) is a token's probability. `noise`, one list per seed, is present in rows of committed tokens if the
 rule chooses by it: the token with the largest logit + noise in the whole vocabulary wins.
 """
@@ -12,6 +12,7 @@ rule chooses by it: the token with the largest logit + noise in the whole vocabu
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,7 @@ from ..events import Step
 from ..strict_json import COUNT, NAMES, NUMBER, OBJECT, IfThere, fits
 
 MAX_CANDIDATES = 16
-"""Tokens kept per row."""
+"""Tokens kept per row, one drafted token among them; where several follow a row, that many more."""
 MAX_SEEDS = 8
 TOLERANCE = 0.01
 """For logits and noise, which are rounded, and for sums of probabilities."""
@@ -44,27 +45,29 @@ def check_candidates(candidates: Mapping[str, Any], lanes: Mapping[str, Sequence
         if [len(rows) for rows in steps] != wanted:
             raise UsageError(f"{which} do not have a row for each row of each step")
         for step, rows in zip(lanes[name], steps, strict=True):
+            committed, followers = dict(zip(step.rows, step.token_ids, strict=False)), Counter(step.follows)
             for r, row in enumerate(rows):
-                if found := _fault(row, step.token_ids[r : r + 1], num_seeds):
+                most = MAX_CANDIDATES + max(0, followers[r] - 1)
+                if found := _fault(row, committed.get(r), most, num_seeds):
                     raise UsageError(f"{which} at row {r} of step {step.index} {found}")
 
 
-def _fault(row: Mapping[str, Any], committed: Sequence[int], num_seeds: int) -> str:
-    """What is wrong with a row, to follow "the candidates"; "" if nothing is."""
+def _fault(row: Mapping[str, Any], committed: int | None, most: int, num_seeds: int) -> str:
+    """What is wrong with a row, to follow "the candidates"; "" if nothing is. committed: the token that it decided."""
     ids, logits, noise = row["ids"], row["logits"], row.get("noise")
-    if not 1 <= len(ids) <= MAX_CANDIDATES or len(set(ids)) != len(ids) or len(logits) != len(ids):
-        return f"have {len(ids)} ids and {len(logits)} logits; need 1 to {MAX_CANDIDATES} distinct ids, a logit each"
+    if not 1 <= len(ids) <= most or len(set(ids)) != len(ids) or len(logits) != len(ids):
+        return f"have {len(ids)} ids and {len(logits)} logits; need 1 to {most} distinct ids, a logit each"
     if any(less > more for more, less in pairwise(logits)):
         return "are not sorted by falling logit"
     if max(logits) - row["log_z"] > TOLERANCE or sum(math.exp(x - row["log_z"]) for x in logits) > 1 + TOLERANCE:
         return "have probabilities that sum to more than 1"
-    if committed and committed[0] not in ids:
+    if committed is not None and committed not in ids:
         return "lack the committed token"
     if noise is None:
         return ""
-    if len(noise) != num_seeds or not num_seeds or not committed or any(len(each) != len(ids) for each in noise):
+    if len(noise) != num_seeds or not num_seeds or committed is None or any(len(each) != len(ids) for each in noise):
         return f"have noise that does not match its tokens and the {num_seeds} seeds"
     scores = [logit + gumbel for logit, gumbel in zip(logits, noise[0], strict=True)]
-    if max(scores) - scores[ids.index(committed[0])] > TOLERANCE:
+    if max(scores) - scores[ids.index(committed)] > TOLERANCE:
         return "imply a different token than the committed one"
     return ""

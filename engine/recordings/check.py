@@ -162,24 +162,18 @@ class _Lane:
     def text(self) -> str:
         return "".join(self.pieces)
 
-    def _is_copy(self, step: Step) -> bool:
+    def _wrong_place(self, step: Step) -> int | None:
+        """The first place that a token was not copied from, in the text that goes on with the token's own path."""
         num_prompt, num_before = len(self.prompt_ids), len(self.prompt_ids) + len(self.token_ids)
+        paths = step.paths
 
         def holds(token: int, path: Sequence[int], at: int) -> bool:
-            """Whether a token that follows `path` is the one at that place of the text."""
             if at >= num_before:
-                return at - num_before < len(path) and path[at - num_before] == token
+                return at - num_before < len(path) and step.drafted[path[at - num_before]] == token
             return token == (self.prompt_ids[at] if at < num_prompt else self.token_ids[at - num_prompt])
 
-        if step.copied:
-            place, start = step.copied
-            drafted = step.drafted
-            return all(holds(drafted[i], drafted[:i], start + i - place) for i in range(place, len(drafted)))
-        paths: list[tuple[int, ...]] = [()]
-        for token, parent in zip(step.drafted, step.parents, strict=True):
-            paths.append((*paths[parent], token))
-        rows = zip(step.drafted, step.parents, step.sources, strict=True)
-        return all(at < 0 or holds(token, paths[parent], at) for token, parent, at in rows)
+        rows = zip(step.drafted, step.follows, step.places, strict=True)
+        return next((at for token, row, at in rows if at >= 0 and not holds(token, paths[row], at)), None)
 
     def take(self, e: LaneEvent, spec: RaceSpec) -> None:
         num_prompt_tokens = len(self.prompt_ids)
@@ -233,8 +227,8 @@ class _Lane:
             )
         if step.parents and spec.params.temperature and self.spec.rule != "coupled":
             raise UsageError(f"{which} drafted a tree, but rule {self.spec.rule!r} weighs chains only")
-        if (step.copied or step.sources) and not self._is_copy(step):
-            raise UsageError(f"{which} says it copied from a place of the text that has other tokens")
+        if (step.copied or step.sources) and (wrong := self._wrong_place(step)) is not None:
+            raise UsageError(f"{which} says it copied from place {wrong} of the text, which has other tokens")
         if step.width is not None and not num_drafted < step.width <= MAX_WIDTH:
             raise UsageError(f"{which} ran at width {step.width}, which must be from {num_drafted + 1} to {MAX_WIDTH}")
         if bool(step.checksums) != (spec.audit and self.spec.drafter != SERVER):

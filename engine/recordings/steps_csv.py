@@ -11,15 +11,16 @@ from .recording import Recording
 
 COLUMNS = (
     *("lane", "step", "position", "num_drafted", "num_accepted", "num_committed", "width"),
-    *("draft_s", "verify_s", "clock_s", "drafted", "token_ids", "text"),
+    *("draft_s", "verify_s", "clock_s", "drafted", "parents", "kept", "token_ids", "text"),
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def steps_csv(recording: Recording) -> str:
-    """A checked recording's steps as CSV (RFC 4180) with a header row. `*_s` are seconds; ids are separated by spaces;
-    `width` is empty if unknown. No cell is a formula: `text`, what the step committed, is a JSON string, and a lane
-    name that a spreadsheet would evaluate gets an apostrophe."""
+    """A checked recording's steps as CSV (RFC 4180) with a header row. `*_s` are seconds; numbers in one cell are
+    separated by spaces; `parents` is empty for chains; `kept` counts `drafted` from 0; `width` is empty if unknown. No
+    cell is a formula: `text`, what the step committed, is a JSON string, and a lane name that a spreadsheet would
+    evaluate gets an apostrophe."""
     out = io.StringIO()
     table = csv.writer(out)
     table.writerow(COLUMNS)
@@ -31,8 +32,7 @@ def steps_csv(recording: Recording) -> str:
                     *(step.index, step.position, step.num_drafted, step.num_accepted, len(step.token_ids)),
                     "" if step.width is None else step.width,
                     *(step.draft_s, step.verify_s, event.clock_s),
-                    " ".join(map(str, step.drafted)),
-                    " ".join(map(str, step.token_ids)),
+                    *(" ".join(map(str, each)) for each in (step.drafted, step.parents, step.kept, step.token_ids)),
                     json.dumps("".join(step.pieces), ensure_ascii=False),
                 )
             )

@@ -49,12 +49,13 @@ class Candidates:
         rows = self._sampler.processed_rows(logits) if self._sampler.params.temperature else logits.float()
         log_z = rows.logsumexp(-1).tolist()
         likely = rows.topk(min(NUM_LIKELY, rows.shape[-1])).indices.tolist()
-        found = []
-        for r, ids in enumerate(likely):
-            committed = step.token_ids[r : r + 1]
-            position, dice = step.position + r, self._dice if committed else ()
+        found, decided = [], dict(zip(step.rows, step.token_ids, strict=True))
+        for r, (ids, path) in enumerate(zip(likely, step.paths, strict=True)):
+            committed = [decided[r]] if r in decided else []
+            drafted = [token for token, row in zip(step.drafted, step.follows, strict=True) if row == r]
+            position, dice = step.position + len(path), self._dice if committed else ()
             chosen = [die(logits[r], position) for die in dice[1:]]
-            wanted = torch.tensor(sorted({*ids, *step.drafted[r : r + 1], *committed, *chosen}), device=rows.device)
+            wanted = torch.tensor(sorted({*ids, *drafted, *committed, *chosen}), device=rows.device)
             values = rows[r, wanted]
             order = [i for i in values.argsort(descending=True).tolist() if values[i].isfinite()]
             row = {

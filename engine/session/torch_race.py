@@ -100,7 +100,7 @@ class TorchRace:
         try:
             for event in source:
                 if isinstance(event, Step):
-                    drafted = pieces.peek(event.drafted)
+                    drafted = pieces.peek(event.drafted, event.follows)
                     committed = pieces.push(event.token_ids)
                     if ends.reason is not None:
                         committed = (*committed[:-1], committed[-1] + pieces.flush())

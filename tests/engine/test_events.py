@@ -154,6 +154,7 @@ CONTRADICTIONS = [
     {"width": "8"}, {"width": -1}, {"wall_s": None}, {"wall_s": -0.5}, {"draft_s": "0"},
     {"num_drafted": 2}, {"num_drafted": 2, "drafted_pieces": []}, {"num_drafted": 2, "drafted": []},
     {"num_drafted": True, "drafted": [], "drafted_pieces": []},
+    {"num_drafted": 2**60, "num_accepted": 2**60, "drafted": [], "drafted_pieces": []},
     {"num_unknown": 2, "drafted": [], "drafted_pieces": []},
     {"num_drafted": 0, "drafted": [], "drafted_pieces": [], "num_accepted": 0, "token_ids": [9], "pieces": [],
      "checksums": []},

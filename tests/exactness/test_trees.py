@@ -19,7 +19,7 @@ from engine import decode as loop
 from engine.decode import decode
 from engine.errors import DrafterError
 from engine.events import Failed, Step
-from engine.interfaces import Draft, Drafter
+from engine.interfaces import Draft
 from engine.kernels.cpu import build as build_module
 from engine.runner.forward import Tree
 from engine.runner.prepared import Prepared
@@ -30,9 +30,10 @@ from engine.spec import SamplingParams
 from engine.text import StopAt
 from tests.helpers import native_kernels
 from tests.helpers.native_kernels import NAMES, needs_byte_kernels, needs_kernels, prepared
+from tests.helpers.tree_drafts import LAYERS, TreeDrafter
 
 pytestmark = needs_kernels
-LENGTH, WIDTHS, NUM_TOKENS, LAYERS = 96, (1, 4, 8, 16), 40, (1, 3)
+LENGTH, WIDTHS, NUM_TOKENS = 96, (1, 4, 8, 16), 40
 
 
 class Lane(NamedTuple):
@@ -44,39 +45,6 @@ class Lane(NamedTuple):
     hidden: torch.Tensor
     per_step: float
     keeps_paths: bool
-
-
-class TreeDrafter(Drafter):
-    """Trees drawn by chance, most of them with a right path in them."""
-
-    hidden_layers = LAYERS
-
-    def __init__(self, text: Sequence[int], seed: int, vocab_size: int) -> None:
-        self._text, self._random, self._vocab_size = text, random.Random(seed), vocab_size
-        self.hidden: list[torch.Tensor] = []
-
-    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
-        self._num_prompt = len(prompt_ids)
-
-    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        if hidden is not None:
-            self.hidden.append(hidden.clone())
-        at, draw = len(token_ids) - self._num_prompt, self._random
-        ids: list[int] = []
-        parents: list[int] = []
-        depth, right = [0], 0
-        for _ in range(draw.randint(0, k)):
-            parent = right if draw.random() < 0.5 else draw.randrange(len(depth))
-            place = at + depth[parent]
-            true = self._text[place] if place < len(self._text) else None
-            token = true if true is not None and draw.random() < 0.6 else draw.randrange(self._vocab_size)
-            if (parent, token) in zip(parents, ids, strict=True):
-                continue
-            ids.append(token)
-            parents.append(parent)
-            depth.append(depth[parent] + 1)
-            right = len(ids) if token == true and parent == right else right
-        return Draft(tuple(ids), parents=tuple(parents))
 
 
 def lane(model: Prepared, drafter: TreeDrafter | None, prompt: Sequence[int], params: SamplingParams) -> Lane:
