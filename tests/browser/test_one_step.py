@@ -294,10 +294,12 @@ def test_it_finds_and_it_plays(page: Any) -> None:
         at = next(e["index"] for e in THREE_KINDS["events"] if e["lane"] == "speculative" and is_of(e, kind))
         assert first == at + 1 or at == 0
         press(page, "Home")
+    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
     page.click("[data-ref=stepPlay]")
     page.clock.run_for(3000)
     assert step(page) == 2
     assert words(page, "stepPlay") == "Pause"
+    page.clock.resume()
     page.focus("[data-ref=stepHead]")
     press(page, " ")
     assert words(page, "stepPlay") == "Play" and step(page) == 2

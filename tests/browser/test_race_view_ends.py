@@ -123,6 +123,7 @@ def test_the_verdict_waits_until_both_texts_are_whole(open_page: Any) -> None:
     page = open_page()
     page.clock.install()
     feed(page, SHORT, ribbon="RECORDED", every=30)
+    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
     page.clock.run_for(1700)
 
     def kind() -> str:

@@ -65,7 +65,7 @@ def test_the_opening_from_its_first_act_to_its_last(open_page: Any, width: int) 
     page, recording = open_page(width, 700), read(RACES / "csv_to_json.json")
     page.clock.install()
     feed(page, recording.fields, race_id="recorded-any", ribbon="RECORDED", every=40)
-    page.clock.pause_at(page.evaluate("Date.now() + 100"))
+    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
     assert act(page) == "write" and page.evaluate(STATE)["t"] == 0
     until(page, "behind")
     state = page.evaluate(STATE)
