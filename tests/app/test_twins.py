@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from engine.analysis.caveats import loop_sentence, ratio_noise
+from engine.cli.terminal import marked
 from engine.events import Step, steps
 from engine.recordings.recording import Recording
 from engine.what_if.read import what_if_of
@@ -18,6 +20,7 @@ from tests.helpers.broken_races import SHORT
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, numbers_at, race_over, rounded, words_of
 from tests.helpers.races import (
+    as_trees,
     events_of,
     known_in_part,
     on_servers,
@@ -51,11 +54,38 @@ def pure() -> Iterator[Call]:
 @example(recorded=SHORT)
 @example(recorded=known_in_part(SHORT, random.Random(2)))
 @example(recorded=on_servers(SHORT))
+@example(recorded=as_trees(SHORT, random.Random(2)))
 def test_the_numbers_of_a_replay_are_those_of_the_engine(pure: Call, recorded: dict[str, Any]) -> None:
     """In replay no server counts; the page's own formulas must be engine.analysis.metrics, not something like them."""
     clocks = sorted({event["clock_s"] for event in recorded["events"] if event["type"] == "step"})
     times = [0.0, *clocks[:: len(clocks) // 6 + 1], max(clocks, default=0.0)]
     assert rounded(pure(NUMBERS, recorded, times)) == rounded([numbers_at(recorded, t) for t in times])
+
+
+STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(step), depthsOf(step), depthOf(step),
+    isRefuted(step), tokensOf(step).filter(({ aside }) => !aside).map(({ kind, text }) => [text, kind]),
+    tokensOf(step).filter(({ aside }) => aside).length])"""
+
+
+@settings(max_examples=25)
+@given(recorded=recordings(), seed=st.integers(0, 99))
+@example(recorded=SHORT, seed=1)
+def test_a_step_of_the_page_is_the_engines(pure: Call, recorded: dict[str, Any], seed: int) -> None:
+    """A tree read along another path: tokens marked as kept that were not, or a struck one that nobody proposed
+    there."""
+    for race in (recorded, as_trees(recorded, random.Random(seed))):
+        raw = [event for event in race["events"] if event["type"] == "step"]
+        done = [event.event for event in events_of(race) if isinstance(event.event, Step)]
+        for step, event, found in zip(done, raw, pure(STEP, raw), strict=True):
+            *rows, tokens, aside = found
+            depths = [len(path) for path in step.paths]
+            assert rows == [[*step.kept], [*step.rows], [*step.follows], depths, step.depth, step.is_refuted]
+            assert len(tokens) + aside == len(step.drafted) + len(step.token_ids) - step.num_accepted
+            if len(step.token_ids) > step.num_accepted:
+                marks = [mark for _, mark in marked(step) if mark != "more"]
+                assert [{"plain": "own"}.get(kind, kind) for _, kind in tokens] == marks
+                assert ("more" in dict(map(reversed, marked(step)))) == (aside > 0)
+            assert [text for text, kind in tokens if kind != "rejected"] == event["pieces"]
 
 
 def test_caveats_are_those_of_the_engine(pure: Call) -> None:

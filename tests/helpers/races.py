@@ -15,6 +15,7 @@ from engine.analysis.verdict import Difference, compare
 from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
 from engine.race import race
 from engine.recordings.recording import Recording, build
+from engine.rows import paths
 from engine.spec import BASELINE, HERE, SERVER, SPECULATIVE, THERE, RaceSpec, SamplingParams, lanes_of, standard_lanes
 
 PIECES = (
@@ -257,6 +258,52 @@ def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Ran
     race["tables"][name] = drafts
     race["table_parents"] = {name: rows}
     race["table_chances"] = {name: [sorted((rng.random() for _ in ids), reverse=True) for ids in drafts]}
+
+
+def as_trees(recorded: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The same race with trees for drafts: what was accepted is a path of each; beside it stands what was dropped, or
+    another token, and what only a tree can drop."""
+    out = copy.deepcopy(dict(recorded))
+    text = [*out["prompt"]["token_ids"]]
+    for event in (e for e in out["events"] if e["lane"] == SPECULATIVE and e["type"] == "step"):
+        if event["drafted"]:
+            _branch(event, text, rng)
+        text += event["token_ids"]
+    out["spec"]["lanes"][-1]["k"] = f"tree:{MOST}"
+    return out
+
+
+def _branch(event: dict[str, Any], text: list[int], rng: random.Random) -> None:
+    """Make a step's chain a tree."""
+    num = event["num_accepted"] if rng.random() < 0.3 else len(event["drafted"])  # without: the path ends with a leaf
+    nodes = [(token, piece, i) for i, (token, piece) in enumerate(zip(*_drafted(event), strict=True))][:num]
+    for number in range(rng.randrange(MOST - num)):
+        nodes.append((230_000 + number, f" or{number}", rng.randrange(len(nodes) + 1)))
+    order: list[int] = []
+    rows = {0: 0}  # of each node + 1, in the order in which they are drafted
+    while left := [i for i, node in enumerate(nodes) if i not in order and node[2] in rows]:
+        order.append(rng.choice(left))
+        rows[order[-1] + 1] = len(order)
+    parents = [rows[nodes[i][2]] for i in order]
+    event["drafted"], event["drafted_pieces"] = ([nodes[i][part] for i in order] for part in (0, 1))
+    if not order:
+        return
+    chances = [round(rng.random(), 4) for _ in order]
+    for i, parent in enumerate(parents):
+        chances[i] = chances[i] * (chances[parent - 1] if parent else 1)
+    event |= {"chances": chances, "width": max(event["width"], len(order) + 1)}
+    if parents != [*range(len(order))]:
+        event["parents"] = parents
+        sources = []
+        for token, path in zip(event["drafted"], paths(parents)[1:], strict=True):
+            known = [*text, *(event["drafted"][i] for i in path[:-1])]
+            sources.append(rng.choice([-1, *(i for i, each in enumerate(known) if each == token)]))
+        if max(sources) >= 0:
+            event["sources"] = sources
+
+
+def _drafted(event: Mapping[str, Any]) -> tuple[list[int], list[str]]:
+    return event["drafted"], event["drafted_pieces"]
 
 
 def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
 import { isNoise, ratioNoise } from "../base/caveats.js";
-import { isElsewhere, raceSpeedup, stepSeconds, sum } from "../base/model.js";
+import { isElsewhere, raceSpeedup, sum } from "../base/model.js";
+import { stepSeconds } from "../base/steps.js";
 import { make, oneLine, write } from "../base/text.js";
 import { guessWords, VERDICTS } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";

@@ -1,6 +1,7 @@
 // The game "Be the drafter": the player's input is a draft, verified against the target's recorded text. Pure: no DOM.
 
-import { numDrafted, sum } from "../base/model.js";
+import { sum } from "../base/model.js";
+import { numDrafted } from "../base/steps.js";
 
 export const STEPS_A_ROUND = 10;
 

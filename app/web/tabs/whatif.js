@@ -1,14 +1,17 @@
 // A race at another size of its drafts, step by step, from the recording's tables of drafts by position
-// (docs/what_if.md). Pure: no DOM. Twin of engine/what_if/tables.py; compared by test_a_race_at_every_size_is_the_engines.
+// (docs/what_if.md). Pure: no DOM. Twin of engine/what_if/tables.py; compared by
+// test_a_race_at_every_size_is_the_engines.
 
-import { Race, stepSeconds, sum } from "../base/model.js";
+import { Race, sum } from "../base/model.js";
+import { keptIf, stepSeconds } from "../base/steps.js";
 
 const TREES = "@tree";
 const MOST = 15;              // every tree's table has drafts of this size, where there are so many tokens
 
 // The drafter and the k of a lane that drafts `size` tokens a step from what `offered` names.
 export function laneOf(name, size) {
-  return name.endsWith(TREES) ? { drafter: name.slice(0, -TREES.length), k: `tree:${size}` } : { drafter: name, k: size };
+  if (!name.endsWith(TREES)) return { drafter: name, k: size };
+  return { drafter: name.slice(0, -TREES.length), k: `tree:${size}` };
 }
 
 // The name that `offered` has for a lane, or undefined; and the size of its drafts, NaN if it varies.
@@ -16,17 +19,6 @@ export function offeredTo({ drafter, k }, offered) {
   return [...typeof k === "string" ? [drafter + TREES] : [], drafter].find((name) => offered.has(name));
 }
 export const sizeOf = (k) => Number(String(k).replace("tree:", ""));
-
-// Which drafted tokens the loop keeps, by number, if `written` is what the model writes.
-function keptOf(drafted, parents, written) {
-  const kept = [];
-  for (let row = 0; kept.length < drafted.length; row = kept.at(-1) + 1) {
-    const next = drafted.findIndex((id, i) => (parents[i] ?? i) === row && id === written[kept.length]);
-    if (next < 0) break;
-    kept.push(next);
-  }
-  return kept;
-}
 
 export class WhatIf {
   // recording: one with tables; race: its lanes; first: the first lane of each role, by name; raced: the lane replaced.
@@ -58,7 +50,7 @@ export class WhatIf {
     for (let at = from; at < to;) {
       const drafted = table[at].slice(0, Math.max(0, Math.min(size, limit - at - 1)));
       const cut = (trees[at] ?? []).slice(0, drafted.length), parents = cut.every((row, i) => row === i) ? [] : cut;
-      const kept = keptOf(drafted, parents, this.tokens.slice(at, at + drafted.length));
+      const kept = keptIf(drafted, parents, this.tokens.slice(at, at + drafted.length));
       const end = Math.min(at + kept.length + 1, to);
       steps.push({ type: "step", lane: this.raced, index: steps.length, position: at, drafted,
         num_accepted: kept.length, token_ids: this.tokens.slice(at, end), draft_s: draftS[drafted.length],
@@ -79,7 +71,8 @@ export class WhatIf {
     let clock = clock_s;
     race.add({ ...own.started, lane });
     for (const step of this.steps(drafter, size)) race.add({ ...step, clock_s: clock += stepSeconds(step) });
-    race.add({ type: "finished", lane, clock_s: clock, reason: this.race.lane(this.baseline).finished?.reason ?? "length",
+    const reason = this.race.lane(this.baseline).finished?.reason ?? "length";
+    race.add({ type: "finished", lane, clock_s: clock, reason,
       num_tokens: this.tokens.length, decode_s: clock - clock_s });
     for (const other of this.race.lanes.values()) if (other !== own) race.lanes.set(other.name, other);
     return race;

@@ -1,7 +1,8 @@
-// The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks, figures, tracks and
-// clock are computed from its tables. Leaving the tab restores the race.
+// The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
+// figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
-import { isOnServer, metricsOf, ruleOf, stepSeconds, sum } from "../base/model.js";
+import { isOnServer, metricsOf, ruleOf, sum } from "../base/model.js";
+import { stepSeconds } from "../base/steps.js";
 import { drafterName, make, oneLine, percent, write } from "../base/text.js";
 import { guessWords } from "../base/words.js";
 import { refresh, stopAutoplay } from "../board/deck.js";
