@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from app.jobs.recorded import RACES
 from engine.events import Step, from_json, steps
 from engine.recordings.recording import read
+from tests.helpers import CHAINS
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, race_over, words_of
 from tests.helpers.races import as_trees, events_of
 from tests.helpers.steps_apart import chance_words, steps_of, taken_apart, verdicts_of
 
 Call = Callable[..., Any]
-GREEDY = taken_apart(read(RACES / "csv_to_json.json").fields)
-SAMPLED = taken_apart(read(RACES / "story.json").fields)
+GREEDY = taken_apart(read(CHAINS / "csv_to_json.json").fields)
+SAMPLED = taken_apart(read(CHAINS / "story.json").fields)
 TREES = taken_apart(
     as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
 )
