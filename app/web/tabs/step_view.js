@@ -17,6 +17,8 @@ const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head",
   "DFlash head": "was guessed by the DFlash head",
   "draft model": "was guessed by the draft model", "made up": "was made up, right at a chosen rate" };
 
+const ROW_EM = 3.6;           // a line of a drawn tree with its gap, see step.css
+
 export function oneRow(number, word, term, time, ...content) {
   const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head");
   const name = make("abbr", "", word);
@@ -66,10 +68,12 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
     button.addEventListener("pointerleave", () => show(chosen));
     if (step.parents) {
+      const joint = make("span", "pf-one-line");
       item.style.gridArea = `${line} / ${depth + 1}`;
-      item.style.setProperty("--up", up);
-      item.dataset.branch = up > 0;
+      item.classList.toggle("pf-one-branch", up > 0);
+      joint.style.height = `${up * ROW_EM}em`;
       if (!hidden) item.dataset.kept = verdict === "ok";
+      item.append(joint);
     }
     item.append(button);
     list.append(item);
