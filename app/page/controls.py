@@ -57,6 +57,7 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
         "seed": preset.seed,
         "max_new_tokens": preset.max_new_tokens,
         "rule": "coupled",
+        "more": [*preset.more],
     }
 
 

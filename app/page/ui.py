@@ -41,7 +41,7 @@ Python's default, 5 ms, is half a step."""
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
-    *("temperature", "top_p", "seed", "max_new_tokens", "rule"),
+    *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more"),
 )
 SET_BY_PAIR = ("drafter", "k", "chat", "prompt", "more")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
