@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.catalogue.request import CHAINS
 from app.jobs.queue import PER_ADDRESS
 from app.jobs.races import GRACE_S
-from engine.events import steps
 from engine.recordings.recording import loads
 from tests.helpers import ROOT
 from tests.helpers.pageserver import LONG, ORDER, Refused, Server, Watched
@@ -38,17 +36,6 @@ def test_a_race_through_the_server(server) -> None:
     assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
     assert recording["spec"]["params"]["max_new_tokens"] == ORDER["max_new_tokens"]
     assert set(last["metrics"]) == {"plain", "baseline", "speculative"} and last["speedup"] > 0
-
-
-def test_trees_race_chains(server) -> None:
-    """The gain of trees claimed, not seen: the same drafter, in the same race, against the same plain lane."""
-    last = server.visitor("trees").race(k="tree:7", more=[CHAINS], temperature=0.9, max_new_tokens=120)[-1]
-    recording = loads(last["recording"].encode())
-    lanes = {lane.name: (lane.drafter, lane.k) for lane in recording.spec.lanes if lane.role == "speculative"}
-    assert lanes == {"speculative": (ORDER["drafter"], "tree:7"), CHAINS: (ORDER["drafter"], 7)}
-    assert {recording["verdicts"][name]["kind"] for name in lanes} == {"identical_bits"}
-    branched = {name: any(step.parents for step in steps(recording.events, name)) for name in lanes}
-    assert branched == {"speculative": True, CHAINS: False}
 
 
 def test_stop_ends_the_race_and_the_next_works(server) -> None:
