@@ -65,11 +65,11 @@ def exact(num_tokens: int, only: str) -> list[dict[str, Any]]:
     trained, small = str(TRAINED / "target"), ["ngram", "synthetic:0.5", f"draft_model:{TRAINED / 'draft'}"]
     large = ["ngram", "synthetic:0.7", "eagle3", "hybrid:ngram+eagle3"]
     plans = [  # the last: its share of the tokens
-        ("gemma-3-270m", "bfloat16", large, 160, 0.2),
-        ("gemma-3-270m", "int8", large, 160, 0.15),
-        ("gemma-3-270m", "float32", large, 160, 0.05),
-        (trained, "float32", small, 300, 0.2),
-        (trained, "bfloat16", small, 300, 0.4),
+        ("gemma-3-270m", "bfloat16", large, 160, 0.1),
+        ("gemma-3-270m", "int8", large, 160, 0.08),
+        ("gemma-3-270m", "float32", large, 160, 0.02),
+        (trained, "float32", small, 300, 0.1),
+        (trained, "bfloat16", small, 300, 0.7),
     ]
     for target, dtype, drafters, length, share in plans:
         if only not in f"{Path(target).name}:{dtype}":
