@@ -217,7 +217,7 @@ def test_both_against_the_better_one_chosen_with_hindsight(share):
         both = auto_s(lambda clock, head=head: HybridDrafter(NgramDrafter(1), head(clock)), prompt, truth)
         alone = min(auto_s(make, prompt, truth) for make in (head, copier))
         ratios.append(alone / both)
-    assert geometric_mean(ratios) >= 0.98 and min(ratios) >= 0.85, ratios
+    assert geometric_mean(ratios) >= 0.98 and min(ratios) >= 0.75, ratios
 
 
 def test_copies_that_are_always_wrong_cost_little():
