@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from .rows import row_after
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Guarantee = Literal["same tokens", "same distribution"]
-GoOn = Callable[[int, float], bool]
-"""Receives each token as it is drafted, and its margin: how far its logit led the next best, noise included. Returns
-whether to draft another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +178,52 @@ class Drafter(ABC):
         """
 
 
-class MarginDrafter(Drafter):
-    """A drafter that knows how sure it is of each token. `auto` k ends its drafts where the next token would not
-    pay."""
+@dataclass(eq=False, slots=True)
+class Node:
+    """A token of a draft in the making, or (the root) the last committed one.
+
+    path: the drafted tokens up to it.
+    own: the chance that it is kept if its parent is; chance: that it is kept.
+    source: see `events.Step`.
+    row: its drafter's own number for it.
+    children: by token.
+    """
+
+    path: tuple[int, ...] = ()
+    own: float = 1.0
+    source: int = -1
+    parent: Node | None = None
+    chance: float = 1.0
+    is_expanded: bool = False
+    row: int = 0
+    children: dict[int, Node] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        """Places after the last committed token."""
+        return len(self.path)
+
+
+class BranchingDrafter(Drafter):
+    """A drafter that rates several tokens for the same place: for trees, and for drafts that end where another token
+    would not pay. Not used under a rule that weighs drafts by their logits."""
+
+    most_nodes: int = MAX_K
+    """How many nodes `expand` takes at once."""
 
     @abstractmethod
-    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
-        """As `propose` (k at least 1), and the same tokens; each is passed to `go_on`, and the draft ends with the
-        first for which that returns False. Never called under a rule that weighs drafts by their logits: a length that
-        depends on what was drafted would bias it."""
+    def begin(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
+        """Start a draft. Arguments as for `propose`."""
+
+    @abstractmethod
+    def can_expand(self, node: Node) -> bool:
+        """Whether `expand` takes this node now: the root, and as a rule children of nodes that it took before."""
+
+    @abstractmethod
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        """For each node up to `num_best` tokens that may follow its path, with their scores, best first; none where
+        nothing can be drafted. The first is what `propose` drafts there. Scores are on the scale of logits by
+        temperature, noise included. A node's tokens and scores do not depend on the others."""
 
 
 class Choice(ABC):

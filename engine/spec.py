@@ -11,6 +11,8 @@ MAX_K = 63
 AUTO = "auto"
 MAX_AUTO_K = 15
 """The most tokens of a draft where k is "auto"."""
+TREE = "tree:"
+"""Prefix of k for a lane whose drafts are trees of a fixed size, as in tree:7."""
 MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_LANES = 16
@@ -91,7 +93,8 @@ class LaneSpec:
 
     name: unique in its race. `plain` and `baseline` name the lanes of these roles, and no others.
     drafter: `name` or `name:argument`.
-    k: the most tokens that a step drafts. "auto": as many as pay, up to `max_drafts`.
+    k: the most tokens that a step drafts, one after the other. "tree:N": a tree of at most N. "auto": as many as pay,
+        up to `max_drafts`, as a tree where the target takes trees.
     width: rows of every step. "auto": the narrowest width of the race's class that holds the step. "fastest": the
         width that was measured fastest, whatever its class (the plain lane).
     rule: the acceptance rule, one of RULES.
@@ -112,15 +115,18 @@ class LaneSpec:
         if not isinstance(self.drafter, str) or not self.drafter:
             raise UsageError(f"a drafter must be given as name or name:argument, not {self.drafter!r}")
         check_length(self.drafter)
-        _integer("k", self.k, 0, MAX_K, (AUTO,))
+        if not tree_size(self.k):
+            _integer("k", self.k, 0, MAX_K, (AUTO,))
         _integer("width", self.width, 1, MAX_WIDTH, ("auto", "fastest"))
-        least = 2 if isinstance(self.k, str) else self.k + 1
+        least = 2 if self.k == AUTO else self.max_drafts + 1
         if isinstance(self.width, int) and self.width < least:
             raise UsageError(
                 f"width {self.width} cannot hold k={self.k} drafts and the last token; it must be at least {least}"
             )
         if self.rule not in RULES:
             raise choices("rule", self.rule, RULES)
+        if tree_size(self.k) and self.rule != "coupled":
+            raise UsageError(f"rule {self.rule!r} weighs one draft token after the other; a tree needs rule 'coupled'")
         if self.drafter != "none" and self.k == 0:
             raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K} or auto, not 0")
         object.__setattr__(self, "role", self.role or role_named(self.name))
@@ -132,8 +138,8 @@ class LaneSpec:
     @property
     def max_drafts(self) -> int:
         """The most tokens that a step of this lane may draft."""
-        if not isinstance(self.k, str):
-            return self.k
+        if self.k != AUTO:
+            return tree_size(self.k) or int(self.k)
         if self.drafter == SERVER:
             return MAX_K
         return MAX_AUTO_K if isinstance(self.width, str) else min(MAX_AUTO_K, self.width - 1)
@@ -177,6 +183,16 @@ class RaceSpec:
     def without_servers(self) -> RaceSpec:
         """The same race without its lanes on servers. Raises UsageError if none is left."""
         return replace(self, lanes=tuple(lane for lane in self.lanes if lane.drafter != SERVER))
+
+
+def tree_size(k: int | str) -> int:
+    """The size of trees where k is "tree:N", else 0. Raises UsageError for a size out of limits."""
+    if not isinstance(k, str) or not k.startswith(TREE):
+        return 0
+    size = k.removeprefix(TREE)
+    if not (size.isascii() and size.isdigit() and len(size) <= 2 and 1 <= int(size) <= MAX_K):
+        raise UsageError(f"a tree has from 1 to {MAX_K} tokens, as in {TREE}7, not {short(k)}")
+    return int(size)
 
 
 def role_named(name: str) -> str:

@@ -2,8 +2,8 @@
 
     python -m tools.bars [exact] [speed] [lanes] [start] [--tokens N] [--only TEXT] [--repeats N] [--json FILE]
 
-exact   N committed tokens over drafters, temperatures, dtypes and targets: how many tokens and rows of logits differ
-        from the baseline's (bar: 0)
+exact   N committed tokens over drafters, chains, trees, temperatures, dtypes and targets: how many tokens and rows of
+        logits differ from the baseline's (bar: 0)
 speed   medians of interleaved repeats: n-gram drafts against plain, all time counted, on CSV to JSON, SQL, code and a
         sampled story; a step of width 8 against a plain step; the sum of a lane's step times against its wall time.
         `python -m engine bench` compares with transformers
@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from engine.analysis.metrics import lane_metrics, race_speedup, speedup
+from engine.events import steps, token_ids
 from engine.hardware import environment
 from engine.kernels.choose import choose
 from engine.loading.loading import load
@@ -47,6 +48,10 @@ PROMPTS = {
 }
 
 
+LENGTHS = "auto", "tree:7", 5, "tree:15"
+TEMPERATURES = 0.0, 0.8, 1.2
+
+
 def finished_race(
     loaded: Any, text: str, lanes: Any, params: SamplingParams, **more: Any
 ) -> tuple[TorchRace, list[Any]]:
@@ -57,37 +62,38 @@ def finished_race(
 
 def exact(num_tokens: int, only: str) -> list[dict[str, Any]]:
     rows = []
-    trained, drafters = str(TRAINED / "target"), ["ngram", "synthetic:0.5", f"draft_model:{TRAINED / 'draft'}"]
+    trained, small = str(TRAINED / "target"), ["ngram", "synthetic:0.5", f"draft_model:{TRAINED / 'draft'}"]
+    large = ["ngram", "synthetic:0.7", "eagle3", "hybrid:ngram+eagle3"]
     plans = [  # the last: its share of the tokens
-        ("gemma-3-270m", "bfloat16", ["ngram", "synthetic:0.7", "hybrid:ngram+eagle3"], 160, 0.1),
-        ("gemma-3-270m", "int8", ["ngram", "synthetic:0.7"], 160, 0.08),
-        ("gemma-3-270m", "float32", ["ngram", "synthetic:0.7"], 160, 0.02),
-        (trained, "float32", drafters, 300, 0.3),
-        (trained, "bfloat16", drafters, 300, 0.5),
+        ("gemma-3-270m", "bfloat16", large, 160, 0.1),
+        ("gemma-3-270m", "int8", large, 160, 0.08),
+        ("gemma-3-270m", "float32", large, 160, 0.02),
+        (trained, "float32", small, 300, 0.1),
+        (trained, "bfloat16", small, 300, 0.7),
     ]
     for target, dtype, drafters, length, share in plans:
         if only not in f"{Path(target).name}:{dtype}":
             continue
         loaded, seed = load(target, dtype=dtype), 0
-        found = {"tokens": 0, "rows_compared": 0, "tokens_different": 0, "rows_different": 0}
+        found = {"tokens": 0, "trees": 0, "rows_compared": 0, "tokens_different": 0, "rows_different": 0}
         while found["tokens"] < share * num_tokens:
-            for drafter, temperature in ((d, t) for d in drafters for t in (0.0, 0.8)):
-                text, top_p = (
-                    list(PROMPTS.values())[seed % len(PROMPTS)],
-                    0.95 if seed % 3 == 0 and temperature else 1.0,
-                )
-                params = SamplingParams(temperature, top_p=top_p, seed=seed, max_new_tokens=length)
-                lanes = standard_lanes(drafter, (3, 5, 7)[seed % 3])[1:]
-                race, _ = finished_race(loaded, text, lanes, params, audit=True)
-                base, own = ([t for s in race.lanes[n].steps for t in s.token_ids] for n in ("baseline", "speculative"))
-                verdict = race.result()["verdicts"]["speculative"]
+            text, temperature = list(PROMPTS.values())[seed % len(PROMPTS)], TEMPERATURES[seed // 2 % len(TEMPERATURES)]
+            top_p = 0.95 if seed % 3 == 0 and temperature else 1.0
+            params = SamplingParams(temperature, top_p=top_p, seed=seed, max_new_tokens=length)
+            k = LENGTHS[seed % len(LENGTHS)]
+            lanes = lanes_of((drafter, drafter, k) for drafter in drafters)
+            race, events = finished_race(loaded, text, lanes, params, audit=True)
+            base = token_ids(events, "baseline")
+            for drafter in drafters:
+                own, verdict = token_ids(events, drafter), race.result()["verdicts"][drafter]
                 found["tokens"] += len(own)
+                found["trees"] += sum(bool(step.parents) for step in steps(events, drafter))
                 found["tokens_different"] += sum(a != b for a, b in zip(base, own, strict=False))
                 found["tokens_different"] += abs(len(base) - len(own))
                 for key in ("rows_compared", "rows_different"):
                     found[key] += verdict[key]
-                seed += 1
-        names = [drafter.partition(":")[0] for drafter in drafters]
+            seed += 1
+        names = [drafter.partition("/")[0].rstrip(":") for drafter in drafters]
         rows.append({"bar": "exact", "target": Path(target).name, "dtype": dtype, "drafters": names, **found})
         print(rows[-1], flush=True)
     return rows

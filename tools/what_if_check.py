@@ -4,9 +4,10 @@
 
 times    computed over measured tokens/s at the same k, in one race on the fair clock. Costs come from plain, baseline
          and a survey lane of each drafter, never from the lane that is predicted. Needs a quiet machine
-tables   seconds to compute the tables of n-gram and EAGLE-3 after a race of 400 tokens
-auto     share of the oracle's speed that `auto` k reaches, and its speed over the best fixed k (least, then quartiles).
-         Simulated over tables at three fixed sets of costs (COSTS), by drafter and kind of text, on the half of the
+tables   seconds to compute the tables of trees of n-gram and EAGLE-3 after a race of 400 tokens
+auto     share of the oracle's speed that `auto` k reaches with trees, its speed over the best fixed size of trees, and
+         over the best fixed k of chains (least, then quartiles). Simulated over tables (`what_if/auto.py`, not the
+         rule itself) at three fixed sets of costs (COSTS), by drafter and kind of text, on the half of the
          held-out prompts that no constant of the rule was fitted to, at temperature 0 and twice at 0.8. A busy machine
          will do. A group is a prompt; there are 12
 
@@ -22,7 +23,8 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
-from itertools import islice
+from dataclasses import replace
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +33,19 @@ import torch
 from engine.hardware import environment
 from engine.kernels.choose import choose
 from engine.loading.loading import load
+from engine.rows import paths
 from engine.session import TorchRace
-from engine.spec import LaneSpec, RaceSpec, SamplingParams
+from engine.spec import AUTO, LaneSpec, RaceSpec, SamplingParams
 from engine.text import encode_prompt
 from engine.what_if.ask import what_if
 from engine.what_if.auto import auto_steps
 from engine.what_if.costs import Costs
 from engine.what_if.judged import WhatIf
 from engine.what_if.survey import SurveyDrafter
-from engine.what_if.tables import seconds_of
+from engine.what_if.tables import TREES, Table, seconds_of, table_name
 
 HELD_OUT = Path(__file__).resolve().parents[1] / "assets" / "prompts" / "held_out.json"
+DRAFTERS = ("ngram", "eagle3", "hybrid:ngram+eagle3")
 KS = (1, 2, 3, 5, 7, 11, 15)
 NUM_TOKENS, LONG = 80, 400
 COSTS = {
@@ -110,7 +114,7 @@ def times(groups: int) -> Iterator[dict[str, Any]]:
 def tables(groups: int) -> Iterator[dict[str, Any]]:
     loaded, seconds = load(), []
     for item in islice((item for item in prompts() if item["kind"] != "sql"), groups):
-        race = finished_race(loaded, item["prompt"], [("ngram", 15), ("eagle3", 15)], LONG, 0.8, 7)
+        race = finished_race(loaded, item["prompt"], [("ngram", AUTO), ("eagle3", AUTO)], LONG, 0.8, 7)
         began = time.perf_counter()
         if len(what_if(race).text.token_ids) == LONG:
             seconds.append(time.perf_counter() - began)
@@ -120,32 +124,41 @@ def tables(groups: int) -> Iterator[dict[str, Any]]:
 def auto(groups: int) -> Iterator[dict[str, Any]]:
     loaded = load()
     shares: dict[str, list[float]] = {}
-    over_fixed: dict[str, list[float]] = {}
+    over: dict[str, dict[str, list[float]]] = {"trees": {}, "chains": {}}
     unseen = [item for index, item in enumerate(prompts()) if index // 4 % 2]
     for item in unseen[:groups]:
         kind = "prose" if item["kind"] == "prose" else "structured"
         for temperature, seed in ((0.0, 0), (0.8, 1001), (0.8, 1002)):
             race = finished_race(loaded, item["prompt"], [("ngram", 15)], 2 * NUM_TOKENS, temperature, seed)
-            tabled = what_if(race, [("ngram", 15), ("eagle3", 15)])
+            tabled = what_if(race, [(drafter, k) for drafter in DRAFTERS for k in (15, AUTO)])
             if len(tabled.text.token_ids) < NUM_TOKENS / 2:
                 continue
             for name, (verify, first, another) in COSTS.items():
-                drafts = (0.0, *(first + another * i for i in range(len(verify) - 1)))
-                copies = (0.0, *[LOOKUP] * (len(verify) - 1))
-                draft_s = {each: drafts if each == "eagle3" else copies for each in tabled.tables}
+                draft_s = {of.name: costs(of, len(verify), first, another) for of in tabled.tables.values()}
                 found = WhatIf(tabled.text, tabled.tables, Costs(tuple(verify), draft_s))
-                for drafter in ("ngram", "eagle3", "hybrid:ngram+eagle3"):
+                for drafter in DRAFTERS:
                     taken, row = seconds_of(auto_steps(found, drafter)), f"{name}, {drafter}, {kind}"
-                    shares.setdefault(row, []).append(found.oracle(drafter).seconds / taken)
-                    if drafter in found.tables:
-                        fixed = min(seconds_of(found.steps(drafter, k)) for k in range(1, len(verify)))
-                        over_fixed.setdefault(row, []).append(fixed / taken)
+                    shares.setdefault(row, []).append(found.oracle(drafter, AUTO) / taken)
+                    for what, of in (("trees", table_name(drafter, TREES)), ("chains", drafter)):
+                        over[what].setdefault(row, []).append(min(found.seconds()[of].values()) / taken)
         print(item["id"], flush=True)
         yield {
             "share_of_the_oracle": {row: quartiles(of) for row, of in shares.items()},
-            "speed_over_best_fixed_k": {row: [min(of), *quartiles(of)] for row, of in over_fixed.items()},
+            **{
+                f"speed_over_best_{what}": {row: [min(of), *quartiles(of)] for row, of in rows.items()}
+                for what, rows in over.items()
+            },
             "num_races": {row: len(of) for row, of in shares.items()},
         }
+
+
+def costs(table: Table, num: int, first: float, another: float) -> tuple[float, ...]:
+    """Of drafts of 0, 1, ... tokens: as many passes as they are deep, on average; copies take none."""
+    if table.drafter == "ngram":
+        return 0.0, *[LOOKUP] * (num - 1)
+    trees = [replace(draft, parents=draft.parents or tuple(range(len(draft)))) for draft in table.drafts]
+    means = [statistics.fmean(max(map(len, paths(draft.parents[:n]))) for draft in trees) for n in range(num)]
+    return 0.0, *accumulate((first + another * max(0.0, mean - 1) for mean in means[1:]), max)
 
 
 def quartiles(values: list[float]) -> list[float]:

@@ -37,7 +37,8 @@ class Preset:
 
     expect: what to look for, in a sentence.
     prompt: a text to continue.
-    message: the same task for a chat-tuned model."""
+    message: the same task for a chat-tuned model.
+    more: additional lanes, by the values of the page's control."""
 
     id: str
     name: str
@@ -50,6 +51,7 @@ class Preset:
     max_new_tokens: int
     prompt: str
     message: str
+    more: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ YOURS = "Your prompt"
 KEPT = "the earlier study saved in this browser"
 MAX_NAME = 100
 NGRAM, NONE = "ngram", "none"
+CHAINS, CHAIN_LENGTH = "chains of 7", 7
+"""An additional lane with the race's drafter: what it gains by drafting trees, or by choosing lengths, is seen next to
+it."""
 MAX_ROWS, MAX_ROW_CHARS = MAX_PROMPTS * (MAX_MORE_LANES + 2), 5_000
 """Limits on the rows of an earlier study that a browser has kept."""
 
@@ -51,9 +54,11 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     _check_prompt(values["prompt"])
     params = _params(values)
     k: Any = _decimal(values["k"])
-    more = _more(catalogue, pair, drafter, values["more"])
+    more = [(each, each, k) for each in _more(catalogue, pair, drafter, values["more"])]
+    if CHAINS in values["more"] and drafter != NONE:  # type: ignore[operator]
+        more.append((CHAINS, drafter, CHAIN_LENGTH))
     lanes = lanes_of(
-        [(SPECULATIVE, drafter, k), *((each, each, k) for each in more)],
+        [(SPECULATIVE, drafter, k), *more],
         _decimal(values["width"]),  # type: ignore[arg-type]
         values["rule"],  # type: ignore[arg-type]
     )
@@ -178,10 +183,11 @@ def _params(values: Mapping[str, object]) -> SamplingParams:
 
 
 def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[str]:
-    """The drafters of the additional lanes."""
+    """The other drafters of the additional lanes."""
     if not isinstance(more, list) or len(more) > MAX_MORE_LANES:
         raise UsageError(f"more must be a list of at most {MAX_MORE_LANES} drafters, not {str(more)[:60]!r}")
-    return [each for each in dict.fromkeys(catalogue.drafter(pair, each) for each in more) if each != drafter]
+    given = [catalogue.drafter(pair, each) for each in more if each != CHAINS]
+    return [each for each in dict.fromkeys(given) if each != drafter]
 
 
 def _check_length(length: object) -> None:

@@ -13,7 +13,7 @@ from engine.drafters import label
 from engine.errors import UsageError, sentence
 from engine.events import LaneEvent, Step, steps
 from engine.recordings.recording import Recording
-from engine.spec import AUTO, BASELINE, PLAIN, SERVER, SPECULATIVE, LaneSpec
+from engine.spec import AUTO, BASELINE, PLAIN, SERVER, SPECULATIVE, TREE, LaneSpec
 from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
@@ -138,7 +138,7 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
 
 
 def speed_over_k(recording: Recording) -> Chart:
-    """Tokens per second at every k in the recording's tables, by drafter, with the raced lanes and the oracle."""
+    """Tokens per second at every size of drafts in the tables, by drafter, with the raced lanes and the oracle."""
     shown_lane = recording.spec.first(SPECULATIVE)
     if any(lane.name == shown_lane and lane.drafter == SERVER for lane in recording.spec.lanes):
         return Chart(OVER_K, None, NOT_ASKED)
@@ -163,22 +163,27 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
     speeds = {of: {k: ratio(num, s) or 0.0 for k, s in by_k.items()} for of, by_k in found.seconds().items()}
     ends = [1, max((k for by_k in speeds.values() for k in by_k), default=1)]
 
-    figure = axes("draft length (k)", "tokens per second")
+    figure = axes("tokens drafted per step", "tokens per second")
     for number, (of, by_k) in enumerate(speeds.items()):
         how = "lines+markers" if of in found.tables else "markers"  # a block drafter was asked at some lengths only
         colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
-        hover = "%{y:.1f} tokens/s at k = %{x}, computed"
-        points(figure, list(by_k), list(by_k.values()), shown(label(of)), how, colour, "circle", hover)
+        drafter, tree = _parts(found, of)
+        name = shown(label(drafter).partition(": ")[0], ", tree") if tree else shown(label(drafter))
+        hover = f"%{{y:.1f}} tokens/s at k = {tree}%{{x}}, computed"
+        points(figure, list(by_k), list(by_k.values()), name, how, colour, "circle", hover)
     raced = [lane for lane in lanes if lane.role == SPECULATIVE and lane.k != AUTO and rates[lane.name]]
     if raced:
-        at, fast = [lane.k for lane in raced], [rates[lane.name] for lane in raced]
+        at, fast = [lane.max_drafts for lane in raced], [rates[lane.name] for lane in raced]
         points(figure, at, fast, "raced", "markers", FIGURE_TEXT, "diamond-open", "%{y:.1f} tokens/s, raced")
     for lane in lanes:
         if lane.k == AUTO and rates[lane.name]:
             level(figure, ends, rates[lane.name], shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
     level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
-    oracle_s = found.oracle(first.drafter).seconds
-    level(figure, ends, ratio(num, oracle_s) or 0.0, "best possible (oracle)", AUTOMATIC, "dot")
+    try:
+        oracle_s = found.oracle(first.drafter, first.k)
+        level(figure, ends, ratio(num, oracle_s) or 0.0, "best possible (oracle)", AUTOMATIC, "dot")
+    except UsageError:  # an older recording has tables of a hybrid's parts only
+        oracle_s = None
     figure.update_layout(
         height=HEIGHT + LEGEND_LINE * len(figure.data),
         legend={"orientation": "v", "y": -0.4, "yanchor": "top", "font": {"size": 14}},
@@ -192,9 +197,17 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
         best = found.steps(of, k)
         gains = [gain for name in undrafted if (gain := speedup(steps(events, name), best)) is not None]
         against = f", {min(gains):.2f}× as fast as Plain" if gains else ""
-        reached = _reached(first, ratio(oracle_s, seconds_of(steps(events, first.name))))
-        words = f"Best fixed draft length: {k} with {shown(_in_words(of))}{against}{reached}. "
+        share = None if oracle_s is None else ratio(oracle_s, seconds_of(steps(events, first.name)))
+        reached = _reached(first, share)
+        drafter, tree = _parts(found, of)
+        words = f"Best fixed draft length: {tree}{k} with {shown(_in_words(drafter))}{against}{reached}. "
     return figure, f"{words}Steps are exact; times are computed from this race's costs."
+
+
+def _parts(found: WhatIf, name: str) -> tuple[str, str]:
+    """From a name in `WhatIf.offered` the drafter, and what comes before the number in its k."""
+    table = found.tables.get(name)
+    return (table.drafter, TREE) if table and table.is_tree else (name, "")
 
 
 def _reached(lane: LaneSpec, share: float | None) -> str:

@@ -24,10 +24,10 @@ class Chart:
     table: Sequence[Sequence[str]] = ()
 
 
-def shown(text: str) -> str:
-    """A name from a file on one line, without markup for plotly, and short enough for a legend."""
-    line = " ".join(text.replace("<", "(").split())
-    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1] + "…"
+def shown(text: str, more: str = "") -> str:
+    """A name from a file on one line, without markup for plotly, and short enough for a legend. more: stays whole."""
+    line, most = " ".join(text.replace("<", "(").split()), MAX_NAME - len(more)
+    return (line if len(line) <= most else line[: most - 1] + "…") + more
 
 
 def points(

@@ -217,13 +217,15 @@ def told_by_sources(recording: Recording | None, race: Compared | None) -> Chart
 
 
 def _best_length(recording: Recording) -> tuple[str, int] | None:
-    """Drafter and k of the fastest fixed length in the recording's tables."""
+    """Drafter and k of the fastest fixed length in the recording's tables of chains, which the sources speak of."""
     try:
         found = what_if_of(recording)
     except UsageError:
         return None
-    told = {} if found is None else found.seconds()
-    choices = [(seconds, of, k) for of, by_k in told.items() for k, seconds in by_k.items()]
+    if found is None:
+        return None
+    trees = {name for name, table in found.tables.items() if table.is_tree}
+    choices = [(s, of, k) for of, by_k in found.seconds().items() if of not in trees for k, s in by_k.items()]
     if not choices:
         return None
     _, drafter, k = min(choices, key=itemgetter(0))  # the shortest of equal ones

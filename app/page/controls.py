@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from engine.spec import MAX_AUTO_K, MAX_WIDTH
+from engine.spec import MAX_AUTO_K, MAX_WIDTH, TREE
 
 from ..catalogue.catalogue import Catalogue, Pair, Preset
 from ..catalogue.limits import MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS
+from ..catalogue.request import CHAINS
 from .texts import drafter_choices
 
-LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1))]
+TREES = (3, 5, 7, 11, 15)
+LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1)), *(f"{TREE}{size}" for size in TREES)]
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
 CHAT = "Send the prompt as one chat message. For chat-tuned models."
 RULES = [("same tokens (coupled)", "coupled"), ("same probabilities (rejection)", "rejection")]
@@ -55,6 +57,7 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
         "seed": preset.seed,
         "max_new_tokens": preset.max_new_tokens,
         "rule": "coupled",
+        "more": [*preset.more],
     }
 
 
@@ -75,8 +78,9 @@ def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
 
 
 def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
-    """(label, drafter) for each drafter that can have an additional lane."""
-    return drafter_choices([each for each in catalogue.drafters(pair) if each != "none"])
+    """(label, value) of each additional lane: another drafter, or the same one with drafts of a fixed length."""
+    drafters = drafter_choices([each for each in catalogue.drafters(pair) if each != "none"])
+    return [*drafters, (f"same drafter, {CHAINS}", CHAINS)]
 
 
 def controls(catalogue: Catalogue) -> tuple[Control, ...]:
@@ -129,7 +133,8 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
             "Dropdown",
             first["k"],
             label="Draft length (k)",
-            help="Tokens guessed at once. Longer drafts can gain more or waste more. auto decides at every step.",
+            help="Tokens guessed at once. Longer drafts can gain more or waste more. auto decides at every step. "
+            "tree:7 guesses 7 tokens, several for one place where that is worth more.",
             limits={"choices": LENGTHS},
         ),
         Control(
@@ -208,7 +213,7 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
             "CheckboxGroup",
             [],
             label="More lanes",
-            help=f"Race up to {MAX_MORE_LANES} more drafters, each in its own lane.",
+            help=f"Race up to {MAX_MORE_LANES} more drafters, each in its own lane, or the same drafter without trees.",
             limits={"choices": more_choices(catalogue, pair)},
         ),
     )

@@ -41,12 +41,12 @@ Python's default, 5 ms, is half a step."""
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
-    *("temperature", "top_p", "seed", "max_new_tokens", "rule"),
+    *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more"),
 )
 SET_BY_PAIR = ("drafter", "k", "chat", "prompt", "more")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
 """A preset's sentence is about these: it disappears when the visitor changes one."""
-BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation")), "expectation")
+BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation", "more")), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""

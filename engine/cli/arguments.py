@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..spec import AUTO
+from ..spec import AUTO, TREE, tree_size
 
 MAX_SHOWN = 80
 
@@ -81,14 +81,15 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
-def draft_size(low: int, high: int) -> Callable[[str], int | str]:
-    """The word auto, or what `integer` takes."""
+def draft_size(low: int, high: int, trees: bool = True) -> Callable[[str], int | str]:
+    """The word auto, tree:N, or what `integer` takes. trees: whether tree:N is one."""
+    words = f"auto, {TREE}N" if trees else AUTO
 
     def convert(text: str) -> int | str:
         try:
-            return text if text == AUTO else integer(low, high)(text)
-        except ArgumentTypeError as error:
-            raise ArgumentTypeError(f"must be auto or an integer from {low} to {high}, not {shown(text)}") from error
+            return text if text == AUTO or (trees and tree_size(text)) else integer(low, high)(text)
+        except (ArgumentTypeError, UsageError) as error:
+            raise ArgumentTypeError(f"must be {words} or an integer from {low} to {high}, not {shown(text)}") from error
 
     return convert
 

@@ -200,7 +200,7 @@ RACE = Command(
         option(
             "--width",
             metavar="W",
-            type=draft_size(1, MAX_WIDTH),
+            type=draft_size(1, MAX_WIDTH, trees=False),
             default="auto",
             help="rows of every exact step: auto, or an integer above k (default auto)",
         ),

@@ -8,7 +8,7 @@ from argparse import Namespace
 from contextlib import closing, redirect_stdout
 
 from ..drafters import check as check_drafter
-from ..drafters import with_tables
+from ..drafters import serves_every_k
 from ..errors import RaceError, UsageError
 from ..loading.sources import DEFAULT_TARGET
 from ..recordings.recording import OUTPUT_SCHEMA
@@ -34,7 +34,7 @@ def _study(options: Namespace) -> int:
     drafters = options.drafter or (list(WITH_ITS_HEAD) if target == DEFAULT_TARGET else [NGRAM])
     for drafter in drafters:
         check_drafter(drafter)
-        with_tables(drafter)
+        serves_every_k(drafter)
     params = SamplingParams(
         options.temperature, top_p=options.top_p, seed=options.seed, max_new_tokens=options.max_new_tokens
     )

@@ -12,14 +12,27 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.caveats import loop_sentence
 from ..analysis.metrics import disturbance, lane_metrics, ratio, speedup
 from ..drafters import check as check_drafter
-from ..drafters import with_tables
+from ..drafters import serves_every_k
 from ..errors import UsageError
 from ..events import LaneEvent, token_ids
 from ..recordings import recording as recordings
 from ..recordings.check import IDENTICAL
 from ..recordings.recording import Recording
 from ..recordings.words import circumstances, clean, ribbons
-from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, MAX_LANES, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
+from ..spec import (
+    AUTO,
+    BASELINE,
+    MAX_AUTO_K,
+    MAX_K,
+    MAX_LANES,
+    PLAIN,
+    TREE,
+    LaneSpec,
+    RaceSpec,
+    SamplingParams,
+    lanes_of,
+    tree_size,
+)
 from ..text import encode_prompt
 from ..what_if.ask import Query, what_if
 from ..what_if.auto import auto_steps
@@ -37,8 +50,8 @@ if TYPE_CHECKING:
     from ..session import TorchRace
 
 COMPUTED = (
-    "Steps and what is accepted are exact: those of the real race at that k. Times are computed, from what steps and "
-    "drafts cost in one race. auto is a simulation: --measure races it."
+    "Steps and what is accepted are exact: those of the real race at that k or size of trees. Times are computed, from "
+    "what steps and drafts cost in one race. auto is a simulation: --measure races it."
 )
 MEASURED = (
     "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
@@ -52,16 +65,11 @@ def _ks(text: str) -> list[int | str]:
 
 
 def check_queries(drafters: Sequence[str], ks: Sequence[int | str], measured: bool) -> Sequence[Query]:
-    """The rows to compute. Raises UsageError for impossible ones: without --measure a hybrid at a number."""
+    """The rows to compute or to race. Raises UsageError for impossible ones."""
     queries: Sequence[Query] = [(drafter, k) for drafter in drafters for k in ks]
-    for drafter, k in queries:
+    for drafter in drafters:
         check_drafter(drafter)
-        with_tables(drafter)
-        if not measured and k != AUTO and drafter not in with_tables(drafter):
-            raise UsageError(
-                f"drafter {drafter!r} at k={k} has no table of drafts by position: which part drafts depends on more "
-                f"than the text; race it with --measure, use k auto, or one of: {', '.join(with_tables(drafter))}"
-            )
+        serves_every_k(drafter)
     if measured and len(queries) > MOST_ROWS:
         raise UsageError(f"--measure races every row with plain and baseline: at most {MOST_ROWS}, not {len(queries)}")
     return queries
@@ -69,16 +77,18 @@ def check_queries(drafters: Sequence[str], ks: Sequence[int | str], measured: bo
 
 def lanes_for(queries: Sequence[Query], measured: bool) -> tuple[LaneSpec, ...]:
     """The lanes of a sweep's race: measured, one for each row; otherwise just those that show the costs of steps and
-    drafts, one for each drafter, or for each k of one that depends on it."""
+    drafts: for each drafter one for its chains, or for each k of one that depends on it, and one for its trees."""
     if measured:
         return lanes_of((f"{drafter}@{k}", drafter, k) for drafter, k in queries)
-    most = max([MAX_AUTO_K, *(int(k) for _, k in queries if k != AUTO)])
-    costs = {
-        (part, most if serves_every_k else k)
-        for drafter, k in queries
-        for part, serves_every_k in with_tables(drafter).items()
-    }
-    return lanes_of((f"the costs of {part} at {k}", part, k) for part, k in sorted(costs, key=str))
+    most = max([MAX_AUTO_K, *(k for _, k in queries if isinstance(k, int))])
+    costs = set[Query]()
+    for drafter, k in queries:
+        size = max(tree_size(each) for other, each in queries if other == drafter)
+        if isinstance(k, str):
+            costs.add((drafter, f"{TREE}{max(size, MAX_AUTO_K)}" if size else AUTO))
+        else:
+            costs.add((drafter, most if serves_every_k(drafter) else k))
+    return lanes_of((f"the costs of {drafter} at {k}", drafter, k) for drafter, k in sorted(costs, key=str))
 
 
 def rows_of(
@@ -93,7 +103,7 @@ def rows_of(
         if measured:
             steps = race.lanes[name].steps
         else:
-            steps = auto_steps(found, drafter) if k == AUTO else found.steps(drafter, int(k))
+            steps = auto_steps(found, drafter) if k == AUTO else found.steps(drafter, k)
         numbers = lane_metrics([LaneEvent(name, 0.0, step) for step in steps], name)
         gains = [gain for each in undrafted if (gain := speedup(each, steps)) is not None]
         rows.append(
@@ -142,7 +152,7 @@ def _sweep(options: Namespace) -> int:
         found = what_if(race, queries, progress)
     rows = rows_of(race, events, found, queries, options.measure)
     best = max(rows, key=lambda row: row["tokens_per_s"] or 0.0)
-    best_s = min(found.oracle(drafter).seconds for drafter in options.drafter)
+    best_s = min(found.oracle(drafter, k) for drafter, k in queries)
     report = {
         "schema": recordings.OUTPUT_SCHEMA,
         "rows": rows,
@@ -233,7 +243,7 @@ SWEEP = Command(
             metavar="K[,K]",
             type=_ks,
             default=[1, 3, 5, 7, AUTO],
-            help="draft tokens a step, integers or auto, with commas between them (default 1,3,5,7,auto)",
+            help="draft tokens a step, integers, tree:N or auto, with commas between them (default 1,3,5,7,auto)",
         ),
         option("--measure", action="store_true", help="race every row, instead of computing it from one pass"),
         TEMPERATURE,

@@ -76,8 +76,8 @@ class Kind:
     weightless: needs no weights, whatever its argument, so it suits every target and every visitor.
     table: whether drafts are a function of the committed text and the noise at each position, so that a table of drafts
         by position determines the race (`engine/what_if`). "any k": yes, and a shorter draft is the beginning of a
-        longer one; "one k": yes, but a draft may depend on the lane's k; "parts": `parse` returns drafters with tables;
-        "": no.
+        longer one; "one k": yes, but a draft may depend on the lane's k; "parts": as the drafters that `parse`
+        returns; "": no.
     cache_bytes: device memory of a drafter of drafts up to k in a race of that length, without weights; may load them.
     """
 
@@ -120,19 +120,19 @@ def cache_bytes(text: str, loaded: Any, k: int, length: int, progress: Progress)
     return kind.cache_bytes(kind.parse(argument), loaded, k, length, progress)
 
 
-def with_tables(text: str) -> dict[str, bool]:
-    """The drafters whose tables determine the drafts of this one (itself, or a hybrid's parts), and whether one table
-    serves every k. Raises UsageError, with the choices, if there is no table."""
+def serves_every_k(text: str) -> bool:
+    """Whether one table of the drafter's chains serves every k (see `Kind.table`). Raises UsageError, with the choices,
+    if it has none."""
     name, argument = parse(text)
     kind = _kind(name)
     if kind.table == "parts":
-        return {part: whole for each in kind.parse(argument) for part, whole in with_tables(each).items()}
+        return all(serves_every_k(part) for part in kind.parse(argument))
     if not kind.table:
         raise UsageError(
             f"drafter {text!r} has no table of drafts by position; choose one of: "
             + ", ".join(each for each in DRAFTERS if _kind(each).table)
         )
-    return {text: kind.table == "any k"}
+    return kind.table == "any k"
 
 
 def label(text: str) -> str:

@@ -1,219 +1,164 @@
-"""`auto` k: how many tokens to draft, decided step by step from measured costs and a running estimate of acceptance.
-Standard library only.
+"""How much to draft: nodes are bought while they are worth more than they cost (k "auto"), or up to a fixed number
+("tree:N"). Standard library only.
 
-A step that drafts m tokens commits E(m) = 1 + a1 + a1 a2 + ... on average (a: conditional acceptance by position in the
-draft) and takes D(m) + V(m) seconds: the draft, and the verification at the width that holds m + 1. A second is worth
-`rate` tokens, which is what the lane achieves; so the m is taken that maximises E(m) - rate * (D(m) + V(m)). In the
-long run that maximises tokens per second (Dinkelbach 1967), also where one step has better chances than the next.
-
-Copies and a drafter that knows how sure it is of each token (`MarginDrafter`) make one draft together (`blend.py`)."""
+A node is worth the chance that it is kept. It costs a row of the target's step, and to find out what follows it costs a
+pass of its drafter; a second is worth the lane's own speed in tokens. Comparing worth with cost at that speed maximises
+tokens per second in the long run (Dinkelbach 1967), also where some steps have better chances than others."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import accumulate
 from typing import Any
 
-from ..interfaces import Draft, Drafter, MarginDrafter
-from .blend import Blend
+from ..interfaces import BranchingDrafter, Draft, Drafter, Node
+from .chances import NUM_SCORES
 from .ngram import NgramDrafter
-from .rates import PRIOR, AcceptanceRates, DraftTime, best_length, num_matching
+from .pace import Pace, SizeTime
+from .tree import SURE, Tree
 
-PRIOR_OFFERED = 0.9
-"""Prior acceptance of a draft that costs nothing. Measured (simulated with the default model,
-gemma-3-270m; docs/log.md, 2026-11-21, fifth session): at 0.75, 0.6 and 0.5 the hybrid lost 1.4 to 3 %."""
-RATE_STEPS, RATE_PRIOR, RATE_TOKENS = 64, 8, 2
-"""Steps over which the achieved rate is averaged; how many it starts from, each as long as one without a draft, and of
-how many tokens. Measured (simulated; docs/log.md, 2026-11-22, `auto` judged by the oracle): 32 and 200 steps, a start
-from 2 or 4, change nothing; a start from 1 token a step loses 0.3 % (median)."""
-EXPLORE = 0.01
-"""Share of the time that may be spent on finding out whether drafting has begun to pay. Chosen by hand, never measured
-alone; so are the next two."""
-CHEAP = 0.02
-"""A drafter whose longest draft takes less than this share of a step always drafts it, and the draft is cut to what
-pays."""
+FIRST, SECOND, THIRD = 0.6, 0.12, 0.06
+"""Chances of what would follow a node, before a pass finds out."""
+AHEAD = 6
+"""Further passes that may follow one."""
 CALIBRATIONS = 2
-"""How often a short and a long draft are timed before the race."""
+"""How often each kind of pass is timed before the race."""
+
+
+def parts_of(drafter: Drafter) -> tuple[NgramDrafter | None, BranchingDrafter | None] | None:
+    """The copies and the rated drafts that make up a drafter; None if it has other parts."""
+    parts = drafter.parts or (drafter,)
+    copies = [part for part in parts if isinstance(part, NgramDrafter)]
+    rated = [part for part in parts if isinstance(part, BranchingDrafter)]
+    if len(copies) > 1 or len(rated) > 1 or len(copies) + len(rated) < len(parts):
+        return None
+    return copies[0] if copies else None, rated[0] if rated else None
 
 
 class AutoDrafter(Drafter):
-    """Drafts with `drafter` as many tokens as pay, or none. If a hybrid's parts cannot make one draft together, each is
-    judged by itself, and the part drafts whose draft is worth most.
+    """Drafts trees from copies and from a drafter's rated tokens, either of which may be missing.
 
-    step_s: seconds of the target's step that verifies 0, 1, ... drafted tokens; its length limits a draft. Every part
-        sees every commit and takes its hidden rows at every call.
-    by_margin: whether a draft may depend on its own earlier tokens, and on how sure the drafter was. If not (rule
-        `rejection`), its length depends on the committed tokens, on time, and on how many tokens were proposed, never
-        on which: that would bias the output.
+    parts: from `parts_of`.
+    step_s: seconds of the target's step that verifies 0, 1, ... drafted tokens; its length limits a draft.
+    branches: whether the target takes trees; if not, drafts are chains.
+    size: drafts have this many tokens, as far as there are any; 0: as many as pay.
     """
 
     def __init__(
         self,
         drafter: Drafter,
         step_s: Sequence[float],
+        branches: bool,
+        size: int = 0,
         clock: Callable[[], float] = time.perf_counter,
-        by_margin: bool = True,
     ) -> None:
+        parts = parts_of(drafter)
+        assert parts is not None
         self.drafters = drafter.parts or (drafter,)
         self.hidden_layers, self.synthetic, self.memory = drafter.hidden_layers, drafter.synthetic, drafter.memory
-        self._step_s, self._clock, self.by_margin = tuple(step_s), clock, by_margin
-        self.draft_s = tuple(DraftTime() for _ in self.drafters)
-        """The last measured cost of each one's drafts."""
+        self._copies, self._rated = parts
+        self._step_s, self._branches, self._size, self._clock = tuple(step_s), branches, size, clock
+        self._first_s, self._pass_s = SizeTime(), SizeTime()
         self._start(0)
 
     def calibrate(self, prompt_ids: Sequence[int], hidden: Any) -> None:
-        """Time a short and a long draft of each part, before the race. Arguments: see `prefill`. Raises whatever a
+        """Time passes of one node and of several, before the race; arguments like `prefill`. Raises whatever the
         drafter raises."""
-        for drafter, draft_s in zip(self.drafters, self.draft_s, strict=True):
-            for num in (len(self._step_s) - 1, 1) * CALIBRATIONS:
-                drafter.prefill(prompt_ids, _rows(drafter, hidden))
-                started = self._clock()
-                draft = drafter.propose(prompt_ids, None, min(num, drafter.max_k))
-                draft_s.add(len(draft), self._clock() - started)
+        for _ in range(CALIBRATIONS if self._rated else 0):
+            self.prefill(prompt_ids, hidden)
+            self._draft(prompt_ids, None, min(len(self._step_s) - 1, 7), min(len(self._step_s) - 1, 7))
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
-        """See `interfaces.Drafter`. Forgets what it learned about acceptance, but not what drafts cost."""
+        """See `interfaces.Drafter`. Forgets all but the times of passes."""
         self._start(len(prompt_ids))
         for drafter in self.drafters:
-            drafter.prefill(prompt_ids, _rows(drafter, hidden))
+            drafter.prefill(prompt_ids, hidden if drafter.hidden_layers else None)
 
     def _start(self, num_tokens: int) -> None:
-        self._parts = self._blended() or [
-            _Part(*known, self._step_s, self._clock) for known in zip(self.drafters, self.draft_s, strict=True)
-        ]
-        self._num_tokens, self._num_steps = num_tokens, 0
-        self._written, self._time_s = float(RATE_PRIOR * RATE_TOKENS), RATE_PRIOR * self._step_s[0]
-        self._last_s = self._step_s[0]
-        self._credit_s = 0.0
-        self._probing = False
-
-    def _blended(self) -> list[_Part | Blend]:
-        """The parts as one, if they can draft together: at most one of each kind, and copies that cost next to
-        nothing."""
-        known = list(zip(self.drafters, self.draft_s, strict=True))
-        copies = [(drafter, draft_s) for drafter, draft_s in known if isinstance(drafter, NgramDrafter)]
-        heads = [(drafter, draft_s) for drafter, draft_s in known if isinstance(drafter, MarginDrafter)]
-        if not self.by_margin or len(copies) > 1 or len(heads) > 1 or len(copies) + len(heads) < len(known):
-            return []
-        if any(draft_s.is_known and draft_s(len(self._step_s) - 1) > CHEAP * self._step_s[0] for _, draft_s in copies):
-            return []
-        head, draft_s = heads[0] if heads else (None, DraftTime())
-        return [Blend(copies[0][0] if copies else None, head, draft_s, self._step_s, self._clock)]
+        self._pace = Pace(self._step_s)
+        self._num_tokens, self._last_s = num_tokens, self._step_s[0]
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        """See `interfaces.Drafter`; k is the most that may be drafted."""
-        self._learn(token_ids)
-        k = min(k, len(self._step_s) - 1)
-        rate = self._written / self._time_s
-        value, num, chosen = 0.0, 0, None
-        for part in self._parts:
-            part.begin(token_ids, hidden, k)
-            part_value, part_num = part.best(rate)
-            if part_value > value:
-                value, num, chosen = part_value, part_num, part
-        if chosen is None and k:
-            chosen, num = self._probe(), 1
-        draft, self._last_s = Draft(), self._step_s[0]
-        for part in self._parts:
-            if part is chosen:
-                draft = part.take(token_ids, hidden, num, 0.0 if self._probing else rate)
-                self._last_s = part.spent_s + self._step_s[len(draft)]
-            else:
-                part.leave(token_ids, hidden)
-        return draft
-
-    def _probe(self) -> _Part | Blend | None:
-        """The part that drafts one token although that does not pay, if the time for finding out allows it."""
-        for part in self._parts:
-            cost = part.draft_s(1) + self._step_s[1] - self._step_s[0]
-            if part.limit and part.offered is None and cost <= self._credit_s:
-                self._credit_s -= cost
-                self._probing = True
-                return part
-        return None
-
-    def _learn(self, token_ids: Sequence[int]) -> None:
-        """Take in what the last step committed: the accepted tokens of its draft, then one of the target's own."""
-        written = token_ids[self._num_tokens :]
+        """See `interfaces.Drafter`; k is an upper limit."""
+        if num_written := len(token_ids) - self._num_tokens:
+            self._pace.add(num_written, self._last_s)
         self._num_tokens = len(token_ids)
-        if not written:
-            return
-        self._num_steps += 1
-        for part in self._parts:
-            part.learn(written, self._num_steps)
-        keep = 1 - 1 / RATE_STEPS
-        self._written = keep * self._written + len(written)
-        self._time_s = keep * self._time_s + self._last_s
-        self._credit_s += EXPLORE * self._step_s[0]
-        if self._probing:
-            self._credit_s += (len(written) - 1) * self._time_s / self._written
-            self._probing = False
-
-
-class _Part:
-    """A drafter with its costs and acceptance. A step is `begin`, `best`, then `take` or `leave`; the next one starts
-    with `learn`."""
-
-    def __init__(
-        self, drafter: Drafter, draft_s: DraftTime, step_s: Sequence[float], clock: Callable[[], float]
-    ) -> None:
-        self.drafter, self.draft_s = drafter, draft_s
-        self._step_s, self._clock = step_s, clock
-        self._by_length: dict[int, AcceptanceRates] = {}
-        self._when_asked = AcceptanceRates(PRIOR)
-        self._rates = self._when_asked
-        self._taken = self.limit = 0
-        self.spent_s = 0.0
-        self.offered: Draft | None = None
-        """This step's draft if it was made before it was known to pay: a cheap one."""
-        self._draft: Draft | None = None
-
-    def begin(self, token_ids: Sequence[int], hidden: Any, k: int) -> None:
-        """Find out how many tokens there are to choose from. The length of a cheap draft shows how far its drafter
-        trusts it, so acceptance is kept by length."""
-        self.limit, self._taken = min(k, self.drafter.max_k), 0
-        self.offered = self._draft = None
-        self._rates = self._when_asked
-        if self.limit and self.draft_s.is_known and self.draft_s(self.limit) <= CHEAP * self._step_s[0]:
-            self.offered = self._ask(token_ids, hidden, self.limit)
-            self.limit = len(self.offered)
-            self._rates = self._by_length.setdefault(self.limit.bit_length(), AcceptanceRates(PRIOR_OFFERED))
-
-    def best(self, rate: float) -> tuple[float, int]:
-        """(value of the best draft in tokens, compared with a step without one; its length); (0, 0) if none pays."""
-        draft_s = [0.0 if self.offered is not None else self.draft_s(m) for m in range(1, self.limit + 1)]
-        costs = [more + step_s - self._step_s[0] for more, step_s in zip(draft_s, self._step_s[1:], strict=False)]
-        return best_length(islice(self._rates.chances(), self.limit), 1.0, costs, rate)
-
-    def take(self, token_ids: Sequence[int], hidden: Any, num: int, rate: float) -> Draft:
-        """A draft of at most `num` tokens."""
-        draft = self._ask(token_ids, hidden, num) if self.offered is None else self.offered
-        self._taken = min(num, len(draft))
-        self.spent_s = self.draft_s(self._taken)
-        return draft.first(self._taken)
-
-    def leave(self, token_ids: Sequence[int], hidden: Any) -> None:
-        """Draft nothing; take the hidden rows."""
-        if self.offered is None:
-            self.drafter.propose(token_ids, _rows(self.drafter, hidden), 0)
-
-    def learn(self, written: Sequence[int], step: int) -> None:
-        """Compare the last draft with what was written. A deterministic one is also judged beyond where it was cut."""
-        if self._draft is None:
-            return
-        if self._draft.logits is None:
-            ids = self._draft.token_ids[: len(written)]
-            self._rates.add(len(ids), num_matching(ids, written), step)
-        else:
-            self._rates.add(self._taken, min(len(written) - 1, self._taken), step)
-
-    def _ask(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        started = self._clock()
-        draft = self._draft = self.drafter.propose(token_ids, _rows(self.drafter, hidden), k)
-        self.draft_s.add(len(draft), self._clock() - started)
+        k = min(k, len(self._step_s) - 1)
+        draft = self._draft(token_ids, hidden, k, min(k, self._size))
+        self._last_s += self._step_s[len(draft)]
         return draft
 
+    def _draft(self, token_ids: Sequence[int], hidden: Any, k: int, size: int) -> Draft:
+        """A tree of at most k nodes; size: of this many if there are as many, else as many as pay."""
+        rated, self._last_s = self._rated, 0.0
+        if rated is not None:
+            rated.begin(token_ids, hidden if rated.hidden_layers else None)
+        tree = Tree(self._copies, token_ids, k, self._branches)
+        while True:
+            nodes = tree.ranked()[:k]
+            num = size or self._best_size(nodes)
+            if rated is None or not k:
+                break
+            batch = self._missing(tree, nodes[:num], num) if size else self._worthwhile(tree, nodes, num)
+            if not batch:
+                break
+            self._expand(tree, rated, batch[: rated.most_nodes])
+        return tree.draft(nodes[:num])
 
-def _rows(drafter: Drafter, hidden: Any) -> Any:
-    return hidden if drafter.hidden_layers else None
+    def _expand(self, tree: Tree, rated: BranchingDrafter, batch: Sequence[Node]) -> None:
+        """One pass of the drafter."""
+        started = self._clock()
+        found = rated.expand(batch, NUM_SCORES)
+        for node, each in zip(batch, found, strict=True):
+            tree.expand(node, each)
+        times = self._first_s if batch[0].parent is None else self._pass_s
+        times.add(len(batch), self._clock() - started)
+        self._last_s += times(len(batch))
+
+    def _open(self, tree: Tree, nodes: Sequence[Node]) -> list[Node]:
+        """The nodes that the drafter could continue and whose continuation is not sure already, by falling chance."""
+        assert self._rated is not None
+        return [
+            node
+            for node in (tree.root, *nodes)
+            if not node.is_expanded
+            and self._rated.can_expand(node)
+            and max((child.own for child in node.children.values()), default=0.0) < SURE
+        ]
+
+    def _missing(self, tree: Tree, nodes: Sequence[Node], size: int) -> list[Node]:
+        """The nodes whose children may belong to the first `size`."""
+        least = nodes[-1].chance if len(nodes) == size else 0.0
+        batch = [node for node in self._open(tree, nodes) if node.chance > least and node.depth < size]
+        return batch[:1] if batch and batch[0].parent is None else batch
+
+    def _best_size(self, nodes: Sequence[Node]) -> int:
+        """How many of these nodes are worth most."""
+        worths = accumulate((node.chance for node in nodes), initial=0.0)
+        prices = (self._pace.rate * seconds for seconds in self._step_s)
+        values = [worth - price for worth, price in zip(worths, prices, strict=False)]
+        return values.index(max(values))
+
+    def _worthwhile(self, tree: Tree, nodes: Sequence[Node], num: int) -> list[Node]:
+        """The nodes that pay to continue, in one pass; none if none does."""
+        rate, step_s = self._pace.rate, self._step_s
+        more = [(step_s[n] - step_s[num]) / (n - num) for n in range(num + 1, len(step_s))]
+        row = rate * min(more) if more else nodes[num - 1].chance
+        batch = self._open(tree, nodes)
+        if batch and batch[0].parent is None:
+            batch = batch[:1]
+        times = self._first_s if batch and batch[0].parent is None else self._pass_s
+        gains = accumulate((self._gain(node.chance, row, rate) for node in batch), initial=0.0)
+        values = [gain - (rate * times(n) if n else 0.0) for n, gain in enumerate(gains)]
+        return batch[: values.index(max(values))]
+
+    def _gain(self, chance: float, row: float, rate: float, ahead: int = AHEAD) -> float:
+        """What it is worth to know what follows a node with this chance, where a row costs `row` tokens."""
+        first = chance * FIRST
+        gain = sum(max(0.0, chance * (1 - FIRST) * share - row) for share in (SECOND, THIRD))
+        if first > row:
+            gain += first - row
+            if ahead:
+                gain += max(0.0, self._gain(first, row, rate, ahead - 1) - rate * self._pass_s(1))
+        return gain

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..interfaces import Draft, GoOn
+from ..interfaces import Draft, Node
 from ..kernels.weak import weak_call
 from .device_picks import DevicePicks
 from .draft_model import WIDTH, DraftModelDrafter
@@ -30,7 +30,7 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
     def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, max_k: int) -> None:
         super().__init__(model, sampler, vocab_size)
         self._forward, self._input, pool = model.parts()
-        self._ids, self._max_k = self._input.ids(WIDTH), max(1, max_k)
+        self._ids, self._max_k, self._picked = self._input.ids(WIDTH), max(1, max_k), -1
         self._first = torch.zeros_like(self._input.pointer)
         kernels, name = model.prepared.kernels, "the draft of a draft model"
         self._picks = DevicePicks(sampler, None, self._max_k, model.cache_length + self._max_k, kernels)
@@ -43,26 +43,52 @@ class DeviceDraftModelDrafter(DraftModelDrafter):
         self._start()
         self._chain()
 
-    @torch.inference_mode()
-    def propose(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn | None = None) -> Draft:
-        if k == 0:
-            return Draft()
-        k = min(k, self._max_k)
-        new = self._missing(token_ids)
-        assert len(token_ids) + k <= self._model.cache_length
-        self._input.send(self._model.length, len(token_ids) - self._num_prompt_tokens, tuple(new))
-        self._start()
+    def can_expand(self, node: Node) -> bool:
+        return super().can_expand(node) and (not node.depth or node.path[-1] == self._picked)
 
-        def follow(num: int) -> None:
+    @torch.inference_mode()
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        (node,) = nodes
+        self._pick_after(node)
+        rated = self._picks.rated(node.depth)
+        self._picked = rated[0][0]
+        return [rated]
+
+    @torch.inference_mode()
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        self.begin(token_ids, hidden)
+        k = min(k, self._max_k)
+        if not k:
+            return Draft()
+        self._pick_after(Node())
+        for num in range(1, k):
             self._input.point(len(token_ids) + num - 1)
             self._chain()
-
-        drafted = self._picks.chain(k, go_on, follow)
-        self._num_committed, self._drafted = len(token_ids), drafted[:-1]
-        self._model.stepped(new, WIDTH)
-        for token_id in self._drafted:
-            self._model.stepped([token_id], WIDTH)
+        drafted = [token_id for token_id, _ in self._picks.read(k)]
+        for token_id in drafted[:-1]:
+            self._read_next(token_id)
         return Draft(tuple(drafted))
+
+    def _pick_after(self, node: Node) -> None:
+        """Pick what follows a node: the root, or the one that was picked last."""
+        token_ids = self._token_ids
+        self._tip = node
+        if node.depth:
+            self._input.point(len(token_ids) + node.depth - 1)
+            self._chain()
+            self._read_next(node.path[-1])
+            return
+        new = self._missing(token_ids)
+        assert len(token_ids) + self._max_k <= self._model.cache_length
+        self._input.send(self._model.length, len(token_ids) - self._num_prompt_tokens, tuple(new))
+        self._start()
+        self._model.stepped(new, WIDTH)
+        self._num_committed, self._drafted = len(token_ids), []
+
+    def _read_next(self, token_id: int) -> None:
+        """Note that the model has read another drafted token."""
+        self._drafted.append(token_id)
+        self._model.stepped([token_id], WIDTH)
 
     def _start_step(self) -> Tensor:
         """Feed one or two new tokens at the pointer. `num_drafted` is their number less one: the last one's row."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..heads.eagle3 import Eagle3Head
-from ..interfaces import GoOn
+from ..interfaces import Draft, Node
 from . import DrafterContext
 from .device_picks import DevicePicks, stays_on_device
 from .dflash import DFlashDrafter, HostDFlashDrafter
@@ -22,15 +22,42 @@ from .head_drafter import HeadDrafter
 class DeviceDrafter(HeadDrafter):
     """Picking inside fixed calls, shared by both."""
 
+    most_nodes = 1
+
     def __init__(self, head: Any, context: DrafterContext) -> None:
         super().__init__(head, context, pool=context.pool or context.loaded.prepared.kernels.graph_pool())
         self._num_prompt = _place(context)
         max_k = max(1, self.max_k)
+        self._picked: list[int] = []  # the tokens that later rows follow
         self._picks = DevicePicks(context.sample, head.target_ids, max_k, context.length + max_k, self._kernels)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt.fill_(len(prompt_ids))
         super().prefill(prompt_ids, hidden)
+
+    def can_expand(self, node: Node) -> bool:
+        return super().can_expand(node) and (not node.depth or node.path[-1] == self._picked[node.depth - 1])
+
+    @torch.inference_mode()
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        (node,) = nodes
+        if self._rows_of(nodes) is None:
+            return [[]]
+        rated = self._picks.rated(node.depth)
+        self._picked[node.depth :] = [rated[0][0]]
+        return [rated]
+
+    @torch.inference_mode()
+    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
+        self.begin(token_ids, hidden)
+        k = min(k, self.max_k)
+        if not k or self._rows_of([Node()]) is None:
+            return Draft()
+        self._follow_all(k)
+        return Draft(tuple(token_id for token_id, _ in self._picks.read(k)))
+
+    def _follow_all(self, k: int) -> None:
+        """Pick the rest of a draft of k tokens, whose first is picked."""
 
     def _pick_on_device(self, rows: Tensor, places: Tensor, first: Tensor) -> Tensor:
         """`first` [1]: position of the draft's first token. See DevicePicks."""
@@ -49,23 +76,27 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return *super()._calls(), self._whole_chain
 
-    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
-        end = self._num_tokens - 1
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        (node,), end = nodes, self._num_tokens - 1
+        if node.depth:
+            self._pointer.copy_(self._first + node.depth)
+            return self._chain()
         if end == 0:
-            return [], []
+            return None
         self._num_rows = min(self._num_rows, end - 1)
         self._known.fill_(self._num_rows)
         self._first.fill_(end - 1)
-        self._catch_up[self._rows_for(end - self._num_rows)]()
+        row = self._catch_up[self._rows_for(end - self._num_rows)]()
         self._num_rows = end
-        if go_on is None and k == self.max_k:
-            self._whole_chain()
-            return [token_id for token_id, _ in self._picks.read(k)], []
-        return self._picks.chain(k, go_on, self._follow), []
+        return row
 
-    def _follow(self, num: int) -> None:
-        self._pointer += 1
-        self._chain()
+    def _follow_all(self, k: int) -> None:
+        if k == self.max_k:
+            self._whole_chain()
+            return
+        for place in range(1, k):
+            self._pointer.copy_(self._first + place)
+            self._chain()
 
     def _catch_up_step(self, num_rows: int) -> Tensor:
         self._pointer.copy_(self._known)
@@ -94,14 +125,11 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
 class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
     """Every row of a block is picked from and read, whatever k is and wherever the draft ends."""
 
-    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
-        self._logits([], k)
-        drafted: list[int] = []
-        for token_id, margin in self._picks.read(k):
-            drafted.append(token_id)
-            if go_on is not None and not go_on(token_id, margin):
-                break
-        return drafted, []
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        return self._whole_block() if self._tip is None else self.buffers.hidden[:0]
+
+    def can_expand(self, node: Node) -> bool:
+        return node.depth < self.max_k
 
     def _forward_step(self, num_rows: int) -> Tensor:
         rows = super()._forward_step(num_rows)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..errors import NOT_NUMBERS, RaceError
-from ..interfaces import GoOn
 from ..kernels import Kernels
 from ..sampling.sampler import Sampler
 
@@ -43,6 +42,11 @@ class DevicePicks:
         self._picked[MARGINS].index_copy_(0, places, margins.view(torch.int32).long())
         return ids
 
+    def rated(self, place: int) -> list[tuple[int, float]]:
+        """The token at that place as `BranchingDrafter.expand` rates it: the next best, whichever it is, is -1."""
+        *_, picked = self.read(place + 1)
+        return [picked, (-1, 0.0)]
+
     def read(self, num: int) -> Iterator[tuple[int, float]]:
         """The first `num` tokens and their margins; one wait. Raises RaceError at a token picked from a NaN row."""
         numbers = self._read(self._picked.view(-1))
@@ -51,21 +55,6 @@ class DevicePicks:
             if token_id < 0:
                 raise RaceError(NOT_NUMBERS)
             yield token_id, margin
-
-    def chain(self, k: int, go_on: GoOn | None, follow: Callable[[int], None]) -> list[int]:
-        """A draft of up to k tokens whose first is picked; `follow(num)` picks the one after the first `num`. Read at
-        once or, with `go_on`, token by token: one that is not wanted costs more than a wait."""
-        if go_on is None:
-            for num in range(1, k):
-                follow(num)
-            return [token_id for token_id, _ in self.read(k)]
-        drafted: list[int] = []
-        while True:
-            *_, (token_id, margin) = self.read(len(drafted) + 1)
-            drafted.append(token_id)
-            if not go_on(token_id, margin) or len(drafted) == k:
-                return drafted
-            follow(len(drafted))
 
 
 def stays_on_device(context: DrafterContext, wanted: bool | None = None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,32 +11,48 @@ from torch import Tensor
 
 from ..heads.dflash import DFlashHead, additive, block_mask
 from ..heads.layers import masked_attention
+from ..interfaces import Node
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 
 
-class DFlashDrafter(HeadDrafter):
-    """Proposes up to k tokens of `head`, all from one forward; `propose_while` only ends the choice of tokens early.
-    Raises UsageError if a block holds fewer than k."""
+class BlockDrafter(HeadDrafter):
+    """All places of a draft from one forward: what is rated at a place does not depend on the path there."""
 
     head: DFlashHead
+
+    def can_expand(self, node: Node) -> bool:
+        return node.depth < self.max_k
+
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        if self._tip is None:
+            self._block_rows = self._whole_block()
+        return self._block_rows[[node.depth for node in nodes]]
+
+    @abstractmethod
+    def _whole_block(self) -> Tensor:
+        """Logits [at least `_wanted`, draft vocabulary] of a block after the last token; takes in what is new."""
+
+
+class DFlashDrafter(BlockDrafter):
+    """Drafts with `head` in fixed shapes. Raises UsageError if a block holds fewer than k."""
 
     def __init__(self, head: DFlashHead, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, most_drafts(head), pool=pool)
         device = context.loaded.prepared.device
         size = block_size(head, self.max_k)
         self._start = torch.zeros(1, dtype=torch.long, device=device)
-        self._rows = torch.zeros(1, dtype=torch.long, device=device)
+        self._taken = torch.zeros(1, dtype=torch.long, device=device)
         self._block = torch.full((1, size), head.spec.mask_token_id, dtype=torch.long, device=device)
         self._forward = self._fixed_by_rows(self._forward_step)
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return self._forward.values()
 
-    def _logits(self, drafted: Sequence[int], k: int) -> Iterable[Tensor]:
+    def _whole_block(self) -> Tensor:
         start = self._num_tokens - 1
         self._num_rows = min(self._num_rows, start)
-        self._rows.fill_(self._num_rows)
+        self._taken.fill_(self._num_rows)
         self._start.fill_(start)
         rows = self._forward[self._rows_for(start - self._num_rows)]()
         self._num_rows = start
@@ -53,7 +70,7 @@ class DFlashDrafter(HeadDrafter):
     def _forward_step(self, num_rows: int) -> Tensor:
         """Logits [k, draft vocabulary], after taking in that many rows of context."""
         buffers, spec = self.buffers, self.head.spec
-        self._take(self._rows + buffers.columns[:num_rows])
+        self._take(self._taken + buffers.columns[:num_rows])
         at = self._start + buffers.columns[: self._block.shape[1]]
         self._block[0, :1] = buffers.token_ids[self._start]
 
@@ -66,28 +83,26 @@ class DFlashDrafter(HeadDrafter):
         return self.head.logits(out[:, 0 if spec.sample_from_anchor else 1 :])[0]
 
 
-class HostDFlashDrafter(HeadDrafter):
+class HostDFlashDrafter(BlockDrafter):
     """The same drafts but for rounding, by kernels that compute a block in one call at positions known to the host
     (`Kernels.dflash_rows`)."""
-
-    head: DFlashHead
 
     def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
         super().__init__(head, context, most_drafts(head))
         rows = self._kernels.dflash_rows(head)
         size = block_size(head, self.max_k)
-        self._rows = rows(head, *self._for_compiled_rows(), self.buffers.hidden, size)
+        self._block = rows(head, *self._for_compiled_rows(), self.buffers.hidden, size)
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
-        return (lambda: self._rows.draft(0, self.width, 0, self.max_k),)
+        return (lambda: self._block.draft(0, self.width, 0, self.max_k),)
 
-    def _logits(self, drafted: Sequence[int], k: int) -> Iterable[Tensor]:
+    def _whole_block(self) -> Tensor:
         start = self._num_tokens - 1
         first, self._num_rows = min(self._num_rows, start), start
-        return self._rows.draft(first, start, int(self.buffers.token_ids[start]), k)
+        return self._block.draft(first, start, int(self.buffers.token_ids[start]), self._wanted)
 
     def _take_in(self, start: int, stop: int) -> None:
-        self._rows.absorb(start, stop)
+        self._block.absorb(start, stop)
 
 
 def most_drafts(head: DFlashHead) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..interfaces import Draft, GoOn, MarginDrafter
+from ..interfaces import BranchingDrafter, Draft, Node
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,18 +22,22 @@ WIDTH = 2
 width, so that a proposal does not depend on how the tokens before it came."""
 
 
-class DraftModelDrafter(MarginDrafter):
+class DraftModelDrafter(BranchingDrafter):
     """Proposes k tokens of `model`, picked by `sampler` from its first `vocab_size` tokens.
 
-    Between calls the model's cache holds the tokens committed at the last call, then the draft without its last token.
-    Each call rolls back to what the target agreed with, extends by what is new, and continues token by token. With
-    `keep_logits` a draft carries the rows it was picked from, over the target's vocabulary; tokens that the model lacks
-    are at -inf."""
+    Between drafts the model's cache holds the tokens committed at the last one, then those of its tokens that the model
+    read. Each draft rolls back to what the target agreed with, extends by what is new, and continues token by token.
+    With `keep_logits` a draft carries the rows it was picked from, over the target's vocabulary; tokens that the model
+    lacks are at -inf."""
+
+    most_nodes = 1
 
     def __init__(self, model: StaticTarget, sampler: Sampler, vocab_size: int, keep_logits: bool = False) -> None:
         self._model, self._sampler, self._vocab_size, self._keep_logits = model, sampler, vocab_size, keep_logits
         self._num_prompt_tokens = self._num_committed = 0
         self._drafted: list[int] = []
+        self._token_ids: Sequence[int] = ()
+        self._tip: Node | None = None
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
         self._model.rollback(0)
@@ -41,34 +45,39 @@ class DraftModelDrafter(MarginDrafter):
         self._num_prompt_tokens, self._num_committed = len(prompt_ids), len(prompt_ids) - 1
         self._drafted = []
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn) -> Draft:
-        """See `interfaces.MarginDrafter`."""
-        assert not self._keep_logits
-        return self.propose(token_ids, hidden, k, go_on)
+    def begin(self, token_ids: Sequence[int], hidden: Any) -> None:
+        self._token_ids, self._tip = token_ids, None
 
-    def propose(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn | None = None) -> Draft:
-        if k == 0:
-            return Draft()
-        position = len(token_ids) - self._num_prompt_tokens
-        row = self._catch_up(token_ids)
-        draft: list[int] = []
-        kept = row.new_full((k, self._vocab_size), float("-inf")) if self._keep_logits else None
-        while True:
-            row = row[: self._vocab_size]
-            if kept is not None:
-                kept[len(draft), : len(row)] = row
-            more = True
-            if go_on is None:
-                draft.append(self._sampler(row, position + len(draft)))
-            else:
-                token_id, margin = self._sampler.with_margin(row, position + len(draft))
-                draft.append(token_id)
-                more = go_on(token_id, margin)
-            if not more or len(draft) == k:
-                break
-            row = self._model.extend(draft[-1:], 1)[0][0]
-        self._num_committed, self._drafted = len(token_ids), draft[:-1]
-        return Draft(tuple(draft), None if kept is None else kept[: len(draft)])
+    def can_expand(self, node: Node) -> bool:
+        return node.parent is self._tip and node.depth < self.max_k
+
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        (node,) = nodes
+        row = self._row(node)
+        return [self._sampler.best(row, len(self._token_ids) - self._num_prompt_tokens + node.depth, num_best)]
+
+    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
+        self.begin(token_ids, hidden)
+        node, position = Node(), len(token_ids) - self._num_prompt_tokens
+        kept = None
+        while node.depth < k:
+            row = self._row(node)
+            if self._keep_logits:
+                kept = row.new_full((k, self._vocab_size), float("-inf")) if kept is None else kept
+                kept[node.depth, : len(row)] = row
+            node = Node((*node.path, self._sampler(row, position + node.depth)), parent=node)
+        return Draft(node.path, kept)
+
+    def _row(self, node: Node) -> Tensor:
+        """The logits after a node that continues the one before, if not the root."""
+        self._tip = node
+        if node.depth:
+            self._drafted.append(node.path[-1])
+            row = self._model.extend(node.path[-1:], 1)[0][0]
+        else:
+            row = self._catch_up(self._token_ids)
+            self._num_committed, self._drafted = len(self._token_ids), []
+        return row[: self._vocab_size]
 
     def _catch_up(self, token_ids: Sequence[int]) -> Tensor:
         """Make the cache hold exactly `token_ids`; the logits [vocab] after the last of them."""

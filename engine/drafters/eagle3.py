@@ -1,10 +1,9 @@
-"""Drafting with an EAGLE-3 head: one row for every committed token but the last two, then a chain that feeds on its own
-output. The target's own states overwrite the chain's rows at the next step, as in vLLM."""
+"""Drafting with an EAGLE-3 head: one row for every committed token but the last two, then rows that feed on its own
+output. The target's own states overwrite those rows at the next step, as in vLLM."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,37 +13,17 @@ from torch import Tensor
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import masked_attention
+from ..interfaces import Node
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 
 
-class Eagle3Chain(HeadDrafter):
-    """Proposes k tokens of `head`. Row i holds the target's states of token i and the embedding of token i + 1; nothing
-    can be drafted before there is one."""
+class Eagle3Drafter(HeadDrafter):
+    """Drafts with `head`, in fixed shapes over buffers that stay in place, for CUDA graphs. Row i holds the target's
+    states of token i and the embedding of token i + 1; nothing can be drafted before there is one."""
 
     head: Eagle3Head
-
-    def _logits(self, drafted: Sequence[int], k: int) -> Iterator[Tensor]:
-        end = self._num_tokens - 1
-        if end == 0:
-            return
-        row = self._first_row(min(self._num_rows, end - 1), end)
-        self._num_rows = end
-        while True:
-            yield row
-            row = self._next_row(drafted[-1], end - 1 + len(drafted))
-
-    @abstractmethod
-    def _first_row(self, start: int, stop: int) -> Tensor:
-        """Take rows `start` to `stop` - 1 in; the logits [draft vocabulary] of the last."""
-
-    @abstractmethod
-    def _next_row(self, token_id: int, position: int) -> Tensor:
-        """The logits of the chain's row at that position, from this token and what the row before fed back."""
-
-
-class Eagle3Drafter(Eagle3Chain):
-    """Fixed shapes over buffers that stay in place, for CUDA graphs."""
+    most_nodes = 1
 
     def __init__(self, head: Eagle3Head, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, pool=pool)
@@ -60,15 +39,19 @@ class Eagle3Drafter(Eagle3Chain):
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return *self._catch_up.values(), self._chain
 
-    def _first_row(self, start: int, stop: int) -> Tensor:
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        (node,), end = nodes, self._num_tokens - 1
+        if node.depth:
+            self._token.fill_(node.path[-1])
+            self._pointer.fill_(end - 1 + node.depth)
+            return self._chain()[None]
+        if end == 0:
+            return None
+        start = min(self._num_rows, end - 1)
+        self._num_rows = end
         self._pointer.fill_(start)
-        self._last.fill_(stop - start - 1)
-        return self._catch_up[self._rows_for(stop - start)]()
-
-    def _next_row(self, token_id: int, position: int) -> Tensor:
-        self._token.fill_(token_id)
-        self._pointer.fill_(position)
-        return self._chain()
+        self._last.fill_(end - start - 1)
+        return self._catch_up[self._rows_for(end - start)]()[None]
 
     def _take_in(self, start: int, stop: int) -> None:
         self._take(self.buffers.columns[start:stop])
@@ -106,25 +89,40 @@ class Eagle3Drafter(Eagle3Chain):
         return self.head.step(embedded, hidden, buffers.rope(at), attend)
 
 
-class HostEagle3Drafter(Eagle3Chain):
-    """The same drafts but for rounding, by kernels that compute a row in one call at positions known to the host
-    (`Kernels.eagle3_rows`)."""
+class HostEagle3Drafter(HeadDrafter):
+    """The same drafts but for rounding, by kernels that compute rows in one call at positions known to the host
+    (`Kernels.eagle3_rows`): any nodes whose parents have been expanded share a call."""
+
+    head: Eagle3Head
 
     def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
         super().__init__(head, context)
-        self._rows = self._kernels.eagle3_rows(head)(head, *self._for_compiled_rows())
+        self._most, self._num_grown = self.tree_rows(context) - 1, 0
+        self._tree = self._kernels.eagle3_rows(head)(head, *self._for_compiled_rows(), self._most)
+
+    def can_expand(self, node: Node) -> bool:
+        if node.parent is None:
+            return self._tip is None
+        return node.parent.is_expanded and self._num_grown < self._most
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
-        return (partial(self._first_row, 0, num) for num in range(1, self.width + 1))
+        return (partial(self._tree.start, *self._inputs(0, num)) for num in range(1, self.width + 1))
 
-    def _first_row(self, start: int, stop: int) -> Tensor:
-        return self._rows.start(*self._inputs(start, stop))
-
-    def _next_row(self, token_id: int, position: int) -> Tensor:
-        return self._rows.follow(token_id, position)
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        if nodes[0].depth:
+            parents = [node.parent.row for node in nodes if node.parent]
+            for node in nodes:
+                self._num_grown += 1
+                node.row = self._num_grown
+            return self._tree.grow([node.path[-1] for node in nodes], parents)
+        self._num_grown, end = 0, self._num_tokens - 1
+        if end == 0:
+            return None
+        start, self._num_rows = min(self._num_rows, end - 1), end
+        return self._tree.start(*self._inputs(start, end))
 
     def _take_in(self, start: int, stop: int) -> None:
-        self._rows.absorb(*self._inputs(start, stop))
+        self._tree.absorb(*self._inputs(start, stop))
 
     def _inputs(self, start: int, stop: int) -> tuple[Tensor, Tensor, int]:
         """Token ids and target states of rows, and the position of the first."""

@@ -5,10 +5,8 @@ costs nothing."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,10 +14,11 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..heads.layers import Rope, rope_table
-from ..interfaces import Draft, GoOn, MarginDrafter, Memory
+from ..interfaces import BranchingDrafter, Draft, Memory, Node
 from ..kernels.weak import weak_call
 from ..runner.memory import own_bytes
 from ..sampling.noise import splitmix64
+from ..spec import MAX_K
 
 if TYPE_CHECKING:
     from ..runner.prepared import Prepared
@@ -67,12 +66,12 @@ def buffer_bytes(head: Any, prepared: Prepared, length: int) -> int:
     return length * sum(tensor.nbytes for tensor in of_a_token.tensors())
 
 
-class HeadDrafter(MarginDrafter):
+class HeadDrafter(BranchingDrafter):
     """Keeps the buffers of a race. They hold `_num_tokens` token ids and the hidden states of all but the last.
 
-    Subclasses draft with `_logits`, at most `max_k` tokens, their `limit` (None: any number); `_num_rows` positions are
-    in their cache already. A constructor only makes buffers and fixed calls; its caller runs `warm` before the first
-    draft. pool: memory that graphs share; None: each has its own."""
+    Subclasses compute rows of logits by `_rows`, for drafts of at most `max_k` tokens, their `limit` (None: any
+    number); `_num_rows` positions are in their cache already. A constructor only makes buffers and fixed calls; its
+    caller runs `warm` before the first draft. pool: memory that graphs share; None: each has its own."""
 
     def __init__(
         self,
@@ -88,13 +87,16 @@ class HeadDrafter(MarginDrafter):
         self.hidden_layers = head.spec.hidden_layers
         self.width = self.max_k + 1
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
-        self.buffers = HeadBuffers(head, num_features, context.length + self.width, prepared.dtype, prepared.device)
+        length = context.length + max(self.width, self.tree_rows(context))
+        self.buffers = HeadBuffers(head, num_features, length, prepared.dtype, prepared.device)
         token_bytes = sum(side[:, :, :1].nbytes for side in (*self.buffers.keys, *self.buffers.values))
         self.memory = Memory(own_bytes(head, context.loaded.model), token_bytes)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
         self._graphs = context.graphs
         self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
+        self._tip: Node | None = None  # the node that was expanded last
+        self._wanted = self.max_k
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
@@ -105,26 +107,47 @@ class HeadDrafter(MarginDrafter):
         noise = sampler.params.temperature, splitmix64(sampler.params.seed)
         self._host_picks, self._columns = self._kernels.picks(ids, *noise) if fits else None, ids.shape
 
+    @staticmethod
+    def tree_rows(context: DrafterContext) -> int:
+        """Columns that a draft takes in the cache."""
+        return MAX_K + 1 if context.auto_k else context.k + 1
+
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt_tokens = len(prompt_ids)
         self._num_tokens = self._num_rows = 0
         self._keep(prompt_ids, hidden)
         self._absorb(len(prompt_ids) - 2)
 
-    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn | None = None) -> Draft:
+    def begin(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._keep(token_ids, hidden)
-        if k == 0:
-            return Draft()
-        with torch.inference_mode():
-            if self._num_tokens - 1 - self._num_rows > self.width:
-                self._absorb(self._num_tokens - 2)
-            drafted, rows = self._draft(min(k, self.max_k), go_on)
-        return Draft(tuple(drafted), self._scattered(rows) if rows else None)
+        self._tip, self._wanted = None, self.max_k
 
-    def propose_while(self, token_ids: Sequence[int], hidden: Tensor | None, k: int, go_on: GoOn) -> Draft:
-        """See `interfaces.MarginDrafter`."""
-        assert not self._keep_logits
-        return self.propose(token_ids, hidden, k, go_on)
+    def can_expand(self, node: Node) -> bool:
+        return node.parent is self._tip and node.depth < self.max_k
+
+    @torch.inference_mode()
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        rows = self._rows_of(nodes)
+        return [[]] * len(nodes) if rows is None else self._best(rows, [node.depth for node in nodes], num_best)
+
+    @torch.inference_mode()
+    def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
+        self.begin(token_ids, hidden)
+        self._wanted = min(k, self.max_k)
+        node, kept = Node(), list[Tensor]()
+        while node.depth < self._wanted and (rows := self._rows_of([node])) is not None:
+            if self._keep_logits:
+                kept.append(rows[0].clone())
+            (((token_id, _),),) = self._best(rows, [node.depth], 1)
+            node = Node((*node.path, token_id), parent=node)
+        return Draft(node.path, self._scattered(kept) if kept else None)
+
+    def _rows_of(self, nodes: Sequence[Node]) -> Tensor | None:
+        if self._tip is None and self._num_tokens - 1 - self._num_rows > self.width:
+            self._absorb(self._num_tokens - 2)
+        rows = self._rows(nodes)
+        self._tip = nodes[-1]
+        return rows
 
     @torch.inference_mode()
     def warm(self, num_prompt_tokens: int) -> None:
@@ -168,35 +191,23 @@ class HeadDrafter(MarginDrafter):
         """Put the context of positions `start` to `stop` - 1 into the cache."""
 
     @abstractmethod
-    def _logits(self, drafted: Sequence[int], k: int) -> Iterable[Tensor]:
-        """Row after row of logits [draft vocabulary], k at least where anything can be drafted, each of the token after
-        those that are `drafted` when it is asked for. Valid until the next."""
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        """Logits [len(nodes), draft vocabulary] for what follows each node; the first call of a draft is for the root
+        alone. None where nothing can be drafted. Valid until the next call."""
 
-    def _draft(self, k: int, go_on: GoOn | None) -> tuple[list[int], list[Tensor]]:
-        """Up to k token ids and, where they are kept, the row of logits that each was picked from."""
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        for row in islice(self._logits(drafted, k), k):
-            if self._keep_logits:
-                rows.append(row.clone())
-            token_id, margin = self._choose(row, len(drafted), go_on is not None)
-            drafted.append(token_id)
-            if go_on is not None and not go_on(token_id, margin):
-                break
-        return drafted, rows
-
-    def _choose(self, row: Tensor, offset: int, with_margin: bool) -> tuple[int, float]:
-        """The token picked from a row of the head's logits, `offset` places after the last committed token; and, where
-        it is wanted, by how much it led the next best, noise included."""
-        position = self._num_tokens - self._num_prompt_tokens + offset
+    def _best(self, rows: Tensor, depths: Sequence[int], num_best: int) -> list[list[tuple[int, float]]]:
+        """See `expand`."""
+        positions = [self._num_tokens - self._num_prompt_tokens + depth for depth in depths]
         if self._host_picks is not None:
-            assert row.dtype == torch.bfloat16 and row.shape == self._columns and row.is_contiguous()
-            ((index, margin),) = self._host_picks(row, 1, position)
-        elif with_margin:
-            index, margin = self._pick.with_margin(row, position)
+            assert rows.dtype == torch.bfloat16 and rows.shape[1:] == self._columns and rows.is_contiguous()
+            found = self._host_picks(rows, positions, num_best)
+        elif num_best == 1:
+            found = [[(self._pick(row, at), 0.0)] for row, at in zip(rows, positions, strict=True)]
         else:
-            index, margin = self._pick(row, position), math.nan
-        return index if self._target_ids is None else self._target_ids[index], margin
+            found = [self._pick.best(row, at, num_best) for row, at in zip(rows, positions, strict=True)]
+        if self._target_ids is None:
+            return found
+        return [[(self._target_ids[column], score) for column, score in each] for each in found]
 
     def _scattered(self, rows: list[Tensor]) -> Tensor:
         """Rows over the head's vocabulary as [k, vocab]; -inf where it cannot draft."""

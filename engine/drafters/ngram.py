@@ -29,15 +29,14 @@ steps of width 2 and 4."""
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """What followed the longest earlier occurrence of a text's last `match` tokens (0: there is none), at the requested
-    length. num_agreed: how many tokens the two best such places share; None if there is one. start: the first one's
-    place in the text."""
+class Copied:
+    """What followed an earlier occurrence of a text's last `match` tokens. start: its place in the text. agreed: how
+    many of its first tokens the best other occurrence of that length agrees on; None if there is none."""
 
-    token_ids: tuple[int, ...] = ()
-    match: int = 0
-    num_agreed: int | None = None
-    start: int = 0
+    token_ids: tuple[int, ...]
+    match: int
+    agreed: int | None
+    start: int
 
 
 class NgramDrafter(Drafter):
@@ -65,22 +64,26 @@ class NgramDrafter(Drafter):
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         """See `interfaces.Drafter`."""
-        copy = self.look(token_ids, (), k)
-        num = TRUST.get(copy.match, k) if copy.num_agreed is None else max(1, copy.num_agreed)
-        return Draft(copy.token_ids, copied=(0, copy.start) if copy.token_ids else ()).first(num)
+        copies = self.look(token_ids, (), k)
+        if not copies or not k:
+            return Draft()
+        best = copies[0]
+        num = TRUST.get(best.match, k) if best.agreed is None else max(1, best.agreed)
+        return Draft(best.token_ids, copied=(0, best.start)).first(num)
 
-    def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> Copy:
-        """The k tokens to copy after `token_ids` and `drafted`, from committed text and from the copy itself."""
+    def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> list[Copied]:
+        """What may be copied after `token_ids` and `drafted`, k tokens from committed text and from the copy itself:
+        the best two places, or one, or none."""
         self._append(token_ids[len(self._ids) :])
         num_committed = len(self._ids)
         self._ids.extend(drafted)
         length, starts = self._longest_matches()
         copies = [self._copy(start, k) for start in starts]
         del self._ids[num_committed:]
-        if len(copies) < 2:
-            return Copy(copies[0], length, None, starts[0]) if copies else Copy()
-        latest, earlier = copies
-        return Copy(latest, length, next((i for i in range(k) if latest[i] != earlier[i]), k), starts[0])
+        agreed = None
+        if len(copies) == 2:
+            agreed = next((i for i, (one, other) in enumerate(zip(*copies, strict=True)) if one != other), k)
+        return [Copied(copy, length, agreed, start) for copy, start in zip(copies, starts, strict=True)]
 
     def _append(self, new: Sequence[int]) -> None:
         self._ids.extend(new)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError
-from ..interfaces import Draft, Drafter
+from ..interfaces import BranchingDrafter, Draft, Drafter, Node
 from ..progress import Progress
 from . import DrafterContext, Kind, cache_bytes, check, make, parse
 
@@ -33,6 +33,7 @@ class SyntheticDrafter(Drafter):
         self._cost = cost
         if cost is not None:
             self.hidden_layers, self.memory = cost.hidden_layers, cost.memory
+        self._reference, self._vocab_size = tuple(reference), vocab_size
         self._proposals = tuple(
             _spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference)
         )
@@ -49,6 +50,28 @@ class SyntheticDrafter(Drafter):
             self._cost.propose(token_ids, hidden, k)
         position = len(token_ids) - self._num_prompt_tokens
         return Draft(self._proposals[position : position + k])
+
+
+class SyntheticTree(SyntheticDrafter, BranchingDrafter):
+    """The same drafts, with branches: where the first token of a place is spoiled, the true one is among those that
+    follow, and no token is likelier than `rate`."""
+
+    def begin(self, token_ids: Sequence[int], hidden: Any) -> None:
+        self._at = len(token_ids) - self._num_prompt_tokens
+
+    def can_expand(self, node: Node) -> bool:
+        return True
+
+    def expand(self, nodes: Sequence[Node], num_best: int) -> list[list[tuple[int, float]]]:
+        return [self._rated(self._at + node.depth)[:num_best] for node in nodes]
+
+    def _rated(self, place: int) -> list[tuple[int, float]]:
+        if place >= len(self._proposals):
+            return []
+        first, true = self._proposals[place], self._reference[place]
+        others = [(true + i) % self._vocab_size for i in range(3)]
+        ranked = list(dict.fromkeys((first, *(others[place % 3 :] + others[: place % 3]))))
+        return [(token, -2.0 * rank) for rank, token in enumerate(ranked)]
 
 
 def _spoil(token: int, position: int, rate: float, seed: int, vocab_size: int) -> int:
@@ -81,7 +104,8 @@ def _make(parts: tuple[float, str], context: DrafterContext) -> SyntheticDrafter
     if context.reference is None:
         raise UsageError("drafter 'synthetic' needs the target's own completion, which this race does not provide")
     inner = make(cost, context) if cost else None
-    return SyntheticDrafter(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
+    made = SyntheticDrafter if cost else SyntheticTree
+    return made(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
 
 
 def _cache_bytes(parts: tuple[float, str], loaded: Any, k: int, length: int, progress: Progress) -> int:

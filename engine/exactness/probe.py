@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ..runner.target import StaticTarget
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 7
+PROBE_VERSION = 8
 MIN_ROWS, EARLY_ROWS = 8, 4
-"""Rows that each width commits in the middle of the cache, and at its beginning."""
+"""Rows that each width commits in the middle of the cache (the least, and by trees), and at its beginning."""
 NOISE_STEP = 1009
 """How many random numbers later the context of each buffer begins than that of the one before."""
 
@@ -46,7 +46,8 @@ def probe(
     target: StaticTarget, progress: Progress = silent, operators: Callable[[], WidthClasses] | None = None
 ) -> WidthClasses:
     """Decode one random sequence at every width: by random accept patterns at the beginning of the cache, by whole
-    steps in its middle, with rejected rows and the cache behind the pointer filled with garbage. Compare every
+    steps in its middle, with rejected rows and the cache behind the pointer filled with garbage; and again
+    by random trees, if the target takes them. Compare every
     committed row of logits, key and value, and the final state of linear layers, bit by bit. Each width commits at
     least as many rows as the next wider one has places.
 
@@ -66,18 +67,23 @@ def probe(
     buffers = [side for layer in target.kv for side in layer]
     noise = _noise(buffers)
 
-    def commit(width: int, start: int, num: int, pattern: Callable[[], int]) -> Tensor:
+    def commit(width: int, start: int, num: int, pattern: Callable[[], int], trees: bool = False) -> Tensor:
         """Commit `num` tokens, `pattern()` of them a step, over the same context; all bits of their logits, keys and
-        values, row by row."""
+        values, row by row. trees: they are paths through random trees."""
         for i, buffer in enumerate(buffers):
             buffer.copy_(noise[i * NOISE_STEP :][: buffer.numel()].view(buffer.shape))
         target.jump(start)
         rows: list[Tensor] = []
         while len(rows) < num:
             num_kept = min(pattern(), num - len(rows))
-            garbage = [rng.randrange(prepared.vocab_size) for _ in range(width - num_kept)]
-            logits, _ = target.extend(tokens[len(rows) : len(rows) + num_kept] + garbage, num_kept, width=width)
-            rows.extend(logits.clone())
+            path, parents = _tree(rng, width, num_kept) if trees else ((), ())
+            ids = [rng.randrange(prepared.vocab_size) for _ in range(width)]
+            for row, token in zip(path or range(num_kept), tokens[len(rows) :], strict=False):
+                ids[row] = token
+            logits, _ = target.extend(ids, width if path else num_kept, width=width, parents=parents)
+            rows.extend(logits[list(path)] if path else logits.clone())
+            if path:
+                target.keep(path)
             target.rollback(start + len(rows))
         found = ([row, *(side[:, :, at : at + 1] for side in buffers)] for at, row in enumerate(rows, start))
         return torch.cat([bits(each).flatten() for row in found for each in row])
@@ -87,7 +93,11 @@ def probe(
         at_beginning, in_middle = reversed(patterns) if exchanged else patterns
         early = commit(width, 1, EARLY_ROWS, at_beginning)
         states = [bits(state).flatten() for state in target.states()]
-        return torch.cat([early, *states, commit(width, middle, num_rows[width], in_middle)])
+        trees = []
+        if target.takes_trees:
+            trees = [commit(width, middle, MIN_ROWS, partial(rng.randint, 1, max(1, width - 1)), trees=True)]
+        last = commit(width, middle, num_rows[width], in_middle)
+        return torch.cat([early, *states, *trees, last])
 
     reference: dict[int, Tensor] = {}
     for done, width in enumerate(widths):
@@ -100,6 +110,13 @@ def probe(
     unstable = {w for w in sorted(apart) if not torch.equal(reference[w], run(w, exchanged=True))}
     classes = (tuple(w for w in group if w not in unstable) for group in groups)
     return WidthClasses(tuple(sorted(filter(None, classes))), tuple(sorted({*found.unstable, *unstable})))
+
+
+def _tree(rng: random.Random, num_rows: int, num_kept: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A random path through a random tree of that many rows, and the tree's parents: see `Draft`."""
+    path = (0, *sorted(rng.sample(range(1, num_rows), num_kept - 1)))
+    before = dict(zip(path[1:], path, strict=False))
+    return path, tuple(before.get(row, rng.randrange(row)) for row in range(1, num_rows))
 
 
 def _noise(buffers: Sequence[Tensor]) -> Tensor:

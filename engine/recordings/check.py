@@ -21,6 +21,7 @@ from ..spec import (
     MAX_WIDTH,
     ROLES,
     SERVER,
+    TREE,
     LaneSpec,
     RaceSpec,
     SamplingParams,
@@ -86,8 +87,8 @@ WIDTH_OR_WORD = Shape(
     lambda value: value in ("auto", "fastest") or WIDTH.holds(value),
 )
 K_OR_WORD = Shape(
-    "auto or a non-negative integer",
-    lambda value: value == AUTO or COUNT.holds(value),
+    "auto, tree:N or a non-negative integer",
+    lambda value: COUNT.holds(value) or (isinstance(value, str) and (value == AUTO or value.startswith(TREE))),
 )
 ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
 KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)

@@ -13,14 +13,15 @@ from typing import Any
 
 from ..errors import UsageError, short
 from ..events import MAX_SECONDS, Step
-from ..spec import BASELINE, MAX_K, MAX_WIDTH, RaceSpec
+from ..rows import is_tree
+from ..spec import AUTO, BASELINE, MAX_K, MAX_WIDTH, RaceSpec, tree_size
 from ..strict_json import COUNT, MAX_NAME, NAMES, NUMBER, OBJECT, AtMost, IfThere, Shape, fits
 from .candidates import SHAPE, check_candidates
 
 MAX_TOKEN_ID = 2**31 - 1
 CLOCK_TOLERANCE = 1e-6
 MAX_TABLES = 64
-"""Four per lane; the parts of a hybrid have three."""
+"""Four per lane, which has at most two."""
 
 
 def _are_costs(value: Any) -> bool:
@@ -38,11 +39,15 @@ SECONDS = Shape(
     f"a time from 0 to {MAX_SECONDS:.0f} seconds",
     lambda value: type(value) in (int, float) and 0 <= value <= MAX_SECONDS,
 )
+CHANCE = Shape("a probability", lambda value: type(value) in (int, float) and 0 <= value <= 1)
+TREES = "@tree"
+"""Ends the names of tables whose drafts may branch."""
 COSTS = Shape(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", _are_costs)
 EXTRAS = {
     "tables": IfThere(OBJECT),
     "table_pieces": IfThere(NAMES),
-    "table_margins": IfThere(OBJECT),
+    "table_parents": IfThere(OBJECT),
+    "table_chances": IfThere(OBJECT),
     "costs": IfThere({"verify_s": COSTS, "draft_s": OBJECT}),
     "oracles": IfThere(OBJECT),
     "candidates": IfThere(SHAPE),
@@ -55,9 +60,16 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
     """Raise UsageError unless all extras fit the race.
 
     lanes: the steps of each lane of the spec, by name."""
-    if tables := recording.get("tables", {}):
+    tables, trees = (recording.get(name, {}) for name in ("tables", "table_parents"))
+    if tables:
         _check_tables(tables, spec, lanes)
-    _check_margins(recording.get("table_margins", {}), tables)
+    for member, shape in (("table_parents", [[COUNT]]), ("table_chances", [[CHANCE]])):
+        for name, rows in recording.get(member, {}).items():
+            _check_rows(f"{member} of {short(name)}", rows, shape, tables.get(name) if name.endswith(TREES) else None)
+    for name, rows in trees.items():
+        if not all(is_tree(*each) for each in zip(rows, tables[name], strict=True) if each[0]):
+            raise UsageError(f"table_parents of {short(name)} are no trees of its drafts")
+    _check_lanes(tables, trees, spec, lanes)
     if "costs" in recording:
         _check_costs(recording["costs"], tables)
     for name, oracle in recording.get("oracles", {}).items():
@@ -96,11 +108,27 @@ def _check_tables(tables: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str,
                 f"than {longest}"
             )
         fits(drafts, [DRAFT], which)
+
+
+def _check_rows(which: str, rows: Any, shape: Any, drafts: Sequence[Sequence[int]] | None) -> None:
+    """For each draft of a table an entry for each of its tokens, or none for all of them."""
+    fits(rows, shape, which)
+    pairs = zip(rows, drafts or (), strict=False)
+    if drafts is None or len(rows) != len(drafts) or any(len(row) not in (0, len(draft)) for row, draft in pairs):
+        raise UsageError(f"{which} are not one for each token of a table's trees")
+
+
+def _check_lanes(
+    tables: Mapping[str, Any], trees: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str, Sequence[Step]]
+) -> None:
+    """Lanes at a fixed size draft the first tokens of their table's drafts, while they still write the same text."""
+    text = [token for name in spec.named(BASELINE) for step in lanes[name] for token in step.token_ids]
     for lane in spec.lanes:
-        if isinstance(lane.k, str) or lane.rule != "coupled":
+        if lane.k == AUTO or lane.rule != "coupled":
             continue
-        for name in {lane.drafter, f"{lane.drafter}@{lane.k}"} & tables.keys():
-            step = _other_draft(tables[name], text, lanes[lane.name])
+        own = {lane.drafter + TREES} if tree_size(lane.k) else {lane.drafter, f"{lane.drafter}@{lane.k}"}
+        for name in own & tables.keys():
+            step = _other_draft(tables[name], trees.get(name), text, lanes[lane.name])
             if step is not None:
                 raise UsageError(
                     f"the table of {short(name)} is not of this race: step {step.index} of lane {short(lane.name)} "
@@ -108,25 +136,20 @@ def _check_tables(tables: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str,
                 )
 
 
-def _other_draft(drafts: Sequence[Sequence[int]], text: Sequence[int], steps: Sequence[Step]) -> Step | None:
+def _other_draft(
+    drafts: Sequence[Sequence[int]], trees: Sequence[Sequence[int]] | None, text: Sequence[int], steps: Sequence[Step]
+) -> Step | None:
     """The first step with another draft than the table's, while the lane still writes `text`."""
     for step in steps:
-        end = step.position + len(step.token_ids)
+        end, num = step.position + len(step.token_ids), len(step.drafted)
         if end > len(text):
             break
-        if [*step.drafted] != drafts[step.position][: len(step.drafted)]:
+        parents, chain = trees[step.position][:num] if trees else (), [*range(num)]
+        if [*step.drafted] != drafts[step.position][:num] or [*(step.parents or chain)] != [*(parents or chain)]:
             return step
         if [*step.token_ids] != text[step.position : end]:
             break
     return None
-
-
-def _check_margins(margins: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
-    for name, rows in margins.items():
-        which = f"the margins of the table of {short(name)}"
-        fits(rows, [[NUMBER]], which)
-        if name not in tables or [len(row) for row in rows] != [len(draft) for draft in tables[name]]:
-            raise UsageError(f"{which} are not one for each token of its drafts")
 
 
 def _check_costs(costs: Mapping[str, Any], tables: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
+from ..errors import RaceError, UsageError
 from ..interfaces import Acceptance, AcceptRule, Choice, Draft, Verify
 from ..layers.attention import caches
 from ..layers.delta_places import Places
@@ -112,6 +112,8 @@ class StaticTarget:
         num_tokens = len(token_ids)
         if num_logits == 0:
             return self._prefill(token_ids)
+        if parents and not self.takes_trees:
+            raise RaceError("this model's steps verify chains here, not trees of drafts")
         width = width or self.width_for(num_tokens)
         assert num_logits <= num_tokens <= width and self.length + width <= self.cache_length
         self._input.put(width, token_ids)

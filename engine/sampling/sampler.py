@@ -138,13 +138,14 @@ class Sampler(Choice):
         """See `interfaces.Choice`; often none."""
         return [] if self._chooser is None else self._chooser(rows, draft, position)
 
-    def with_margin(self, row: Tensor, position: int) -> tuple[int, float]:
-        """The same choice, and how far it leads the next best in reach, noise included (inf if there is none)."""
+    def best(self, row: Tensor, position: int, num: int) -> list[tuple[int, float]]:
+        """The same choice with its score, noise included, then up to `num` - 1 of the next best in reach."""
         columns, scores = self._scores_in_reach(row, position)
-        best = first_argmax(scores, self._on_host)
-        others = [float(part.max()) for part in (scores[:best], scores[best + 1 :]) if len(part)]
-        margin = float(scores[best]) - max(others) if others else math.inf
-        return best if columns is None else int(columns[best]), margin
+        first = first_argmax(scores, self._on_host)
+        top = scores.topk(min(num, len(scores)))
+        found = [(first, float(scores[first]))]
+        found += [(i, s) for i, s in zip(top.indices.tolist(), top.values.tolist(), strict=True) if i != first]
+        return [(i if columns is None else int(columns[i]), s) for i, s in found[:num] if s > -math.inf]
 
     def _scores_in_reach(self, row: Tensor, position: int) -> tuple[Any, Tensor]:
         """(columns, their `scores`): on the CPU without tokens that cannot win, since noise is bounded, and a few

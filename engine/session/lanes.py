@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ import torch
 
 from ..decode import decode
 from ..drafters import DrafterContext, make
-from ..drafters.auto import AutoDrafter
+from ..drafters.auto import AutoDrafter, parts_of
+from ..drafters.by_rate import ByRateDrafter
 from ..drafters.none import NoDrafter
 from ..errors import UsageError
 from ..events import Event, Prompt, Step
@@ -24,7 +25,7 @@ from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget
 from ..sampling.accept import coupled, drafters_sampler, rejection
 from ..sampling.sampler import Sampler
-from ..spec import AUTO, LaneSpec, RaceSpec
+from ..spec import AUTO, MAX_AUTO_K, LaneSpec, RaceSpec, tree_size
 from ..text import Pieces, StopAt, end_token_ids
 from .candidates import Candidates
 from .faults import check_device, fault_of, words
@@ -110,7 +111,7 @@ def rule_of(order: Order, spec: LaneSpec) -> AcceptRule:
 
 
 def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:
-    """A lane's drafter, without the choice of k that `AutoDrafter` adds.
+    """A lane's drafter, without the choice of how much to draft that `sized` adds.
 
     A head that cannot be captured drafts without graphs. A draft model whose kernels fail goes down a rung before the
     next race, not at once: another lane of this one may use it."""
@@ -118,7 +119,7 @@ def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:
     context = DrafterContext(
         loaded=order.loaded,
         params=order.spec.params,
-        k=widths.max_drafts(spec),
+        k=max(MAX_AUTO_K, tree_size(spec.k)) if isinstance(spec.k, str) else spec.k,
         length=widths.length,
         sample=drafters_sampler(accept, order.sampler),
         prompt=order.prompt,
@@ -164,10 +165,26 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
     target = StaticTarget(
         order.prepared, widths.length, widths.of(spec), drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
     )
-    if spec.k == AUTO and not failure:
+    if isinstance(spec.k, str) and not failure:
         step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
-        drafter = AutoDrafter(drafter, step_s, by_margin=accept.guarantee == "same tokens")
+        drafter = sized(order, spec, drafter, step_s, target.takes_trees, accept.guarantee == "same tokens")
     return Lane(spec, target, drafter, accept, k, failure)
+
+
+def sized(
+    order: Order, spec: LaneSpec, drafter: Drafter, step_s: Sequence[float], takes_trees: bool, may_rate: bool
+) -> Drafter:
+    """The drafter with the lane's rule for how much to draft. step_s: see AutoDrafter. may_rate: whether drafts may
+    depend on their own tokens. Raises UsageError for a tree of a drafter that rates no tokens."""
+    size, can_rate = tree_size(spec.k), parts_of(drafter) is not None
+    if size and not can_rate:
+        raise UsageError(f"drafter {spec.drafter!r} makes no trees; choose an integer or auto for k, not {spec.k}")
+    if not can_rate or not may_rate:
+        return ByRateDrafter(drafter, step_s)
+    if not takes_trees:
+        kernels = order.prepared.kernels.name
+        order.notes.append(f"lane {spec.name} drafts chains: this model's steps on {kernels} kernels take no trees")
+    return AutoDrafter(drafter, step_s, takes_trees, size)
 
 
 def reference(order: Order, widths: Widths) -> list[int]:
@@ -206,12 +223,12 @@ def warm_up(order: Order, lane: Lane) -> None:
     if lane.failure:
         return
     lane.target.warm(order.prompt.token_ids[:-1], lane.accept, steps=order.pool is not None)
-    if isinstance(lane.drafter, AutoDrafter):
+    if isinstance(lane.drafter, AutoDrafter | ByRateDrafter):
         order.progress("timing the guesses", None)
         _calibrate(order, lane.drafter)
 
 
-def _calibrate(order: Order, drafter: AutoDrafter) -> None:
+def _calibrate(order: Order, drafter: AutoDrafter | ByRateDrafter) -> None:
     """Over random hidden states: a draft costs the same over any, and a prefill is saved. A drafter that fails here
     fails in its lane as well, which then says so."""
     prompt_ids, prepared = order.prompt.token_ids, order.prepared

@@ -32,7 +32,7 @@ from ..runner.memory import sequence_bytes
 from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget, cache_length
 from ..sampling.sampler import Sampler
-from ..spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec
+from ..spec import AUTO, BASELINE, MAX_K, PLAIN, LaneSpec, RaceSpec
 from .candidates import Candidates, dice_of
 from .faults import ending, fault_of, words
 from .lanes import Lane, Order, Widths, build_lane, warm_up
@@ -168,7 +168,8 @@ def _sizes(order: Order) -> tuple[int | str, tuple[int, ...], int]:
 
 def _drafter_bytes(order: Order, lane: LaneSpec, length: int) -> int:
     try:
-        return cache_bytes(lane.drafter, order.loaded, lane.max_drafts, length, order.progress)
+        k = MAX_K if isinstance(lane.k, str) else lane.k  # a tree may rate more tokens than it drafts
+        return cache_bytes(lane.drafter, order.loaded, k, length, order.progress)
     except UsageError:
         raise
     except Exception:  # it fails again when its lane is built, which then says so

@@ -1,10 +1,10 @@
-"""One race, every k. A committed token does not depend on the drafter, so drafting once after every committed token
-gives a drafter's race at every k, step for step.
+"""One race, every size of its drafts. A committed token does not depend on the drafter, so drafting once after every
+committed token gives a drafter's race at every k, and at every size of its trees, step for step.
 
-    tables.py   tables of drafts by position, and the steps of a race at any k
+    tables.py   tables of drafts by position, and the steps of a race at any size
     costs.py    what steps and drafts cost, from a race's own times
-    oracle.py   the fastest sequence of k, known only in hindsight
-    auto.py     the rule of `auto` k, simulated on tables
+    oracle.py   the fastest sequence of sizes, known only in hindsight
+    auto.py     `auto` k, simulated on tables
     ask.py      builds the tables of a finished race
     read.py     reads the tables of a recording
     survey.py   a lane that drafts every number of tokens, to time them

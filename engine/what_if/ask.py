@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from ..drafters import with_tables
-from ..drafters.auto import AutoDrafter
-from ..drafters.ngram import NgramDrafter
+from ..drafters import serves_every_k
+from ..drafters.auto import AutoDrafter, parts_of
+from ..drafters.by_rate import ByRateDrafter
 from ..errors import UsageError
-from ..interfaces import Drafter, MarginDrafter
+from ..events import Step
+from ..interfaces import Draft, Drafter
 from ..progress import Progress, silent
-from ..spec import AUTO, BASELINE, SPECULATIVE, LaneSpec, RaceSpec
+from ..rows import paths
+from ..spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, tree_size
 from ..text import Pieces
 from .costs import Costs, draft_costs, verify_costs
-from .judged import WhatIf, table_name
-from .tables import Draft, Table, Text
+from .judged import WhatIf
+from .tables import TREES, Table, Text, cut, table_name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +36,7 @@ def queries_of(spec: RaceSpec) -> list[Query]:
     lacks a baseline or a lane that drafts."""
     lanes = [lane for lane in spec.lanes if lane.role == SPECULATIVE]
     for lane in lanes:
-        with_tables(lane.drafter)
+        serves_every_k(lane.drafter)
         if lane.rule != "coupled":
             raise UsageError(
                 f"rule {lane.rule!r} of lane {lane.name!r} has no table of drafts by position: what it commits depends "
@@ -50,7 +52,8 @@ def what_if(race: TorchRace, queries: Iterable[Query] | None = None, progress: P
     verify. The race must be over; it does not change, and its lanes' clocks stand still. Each draft is what the drafter
     would propose there in a race, as far as rows are exact on this device (see `WidthPlan.exact`).
 
-    queries: None for those of the race's lanes. A hybrid's parts are queried; k matters only where drafts depend on it.
+    queries: None for those of the race's lanes. At k auto or tree:N a drafter that rates tokens proposes trees. Another
+        k matters only where drafts depend on it.
     progress: may raise to give up.
 
     Raises UsageError for a drafter without a table, RaceError if the device fails, and whatever a drafter raises."""
@@ -60,14 +63,16 @@ def what_if(race: TorchRace, queries: Iterable[Query] | None = None, progress: P
         tuple(token for step in race.lanes[baseline].steps for token in step.token_ids),
         race.spec.params.max_new_tokens,
     )
+    queries = list(queries_of(race.spec) if queries is None else queries)
     questions: dict[str, _Question] = {}
     with race.guard():
-        for drafter, k in queries_of(race.spec) if queries is None else queries:
-            for part, serves_every_k in with_tables(drafter).items():
-                if not (serves_every_k and part in questions):
-                    _add(questions, race, part, None if serves_every_k else k)
+        for drafter, k in queries:
+            size = max(MAX_AUTO_K, *(tree_size(each) for other, each in queries if other == drafter))
+            if (drafter if isinstance(k, int) else table_name(drafter, TREES)) not in questions:
+                question = _Question(race, drafter, k, size)
+                questions.setdefault(question.name, question)
         _ask(race, text, list(questions.values()), progress)
-    tables = {name: question.table(name) for name, question in questions.items()}
+    tables = {name: Table(name, question.drafter, tuple(question.drafts)) for name, question in questions.items()}
     return WhatIf(text, tables, _costs(race, tables))
 
 
@@ -77,7 +82,7 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
     if not all(lane.finished for lane in race.lanes.values()):
         return {}
     found = what_if(race, progress=progress)
-    drafted = {token for table in found.tables.values() for draft in table.drafts for token in draft}
+    drafted = {token for table in found.tables.values() for draft in table.drafts for token in draft.token_ids}
     pieces = Pieces(race.loaded.tokenizer, (), race.end_ids)
     lanes = [(lane.spec, lane.steps) for lane in race.lanes.values() if lane.spec.role == SPECULATIVE]
     return {
@@ -97,57 +102,48 @@ def auto_shares(race: TorchRace) -> dict[str, float]:
     return {name: each["share"] for name, each in found.shares([(lane.spec, lane.steps) for lane in lanes]).items()}
 
 
-def _add(questions: dict[str, _Question], race: TorchRace, part: str, k: int | str | None) -> None:
-    lane = LaneSpec(f"the table of {part}", part, max(race.widths.plan.step_widths) - 1 if k is None else k)
-    drafter = race.build_drafter(lane)
-    questions[part if k is None else table_name(part, drafter.max_k)] = _Question(part, drafter, drafter.propose)
-    if isinstance(drafter, NgramDrafter):
-        copies = race.build_drafter(lane)
-        assert isinstance(copies, NgramDrafter)
-        look = copies.look
-        questions[table_name(part, AUTO)] = _Question(part, copies, lambda ids, _, k: look(ids, (), k))
-
-
 class _Question:
-    """Collects one drafter's drafts, position by position. how: called with the arguments of `Drafter.propose`."""
+    """Collects the drafts of one table, position by position. size: the most tokens of a tree."""
 
-    def __init__(self, part: str, drafter: Drafter, how: Callable[[Sequence[int], Tensor | None, int], Any]) -> None:
-        self.drafter, self._part, self._how = drafter, part, how
-        self._drafts: list[Draft] = []
-        self._margins: list[tuple[float, ...]] = []
+    def __init__(self, race: TorchRace, drafter: str, k: int | str, size: int) -> None:
+        longest = max(race.widths.plan.step_widths) - 1
+        chains = longest if serves_every_k(drafter) else k
+        lane = LaneSpec(f"the table of {drafter}", drafter, f"{TREE}{size}" if isinstance(k, str) else chains)
+        made = race.build_drafter(lane)
+        is_tree = isinstance(k, str) and parts_of(made) is not None
+        if is_tree:
+            branches = race.lanes[race.spec.first(BASELINE)].target.takes_trees
+            made = AutoDrafter(made, (1.0,) * (size + 1), branches, size)
+        self.drafter, self.made, self.name = drafter, made, _table_name(drafter, k, made)
+        self.drafts: list[Draft] = []
 
     def ask(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> None:
-        margins: list[float] = []
+        num = min(k, self.made.max_k)
+        self.drafts.append(cut(self.made.propose(token_ids, hidden, num), num))
 
-        def note(token_id: int, margin: float) -> bool:
-            margins.append(margin)
-            return True
 
-        k = min(k, self.drafter.max_k)
-        if k and isinstance(self.drafter, MarginDrafter):
-            draft = self.drafter.propose_while(token_ids, hidden, k, note)
-        else:
-            draft = self._how(token_ids, hidden, k)
-        self._drafts.append(draft.token_ids)
-        self._margins.append(tuple(margins))
-
-    def table(self, name: str) -> Table:
-        margins = tuple(self._margins) if isinstance(self.drafter, MarginDrafter) else None
-        return Table(name, self._part, tuple(self._drafts), margins)
+def _table_name(drafter: str, k: int | str, made: Drafter) -> str:
+    """The table that a lane drafts from. made: its drafter."""
+    if tree_size(k) or isinstance(made, AutoDrafter):
+        return table_name(drafter, TREES)
+    if serves_every_k(drafter):
+        return drafter
+    inner = made.drafter if isinstance(made, ByRateDrafter) else made
+    return table_name(drafter, k if isinstance(k, int) else min(inner.max_k, MAX_AUTO_K))
 
 
 def _ask(race: TorchRace, text: Text, questions: Sequence[_Question], progress: Progress) -> None:
-    layers = sorted({layer for question in questions for layer in question.drafter.hidden_layers})
+    layers = sorted({layer for question in questions for layer in question.made.hidden_layers})
     hidden = _hidden(race, text, layers, lambda share: progress(STAGE, 0.0)) if layers else repeat(None)
     rows = next(hidden)
     for question in questions:
-        question.drafter.prefill(text.prompt_ids, _columns(rows, layers, question.drafter))
+        question.made.prefill(text.prompt_ids, _columns(rows, layers, question.made))
     most = max(race.widths.plan.step_widths) - 1
     for position in range(len(text.token_ids)):
         progress(STAGE, position / len(text.token_ids))
         token_ids, rows = (*text.prompt_ids, *text.token_ids[:position]), next(hidden)
         for question in questions:
-            question.ask(token_ids, _columns(rows, layers, question.drafter), min(most, text.room(position)))
+            question.ask(token_ids, _columns(rows, layers, question.made), min(most, text.room(position)))
 
 
 def _hidden(
@@ -180,34 +176,23 @@ def _columns(rows: Tensor | None, layers: Sequence[int], drafter: Drafter) -> Te
 
 
 def _costs(race: TorchRace, tables: dict[str, Table]) -> Costs:
-    """Costs of steps come from all lanes, at the exact lanes' widths; costs of drafts from the lanes with that drafter
-    or, without one, from what `auto` k measured."""
+    """Costs of steps come from all lanes, at the exact lanes' widths; costs of drafts from the lanes with that drafter:
+    those that draft from the table or, without one, the others."""
     step_s = {width: race.widths.seconds[width] for width in race.widths.plan.step_widths}
     verify_s = verify_costs([step for lane in race.lanes.values() for step in lane.steps], step_s)
-    longest = len(verify_s) - 1
     draft_s = {}
-    for name, table in tables.items():
-        serves_every_k = with_tables(table.drafter)[table.drafter]
-        times = _draft_times(race, table, serves_every_k) or _seen_by_auto(race, table.drafter, longest)
-        draft_s[name] = draft_costs(times, longest, serves_every_k)
+    for table in tables.values():
+        lanes = [lane for lane in race.lanes.values() if lane.spec.drafter == table.drafter]
+        own = [lane for lane in lanes if _table_name(table.drafter, lane.spec.k, lane.drafter) == table.name]
+        times: dict[int, list[float]] = {}
+        for step in [step for lane in own or lanes for step in lane.steps]:
+            times.setdefault(step.num_drafted if own else _depth(step), []).append(step.draft_s)
+        in_proportion = table.is_tree or serves_every_k(table.drafter)
+        draft_s[table.name] = draft_costs(times, len(verify_s) - 1, in_proportion)
     return Costs(verify_s, draft_s)
 
 
-def _draft_times(race: TorchRace, table: Table, serves_every_k: bool) -> dict[int, list[float]]:
-    times: dict[int, list[float]] = {}
-    for lane in race.lanes.values():
-        drafter = lane.drafter.drafters[0] if isinstance(lane.drafter, AutoDrafter) else lane.drafter
-        fits = serves_every_k or table.name == table_name(table.drafter, drafter.max_k)
-        if lane.spec.drafter == table.drafter and fits:
-            for step in lane.steps:
-                times.setdefault(step.num_drafted, []).append(step.draft_s)
-    return times
-
-
-def _seen_by_auto(race: TorchRace, part: str, longest: int) -> dict[int, list[float]]:
-    for lane in race.lanes.values():
-        if isinstance(lane.drafter, AutoDrafter):
-            seen = dict(zip(with_tables(lane.spec.drafter), lane.drafter.draft_s, strict=True))
-            if part in seen and seen[part].is_known:
-                return {num: [seen[part](num) if num else 0.0] for num in range(longest + 1)}
-    return {}
+def _depth(step: Step) -> int:
+    """The length of the longest path in a step's draft: about as many passes of the drafter as a chain of this length
+    takes."""
+    return max(map(len, paths(step.parents or range(step.num_drafted))))

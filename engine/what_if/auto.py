@@ -1,23 +1,24 @@
-"""`auto` k simulated on tables: the real rule (`drafters/auto.py`), with drafters that answer from tables and a clock
-that advances by what drafts cost. Standard library only.
+"""`auto` k simulated on tables, at computed costs. Standard library only.
 
-A real race would differ: its times scatter, and the rule itself takes time.
+Trees: at each position as many tokens as are worth most, by their chances and the lane's speed so far. The real rule
+also decides which passes of its drafter pay, and learns how far chances can be trusted. Chains without chances: the
+real rule (`drafters/by_rate.py`), with a drafter that answers from a table and a clock that advances by what drafts
+cost. A real race would differ: its times scatter, and the rule itself takes time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
-from ..drafters import with_tables
-from ..drafters.auto import AutoDrafter
-from ..drafters.hybrid import HybridDrafter
-from ..drafters.ngram import Copy, NgramDrafter, min_match_of
+from ..drafters.by_rate import ByRateDrafter
+from ..drafters.pace import Pace
 from ..events import Step
-from ..interfaces import Draft, Drafter, GoOn, MarginDrafter
-from ..spec import MAX_AUTO_K
+from ..interfaces import Draft, Drafter
+from ..spec import AUTO, MAX_AUTO_K
 from .judged import WhatIf
-from .tables import Table
+from .tables import Table, cut
 
 
 class Clock:
@@ -40,62 +41,58 @@ class TableDrafter(Drafter):
         self._num_prompt_tokens = len(prompt_ids)
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        draft = self._table.drafts[len(token_ids) - self._num_prompt_tokens][:k]
+        draft = cut(self._table.drafts[len(token_ids) - self._num_prompt_tokens], k)
         self._clock.now += self._draft_s[len(draft)]
-        return Draft(draft)
-
-
-class MarginTableDrafter(TableDrafter, MarginDrafter):
-    """A TableDrafter for a table with margins."""
-
-    def propose_while(self, token_ids: Sequence[int], hidden: Any, k: int, go_on: GoOn) -> Draft:
-        assert self._table.margins is not None
-        place = len(token_ids) - self._num_prompt_tokens
-        draft, margins = self._table.drafts[place][:k], self._table.margins[place]
-        self._clock.now += self._draft_s[0]
-        for num, (token_id, margin) in enumerate(zip(draft, margins, strict=False), 1):
-            self._clock.now += self._draft_s[num] - self._draft_s[num - 1]
-            if not go_on(token_id, margin):
-                return Draft(draft[:num])
-        return Draft(draft)
-
-
-class PaidCopies(NgramDrafter):
-    """The n-gram drafter, with lookups that advance the clock."""
-
-    def __init__(self, min_match: int, seconds: float, clock: Clock) -> None:
-        super().__init__(min_match)
-        self._seconds, self._clock = seconds, clock
-
-    def look(self, token_ids: Sequence[int], drafted: Sequence[int], k: int) -> Copy:
-        self._clock.now += self._seconds
-        return super().look(token_ids, drafted, k)
+        return draft
 
 
 def auto_steps(found: WhatIf, drafter: str) -> list[Step]:
-    """The race of this drafter or hybrid at k "auto", as the rule would run it at the computed costs. Raises
-    UsageError, naming the tables, if one is missing."""
-    clock, text, costs = Clock(), found.text, found.costs
-    parts = [_part(found, part, clock) for part in with_tables(drafter)]
-    whole = HybridDrafter(*parts) if len(parts) > 1 else parts[0]
-    auto = AutoDrafter(whole, costs.verify_s[: MAX_AUTO_K + 1], clock)
-    auto.calibrate(text.prompt_ids, None)
-    auto.prefill(text.prompt_ids, None)
+    """The race of this drafter at k "auto" as it is simulated. Raises UsageError, naming the tables, if there is none
+    of it."""
+    table = found.tables_of(drafter, AUTO)[-1]
+    draft_s, verify_s = found.costs.draft_s[table.name], found.costs.verify_s[: MAX_AUTO_K + 1]
+    by_chance = table.is_tree and any(draft.chances for draft in table.drafts)
+    draft_at = (_by_chance if by_chance else _by_rate)(found, table, draft_s, verify_s)
     steps: list[Step] = []
     position = 0
-    while position < len(text.token_ids):
-        began = clock()
-        token_ids = (*text.prompt_ids, *text.token_ids[:position])
-        draft = auto.propose(token_ids, None, min(text.room(position), MAX_AUTO_K)).token_ids
-        steps.append(text.step(len(steps), position, draft, clock() - began, costs.verify_s[len(draft)]))
+    while position < len(found.text.token_ids):
+        draft, seconds = draft_at(position, min(found.text.room(position), len(verify_s) - 1))
+        steps.append(found.text.step(len(steps), position, draft, seconds, verify_s[len(draft)]))
         position += len(steps[-1].token_ids)
     return steps
 
 
-def _part(found: WhatIf, part: str, clock: Clock) -> Drafter:
-    table = found.longest(part)
-    draft_s = found.costs.draft_s[table.name]
-    name, _, argument = part.partition(":")
-    if name == "ngram":
-        return PaidCopies(min_match_of(argument), draft_s[-1], clock)
-    return (TableDrafter if table.margins is None else MarginTableDrafter)(table, draft_s, clock)
+DraftAt = Callable[[int, int], tuple[Draft, float]]
+"""From a position and the most tokens to the draft and its seconds. Positions come in the order of a race."""
+
+
+def _by_chance(found: WhatIf, table: Table, draft_s: Sequence[float], verify_s: Sequence[float]) -> DraftAt:
+    pace, step_s = Pace(verify_s), [draft + verify for draft, verify in zip(draft_s, verify_s, strict=False)]
+    last, last_s = 0, 0.0
+
+    def draft_at(position: int, most: int) -> tuple[Draft, float]:
+        nonlocal last, last_s
+        if position:
+            pace.add(position - last, last_s)
+        draft = cut(table.drafts[position], most)
+        worths = accumulate(draft.chances, initial=0.0)
+        values = [worth - pace.rate * seconds for worth, seconds in zip(worths, step_s, strict=False)]
+        num = values.index(max(values))
+        last, last_s = position, step_s[num]
+        return cut(draft, num), draft_s[num]
+
+    return draft_at
+
+
+def _by_rate(found: WhatIf, table: Table, draft_s: Sequence[float], verify_s: Sequence[float]) -> DraftAt:
+    clock, text = Clock(), found.text
+    auto = ByRateDrafter(TableDrafter(table, draft_s, clock), verify_s, clock)
+    auto.calibrate(text.prompt_ids, None)
+    auto.prefill(text.prompt_ids, None)
+
+    def draft_at(position: int, most: int) -> tuple[Draft, float]:
+        began = clock()
+        draft = auto.propose((*text.prompt_ids, *text.token_ids[:position]), None, most)
+        return draft, clock() - began
+
+    return draft_at

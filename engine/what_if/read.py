@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import repeat
 
 from ..errors import UsageError
 from ..events import token_ids
+from ..interfaces import Draft
 from ..recordings.recording import Recording
 from ..spec import BASELINE
 from .costs import Costs
@@ -14,15 +16,18 @@ from .tables import Table, Text
 
 MAX_WORK = 500_000
 """Limit on tables times tokens times step lengths. A race on the page has at most 6 * 1,000 * 64."""
-_NAME = re.compile(r"(.*?)(?:@(?:[1-9][0-9]?|auto))?", re.DOTALL)
+_NAME = re.compile(r"(.*?)(?:@(?:[1-9][0-9]?|tree))?", re.DOTALL)
 """See `table_name`."""
+OLD = "@auto"
+"""Ends the names of tables that older versions kept for `auto` k."""
 
 
 def what_if_of(recording: Recording) -> WhatIf | None:
     """The tables and costs of a recording; None if it lacks either.
 
     Raises UsageError if computing with them would exceed MAX_WORK."""
-    tables, costs = recording.get("tables"), recording.get("costs")
+    tables = {name: drafts for name, drafts in recording.get("tables", {}).items() if not name.endswith(OLD)}
+    costs = recording.get("costs")
     if not tables or not costs:
         return None
     spec, events = recording.spec, recording.events
@@ -37,7 +42,9 @@ def what_if_of(recording: Recording) -> WhatIf | None:
     for name, drafts in tables.items():
         match = _NAME.fullmatch(name)
         assert match is not None
-        margins = recording.get("table_margins", {}).get(name)
-        found[name] = Table(name, match[1], tuple(map(tuple, drafts)), margins and tuple(map(tuple, margins)))
-    drafts_s = {name: tuple(seconds) for name, seconds in costs["draft_s"].items()}
+        parents, chances = (recording.get(member, {}).get(name) for member in ("table_parents", "table_chances"))
+        rows = zip(drafts, parents or repeat(()), chances or repeat(()), strict=False)
+        made = (Draft(tuple(ids), parents=tuple(of), chances=tuple(odds)) for ids, of, odds in rows)
+        found[name] = Table(name, match[1], tuple(made))
+    drafts_s = {name: tuple(costs["draft_s"][name]) for name in found}
     return WhatIf(text, found, Costs(tuple(costs["verify_s"]), drafts_s))

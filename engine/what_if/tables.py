@@ -1,27 +1,38 @@
-"""Tables of drafts by position, and the race each implies at any k. Standard library only."""
+"""Tables of drafts by position, and the race each implies at any size of its drafts. Standard library only."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..drafters.rates import num_matching
+from ..drafters.pace import num_matching
 from ..events import Step
+from ..interfaces import Draft
 from .costs import Costs
 
-Draft = tuple[int, ...]
+TREES = "tree"
+
+
+def table_name(drafter: str, k: int | str) -> str:
+    """Name of a drafter's table for one k, or of the one for TREES. A table of chains for every k has the drafter's
+    name."""
+    return f"{drafter}@{k}"
 
 
 @dataclass(frozen=True)
 class Table:
     """What a drafter proposes: `drafts[i]` after i committed tokens, as long as a step can verify and the race had room
-    for. A shorter draft is its prefix. margins: how sure the drafter was of each token (see `MarginDrafter`), or
-    None."""
+    for. A smaller draft is the first tokens of it; those of a tree come best first."""
 
     name: str
     drafter: str
     drafts: tuple[Draft, ...]
-    margins: tuple[tuple[float, ...], ...] | None = None
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether its drafts may branch."""
+        return self.name == table_name(self.drafter, TREES)
 
 
 @dataclass(frozen=True)
@@ -33,54 +44,76 @@ class Text:
     limit: int
 
     def room(self, position: int) -> int:
-        """The longest draft that the loop requests at `position`, leaving room for the target's own token."""
+        """The largest draft that the loop requests at `position`, leaving room for the target's own token."""
         return self.limit - position - 1
+
+    def right(self, draft: Draft, position: int) -> Sequence[int]:
+        """Which tokens of a draft at `position` continue the text, ascending: the loop keeps those that are drafted."""
+        written = self.token_ids[position : position + len(draft)]
+        if not draft.parents:
+            return range(num_matching(draft.token_ids, written))
+        kept: list[int] = []
+        row = 0
+        for token in written:
+            found = draft.after(row, token)
+            if found is None:
+                break
+            kept.append(found - 1)
+            row = found
+        return kept
 
     def step(self, index: int, position: int, draft: Draft, draft_s: float, verify_s: float) -> Step:
         """The step that verifies this draft at `position`. Past the end of the text nothing was committed: no draft
         token is accepted there, and no token of the target's own follows."""
-        num = num_matching(draft, self.token_ids[position : position + len(draft)])
-        committed = self.token_ids[position : position + num + 1]
-        return Step(index, position, draft, num, committed, draft_s, verify_s, None)
+        num = len(self.right(draft, position))
+        return Step(
+            index,
+            position,
+            draft.token_ids,
+            num,
+            self.token_ids[position : position + num + 1],
+            draft_s,
+            verify_s,
+            None,
+            parents=draft.parents,
+            chances=draft.chances,
+        )
 
 
-def steps_at(table: Table, text: Text, k: int, costs: Costs) -> list[Step]:
-    """The race of the table's drafter with up to `k` drafted tokens a step. Counts and tokens are those of a real race;
-    times are computed from `costs`; widths and pieces are left out."""
+def cut(draft: Draft, num: int) -> Draft:
+    """The first `num` tokens of a draft, without sources; a tree that does not branch becomes a chain."""
+    short = draft.first(num)
+    parents = () if short.parents == tuple(range(len(short))) else short.parents
+    return Draft(short.token_ids, parents=parents, chances=short.chances)
+
+
+def steps_at(table: Table, text: Text, num: int, costs: Costs) -> list[Step]:
+    """The race of the table's drafter with up to `num` drafted tokens a step. Counts and tokens are those of a real
+    race; times are computed from `costs`; widths, pieces and sources are left out."""
     steps: list[Step] = []
     position, draft_s = 0, costs.draft_s[table.name]
     while position < len(text.token_ids):
-        draft = table.drafts[position][: min(k, text.room(position))]
+        draft = cut(table.drafts[position], min(num, text.room(position)))
         steps.append(text.step(len(steps), position, draft, draft_s[len(draft)], costs.verify_s[len(draft)]))
         position += len(steps[-1].token_ids)
     return steps
 
 
-def seconds_at(table: Table, text: Text, ks: Iterable[int], costs: Costs) -> dict[int, float]:
-    """Seconds of the race of `steps_at` at each of these k, without building its steps."""
+def seconds_at(table: Table, text: Text, sizes: Iterable[int], costs: Costs) -> dict[int, float]:
+    """Seconds of the race of `steps_at` at each of these sizes, without building its steps."""
     num, draft_s = len(text.token_ids), costs.draft_s[table.name]
     step_s = [draft + verify for draft, verify in zip(draft_s, costs.verify_s, strict=True)]
     lengths = [min(len(draft), text.room(i)) for i, draft in enumerate(table.drafts[:num])]
-    right = num_right(table, text)
-    seconds_by_k = {}
-    for k in ks:
+    right = [text.right(draft, i) for i, draft in enumerate(table.drafts[:num])]
+    seconds_by_size = {}
+    for size in sizes:
         position, seconds = 0, 0.0
         while position < num:
-            length = lengths[position]
-            if length > k:
-                length = k
+            length = min(lengths[position], size)
             seconds += step_s[length]
-            position += (right[position] if right[position] < length else length) + 1
-        seconds_by_k[k] = seconds
-    return seconds_by_k
-
-
-def num_right(table: Table, text: Text) -> list[int]:
-    """For each draft, how many of its first tokens match the committed text."""
-    return [
-        len(draft) if draft == (written := text.token_ids[i : i + len(draft)]) else num_matching(draft, written)
-        for i, draft in enumerate(table.drafts)
-    ]
+            position += bisect_left(right[position], length) + 1
+        seconds_by_size[size] = seconds
+    return seconds_by_size
 
 
 def seconds_of(steps: Sequence[Step]) -> float:

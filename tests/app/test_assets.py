@@ -12,17 +12,19 @@ import pytest
 from app.catalogue.catalogue import ASSETS, DEFAULT_TARGET, KINDS, Pair, Preset, load, load_pairs, load_presets
 from app.catalogue.fits import reason
 from app.catalogue.machine import Machine
-from app.catalogue.request import read_request
+from app.catalogue.request import CHAINS, read_request
 from app.jobs.races import first_frame
 from app.jobs.recorded import RACES, recorded_view
+from app.page.controls import preset_values
 from app.page.texts import safe
 from engine.analysis.metrics import race_speedup
 from engine.drafters import DRAFTERS
 from engine.errors import UsageError
+from engine.events import steps
 from engine.layers.published import refusal
 from engine.loading.random_targets import shipped_config
 from engine.recordings.recording import Recording, read, write
-from engine.spec import LaneSpec
+from engine.spec import SPECULATIVE, LaneSpec
 from tests.helpers import ROOT
 from tests.helpers.machines import LARGE, SMALL, with_gpu
 from tests.helpers.races import fixed_race
@@ -41,6 +43,23 @@ def test_a_preset_can_be_raced_as_it_is(preset) -> None:
     assert preset.kind in KINDS and preset.name and preset.message.strip() and preset.expect.endswith(".")
     assert recorded_view(preset.id) is not None, "a preset plays its own recording"
     assert "peculation" not in preset.expect, "whether it pays is measured, not promised"
+
+
+def test_trees_race_chains() -> None:
+    """The gain of trees claimed, not seen; or seen only where there is one."""
+    catalogue, won = load(SMALL), []
+    for preset in (each for each in load_presets() if CHAINS in each.more):
+        values = {**preset_values(catalogue, preset, catalogue.default), "pair": catalogue.default.id, "width": "auto"}
+        race = recorded_view(preset.id)
+        assert race is not None and race.spec is not None
+        lanes = {lane.name: (lane.drafter, lane.k) for lane in race.spec.lanes if lane.role == SPECULATIVE}
+        asked = read_request(catalogue, {**values, "audit": True}).spec.lanes
+        assert lanes == {lane.name: (lane.drafter, lane.k) for lane in asked if lane.role == SPECULATIVE}
+        assert lanes == {SPECULATIVE: (preset.drafter, "tree:7"), CHAINS: (preset.drafter, 7)}
+        branched = {name: any(step.parents for step in steps(race.events, name)) for name in lanes}
+        assert branched == {SPECULATIVE: True, CHAINS: False}
+        won.append(race_speedup(race.events, SPECULATIVE) > race_speedup(race.events, CHAINS))
+    assert {*won} == {True, False}
 
 
 def test_a_preset_suits_every_target() -> None:

@@ -5,30 +5,38 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from app.jobs.recorded import RACES
+from engine.events import Step, from_json, steps
 from engine.recordings.recording import read
+from tests.helpers import CHAINS
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, race_over, words_of
+from tests.helpers.races import as_trees, events_of
 from tests.helpers.steps_apart import chance_words, steps_of, taken_apart, verdicts_of
 
 Call = Callable[..., Any]
-GREEDY = taken_apart(read(RACES / "csv_to_json.json").fields)
-SAMPLED = taken_apart(read(RACES / "story.json").fields)
+GREEDY = taken_apart(read(CHAINS / "csv_to_json.json").fields)
+SAMPLED = taken_apart(read(CHAINS / "story.json").fields)
+TREES = taken_apart(
+    as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
+)
 WALK = """recording => {
     const race = new Race();
     recording.events.forEach(event => race.add(event));
     const walk = new Walk(recording, race, ["baseline", "speculative"]), seeds = recording.candidates?.seeds ?? [];
     return walk.steps.map(step => {
         const places = walk.places(step);
-        return { places, cost: walk.cost(step), excerpt: walk.excerpt(step), says: stepSays(walk, step),
+        return { places, cost: walk.cost(step), says: stepSays(walk, step),
+            excerpts: places.slice(0, -1).map((_, r) => walk.excerpt(step, r)), last: walk.lastPlace(step),
             why: whyStruck(walk, step, places),
             dice: step.token_ids.map((_, r) => (seeds.length ? seeds : [0]).map((_, die) => {
                 const [left, right] = [walk.plain, walk.lane].map(lane => diceOf(walk, lane, step.position + r, die));
@@ -45,24 +53,31 @@ def pure() -> Iterator[Call]:
         yield call
 
 
-@pytest.mark.parametrize("recording", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("recording", [GREEDY, SAMPLED, TREES], ids=["greedy", "sampled", "trees"])
 def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) -> None:
     """A verdict, a chance or a time that the recording does not have."""
     plain = statistics.median(e["draft_s"] + e["verify_s"] for e in steps_of(recording, "baseline"))
     rows = recording["candidates"]["lanes"]["speculative"]
-    for step, row, told in zip(steps_of(recording), rows, pure(WALK, recording), strict=True):
+    events = steps(events_of(recording), "speculative")
+    for step, event, row, told in zip(steps_of(recording), events, rows, pure(WALK, recording), strict=True):
         assert [place["verdict"] for place in told["places"]] == verdicts_of(step)
         assert [place["text"] for place in told["places"][:-1]] == step["drafted_pieces"]
-        for r, (place, of) in enumerate(zip(told["places"], row, strict=True)):
-            guess, chosen = step["drafted"][r : r + 1], step["token_ids"][r : r + 1]
-            assert [(each["id"], each["guess"], each["chosen"]) for each in place["row"]] == [
-                (token, [token] == guess, [token] == chosen)
+        unknown = [None] * len(event.drafted)
+        assert [place["chance"] for place in told["places"][:-1]] == (step.get("chances") or unknown)
+        last = event.num_drafted if not event.parents else event.kept[-1] + 1 if event.kept else 0
+        for place, at in zip(told["places"], [*event.follows, last], strict=True):
+            of, depth = row[at], len(event.paths[at])
+            guesses = [token for token, other in zip(event.drafted, event.follows, strict=True) if other == at]
+            chosen = event.token_ids[depth : depth + 1] if at in event.rows else ()
+            assert (place["row"], place["depth"]) == (at, depth)
+            assert [(each["id"], each["guess"], each["chosen"]) for each in place["answers"]] == [
+                (token, token in guesses, token in chosen)
                 for i, token in enumerate(of["ids"])
-                if i < 5 or [token] in (guess, chosen)
+                if i < 5 or token in guesses or token in chosen
             ]
             chances = dict(zip(of["ids"], (math.exp(logit - of["log_z"]) for logit in of["logits"]), strict=True))
-            assert [each["chance"] for each in place["row"]] == [
-                pytest.approx(chances[each["id"]]) for each in place["row"]
+            assert [each["chance"] for each in place["answers"]] == [
+                pytest.approx(chances[each["id"]]) for each in place["answers"]
             ]
         spent, tokens = step["draft_s"] + step["verify_s"], len(step["token_ids"])
         assert told["cost"] == pytest.approx(
@@ -91,28 +106,74 @@ def test_a_sentence_for_each_case(pure: Call) -> None:
 
 
 def test_where_a_guess_came_from(pure: Call) -> None:
-    """A copy shown at a place that it was not copied from, or a head that was surer than its margin."""
+    """A copy shown at a place that it was not copied from, or as a head's guess."""
     prompt, steps, origins = GREEDY["prompt"], steps_of(GREEDY), Counter[str]()
     text = [*prompt["token_ids"], *(t for step in steps for t in step["token_ids"])]
     for i, (step, told) in enumerate(zip(steps, pure(WALK, GREEDY), strict=True)):
         start, place = step.get("copied", [len(step["drafted"]), None])
-        table, margins = (GREEDY[name]["eagle3"][step["position"]] for name in ("tables", "table_margins"))
-        is_heads = step["drafted"][:start] == table[:start]
         for r, guess in enumerate(told["places"][:-1]):
-            origin = "copied" if r >= start else "margin" if is_heads else "head"
-            origins[origin] += 1
+            origins[guess["source"]] += 1
             assert guess["source"] == ("copied" if r >= start else "EAGLE-3 head")
-            assert guess["margin"] == (margins[r] if origin == "margin" else None)
         if place is None or not step["drafted"]:
-            assert told["excerpt"] is None
+            assert not any(told["excerpts"])
             continue
-        copied, excerpt = step["drafted_pieces"][start:], told["excerpt"]
+        assert not any(told["excerpts"][:start])
+        copied, excerpt = step["drafted_pieces"][start:], told["excerpts"][start]
+        assert all(each == excerpt for each in told["excerpts"][start:])
         before = "".join(p for s in steps[:i] for p in s["pieces"])
         assert excerpt["copied"] == copied and text[place] == step["drafted"][start]
         shown = excerpt["before"] + "".join(copied) + excerpt["after"]
         assert shown in prompt["text"] + before + "".join(copied)
         assert excerpt["where"].startswith("the prompt" if place < len(prompt["token_ids"]) else "the text written")
-    assert origins["copied"] and origins["margin"]
+    assert origins["copied"] and origins["EAGLE-3 head"]
+
+
+def test_where_a_trees_guess_came_from(pure: Call) -> None:
+    """A copy joined with another branch's, or shown at another place."""
+    text, origins = [*TREES["prompt"]["token_ids"]], Counter[str]()
+    for step, told in zip(steps_of(TREES), pure(WALK, TREES), strict=True):
+        sources = step.get("sources", [-1] * len(step["drafted"]))
+        for r, (guess, excerpt) in enumerate(zip(told["places"][:-1], told["excerpts"], strict=True)):
+            origins[guess["source"]] += 1
+            if "parents" not in step:
+                continue
+            assert (guess["source"] == "copied") == (sources[r] >= 0) == (excerpt is not None)
+            if excerpt is None:
+                continue
+            run = excerpt["run"]
+            assert r in run and excerpt["copied"] == [step["drafted_pieces"][i] for i in run]
+            for one, other in pairwise(run):
+                assert step["parents"][other] == one + 1 and sources[other] == sources[one] + 1
+            for i in run:
+                assert sources[i] >= len(text) or text[sources[i]] == step["drafted"][i]
+        text += step["token_ids"]
+    assert origins["copied"] > 20
+
+
+def test_a_sentence_for_each_tree(pure: Call) -> None:
+    """A path that is not the kept one; guesses of another place as those that the model's choice struck."""
+    seen: Counter[str] = Counter()
+    for step, told in zip(steps_of(TREES), pure(WALK, TREES), strict=True):
+        if "parents" not in step:
+            continue
+        event, says, why = from_json(step).event, told["says"], told["why"]
+        assert isinstance(event, Step) and f"tree of {len(event.drafted)} guesses" in says
+        last = told["places"][told["last"]]
+        if len(event.token_ids) == event.num_accepted:
+            seen["cut"] += 1
+            assert "ends within" in says and last["verdict"] == "ok"
+        elif event.is_refuted:
+            seen["wrong"] += 1
+            row = event.rows[-1]
+            struck = [piece for piece, at in zip(event.drafted_pieces, event.follows, strict=True) if at == row]
+            assert last["row"] == row and last["verdict"] == "no"
+            assert all(piece.strip() in why for piece in (*struck, event.pieces[-1]))
+            assert why.count("\u201c") == len(struck) + 1
+        else:
+            seen["all"] += 1
+            assert f"a path of {event.num_accepted} was right to its end" in says and why == ""
+            assert last["verdict"] == "extra" and last["row"] == event.rows[-1]
+    assert min(seen["wrong"], seen["all"]) > 3
 
 
 def test_the_same_dice_in_both_lanes(pure: Call) -> None:

@@ -9,15 +9,26 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from engine.analysis.caveats import loop_sentence, ratio_noise
-from engine.events import steps
+from engine.cli.terminal import marked
+from engine.events import Step, steps
 from engine.recordings.recording import Recording
 from engine.what_if.read import what_if_of
 from tests.helpers.broken_races import SHORT
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, numbers_at, race_over, rounded, words_of
-from tests.helpers.races import events_of, known_in_part, on_servers, recordings, servers_races, with_tables
+from tests.helpers.races import (
+    as_trees,
+    events_of,
+    known_in_part,
+    on_servers,
+    recordings,
+    servers_races,
+    with_tables,
+    with_trees,
+)
 
 Call = Callable[..., Any]
 NUMBERS = """(recording, times) => {
@@ -43,11 +54,38 @@ def pure() -> Iterator[Call]:
 @example(recorded=SHORT)
 @example(recorded=known_in_part(SHORT, random.Random(2)))
 @example(recorded=on_servers(SHORT))
+@example(recorded=as_trees(SHORT, random.Random(2)))
 def test_the_numbers_of_a_replay_are_those_of_the_engine(pure: Call, recorded: dict[str, Any]) -> None:
     """In replay no server counts; the page's own formulas must be engine.analysis.metrics, not something like them."""
     clocks = sorted({event["clock_s"] for event in recorded["events"] if event["type"] == "step"})
     times = [0.0, *clocks[:: len(clocks) // 6 + 1], max(clocks, default=0.0)]
     assert rounded(pure(NUMBERS, recorded, times)) == rounded([numbers_at(recorded, t) for t in times])
+
+
+STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(step), depthsOf(step), depthOf(step),
+    isRefuted(step), tokensOf(step).filter(({ aside }) => !aside).map(({ kind, text }) => [text, kind]),
+    tokensOf(step).filter(({ aside }) => aside).length])"""
+
+
+@settings(max_examples=25)
+@given(recorded=recordings(), seed=st.integers(0, 99))
+@example(recorded=SHORT, seed=1)
+def test_a_step_of_the_page_is_the_engines(pure: Call, recorded: dict[str, Any], seed: int) -> None:
+    """A tree read along another path: tokens marked as kept that were not, or a struck one that nobody proposed
+    there."""
+    for race in (recorded, as_trees(recorded, random.Random(seed))):
+        raw = [event for event in race["events"] if event["type"] == "step"]
+        done = [event.event for event in events_of(race) if isinstance(event.event, Step)]
+        for step, event, found in zip(done, raw, pure(STEP, raw), strict=True):
+            *rows, tokens, aside = found
+            depths = [len(path) for path in step.paths]
+            assert rows == [[*step.kept], [*step.rows], [*step.follows], depths, step.depth, step.is_refuted]
+            assert len(tokens) + aside == len(step.drafted) + len(step.token_ids) - step.num_accepted
+            if len(step.token_ids) > step.num_accepted:
+                marks = [mark for _, mark in marked(step) if mark != "more"]
+                assert [{"plain": "own"}.get(kind, kind) for _, kind in tokens] == marks
+                assert ("more" in dict(map(reversed, marked(step)))) == (aside > 0)
+            assert [text for text, kind in tokens if kind != "rejected"] == event["pieces"]
 
 
 def test_caveats_are_those_of_the_engine(pure: Call) -> None:
@@ -71,21 +109,54 @@ STEPS = """recording => {
     recording.events.forEach(event => race.add(event));
     const found = new WhatIf(recording, race, first, "speculative");
     return [...found.offered].map(([drafter, ks]) => [drafter, ks.map(k =>
-        [k, found.steps(drafter, k).map(step => [step.position, step.drafted, step.num_accepted])])]);
+        [k, found.steps(drafter, k).map(step =>
+            [step.position, step.drafted, step.parents ?? [], step.num_accepted, step.pieces, step.drafted_pieces])])]);
 }"""
 
 
-@pytest.mark.parametrize("name", ["ngram", "eagle3", "ngram@5", "ngram@auto", "x@07", "__proto__"])
-def test_a_race_at_every_k_is_the_engines(pure: Call, name: str) -> None:
-    """The slider would show another race than the chart, or look for a draft that is not there."""
+@pytest.mark.parametrize("name", ["ngram", "eagle3", "ngram@5", "ngram@tree", "x@07", "__proto__", "__proto__@tree"])
+def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
+    """The slider would show another race than the chart, look for a draft that is not there, or write a kept token's
+    text over a dropped one."""
     words = words_of("one two three four five six seven eight nine ten " * 3)
-    race = with_tables(race_over(words, k=5), random.Random(3))
-    race["tables"] = {name: race["tables"]["ngram"]}
-    race["costs"]["draft_s"] = {name: race["costs"]["draft_s"]["ngram"]}
+    race = race_over(words, k=5)
+    race = with_trees(race, random.Random(3), name) if "@tree" in name else with_tables(race, random.Random(3), name)
+    race["tables"] = {name: race["tables"][name]}
+    race["costs"]["draft_s"] = {name: race["costs"]["draft_s"][name]}
     found = what_if_of(Recording.of(race))
     assert found is not None
+    pieces = [piece for step in steps(events_of(race), "baseline") for piece in step.pieces]
+
+    def written(step: Step) -> list[Any]:
+        drafted = [f"#{token} " for token in step.drafted]
+        for place, i in enumerate(step.kept):
+            drafted[i] = pieces[step.position + place]
+        own = pieces[step.position : step.position + len(step.token_ids)]
+        return [step.position, [*step.drafted], [*step.parents], step.num_accepted, own, drafted]
+
     steps_at = {of: {k: found.steps(of, k) for k in ks} for of, ks in found.offered().items()}
     assert pure(STEPS, race) == [
-        [of, [[k, [[step.position, [*step.drafted], step.num_accepted] for step in done]] for k, done in by_k.items()]]
-        for of, by_k in steps_at.items()
+        [of, [[k, [*map(written, done)]] for k, done in by_k.items()]] for of, by_k in steps_at.items()
     ]
+
+
+OFFERED = """(recording, lanes) => {
+    const race = new Race(), first = firstByRole(recording.spec.lanes);
+    recording.events.forEach(event => race.add(event));
+    const { offered } = new WhatIf(recording, race, first, "speculative");
+    return lanes.map(lane => { const name = offeredTo(lane, offered); return name && laneOf(name, 7); });
+}"""
+
+
+def test_a_lane_finds_its_own_table(pure: Call) -> None:
+    """A lane of trees would be compared with chains, or a lane of chains with trees; or an older recording, whose
+    tables for auto are not known any more, would offer them."""
+    race = with_trees(race_over(words_of("one two three " * 3), k=5), random.Random(3))
+    for of in (race["tables"], race["costs"]["draft_s"]):
+        of["ngram@auto"] = of["ngram"]
+    lanes = [{"drafter": "ngram", "k": k} for k in (7, "auto", "tree:3")] + [{"drafter": "eagle3", "k": 7}]
+    chain, tree = {"drafter": "ngram", "k": 7}, {"drafter": "ngram", "k": "tree:7"}
+    assert pure(OFFERED, race, lanes) == [chain, tree, tree, None]
+    for of in (race["tables"], race["costs"]["draft_s"]):
+        del of["ngram@tree"]
+    assert pure(OFFERED, race, lanes) == [chain, chain, {"drafter": "ngram", "k": 7}, None]

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from app.jobs.recorded import RACES
 from engine.recordings.recording import read
+from tests.helpers import CHAINS
 from tests.helpers.page_browser import UNREADABLE, run_race, settings
 from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, feed, race_over, words, words_of
 from tests.helpers.races import known_in_part
 from tests.helpers.steps_apart import chance_words, steps_of, taken_apart, verdicts_of
 
 pytestmark = pytest.mark.browser
-GREEDY = taken_apart(read(RACES / "csv_to_json.json").fields)
-SAMPLED = taken_apart(read(RACES / "story.json").fields)
+GREEDY = taken_apart(read(CHAINS / "csv_to_json.json").fields)
+SAMPLED = taken_apart(read(CHAINS / "story.json").fields)
 THREE_KINDS = taken_apart(race_over(words_of(TEXT)[:60], seed=5, k=3, hit=0.6))
 VERDICTS = "() => [...document.querySelectorAll('.pf-one-place')].map(place => place.dataset.verdict)"
 ANSWERS = """() => [...document.querySelectorAll('.pf-one-place')].map(place =>
@@ -181,7 +181,7 @@ def test_under_rejection_the_odds_are_the_same_and_the_draws_are_not(page: Any) 
 
 def test_a_race_that_keeps_no_answers_says_why(page: Any) -> None:
     """An empty picture, or chances that nobody recorded; drafts of which only the number is known."""
-    bare = {key: value for key, value in GREEDY.items() if key not in ("candidates", "table_margins")}
+    bare = {key: value for key, value in GREEDY.items() if key != "candidates"}
     unaudited = race_over(words_of(TEXT)[:30], audit=False)
     in_part = known_in_part(race_over(words_of(TEXT)[:60], seed=5), random.Random(2))
     del in_part["candidates"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +13,11 @@ import pytest
 from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics
 from engine.recordings.extras import EXTRAS
-from engine.recordings.recording import loads, read
+from engine.recordings.recording import Recording, loads, read
 from engine.what_if.read import what_if_of
 from tests.helpers.page_browser import RACE_MS, open_tab, run_race
-from tests.helpers.race_pages import SETTLED, STATE, TOKENS, words
-from tests.helpers.races import events_of
+from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, race_over, words, words_of
+from tests.helpers.races import events_of, with_trees
 
 pytestmark = pytest.mark.browser
 CSV = RACES / "csv_to_json.json"
@@ -76,6 +77,27 @@ def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
     assert page.evaluate(TOKENS) == raced and "COMPUTED" not in page.get_attribute("[data-ref=ribbon]", "data-words")
     assert [words(page, name) for name in ("ratio", "rightFigure", "rightPlace")] == figures
     assert words(page, "verdictWord") == "Identical, bit for bit"
+
+
+def test_trees_are_an_entry_of_their_own(page: Any) -> None:
+    """A size of trees would show the race of chains; or a lane of trees begin at chains."""
+    race = with_trees(race_over(words_of(TEXT), k=5), random.Random(3))
+    race["spec"]["lanes"][-1]["k"] = "auto"
+    found = what_if_of(Recording.of(race))
+    assert found is not None
+    opened(page, race)
+    page.click("[data-tab=whatif]")
+    chosen = "document.querySelector('[data-ref=whatIfDrafter]').selectedOptions[0].textContent"
+    assert page.evaluate(chosen) == "n-gram (copies earlier text), tree" and words(page, "whatIfShown") == "as raced"
+    for size in (3, 12):
+        page.evaluate(SLIDE, str(size - 1))
+        page.evaluate(SETTLED)
+        steps, shown = found.steps("ngram", f"tree:{size}"), page.evaluate(STATE)["metrics"]["speculative"]
+        assert shown["per_step_accepted"] == [step.num_accepted for step in steps]
+        assert shown["per_step_drafted"] == [len(step.drafted) for step in steps]
+        assert f"trees of up to {size} guesses" in page.inner_text(".pf")
+    page.click("[data-ref=whatIfRaced]")
+    assert page.evaluate(chosen) == "n-gram (copies earlier text), tree"
 
 
 def test_the_sentence_is_the_best_of_all_lengths(page: Any) -> None:

@@ -111,9 +111,10 @@ def swept(capsys, drafters: Sequence[str], ks: str, *more: str) -> dict[str, Any
 @pytest.mark.parametrize("temperature", ["0", "0.8"])
 def test_computed_rows_are_the_measured_ones_but_for_time(capsys, temperature):
     """A number of steps, or a share of accepted drafts, that no race has; or a key that a script looks for is gone."""
-    drafters, more = ("ngram", EAGLE3), ("--temperature", temperature, "--seed", "3")
-    computed = swept(capsys, [*drafters, HYBRID], "auto", *more), swept(capsys, drafters, "2,5", *more)
-    measured = swept(capsys, drafters, "2,5", "--measure", *more)
+    more = ("--temperature", temperature, "--seed", "3")
+    drafters = ("ngram", EAGLE3, HYBRID)
+    computed = swept(capsys, drafters, "auto", *more), swept(capsys, drafters, "2,5,tree:6", *more)
+    measured = swept(capsys, drafters, "2,5,tree:6", "--measure", *more)
     for report in (*computed, measured):
         assert set(report) == {"schema", "rows", "best", "oracle"} and all(set(row) == ROW for row in report["rows"])
         best = max(report["rows"], key=lambda row: row["tokens_per_s"])
@@ -123,16 +124,18 @@ def test_computed_rows_are_the_measured_ones_but_for_time(capsys, temperature):
             assert report["oracle"]["tokens_per_s"] >= best["tokens_per_s"] * (1 - 1e-9)
     exact = ("drafter", "k", "acceptance_rate", "mean_acceptance_length", "num_steps")
     told, real = ([[row[key] for key in exact] for row in each["rows"]] for each in (computed[1], measured))
-    assert told == real and [row[:2] for row in real] == [[drafter, k] for drafter in drafters for k in (2, 5)]
+    assert told == real and [row[:2] for row in real] == [
+        [drafter, k] for drafter in drafters for k in (2, 5, "tree:6")
+    ]
     for report in computed:
         assert {(row["measured"], row["identical"]) for row in report["rows"]} == {(False, None)}
     assert {(row["measured"], row["identical"]) for row in measured["rows"]} == {(True, True)}
     assert [row["num_steps"] for row in computed[0]["rows"]] == [None] * 3, "auto is a simulation"
-    assert [row["drafter"] for row in computed[0]["rows"]] == [*drafters, HYBRID]
+    assert [row["drafter"] for row in computed[0]["rows"]] == [*drafters]
 
 
 def test_a_hybrid_and_auto_are_measured(capsys):
-    """What decides by time could not be swept at all."""
+    """What decides by time could only be simulated."""
     report = swept(capsys, [HYBRID], "3,auto", "--measure")
     assert [(row["k"], row["measured"], row["identical"]) for row in report["rows"]] == [
         (3, True, True),
@@ -168,7 +171,7 @@ def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
     told = what_if_of(recorded).steps(f"draft_model:{DRAFT}", 3)
     raced = steps(recorded.events, "small")
     assert [(step.drafted, step.token_ids) for step in told] == [(step.drafted, step.token_ids) for step in raced]
-    assert set(recorded["tables"]) == {"ngram", "ngram@auto", f"draft_model:{DRAFT}"}
+    assert set(recorded["tables"]) == {"ngram@tree", f"draft_model:{DRAFT}"}
     assert set(recorded["costs"]["draft_s"]) == set(recorded["tables"])
     assert recordings.summary(recorded)["oracles"] == recorded["oracles"]
     assert set(recorded["oracles"]) == {

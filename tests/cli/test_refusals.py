@@ -18,7 +18,7 @@ from tests.helpers.trained import text_of
 
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
 PROMPTS = '{"prompt": "a"}\n'
-K, FRACTION = "must be auto or an integer from 0 to 63, not ", "must be a number above 0 and at most 1, not "
+K, FRACTION = "must be auto, tree:N or an integer from 0 to 63, not ", "must be a number above 0 and at most 1, not "
 COMMANDS = "bench, export, load, race, replay, study, study-prompts, sweep, train, verify"
 
 NO_TEXT = {"bytes": "is not UTF-8 text", "cut": "is not UTF-8 text", "nul": "NUL"}
@@ -67,7 +67,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--tables --drafter none", "drafter 'none' has no table"),
         *((f"--lane {text}", "--lane: must be NAME=DRAFTER") for text in ("ngram", "=ngram", "a=", "a=@7")),
         *((f"--lane a=ngram@{value}", f"{K}'{value}'") for value in ("", "64")),
-        ("--lane a=draft_model:owner/name@main", "must be auto or an integer from 0 to 63, not 'main'"),
+        ("--lane a=draft_model:owner/name@main", "must be auto, tree:N or an integer from 0 to 63, not 'main'"),
         ("--lane a=ngram@0", "needs k of 1 to 63 or auto, not 0"),
         *((f"--lane {name}=ngram", "NAME must not be plain or baseline") for name in ("plain", "baseline")),
         (f"--lane {'n' * 41}=ngram", "at most 40 characters"),
@@ -81,13 +81,16 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
     "sweep": [
         ("--prompt x --prompt-file x", "give exactly one prompt"),
         ("--prompt x --temperature -1", "must be a number from 0 to 100"),
-        *((f"--prompt x --k {k}", f"must be auto or an integer from 1 to 63, not '{k[-2:]}'") for k in ("10,64",)),
+        *(
+            (f"--prompt x --k {k}", f"must be auto, tree:N or an integer from 1 to 63, not '{k[-2:]}'")
+            for k in ("10,64",)
+        ),
         ("--prompt x --k 1,,3", "a list with commas, each thing in it once, not '1,,3'"),
         ("--prompt x --k 3,3", "each thing in it once"),
         ("--prompt x --drafter ngram,", "a list with commas"),
         ("--prompt x --drafter nonsense", "unknown drafter 'nonsense'; choose one of: dflash, draft_model"),
         ("--prompt x --drafter ngram,none", "drafter 'none' has no table of drafts by position; choose one of: ngram,"),
-        (f"--prompt x --drafter {HYBRID} --k auto,3", "race it with --measure, use k auto"),
+        ("--prompt x --k tree:64", "--k: must be auto, tree:N or an integer from 1 to 63, not 'tree:64'"),
         (f"--prompt x --measure --k {','.join(map(str, range(1, 16)))}", "at most 14, not 15"),
     ],
     "study-prompts": [
@@ -109,7 +112,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--kinds poems", "--kinds: must be one of humaneval, json, sql, summary, chat, creative, not 'poems'"),
         ("--drafter ngram none", "drafter 'none' is the baseline"),
         ("--drafter ngram ngram", "each drafter can be given once, not 'ngram', 'ngram'"),
-        ("--k 0", "--k: must be auto or an integer from 1 to 63, not '0'"),
+        ("--k 0", "--k: must be auto, tree:N or an integer from 1 to 63, not '0'"),
         ("--repeats 0", "--repeats: must be an integer from 1 to 1000, not '0'"),
         ("--max-new-tokens 1", "--max-new-tokens: must be an integer from 2 to 4096, not '1'"),
     ],

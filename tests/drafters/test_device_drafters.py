@@ -20,6 +20,7 @@ from engine.drafters.device_picks import stays_on_device
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
 from engine.errors import RaceError
 from engine.heads.names import parse_name
+from engine.interfaces import Draft, Node
 from engine.loading.heads import load_head
 from engine.progress import silent
 from engine.runner.target import StaticTarget
@@ -50,16 +51,25 @@ MADE = {"eagle3": DeviceEagle3Drafter, "dflash": DeviceDFlashDrafter, "draft_mod
 
 
 def both(drafters: Any, committed: list[int], new: Any, k: int, stop: int) -> Any:
-    """The draft of both drafters, which must be equal; stop: after how many tokens it is given up, 0 for never."""
-    told: list[list[float]] = [[], []]
-    if stop:
-        goes = [lambda _, m, said=said: said.append(m) or len(said) < stop for said in told]
-        ours, theirs = (d.propose_while(committed, new, k, go) for d, go in zip(drafters, goes, strict=True))
-    else:
-        ours, theirs = (d.propose(committed, new, k) for d in drafters)
-    assert ours == theirs and len(ours) <= (stop or k)
-    assert told[0] == pytest.approx(told[1], abs=1e-5)
-    return ours
+    """The draft of both drafters, which must be equal; stop: rated token by token, and given up after so many."""
+    if not stop:
+        ours, theirs = (drafter.propose(committed, new, k) for drafter in drafters)
+        assert ours == theirs and len(ours) <= k
+        return ours
+    for drafter in drafters:
+        drafter.begin(committed, new)
+    node = Node()
+    while node.depth < min(k, stop) and drafters[0].can_expand(node):
+        assert drafters[1].can_expand(node)
+        (ours,), (theirs,) = (drafter.expand([node], 2) for drafter in drafters)
+        if not ours:
+            assert not theirs
+            break
+        assert ours[0][0] == theirs[0][0] and ours[1][0] == -1
+        if len(theirs) > 1:
+            assert ours[0][1] - ours[1][1] == pytest.approx(theirs[0][1] - theirs[1][1], abs=1e-5)
+        node = Node((*node.path, ours[0][0]), parent=node)
+    return Draft(node.path)
 
 
 # Draft models

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine import drafters
-from engine.drafters.auto import AutoDrafter
+from engine.drafters.by_rate import ByRateDrafter
 from engine.interfaces import Memory
 from engine.loading.loading import LoadedModel, load
 from tests.helpers.head_files import save
@@ -100,7 +100,7 @@ def test_every_kind_says_what_it_allocates(name: str, dtype: str) -> None:
     assert drafter.memory.weight_bytes == num_bytes
     assert drafter.memory.token_bytes == cache_growth(text_of(name), loaded)
     assert (drafter.memory == Memory()) == (name in WEIGHTLESS)
-    assert AutoDrafter(drafter, [0.01, 0.011]).memory == drafter.memory
+    assert ByRateDrafter(drafter, [0.01, 0.011]).memory == drafter.memory
 
 
 EMBEDDED = {"own": VOCAB}

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from engine import drafters
 from engine.drafters import DRAFTERS
-from engine.drafters.auto import AutoDrafter
+from engine.drafters.by_rate import ByRateDrafter
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.synthetic import SyntheticDrafter
 from engine.errors import UsageError
-from engine.interfaces import Draft, Drafter, MarginDrafter
+from engine.interfaces import BranchingDrafter, Draft, Drafter, Node
 from tests.helpers import head_fixtures
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
 from tests.helpers.head_fixtures import hidden_rows, raced, spoil, trained_target
@@ -106,8 +106,8 @@ def test_prefill_and_propose_are_enough():
     step_s = [0.001 * (1 + 0.1 * num) for num in range(6)]
     race: dict[str, Any] = {"prompt": [1, 2], "max_new_tokens": 30, "k": 4}
     truth = tokens_of(list(run(FakeTarget(), Fake(), **race)))
-    mine: list[Drafter] = [Repeats(), AutoDrafter(Repeats(), step_s), HybridDrafter(NgramDrafter(), Repeats())]
-    mine += [AutoDrafter(mine[-1], step_s), SyntheticDrafter(truth, 0.7, 0, 32, cost=Repeats())]
+    mine: list[Drafter] = [Repeats(), ByRateDrafter(Repeats(), step_s), HybridDrafter(NgramDrafter(), Repeats())]
+    mine += [ByRateDrafter(mine[-1], step_s), SyntheticDrafter(truth, 0.7, 0, 32, cost=Repeats())]
     for drafter in mine:
         assert drafter.synthetic == isinstance(drafter, SyntheticDrafter)
         assert tokens_of(list(run(FakeTarget(hidden=True), drafter, **race))) == truth
@@ -116,22 +116,27 @@ def test_prefill_and_propose_are_enough():
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["draft_model", "eagle3", "dflash"])
-def test_a_draft_ends_where_it_is_told_to(name, dtype, temperature):
-    """`auto` would pay for tokens it gave up, or draft other tokens than a fixed k, compiled or not."""
+def test_rated_tokens_begin_with_the_draft(name, dtype, temperature):
+    """`auto` would draft other tokens than a fixed k, compiled or not, or rank tokens by something else than scores."""
     target, prompt = trained_target(dtype), prompt_ids()
     drafter: Any = drafters.make(text_of(name), head_fixtures.context(target, 6, prompt, temperature))
-    assert isinstance(drafter, MarginDrafter)
+    assert isinstance(drafter, BranchingDrafter)
     rows = hidden_rows(drafter, prompt[:-1], SIZE)
     rows = None if rows is None else rows.to(target.prepared.dtype)
     drafter.prefill(prompt, rows)
     whole = drafter.propose(prompt, None, 6).token_ids
-    for stop in range(1, 7):
-        told: list[tuple[int, float]] = []
+    for num_best in (1, 4):
         drafter.prefill(prompt, rows)
-        go_on = lambda *pick, told=told, stop=stop: told.append(pick) or len(told) < stop  # noqa: E731
-        draft = drafter.propose_while(prompt, None, 6, go_on)
-        assert draft.token_ids == whole[:stop] == tuple(token for token, _ in told)
-        assert min(margin for _, margin in told) >= 0
+        drafter.begin(prompt, None)
+        node = Node()
+        while node.depth < 6:
+            assert drafter.can_expand(node)
+            (rated,) = drafter.expand([node], num_best)
+            node.is_expanded = True
+            assert len({token for token, _ in rated}) == len(rated) and 1 <= len(rated) <= num_best
+            assert [score for _, score in rated] == sorted((score for _, score in rated), reverse=True)
+            node = Node((*node.path, rated[0][0]), parent=node)
+        assert node.path == whole
 
 
 # The text form
@@ -199,9 +204,12 @@ def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k, stop):
     drafter, fresh = made("draft_model"), made("draft_model", 1)
     drafter.prefill(committed, None)
     for tokens in steps:
-        told: list[int] = []
-        go_on = lambda token, _, told=told: told.append(token) or len(told) < stop  # noqa: E731
-        draft = drafter.propose_while(committed, None, k, go_on).token_ids
+        drafter.begin(committed, None)
+        node = Node()
+        while node.depth < min(k, stop):
+            ((token, _),) = drafter.expand([node], 1)[0]
+            node = Node((*node.path, token), parent=node)
+        draft = node.path
         committed += [*draft[: len(tokens) % (k + 1)], *tokens]
         fresh.prefill(prompt, None)
         assert drafter.propose(committed, None, k) == fresh.propose(committed, None, k)

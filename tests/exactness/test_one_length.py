@@ -116,9 +116,10 @@ def test_every_place_of_every_step_is_compared(classes, monkeypatch):
     steps: set[tuple[int, int]] = set()
     right = StaticTarget.extend
 
-    def noted(self: StaticTarget, token_ids: Any, num_logits: int, width: int | None = None) -> Any:
-        steps.update((width or 0, place) for place in range(num_logits))
-        return right(self, token_ids, num_logits, width)
+    def noted(self: StaticTarget, token_ids: Any, num_logits: int, width: int | None = None, **tree: Any) -> Any:
+        if not tree.get("parents"):
+            steps.update((width or 0, place) for place in range(num_logits))
+        return right(self, token_ids, num_logits, width, **tree)
 
     monkeypatch.setattr(StaticTarget, "extend", noted)
     classes("gemma3", LENGTH)

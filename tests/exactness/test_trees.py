@@ -19,6 +19,7 @@ from engine import decode as loop
 from engine.decode import decode
 from engine.errors import DrafterError
 from engine.events import Failed, Step
+from engine.exactness.probe import probe
 from engine.interfaces import Draft
 from engine.kernels.cpu import build as build_module
 from engine.runner.forward import Tree
@@ -195,6 +196,20 @@ def test_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
     finally:
         prepared.cache_clear()
     assert any(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*COMPILED, "another parent", "the path is not moved", "values are not moved"])
+def test_the_probe_finds_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Lanes with trees would promise bits on a machine where they have others."""
+    assert {1, 4, 8, 16} in map(set, probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS)).classes)
+    FAULTS[fault](monkeypatch, tmp_path)
+    prepared.cache_clear()
+    try:
+        found = probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS))
+    finally:
+        prepared.cache_clear()
+    assert {1, 4, 8, 16} not in map(set, found.classes), found
 
 
 def test_what_is_no_tree_ends_the_lane() -> None:

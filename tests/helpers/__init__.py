@@ -6,3 +6,5 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 """The repository."""
 FIXTURES = ROOT / "tests" / "fixtures"
+CHAINS = FIXTURES / "chains"
+"""Recorded races from before trees."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.drafters.auto import AutoDrafter
+from engine.drafters.auto import AutoDrafter, parts_of
+from engine.drafters.by_rate import ByRateDrafter
 from engine.spec import MAX_AUTO_K
 from tests.helpers import ROOT
 from tests.helpers.fakes import FakeClock
@@ -21,20 +22,31 @@ COSTS = [next(s for w, s in STEP_S.items() if w > m) for m in range(MAX_AUTO_K +
 NUM_TOKENS = 256
 
 
+def auto_of(drafter: Any, clock: FakeClock, branches: bool = True) -> Any:
+    """The drafter at k "auto"."""
+    return (
+        AutoDrafter(drafter, COSTS, branches, clock=clock)
+        if parts_of(drafter)
+        else ByRateDrafter(drafter, COSTS, clock)
+    )
+
+
 def decode_s(
     drafter: Any, clock: FakeClock, prompt: Sequence[int], truth: Sequence[int], k: int
 ) -> tuple[float, list[int]]:
     """(seconds that writing `truth` takes, how many tokens each step drafted)."""
-    if isinstance(drafter, AutoDrafter):
+    if isinstance(drafter, AutoDrafter | ByRateDrafter):
         drafter.calibrate(prompt, None)
     drafter.prefill(prompt, None)
     started, verify_s, done, drafted = clock(), 0.0, 0, []
     while done < len(truth):
-        ids = drafter.propose((*prompt, *truth[:done]), None, min(k, len(truth) - done - 1)).token_ids
-        num_accepted = next((i for i, token in enumerate(ids) if token != truth[done + i]), len(ids))
-        done += num_accepted + 1
-        verify_s += COSTS[len(ids)]
-        drafted.append(len(ids))
+        draft = drafter.propose((*prompt, *truth[:done]), None, min(k, len(truth) - done - 1))
+        row: int | None = 0
+        while row is not None:
+            row = draft.after(row, truth[done]) if done + 1 < len(truth) else None
+            done += 1
+        verify_s += COSTS[len(draft)]
+        drafted.append(len(draft))
     return clock() - started + verify_s, drafted
 
 

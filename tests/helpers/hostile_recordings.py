@@ -139,6 +139,12 @@ def lanes(**drafting: Sequence[dict[str, Any]]) -> dict[str, Sequence[dict[str, 
     return {"plain": plain, "baseline": plain, **drafting}
 
 
+def trees(size: int, parents: list[int]) -> dict[str, Any]:
+    """A race with a table that has the same tree everywhere, the last token of which is right."""
+    more = {"table_parents": {"ngram@tree": [parents] * size}, "table_chances": {"ngram@tree": [[0.5] * 63] * size}}
+    return tables(size, {"ngram@tree": [*range(100, 162), 7]}, k="auto") | more
+
+
 def tables(size: int, drafts: dict[str, list[int]], named: Sequence[str] = LANES, **more: Any) -> dict[str, Any]:
     """A race of these lanes, of one step each, with tables that have the same draft everywhere. more: of the race."""
     costs = list(range(1, 65))
@@ -255,7 +261,7 @@ FAMILIES = {
     "a table of long drafts": Family(lambda n: tables(n, {"ngram": [7] * 63}), 2**10),
     "a table of wrong drafts": Family(lambda n: tables(n, {"ngram": [8] * 63}), 2**10),
     "tables of a hybrid": Family(
-        lambda n: tables(n, {"ngram@auto": [7] * 63, "eagle3": [7] * 63}, drafter="hybrid:ngram+eagle3", k="auto"),
+        lambda n: tables(n, {"hybrid:ngram+eagle3@tree": [7] * 63}, drafter="hybrid:ngram+eagle3", k="auto"),
         2**10,
     ),
     "tables of every length": Family(
@@ -265,7 +271,8 @@ FAMILIES = {
     "tables of no guesses": Family(lambda n: tables(n, {"ngram": []}, named=("baseline",)), 2**12),
     "many tables": Family(lambda n: tables(9, many(n, [])), 2**11, "has 2048 tables; at most 64"),
     "a long name of a table": Family(lambda n: tables(9, {"ngram@1" * n: []}), 2**11, "a name of 14336 characters"),
-    "many margins": Family(lambda n: tables(n, {"eagle3": [7]}) | {"table_margins": {"eagle3": [[0.5]] * n}}, 2**13),
+    "trees of one branch each": Family(lambda n: trees(n, [*range(63)]), 2**10),
+    "trees of many branches": Family(lambda n: trees(n, [0] * 63), 2**10),
     "pieces of tables": Family(lambda n: small(table_pieces=many(n, "x")), 2**14),
     "many oracles": Family(
         lambda n: small(oracles=many(n, {"seconds": 0, "share": 0})), 2**12, "the oracle of lane '0'"

@@ -11,6 +11,7 @@ from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
 from engine.heads.build import build
 from engine.heads.compact import with_output
+from engine.interfaces import Node
 from engine.kernels.cpu.heads import pack_head
 from engine.layers.layers import fuse_layers
 from engine.loading.heads import read_spec
@@ -109,11 +110,13 @@ def rows_of(one: Any, cuts: list[int], chain: list[int]) -> list[Tensor]:
     given those tokens."""
     one.prefill(PROMPT[: cuts[0]], states(one)[: cuts[0] - 1])
     for before, end in zip(cuts, [*cuts[1:], len(PROMPT)], strict=True):
-        one._keep(PROMPT[:end], states(one)[before - 1 : end - 1])
-    end = len(PROMPT) - 1
+        one.begin(PROMPT[:end], states(one)[before - 1 : end - 1])
+    node, rows = Node(), []
     with torch.inference_mode():
-        rows = [one._first_row(one._num_rows, end).clone()]
-        return rows + [one._next_row(token, end + i).clone() for i, token in enumerate(chain)]
+        for token in [*chain, -1]:
+            rows.append(one._rows_of([node])[0].clone())
+            node = Node((*node.path, token), parent=node)
+    return rows
 
 
 def dflash_of(folder: Any, form: str) -> Any:

@@ -253,14 +253,28 @@ def expected(
         for e in recorded["events"]:
             if e["lane"] == lane and e["type"] == "step" and e["clock_s"] <= until + 1e-9:
                 n, size = e["num_accepted"], e.get("num_drafted", len(e["drafted"]))
-                own = "plain" if not size else "bonus" if n == size else "correction"
+                lost_ids = _struck(e)
+                refuted = lost_ids or n < e.get("num_drafted", 0)
+                own = "plain" if not size else "correction" if refuted else "bonus"
                 kept = [["accepted", t, p] for t, p in zip(e["token_ids"][:n], e["pieces"][:n], strict=True)]
                 if n and "num_drafted" in e and not any(e["pieces"][1:]):
                     kept[0][0] = "together"  # a server's step whose text is known as a whole alone
-                lost = [["rejected", t, p] for t, p in zip(e["drafted"][n:], e["drafted_pieces"][n:], strict=True)]
+                lost = [["rejected", e["drafted"][i], e["drafted_pieces"][i]] for i in lost_ids]
                 target = [[own, t, p] for t, p in zip(e["token_ids"][n:], e["pieces"][n:], strict=True)]
                 out.append([lane, e["index"], kept + lost + target])
     return out
+
+
+def _struck(e: dict[str, Any]) -> list[int]:
+    """What was dropped at the end of the accepted tokens, by number: of a tree its likeliest path."""
+    rows, row = e.get("parents", range(len(e["drafted"]))), 0
+    for token in e["token_ids"][: e["num_accepted"]] if e["drafted"] else ():
+        row = next(i + 1 for i, of in enumerate(rows) if of == row and e["drafted"][i] == token)
+    found: list[int] = []
+    while after := [i for i, of in enumerate(rows) if of == row]:
+        found.append(max(after, key=e["chances"].__getitem__) if "chances" in e else after[0])
+        row = found[-1] + 1
+    return found
 
 
 def words(page: Any, ref: str) -> str:

@@ -15,6 +15,7 @@ from engine.analysis.verdict import Difference, compare
 from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
 from engine.race import race
 from engine.recordings.recording import Recording, build
+from engine.rows import paths
 from engine.spec import BASELINE, HERE, SERVER, SPECULATIVE, THERE, RaceSpec, SamplingParams, lanes_of, standard_lanes
 
 PIECES = (
@@ -136,7 +137,17 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
 
 
 OF_EVENTS = ("num_drafted", "wall_s", "copied")
-BESIDE = ("tables", "table_pieces", "table_margins", "costs", "oracles", "candidates", "promises", "drafter_bytes")
+BESIDE = (
+    "tables",
+    "table_parents",
+    "table_chances",
+    "table_pieces",
+    "costs",
+    "oracles",
+    "candidates",
+    "promises",
+    "drafter_bytes",
+)
 """Fields that an event, and a recording of schema 2, may have."""
 
 
@@ -159,9 +170,9 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     _add_copies(out)
     drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in token_ids["baseline"]]
     out["tables"] = {"eagle3": drafts, "__proto__": [[] for _ in drafts]}
+    _add_trees(out, "eagle3@tree", token_ids["baseline"], rng)
     out["table_pieces"] = {str(token): f" {token}" for draft in drafts for token in draft}
-    out["table_margins"] = {"eagle3": [[rng.random() for _ in draft] for draft in drafts]}
-    costs_s = sorted(rng.random() for _ in range(4))
+    costs_s = sorted(rng.random() for _ in range(MOST + 1))
     out["costs"] = {"verify_s": costs_s, "draft_s": {name: [0, *costs_s[1:]] for name in out["tables"]}}
     clocks = {event["lane"]: event["clock_s"] for event in out["events"]}
     out["oracles"] = {lane: {"seconds": 0.8 * clock_s, "share": 0.8} for lane, clock_s in clocks.items()}
@@ -214,10 +225,85 @@ def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -
     for step in steps(events, "speculative"):
         drafts[step.position] = [*step.drafted, *drafts[step.position]][:MOST]
     costs_s = sorted(rng.random() for _ in range(MOST + 1))
-    if rng.random() < 0.5:
-        out["table_margins"] = {name: [[round(9 * rng.random(), 2) for _ in draft] for draft in drafts]}
     out["tables"], out["costs"] = {name: drafts}, {"verify_s": costs_s, "draft_s": {name: costs_s}}
     return out
+
+
+def with_trees(race: dict[str, Any], rng: random.Random, name: str = "ngram@tree") -> dict[str, Any]:
+    """The race `with_tables`, and one of trees."""
+    out = with_tables(race, rng)
+    _add_trees(out, name, token_ids(events_of(race), "baseline"), rng)
+    out["costs"]["draft_s"][name] = out["costs"]["draft_s"]["ngram"]
+    return out
+
+
+def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Random) -> None:
+    """A table of trees, most of which have a path that continues the text."""
+    drafts: list[list[int]] = []
+    rows: list[list[int]] = []
+    for position in range(len(text)):
+        ids: list[int] = []
+        parents: list[int] = []
+        depths = [0]
+        for _ in range(rng.randrange(MOST + 1)):
+            parent = rng.choice([len(ids), rng.randrange(len(ids) + 1)])
+            true = text[position + depths[parent] : position + depths[parent] + 1]
+            token = true[0] if true and rng.random() < 0.6 else rng.randrange(300_000)
+            if (parent, token) not in zip(parents, ids, strict=True):
+                ids.append(token)
+                parents.append(parent)
+                depths.append(depths[parent] + 1)
+        drafts.append(ids)
+        rows.append([] if parents == [*range(len(ids))] else parents)
+    race["tables"][name] = drafts
+    race["table_parents"] = {name: rows}
+    race["table_chances"] = {name: [sorted((rng.random() for _ in ids), reverse=True) for ids in drafts]}
+
+
+def as_trees(recorded: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """The same race with trees for drafts: what was accepted is a path of each; beside it stands what was dropped, or
+    another token, and what only a tree can drop."""
+    out = copy.deepcopy(dict(recorded))
+    text = [*out["prompt"]["token_ids"]]
+    for event in (e for e in out["events"] if e["lane"] == SPECULATIVE and e["type"] == "step"):
+        if event["drafted"]:
+            _branch(event, text, rng)
+        text += event["token_ids"]
+    out["spec"]["lanes"][-1]["k"] = f"tree:{MOST}"
+    return out
+
+
+def _branch(event: dict[str, Any], text: list[int], rng: random.Random) -> None:
+    """Make a step's chain a tree."""
+    num = event["num_accepted"] if rng.random() < 0.3 else len(event["drafted"])  # without: the path ends with a leaf
+    nodes = [(token, piece, i) for i, (token, piece) in enumerate(zip(*_drafted(event), strict=True))][:num]
+    for number in range(rng.randrange(MOST - num)):
+        nodes.append((230_000 + number, f" or{number}", rng.randrange(len(nodes) + 1)))
+    order: list[int] = []
+    rows = {0: 0}  # of each node + 1, in the order in which they are drafted
+    while left := [i for i, node in enumerate(nodes) if i not in order and node[2] in rows]:
+        order.append(rng.choice(left))
+        rows[order[-1] + 1] = len(order)
+    parents = [rows[nodes[i][2]] for i in order]
+    event["drafted"], event["drafted_pieces"] = ([nodes[i][part] for i in order] for part in (0, 1))
+    if not order:
+        return
+    chances = [round(rng.random(), 4) for _ in order]
+    for i, parent in enumerate(parents):
+        chances[i] = chances[i] * (chances[parent - 1] if parent else 1)
+    event |= {"chances": chances, "width": max(event["width"], len(order) + 1)}
+    if parents != [*range(len(order))]:
+        event["parents"] = parents
+        sources = []
+        for token, path in zip(event["drafted"], paths(parents)[1:], strict=True):
+            known = [*text, *(event["drafted"][i] for i in path[:-1])]
+            sources.append(rng.choice([-1, *(i for i, each in enumerate(known) if each == token)]))
+        if max(sources) >= 0:
+            event["sources"] = sources
+
+
+def _drafted(event: Mapping[str, Any]) -> tuple[list[int], list[str]]:
+    return event["drafted"], event["drafted_pieces"]
 
 
 def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,14 @@ import math
 import random
 from typing import Any
 
+from engine.events import Step, from_json, steps
+from tests.helpers.races import events_of
+
 SEEDS = 3
 
 
 def taken_apart(recorded: dict[str, Any], seed: int = 1, words: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The race with copies, margins and candidates that fit its events: the committed token has the largest score under
+    """The race with copies and candidates that fit its events: the committed token has the largest score under
     the race's own seed, a dropped one has not; both lanes have the same numbers at the same place. words: texts of
     tokens that were never drafted."""
     out, rng = copy.deepcopy(recorded), random.Random(seed)
@@ -32,22 +35,21 @@ def taken_apart(recorded: dict[str, Any], seed: int = 1, words: tuple[str, ...] 
         if lane["role"] == "plain":
             continue
         lanes[lane["name"]] = []
-        for step in (e for e in out["events"] if e["type"] == "step" and e["lane"] == lane["name"]):
-            rows, committed = [], step["token_ids"]
-            for r in range(len(step["drafted"]) + 1):
-                guess = step["drafted"][r : r + 1]
-                if r >= len(committed):
-                    rows.append(_row(rng, rng.sample(others, 6) + guess, None, 0))
+        for step in steps(events_of(out), lane["name"]):
+            rows, decided = [], dict(zip(step.rows, step.token_ids, strict=True))
+            for r, path in enumerate(step.paths):
+                guesses = [token for token, row in zip(step.drafted, step.follows, strict=True) if row == r]
+                if r not in decided:
+                    rows.append(_row(rng, rng.sample(others, 6) + guesses, None, 0))
                     continue
-                place = (step["position"] + r, committed[r])
+                place = (step.position + len(path), decided[r])
                 if place not in rows_at:
-                    rows_at[place] = _row(rng, [committed[r], *rng.sample(others, 6)], committed[r], len(seeds))
-                rows.append(_with_guess(rows_at[place], guess, rng))
+                    rows_at[place] = _row(rng, [decided[r], *rng.sample(others, 6)], decided[r], len(seeds))
+                rows.append(_with_guesses(rows_at[place], guesses, rng))
             lanes[lane["name"]].append(rows)
     pieces = {str(t): known[t] for steps in lanes.values() for rows in steps for row in rows for t in row["ids"]}
     out["candidates"] = {"seeds": seeds, "pieces": pieces, "lanes": lanes}
     _copies(out)
-    _margins(out, rng)
     return out
 
 
@@ -65,37 +67,30 @@ def _row(rng: random.Random, ids: list[int], chosen: int | None, num_seeds: int)
     return {**row, "noise": noise} if noise else row
 
 
-def _with_guess(row: dict[str, Any], guess: list[int], rng: random.Random) -> dict[str, Any]:
-    """The row of the same place where a token was drafted too that has little to say there."""
-    if not guess or guess[0] in row["ids"]:
-        return row
-    out = {**row, "ids": [*row["ids"], guess[0]], "logits": [*row["logits"], row["logits"][-1] - 2]}
-    if "noise" in row:
-        out["noise"] = [[*each, round(rng.uniform(-1, 0), 4)] for each in row["noise"]]
-    return out
+def _with_guesses(row: dict[str, Any], guesses: list[int], rng: random.Random) -> dict[str, Any]:
+    """The row of the same place where tokens were drafted too that have little to say there."""
+    for guess in guesses:
+        if guess not in row["ids"]:
+            row = {**row, "ids": [*row["ids"], guess], "logits": [*row["logits"], row["logits"][-1] - 2]}
+            if "noise" in row:
+                row["noise"] = [[*each, round(rng.uniform(-1, 0), 4)] for each in row["noise"]]
+    return row
 
 
 def _copies(recording: dict[str, Any]) -> None:
-    """`copied` in each step whose draft, but for its first tokens, stands in the text before it."""
+    """`copied` in each step whose draft is a chain and, but for its first tokens, stands in the text before it."""
     prompt, text = recording["prompt"]["token_ids"], []
     for step in (e for e in recording["events"] if e["type"] == "step" and e["lane"] == "speculative"):
         drafted, before = step["drafted"], [*prompt, *text]
         text += step["token_ids"]
+        if "parents" in step:
+            continue
         for start in range(max(0, len(drafted) - 2)):
             copied = drafted[start:]
             places = [i for i in range(len(before)) if (before + copied)[i : i + len(copied)] == copied]
             if places:
                 step["copied"] = [start, places[-1]]
                 break
-
-
-def _margins(recording: dict[str, Any], rng: random.Random) -> None:
-    tables = {name: drafts for name, drafts in recording.get("tables", {}).items() if name.startswith("eagle3")}
-    margins = {
-        name: [[round(rng.uniform(0, 6), 4) for _ in draft] for draft in drafts] for name, drafts in tables.items()
-    }
-    if margins:
-        recording["table_margins"] = margins
 
 
 def steps_of(recording: dict[str, Any], lane: str = "speculative") -> list[dict[str, Any]]:
@@ -110,9 +105,11 @@ def chance_words(chance: float) -> str:
 
 
 def verdicts_of(step: dict[str, Any]) -> list[str]:
-    """What became of each place of a step: a right guess, the model's own token, or neither."""
-    drafted, kept = len(step["drafted"]), step["num_accepted"]
-    if len(step["token_ids"]) == kept:
-        return ["ok"] * kept + ["unused"] * (drafted + 1 - kept)
-    own = "own" if not drafted else "extra" if kept == drafted else "no"
-    return ["ok"] * kept + [own] + ["unused"] * (drafted - kept)
+    """What became of each guess of a step, and of the place after the last: a right guess, the model's own token, or
+    neither."""
+    of = from_json(step).event
+    assert isinstance(of, Step)
+    found = ["ok" if i in of.kept else "no" if row in of.rows else "unused" for i, row in enumerate(of.follows)]
+    if of.is_refuted or len(of.token_ids) == of.num_accepted:
+        return [*found, "unused"]
+    return [*found, "extra" if found else "own"]

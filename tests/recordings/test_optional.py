@@ -122,10 +122,6 @@ def taken(lane: str, **num_bytes: Any) -> Callable[[dict[str, Any]], object]:
     return lambda r: r.update(drafter_bytes={lane: num_bytes})
 
 
-def margins(**change: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda r: r.update(table_margins=change)
-
-
 BYTES = {"weights": 2**40, "cache_per_token": 0}
 COSTS = {"verify_s": [0.5] * 64, "draft_s": {"eagle3": [*range(64)], "copies": [0] * 64}}
 ORACLES = {"speculative": {"seconds": 0, "share": 0.0}, "plain": {"seconds": 0, "share": 0}}
@@ -171,10 +167,6 @@ WRONG = {
     ),
     "the table of 'plain'\\[\\] must be a list, not 7": lambda r: r.update(tables={"plain": [7] * 5}),
     "a token id from 0 to 2147483647, not 2147483648": lambda r: r.update(tables={"plain": [[2**31]] * 5}),
-    "table_margins must be an object, not a list": lambda r: r.update(table_margins=[]),
-    "margins of the table of 'nobody' are not one for each token": margins(nobody=[]),
-    "margins of the table of 'eagle3' are not one for each": margins(eagle3=[[1.0] * 63, [], [1.0], [1.0], []]),
-    "margins of the table of 'eagle3'.* must be a finite number": margins(eagle3=[["1"] * 63, [], [1], [1], [1]]),
     "candidates must be an object, not a list": lambda r: r.update(candidates=[]),
     "candidates lacks 'pieces'": lambda r: r["candidates"].pop("pieces"),
     "candidates are of 9 seeds; at most 8": candidates(seeds=[*range(9)]),

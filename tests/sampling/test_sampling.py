@@ -174,15 +174,18 @@ def test_the_row_is_not_changed():
     st.sampled_from(DTYPES),
     st.sampled_from([0, 5]),
 )
-def test_the_margin_is_the_lead_of_the_choice(seed, size, spread, temperature, dtype, top_k):
-    """`auto` would think a draft surer than it is, or judge another token than the one drafted."""
+def test_the_best_are_the_choice_and_what_comes_next(seed, size, spread, temperature, dtype, top_k):
+    """Branches would be other tokens, or have chances of other tokens."""
     row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
     sampler = Sampler(SamplingParams(temperature, top_k=top_k, seed=seed), size, PACKED)
-    token, margin = sampler.with_margin(row, 3)
-    assert token == sampler(row, 3)
-    best = sampler.scores(row, 3).topk(min(2, size)).values
-    lead = float(best[0] - best[1]) if size > 1 else math.inf
-    assert margin == pytest.approx(lead, abs=1e-5) or margin >= lead > 15
+    found, scores = sampler.best(row, 3, 4), sampler.scores(row, 3)
+    assert found[0][0] == sampler(row, 3)
+    possible = int((scores > -math.inf).sum())
+    assert 1 <= len(found) <= min(4, possible) and len({token for token, _ in found}) == len(found)
+    for (token, score), best in zip(found, scores.topk(len(found)).values.tolist(), strict=True):
+        assert score == pytest.approx(float(scores[token]), abs=1e-5) and score == pytest.approx(best, abs=1e-5)
+    if len(found) < min(4, possible):  # the others are out of reach of any noise
+        assert found[0][1] - float(scores.topk(len(found) + 1).values[-1]) > 15
 
 
 # Many rows at once, without asking the host

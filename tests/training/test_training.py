@@ -71,10 +71,8 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
         truth = ids[place:]
         here = replace(context(prompt), k=k, keep_logits=True)
         drafter = (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)(head, here)
-        drafter._choose = lambda row, offset, _, truth=truth: (
-            truth[offset],
-            0.0,
-        )  # the true tokens, as training feeds them
+        drafter._best = lambda rows, depths, num, truth=truth: [[(truth[depth], 0.0)] for depth in depths]
+        # the true tokens, as training feeds them
         drafter.prefill(prompt, batch.hidden[0, : place - 1])
         logits = drafter.propose(prompt, None, k).logits[:, head.target_ids]
         p = target_p[place - 1 : place - 1 + k]

@@ -16,31 +16,62 @@ from engine.events import steps, token_ids
 from engine.recordings.recording import Recording, loads
 from engine.what_if.read import MAX_WORK, what_if_of
 from engine.what_if.tables import seconds_of
-from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, with_tables
+from tests.helpers.races import (
+    MOST,
+    events_of,
+    fixed_race,
+    recordings,
+    servers_races,
+    with_tables,
+    with_trees,
+)
 
 RACES = st.builds(with_tables, recordings(), st.randoms(use_true_random=False))
+TREES = st.builds(with_trees, recordings(), st.randoms(use_true_random=False))
 
 
 def read(race: dict[str, Any]) -> Any:
     return what_if_of(loads(json.dumps(race).encode()))
 
 
-@given(RACES)
+@given(RACES | TREES)
 def test_what_was_written_is_what_is_read(race):
     """A race that was saved and opened would be told otherwise than the one that was held."""
     found = read(race)
     assert list(found.text.token_ids) == token_ids(events_of(race), "baseline")
     assert found.text.limit == race["spec"]["params"]["max_new_tokens"]
-    wanted = {"table_margins": {}, **{key: race[key] for key in ("tables", "table_margins", "costs") if key in race}}
-    assert json.loads(json.dumps(found.to_json())) == wanted
-    assert found.offered() == {"ngram": list(range(1, MOST + 1))}
+    wanted = ("tables", "table_parents", "table_chances", "costs")
+    assert json.loads(json.dumps(found.to_json())) == {key: race[key] for key in wanted if key in race}
+    assert found.offered() == {name: list(range(1, MOST + 1)) for name in race["tables"]}
 
 
-@given(servers_races(), st.sampled_from(["ngram", "x", "ngram@3", "ngram@auto", "x@07", "@", "@1", "x@99999"]))
+@given(TREES, st.integers(1, MOST))
+def test_trees_of_a_recording_are_walked(race, size):
+    """A branch that the text did not take would be kept, or the one that it took be dropped."""
+    found = read(race)
+    ids, drafts, rows = found.text.token_ids, race["tables"]["ngram@tree"], race["table_parents"]["ngram@tree"]
+    done = found.steps("ngram", f"tree:{size}")
+    assert [step.token_ids for step in done] == [step.token_ids for step in found.steps("ngram@tree", size)]
+    for step in done:
+        room = found.text.limit - step.position - 1
+        draft = drafts[step.position][: min(size, room)]
+        parents = rows[step.position][: len(draft)] or [*range(len(draft))]
+        path: list[int] = []
+        while at := [i for i, row in enumerate(parents) if row == (path[-1] + 1 if path else 0)]:
+            true = ids[step.position + len(path) : step.position + len(path) + 1]
+            if not (at := [i for i in at if (draft[i],) == true]):
+                break
+            path += at
+        assert [*step.drafted] == draft and [*step.kept] == path and step.num_accepted == len(path)
+
+
+@given(
+    servers_races(), st.sampled_from(["ngram", "x", "ngram@3", "ngram@auto", "x@tree", "x@07", "@", "@1", "x@99999"])
+)
 def test_a_strangers_table_tells_a_race_or_is_refused(race, name):
     """A number of drafts, or a name, that nobody thought of would be a fault of the program."""
     race = copy.deepcopy(race)
-    for member in (race["tables"], race["table_margins"], race["costs"]["draft_s"]):
+    for member in (race["tables"], race["costs"]["draft_s"]):
         member[name] = member.pop("eagle3")
     try:
         found = read(race)
@@ -72,7 +103,33 @@ def test_a_table_that_contradicts_a_step_is_refused(race, rng):
     for change in ({"k": "auto"}, {"rule": "rejection"}, {"drafter": "eagle3"}):  # no lane that this table could tell
         other = copy.deepcopy(race)
         other["spec"]["lanes"][-1].update(change)
-        assert read(other).tables["ngram"].drafts[step.position][place] == step.drafted[place] + 1
+        assert read(other).tables["ngram"].drafts[step.position].token_ids[place] == step.drafted[place] + 1
+
+
+@pytest.mark.parametrize(
+    ("parents", "tokens", "words"),
+    [
+        ([0, 1, 1, 0], [10, 11, 9, 8], ""),
+        ([], [10, 11, 9, 8], "is not of this race: step 0 of lane 'speculative' drafted other tokens"),
+        ([0, 1, 0, 0], [10, 11, 9, 8], "is not of this race: step 0"),
+        ([0, 1, 1, 0], [10, 11, 8, 9], "is not of this race: step 0"),
+        ([0, 1, 1, 4], [10, 11, 9, 8], "table_parents of 'ngram@tree' are no trees of its drafts"),
+        ([0, 1, 1, 1], [10, 11, 9, 9], "table_parents of 'ngram@tree' are no trees of its drafts"),
+        ([0, 1, 1], [10, 11, 9, 8], "table_parents of 'ngram@tree' are not one for each token"),
+    ],
+)
+def test_a_lane_of_trees_drafts_the_first_of_its_table(parents, tokens, words):
+    """The page would say of trees that raced that they were others, or walk where no row is."""
+    race = with_trees(fixed_race(), random.Random(1))
+    race["spec"]["lanes"][-1]["k"] = "tree:3"
+    next(event for event in race["events"] if event.get("drafted")).update(parents=[0, 1, 1])
+    race["tables"]["ngram@tree"][0], race["table_parents"]["ngram@tree"][0] = tokens, parents
+    race["table_chances"]["ngram@tree"][0] = []
+    if words:
+        with pytest.raises(UsageError, match=words):
+            read(race)
+    else:
+        assert read(race).steps("ngram", "tree:3")[0].kept == (0, 1)
 
 
 @given(RACES, st.integers(1, 40))
@@ -81,7 +138,6 @@ def test_a_short_table_is_refused(race, missing):
     drafts = race["tables"]["ngram"]
     num = len(drafts)
     del drafts[max(0, num - missing) :]
-    race.pop("table_margins", None)
     words = f"the table of 'ngram' has {len(drafts)} drafts, but the baseline committed {num} tokens"
     with pytest.raises(UsageError, match=words):
         read(race)
@@ -137,12 +193,13 @@ def test_more_than_can_be_computed_is_refused():
 
 
 def test_the_ks_that_are_offered():
-    """A block drafter would be shown at a k that it was never asked at, or copies for auto as a drafter's race."""
+    """A block drafter would be shown at a k that it was never asked at, or a table that older versions kept for auto be
+    taken for a drafter's race."""
     race = with_tables(fixed_race(), random.Random(1))
     drafts, costs = race["tables"].pop("ngram"), race["costs"]["draft_s"].pop("ngram")
-    for name in ("a:b@2@12", "a:b@2@4", "n", "n@auto", "x@07", "y@100"):
+    for name in ("a:b@2@12", "a:b@2@4", "n", "n@auto", "n@tree", "x@07", "y@100"):
         race["tables"][name], race["costs"]["draft_s"][name] = drafts, costs
     every = list(range(1, MOST + 1))
     found = read(race)
-    assert found.offered() == {"a:b@2": [4, 12], "n": every, "x@07": every, "y@100": every}
+    assert found.offered() == {"a:b@2": [4, 12], "n": every, "n@tree": every, "x@07": every, "y@100": every}
     assert [step.drafted for step in found.steps("a:b@2", 4)] == [step.drafted for step in found.steps("n", 4)]

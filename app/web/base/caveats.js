@@ -1,7 +1,8 @@
 // Caveats of a ratio: the text repeats itself, or the ratio is within the noise. Twin of engine/analysis/caveats.py,
 // which explains both; compared by test_caveats_are_those_of_the_engine.
 
-import { isOfServers, numDrafted, stepSeconds, sum } from "./model.js";
+import { isOfServers, sum } from "./model.js";
+import { numDrafted, stepSeconds } from "./steps.js";
 import { oneLine } from "./text.js";
 
 const SHORTEST = 8;

@@ -1,6 +1,8 @@
 // The lanes of a race and their metrics at any lane time. Pure: no DOM. Twin of engine/analysis/metrics.py, for
 // replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
 
+import { depthOf, isRefuted, numDrafted, stepSeconds, widthWords } from "./steps.js";
+
 const EPSILON = 1e-9;
 
 class Lane {
@@ -82,37 +84,17 @@ export function isOnServer(header, name) {
 }
 export function isElsewhere(header, name) { return isOnServer(header, name) && !isOfServers(header); }
 
+// Whether the drafts of a lane may be trees.
+export function mayBranch(header, name) {
+  return Boolean(header?.spec?.lanes?.some((lane) => lane.name === name && typeof lane.k === "string"
+    && lane.drafter !== "server"));
+}
+
 // The acceptance rule of the first speculative lane.
 export function ruleOf(header) {
   return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled";
 }
 
-// How many tokens a step drafted, even if the tokens themselves are unknown.
-export const numDrafted = (step) => step.num_drafted ?? step.drafted.length;
-export const widthWords = (width) => (width === null ? "unknown width" : `width ${width}`);
-
-// A step's tokens in reading order: accepted, rejected (if known), then the target's own. If a server's step only has
-// its text as a whole, accepted and own tokens are "together".
-export function tokensOf(step) {
-  const kept = step.num_accepted, drafted = numDrafted(step);
-  const committed = (kind) => (id, i) => ({ kind, id, text: step.pieces.length ? step.pieces[i] : `#${id} ` });
-  const own = drafted === 0 ? "plain" : kept === drafted ? "bonus" : "correction";
-  const all = step.token_ids.map((id, i) => committed(i < kept ? "accepted" : own)(id, i));
-  if (kept && step.num_drafted && all.slice(1).every(({ text }) => text === "")) all[0].kind = "together";
-  const rejected = step.drafted.slice(kept).map((id, i) =>
-    ({ kind: "rejected", id, text: step.drafted_pieces.length ? step.drafted_pieces[kept + i] : `#${id} ` }));
-  return [...all.slice(0, kept), ...rejected, ...all.slice(kept)];
-}
-
-export function stepWords(step) {
-  const drafted = numDrafted(step), kept = step.num_accepted;
-  return drafted ?
-    `step ${step.index + 1}: ${kept} of ${drafted} guesses kept`
-      + (step.num_drafted > kept ? "; which ones were dropped is not known" : "") :
-    `step ${step.index + 1}: no guess`;
-}
-
-export const stepSeconds = (step) => step.draft_s + step.verify_s;
 export const sum = (values) => values.reduce((total, value) => total + value, 0);
 export const quotient = (a, b) => (a === null || b === null || !(b > 0) ? null : a / b);
 
@@ -137,12 +119,12 @@ export function metricsOf(lane, n) {
   const numTokens = lane.tokens[n], decode = sum(times), prefill = lane.started ? lane.started.prefill_s : null;
   const drafted = steps.map(numDrafted), accepted = steps.map((step) => step.num_accepted);
   const drafts = steps.filter(numDrafted);
-  const longest = drafted.reduce((most, size) => Math.max(most, size), 0), share = [], conditional = [];
+  const longest = drafts.reduce((most, step) => Math.max(most, depthOf(step)), 0), share = [], conditional = [];
+  const reached = drafts.map((step) => step.num_accepted + isRefuted(step));
   for (let i = 0; i < longest; i++) {
     const right = drafts.filter((step) => step.num_accepted > i).length;
     share.push(right / drafts.length);
-    conditional.push(quotient(right,
-      drafts.filter((step) => numDrafted(step) > i && step.num_accepted >= i).length));
+    conditional.push(quotient(right, reached.filter((most) => most > i).length));
   }
   return {
     num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(timed, decode),

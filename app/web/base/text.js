@@ -59,8 +59,11 @@ export function putText(node, text) {
 // The name of each drafter.
 export const DRAFTER_NAMES = { __proto__: null, ngram: "n-gram (copies earlier text)",
   eagle3: "EAGLE-3 head", dflash: "DFlash head", draft_model: "draft model", synthetic: "synthetic drafts (made up)" };
-// A drafter with an argument is shown as given: a race may have several of its kind.
-export const drafterName = (drafter) => DRAFTER_NAMES[drafter] ?? oneLine(drafter).slice(0, 40);
+// A drafter, or the table of its trees. With an argument it is shown as given: a race may have several of its kind.
+export function drafterName(drafter) {
+  const [, name, tree] = /^(.*?)(@tree)?$/s.exec(drafter);
+  return (DRAFTER_NAMES[name] ?? oneLine(name).slice(0, 40)) + (tree ? ", tree" : "");
+}
 
 // The same marks as text on one line, for sentences and labels.
 export function oneLine(text) {

@@ -34,6 +34,7 @@ export function guessWords(lane) {
   const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
   const words = (DRAFTER_NAMES[name] ?? DRAFTER_WORDS[name] ?? lane.drafter)
     .replace("{}", DRAFTER_NAMES[inside] ?? inside);
-  return oneLine(lane.k === "auto" ? `${words}, automatic length` : `${words}, up to ${lane.k} ${lane.k === 1 ? "guess" : "guesses"}`)
-    .slice(0, 120);
+  const tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k, guesses = Number(num) === 1 ? "guess" : "guesses";
+  return oneLine(lane.k === "auto" ? `${words}, automatic length` :
+    `${words}, ${tree ? "trees of up to" : "up to"} ${num} ${guesses}`).slice(0, 120);
 }

@@ -1,7 +1,8 @@
 // Everything around the texts: figures, ratio, track, verdict, acceptance, facts.
 
 import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
-import { isElsewhere, isOnServer, ruleOf, sum, widthWords } from "../base/model.js";
+import { isElsewhere, isOnServer, mayBranch, ruleOf, sum } from "../base/model.js";
+import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, write } from "../base/text.js";
 import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
 
@@ -83,6 +84,7 @@ export class Board {
     const spec = (name) => header?.spec?.lanes?.find((lane) => lane.name === name);
     this.elsewhere = isElsewhere(header, sideNames[1]);
     this.root.toggleAttribute("data-servers", isOnServer(header, sideNames[1]));
+    this.root.toggleAttribute("data-trees", mayBranch(header, sideNames[1]));
     sideNames.forEach((name, i) => {
       const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name, first);
       for (const ref of [`${side}Name`, `${side}TextName`]) write(this.refs[ref], words);

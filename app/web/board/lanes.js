@@ -1,10 +1,11 @@
 // One lane's text: a node per verification step, made once, shown or removed with the lane time. And the step popover.
 
-import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/model.js";
+import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/steps.js";
 import { duration, make, putText, seconds } from "../base/text.js";
 import { emit } from "./root.js";
 
 const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
+const OWN = ["correction", "bonus"];
 const KIND_WORDS = { accepted: "kept", together: "kept guesses and the model's own tokens together",
   rejected: "dropped", correction: "the model's own token", bonus: "bonus token",
   plain: "the model's own token, no guess" };
@@ -16,6 +17,14 @@ export function tokenNode(piece) {
   return putText(node, piece.text);
 }
 
+// How many more guesses a tree lost than are shown. No text of its own: the text around it is the lane's.
+function asideNode(count) {
+  const node = make("span", "pf-aside");
+  node.dataset.count = count;
+  node.title = `${count} more ${count === 1 ? "guess" : "guesses"} dropped`;
+  return node;
+}
+
 function stepNode(step) {
   const node = make("span", "pf-step");
   node.dataset.lane = step.lane;
@@ -25,8 +34,10 @@ function stepNode(step) {
   node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
   node.tabIndex = -1;
   node.setAttribute("role", "listitem");
-  const words = make("span", "pf-words");
-  words.append(...tokensOf(step).map(tokenNode));
+  const words = make("span", "pf-words"), all = tokensOf(step), [own] = all.filter(({ kind }) => OWN.includes(kind));
+  const aside = all.filter((piece) => piece.aside).length;
+  words.append(...all.filter((piece) => !piece.aside).map(tokenNode));
+  if (aside) words.insertBefore(asideNode(aside), own ? words.lastChild : null);
   node.append(words);
   return node;
 }

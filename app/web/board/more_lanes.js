@@ -2,7 +2,8 @@
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
 import { isNoise, ratioNoise } from "../base/caveats.js";
-import { isElsewhere, raceSpeedup, stepSeconds, sum } from "../base/model.js";
+import { isElsewhere, raceSpeedup, sum } from "../base/model.js";
+import { stepSeconds } from "../base/steps.js";
 import { make, oneLine, write } from "../base/text.js";
 import { guessWords, VERDICTS } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";
@@ -11,8 +12,13 @@ import { S, verdictOn } from "./state.js";
 const more = { rows: new Map() };
 
 export const guessing = () => (S.header?.spec?.lanes ?? []).filter((lane) => lane.role === "speculative");
-export const shortName = ({ name, drafter, k }) => oneLine(drafter === "server" ? `${name}, on a server` :
-  `${drafter}, k = ${k}`).slice(0, 80);
+// What tells a lane from the others: its drafter and k, or how it drafts if all have the same drafter.
+export function shortName({ name, drafter, k }) {
+  if (drafter === "server") return oneLine(`${name}, on a server`).slice(0, 80);
+  const how = k === "auto" ? "automatic" : typeof k === "string" ? k.replace("tree:", "trees of ") : `chains of ${k}`;
+  const alike = guessing().length > 1 && guessing().every((lane) => lane.drafter === drafter);
+  return oneLine(alike ? how : `${drafter}, k = ${k}`).slice(0, 80);
+}
 
 // Ranks by seconds per token, 1 the fastest. Lanes within each other's noise share a rank.
 function placesOf(names) {

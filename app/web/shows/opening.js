@@ -2,7 +2,7 @@
 // off, one lane finishes first, and the texts move onto each other. It drives the replay clock; any key or click ends
 // it and still takes effect.
 
-import { numDrafted, tokensOf } from "../base/model.js";
+import { numDrafted, tokensOf } from "../base/steps.js";
 import { make, putText, seconds } from "../base/text.js";
 import { announcement, showVerdict } from "../board/paint.js";
 import { emit, on, root } from "../board/root.js";
@@ -108,7 +108,8 @@ export function guessNow(lane) {
   if (!step || !numDrafted(step)) return;
   const node = make("span", "pf-guess");
   node.setAttribute("aria-hidden", "true");
-  node.append(...tokensOf(step).slice(0, numDrafted(step)).map(({ text }) => putText(make("span"), text)));
+  const shown = tokensOf(step).slice(0, numDrafted(step)).filter(({ aside }) => !aside);
+  node.append(...shown.map(({ text }) => putText(make("span"), text)));
   refs.rightText.append(node);
   opening.guess = { step, node };
 }

@@ -11,7 +11,7 @@ import { board, refs, replay, views } from "../board/screen.js";
 import { S, session } from "../board/state.js";
 import { choose, showTexts } from "../board/tabs.js";
 import { leaveGame } from "../tabs/guess_tab.js";
-import { WhatIf } from "../tabs/whatif.js";
+import { sizeOf, WhatIf } from "../tabs/whatif.js";
 import { chosenDrafter, endWhatIf, offerLengths, racedLane, showChosen, whatIfOf } from "../tabs/whatif_tab.js";
 import { skipOpening } from "./opening.js";
 import { bringBack, endStory } from "./story.js";
@@ -112,7 +112,7 @@ function raceLive() { (refs.liveHere.hidden ? pageButton("race") : refs.liveHere
 function changeLength(by) {
   const whatIf = whatIfOf();
   if (!(whatIf instanceof WhatIf)) return board.announce(whatIf);
-  const ks = whatIf.offered.get(chosenDrafter()), raced = ks.indexOf(Number(racedLane().k));
+  const ks = whatIf.offered.get(chosenDrafter()), raced = ks.indexOf(sizeOf(racedLane().k));
   const from = S.computed ? Number(refs.whatIfK.value) : raced >= 0 ? raced : by > 0 ? -1 : ks.length;
   refs.whatIfK.value = String(Math.max(0, Math.min(ks.length - 1, from + by)));
   return showChosen();

@@ -1,6 +1,7 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
-import { metricsOf, numDrafted, percentile, stepSeconds } from "../base/model.js";
+import { metricsOf, percentile } from "../base/model.js";
+import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
 import { DRAFTER_NAMES, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
@@ -8,15 +9,18 @@ import { refs, replay, views } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { choose } from "../board/tabs.js";
 import { openStep } from "../tabs/step_tab.js";
-import { WhatIf } from "../tabs/whatif.js";
+import { laneOf, WhatIf } from "../tabs/whatif.js";
 import { chosenDrafter, timesPlain } from "../tabs/whatif_tab.js";
 import { guessNow, opening } from "./opening.js";
 
 const shownStep = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
 
 // A drafter's parts in words.
-const guesser = (drafter) => drafter.split(/[:+]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
+const guesser = (drafter) => drafter.split(/[:+@]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
   .join(" or ") || oneLine(drafter).slice(0, 30);
+
+// The dropped guess at the place where the text goes on; undefined if there is none.
+const struckPiece = (step) => step.drafted_pieces[likeliest(step)[0]];
 
 // What the story needs of a race: the median plain step time, a step with right and wrong guesses, and one that kept
 // the fewest. null if the texts are not identical or no step has both.
@@ -24,11 +28,11 @@ export function taleOf() {
   const [left, right] = S.sides.map((name) => S.race.lane(name));
   if (S.live || S.state !== "finished" || S.computed || !left?.finished || !right?.finished
     || !verdictOn(S.sides[1])?.kind.startsWith("identical")) return null;
-  const partly = right.steps.filter(({ num_accepted: kept, drafted_pieces: pieces, token_ids: ids }) =>
-    kept && pieces.length > kept && ids.length > kept);
+  const partly = right.steps.filter((step) =>
+    step.num_accepted && struckPiece(step) !== undefined && step.token_ids.length > step.num_accepted);
   // the clearest: a few right and wrong guesses, and visible text where the draft breaks
-  const clear = partly.find(({ drafted, drafted_pieces: pieces, num_accepted: kept, pieces: own }) => kept > 1
-    && drafted.length > kept + 1 && drafted.length < 9 && [pieces[kept], own.at(-1)].every((piece) => piece?.trim()));
+  const clear = partly.find((step) => step.num_accepted > 1 && step.drafted.length > step.num_accepted + 1
+    && step.drafted.length < 9 && [struckPiece(step), step.pieces.at(-1)].every((piece) => piece?.trim()));
   const drafts = right.steps.filter(numDrafted);
   return partly.length ? { left, right, step: clear ?? partly[0], plain_s: percentile(left.steps.map(stepSeconds), 0.5),
     poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
@@ -42,7 +46,8 @@ function lengthWords(whatIf) {
   const drafter = chosenDrafter(), all = whatIf.all().filter((each) => each.drafter === drafter);
   const best = all.reduce((one, other) => (other.seconds < one.seconds ? other : one));
   const named = [...new Set([all[0], best, all.at(-1)])];
-  return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${i ? "" : "k = "}${each.k}`
+  const sizes = [`k = ${laneOf(drafter, named[0].k).k}`, ...named.slice(1).map((each) => each.k)];
+  return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${sizes[i]}`
     + (each === best ? " (best)" : "")).join(", ");
 }
 
@@ -66,7 +71,8 @@ export const CARDS = [
     },
     target: () => [opening.guess?.node],
     words: ({ step, lane }) => "The other lane guesses ahead. A fast drafter, here "
-      + `${guesser(lane.drafter)}, proposes ${plural(numDrafted(step), "token")}, shown pale: a draft. It took `
+      + `${guesser(lane.drafter)}, proposes ${plural(numDrafted(step), "token")}${step.parents ?
+        " in a tree, one path of which is" : ","} shown pale: a draft. It took `
       + `${duration(step.draft_s)}. Nothing is decided yet.`,
   },
   {
@@ -91,7 +97,7 @@ export const CARDS = [
     stage: ({ step }) => { openStep(step.index); replay.seek(step.clock_s); },
     target: ({ step }) => [root.querySelector('.pf-one-place[data-verdict="no"]'), root.querySelector(".pf-one-row"),
       shownStep(step.index)],
-    words: ({ step }) => `The draft said ${storyPiece(step.drafted_pieces[step.num_accepted])}, the model picks `
+    words: ({ step }) => `The draft said ${storyPiece(struckPiece(step))}, the model picks `
       + `${storyPiece(step.pieces.at(-1))}. So that guess is dropped, and all after it: they continued a text that `
       + "will never exist. The model's own token takes its place, from the same pass.",
   },
@@ -111,7 +117,7 @@ export const CARDS = [
       root.querySelector("[data-board=right]")],
     words: ({ right, lane }) => "k is how many tokens are guessed at once. Short drafts save little; "
       + `long ones cost more and often end wrong. ${S.whatIf instanceof WhatIf ?
-        `With ${guesser(chosenDrafter())} alone: ${lengthWords(S.whatIf)}.` :
+        `With ${guesser(chosenDrafter())}: ${lengthWords(S.whatIf)}.` :
         `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
           .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
   },

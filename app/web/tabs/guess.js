@@ -1,6 +1,7 @@
 // The game "Be the drafter": the player's input is a draft, verified against the target's recorded text. Pure: no DOM.
 
-import { numDrafted, sum } from "../base/model.js";
+import { sum } from "../base/model.js";
+import { numDrafted } from "../base/steps.js";
 
 export const STEPS_A_ROUND = 10;
 
@@ -48,7 +49,7 @@ export function added(one, other) {
   return Object.fromEntries(Object.keys(NO_STEPS).map((name) => [name, one[name] + other[name]]));
 }
 
-// drafter -> its fastest k over the whole race, for drafters with tables.
+// drafter, or name of its table of trees -> its fastest size of drafts over the whole race.
 export function bestLengths(whatIf) {
   const best = new Map();
   for (const each of whatIf.all()) if (!(best.get(each.drafter)?.seconds <= each.seconds)) best.set(each.drafter, each);

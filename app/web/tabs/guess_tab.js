@@ -1,7 +1,8 @@
 // "Be the drafter" on the page, in place of the texts, which would give the answer away. The room's tally is kept in
 // this browser, by race.
 
-import { quotient, tokensOf } from "../base/model.js";
+import { quotient } from "../base/model.js";
+import { tokensOf } from "../base/steps.js";
 import { drafterName, make, percent, plural, putText, write } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { tokenNode } from "../board/lanes.js";

@@ -1,7 +1,8 @@
 // Commands that serve a race's target, drafter and k; where a server cannot, a sentence why. From the documentation and
 // source of the versions named here, which parse them (tools/served_commands.py). Pure: no DOM.
 
-import { numDrafted, percentile } from "../base/model.js";
+import { percentile } from "../base/model.js";
+import { depthOf } from "../base/steps.js";
 import { DEFAULT_TARGET, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
 
 export const CHECKED = "2026-11-22";
@@ -34,8 +35,8 @@ export function drafterOf(text) {
 
 // {k, words}: a fixed k, and a sentence if the race had none. steps: of the lane.
 function lengthOf(k, steps) {
-  if (k !== "auto") return { k, words: "" };
-  const drafted = steps.map(numDrafted).filter((n) => n > 0);
+  if (typeof k === "number") return { k, words: "" };
+  const drafted = steps.map(depthOf).filter((n) => n > 0);
   const median = Math.max(1, Math.round(percentile(drafted, 0.5) ?? 1));
   return { k: median, words: `Servers use a fixed draft length. ${median} is the median of the steps that drafted in `
     + `this race (${drafted.length} of ${steps.length}).` };

@@ -1,7 +1,10 @@
 // One verification step in detail: each guess's source, confidence and outcome, the model's answer at every place, and
 // the cost. Pure: no DOM.
 
-import { isElsewhere, numDrafted, percentile, stepSeconds, tokensOf } from "../base/model.js";
+import { isElsewhere, percentile } from "../base/model.js";
+import {
+  depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
+} from "../base/steps.js";
 import { oneLine, plural } from "../base/text.js";
 
 const SOURCES = { __proto__: null, ngram: "copied", eagle3: "EAGLE-3 head", dflash: "DFlash head",
@@ -13,11 +16,11 @@ const CONTEXT_LETTERS = 48;
 export class Walk {
   // recording: or the header, if there is none; race: its lanes; [plain, walked]: names of two of them.
   constructor(recording, race, [plain, walked]) {
-    const { spec, prompt, candidates, tables, table_margins: margins, table_pieces: words } = recording;
+    const { spec, prompt, candidates, table_pieces: words } = recording;
     const lane = race.lane(walked), { temperature = 0, top_k: topK, top_p: topP } = spec?.params ?? {};
     const { drafter = "", rule } = spec?.lanes?.find(({ name }) => name === walked) ?? {};
-    Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature, tables: tables ?? {},
-      margins: margins ?? {}, steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
+    Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature,
+      steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
       filters: temperature > 0 && (topK > 0 || topP < 1), rejects: temperature > 0 && rule === "rejection",
       drafters: drafter.replace(/^hybrid:/, "").split("+") });
     this.pieces = this.steps.flatMap((step) => tokensOf(step).filter(({ kind }) => kind !== "rejected"));
@@ -25,37 +28,47 @@ export class Walk {
       .map(([id, text]) => [Number(id), text]));
     for (const { steps } of race.lanes.values()) for (const step of steps) for (const { id, text } of tokensOf(step))
       if (step.pieces.length) this.words.set(id, text);
-    this.tellsCopies = drafter === "ngram" || Boolean(candidates) || this.steps.some((step) => step.copied);
+    this.tellsCopies = drafter === "ngram" || Boolean(candidates)
+      || this.steps.some((step) => step.copied || step.sources);
   }
 
   text(id) { return this.words.get(id) ?? `#${id}`; }
 
-  // all, some, none: how many guesses were kept; empty: no guess; cut: the text ended within the draft.
+  // all, some, none: how many guesses were kept (all: of a tree, to the end of a path); empty: no guess; cut: the text
+  // ended within the draft.
   kind(step) {
-    const drafted = numDrafted(step), kept = step.num_accepted;
-    if (drafted === 0) return "empty";
-    if (step.token_ids.length === kept) return "cut";
-    return kept === drafted ? "all" : kept === 0 ? "none" : "some";
+    if (numDrafted(step) === 0) return "empty";
+    if (step.token_ids.length === step.num_accepted) return "cut";
+    return !isRefuted(step) ? "all" : step.num_accepted === 0 ? "none" : "some";
   }
 
-  // The outcome at place r: ok, no or unused for a guess; extra or own for the token after the last one.
-  verdict(step, r) {
-    const kept = step.num_accepted;
-    if (r < kept) return "ok";
-    if (r > kept || step.token_ids.length === kept) return "unused";
-    return numDrafted(step) === 0 ? "own" : kept === numDrafted(step) ? "extra" : "no";
-  }
-
-  // {id, text, verdict, source, margin, row} of every place. id: of the guess; null if unknown, and at the last place.
+  // The places of a step: {id, text, verdict, source, chance, row, depth, answers} of each guess, and at the end of the
+  // place after the last one. id: of the guess; null if unknown, and at the last place. row: that decides there. depth:
+  // how many guesses lead to it. verdict: ok, no or unused for a guess; extra, own or unused at the end.
   places(step) {
-    const rows = this.rows(this.lane.name)?.[step.index], sure = this.sure(step), count = numDrafted(step);
+    const follows = followsOf(step), count = numDrafted(step), kept = keptOf(step), decided = rowsOf(step);
+    const depths = depthsOf(step), rows = this.rows(this.lane.name)?.[step.index];
+    const goesOn = step.token_ids.length > kept.length && !isRefuted(step);
+    const verdictOf = (r, row) => {
+      if (kept.includes(r)) return "ok";
+      if (r < count) return decided.includes(row) ? "no" : "unused";
+      return !goesOn ? "unused" : count === 0 ? "own" : "extra";
+    };
     return Array.from({ length: count + 1 }, (_, r) => {
-      const id = r === count ? null : step.drafted[r] ?? (r < step.num_accepted ? step.token_ids[r] : null);
-      const text = id === null ? null : r < step.num_accepted ? step.pieces[r] ?? this.text(id) :
+      const row = r < count ? follows[r] ?? r : step.parents ? (kept.at(-1) ?? -1) + 1 : count, order = kept.indexOf(r);
+      const id = r === count ? null : step.drafted[r] ?? (order >= 0 ? step.token_ids[order] : null);
+      const text = id === null ? null : order >= 0 ? step.pieces[order] ?? this.text(id) :
         step.drafted_pieces[r] ?? this.text(id);
-      return { id, text, verdict: this.verdict(step, r), source: r < count ? this.source(step, r) : null,
-        margin: sure[r] ?? null, row: rows?.[r] ? this.answers(rows[r], id, step.token_ids[r]) : null };
+      return { id, text, row, depth: depths[row] ?? row, verdict: verdictOf(r, row),
+        source: r < count ? this.source(step, r) : null, chance: step.chances?.[r] ?? null,
+        answers: rows?.[row] ? this.answers(rows[row], step, row) : null };
     });
+  }
+
+  // The place of the step's last committed token.
+  lastPlace(step) {
+    if (step.token_ids.length === step.num_accepted) return keptOf(step).at(-1);
+    return isRefuted(step) ? likeliest(step)[0] ?? step.num_accepted : numDrafted(step);
   }
 
   rows(lane) {
@@ -63,31 +76,22 @@ export class Walk {
     return Object.hasOwn(lanes, lane) ? lanes[lane] : null;
   }
 
-  // A row's likely tokens by falling chance, including the guess and the choice.
-  answers({ ids, logits, log_z: logZ }, guess, chosen) {
-    const all = ids.map((id, i) => ({ id, text: this.text(id), chance: Math.exp(logits[i] - logZ), guess: id === guess,
-      chosen: id === chosen }));
+  // A row's likely tokens by falling chance, including the guesses and the choice.
+  answers({ ids, logits, log_z: logZ }, step, row) {
+    const follows = followsOf(step), guessed = step.drafted.filter((_, i) => follows[i] === row);
+    const chosen = step.token_ids[rowsOf(step).indexOf(row)];
+    const all = ids.map((id, i) => ({ id, text: this.text(id), chance: Math.exp(logits[i] - logZ),
+      guess: guessed.includes(id), chosen: id === chosen }));
     const shown = all.filter((each, i) => i < NUM_SHOWN || each.guess || each.chosen);
-    if (guess !== null && !ids.includes(guess))       // removed by top-k or top-p
-      shown.push({ id: guess, text: this.text(guess), chance: 0, guess: true, chosen: false });
-    return shown;
+    const removed = guessed.filter((id) => !ids.includes(id));       // by top-k or top-p
+    return [...shown, ...removed.map((id) => ({ id, text: this.text(id), chance: 0, guess: true, chosen: false }))];
   }
 
   source(step, r) {
-    if (step.copied ? r >= step.copied[0] : this.drafters.length === 1 && this.drafters[0] === "ngram") return "copied";
+    const only = this.drafters.length === 1 && this.drafters[0] === "ngram";
+    if (step.copied ? r >= step.copied[0] : step.sources ? step.sources[r] >= 0 : only) return "copied";
     const [head] = this.drafters.filter((name) => name !== "ngram");
     return this.tellsCopies || this.drafters.length === 1 ? SOURCES[head?.split(":")[0]] ?? "guess" : "guess";
-  }
-
-  // A head's margins over its second choices, in logits, from a table's draft that begins with the step's draft.
-  sure(step) {
-    const drafted = step.drafted.slice(0, step.copied?.[0]);
-    for (const [name, rows] of Object.entries(this.margins)) {
-      const draft = Object.hasOwn(this.tables, name) ? this.tables[name][step.position] : null;
-      if (draft && this.drafters.includes(name.split("@")[0]) && drafted.every((id, i) => id === draft[i]))
-        return rows[step.position].slice(0, drafted.length);
-    }
-    return [];
   }
 
   // The token text at a position in prompt and completion, or null if unknown.
@@ -96,11 +100,26 @@ export class Walk {
     return place < ids.length ? this.words.get(ids[place]) ?? null : this.pieces[place - ids.length]?.text ?? null;
   }
 
-  // Source of a copied draft: {before, copied: [text of each guess], after, where}; null if unknown.
-  excerpt(step) {
-    if (!step.copied || !step.drafted.length) return null;
-    const [from, place] = step.copied, size = this.prompt.token_ids.length, end = size + step.position;
-    const copied = step.drafted.slice(from).map((id, i) => step.drafted_pieces[from + i] ?? this.text(id));
+  // The guesses that were copied in one stretch with guess r, by number, and the place of the first of them in prompt
+  // and completion; [] if r was copied from nowhere known.
+  stretch(step, r) {
+    if (step.copied && r >= step.copied[0])
+      return { run: [...step.drafted.keys()].slice(step.copied[0]), place: step.copied[1] };
+    const { sources, parents } = step, run = sources?.[r] >= 0 ? [r] : [];
+    if (!run.length) return { run, place: -1 };
+    for (let i; (i = parents[run[0]] - 1) >= 0 && sources[i] === sources[run[0]] - 1;) run.unshift(i);
+    const next = (last) => parents.findIndex((row, i) => row === last + 1 && sources[i] === sources[last] + 1);
+    for (let i; (i = next(run.at(-1))) >= 0;) run.push(i);
+    return { run, place: sources[run[0]] };
+  }
+
+  // Source of a copied guess: {before, copied: [text of each guess], run: their numbers, after, where}; null if it is
+  // unknown.
+  excerpt(step, r) {
+    const { run: guesses, place } = this.stretch(step, r);
+    const size = this.prompt.token_ids.length, end = size + step.position;
+    if (!guesses.length) return null;
+    const copied = guesses.map((i) => step.drafted_pieces[i] ?? this.text(step.drafted[i]));
     const run = (at, by) => {
       const found = [], inside = () => at >= 0 && at < end && found.length < CONTEXT_TOKENS;
       for (let text; inside() && (text = this.textAt(at)) !== null; at += by) found.push(text);
@@ -114,7 +133,7 @@ export class Walk {
     }
     const where = place >= size ? "the text written before" : place + copied.length <= size ? "the prompt" :
       "the prompt, continuing into the text after it";
-    return { before: [...before].slice(-CONTEXT_LETTERS).join(""), copied, where,
+    return { before: [...before].slice(-CONTEXT_LETTERS).join(""), copied, run: guesses, where,
       after: [...after].slice(0, CONTEXT_LETTERS).join("") };
   }
 
@@ -134,7 +153,8 @@ export class Walk {
   // A lane's row for a position in the completion: {step, r, row, id}, or null.
   at(lane, position) {
     const step = lane?.steps.find((each) => position < each.position + each.token_ids.length);
-    const r = step ? position - step.position : 0, row = step ? this.rows(lane.name)?.[step.index]?.[r] : null;
+    const r = step ? position - step.position : 0;
+    const row = step ? this.rows(lane.name)?.[step.index]?.[rowsOf(step)[r]] : null;
     return row ? { step, r, row, id: step.token_ids[r] } : null;
   }
 
@@ -159,11 +179,10 @@ export const quoted = (text) => `\u201c${oneLine(text).slice(0, 40)}\u201d`;
 
 // What happened in a step, in words.
 export function stepSays(walk, step) {
-  const drafted = numDrafted(step), kept = step.num_accepted, behind = drafted - kept - 1;
-  const says = {
-    empty: "No guess in this step: the model writes one token, as in plain decoding.",
-    all: `${{ 1: "The guess was", 2: "Both guesses were" }[drafted] ?? `All ${drafted} guesses were`} right, `
-      + `plus a free token from the model: ${plural(drafted + 1, "token")} from one pass.`,
+  const drafted = numDrafted(step), kept = step.num_accepted, behind = drafted - kept - 1, kind = walk.kind(step);
+  const pass = `plus a free token from the model: ${plural(kept + 1, "token")} from one pass.`;
+  const chain = {
+    all: `${{ 1: "The guess was", 2: "Both guesses were" }[drafted] ?? `All ${drafted} guesses were`} right, ${pass}`,
     none: `The first guess was wrong, so ${drafted === 1 ? "it is dropped" : `all ${drafted} are dropped`}. The `
       + "model's own token takes its place: one token, as in plain decoding.",
     some: `${guesses(kept)} kept. Guess ${kept + 1} was wrong: the model's own token `
@@ -171,23 +190,37 @@ export function stepSays(walk, step) {
       + `${behind === 1 ? "is" : "are"} dropped too.` : ""}`,
     cut: `The text ends within this draft: ${guesses(kept)} kept`
       + `${drafted > kept ? `, ${drafted - kept} after the end dropped` : ""}.`,
-  }[walk.kind(step)];
+  };
+  const tree = {
+    all: `A tree of ${drafted} guesses: a path of ${kept} was right to its end, ${pass}`,
+    none: `A tree of ${drafted} guesses, none of which begins right, so all are dropped. The model's own token takes `
+      + "their place: one token, as in plain decoding.",
+    some: `A tree of ${drafted} guesses: a path of ${kept} was right. After it the model picks a token that was not `
+      + `guessed there; the other ${guesses(drafted - kept)} ${drafted - kept === 1 ? "is" : "are"} dropped.`,
+    cut: `The text ends within this tree of ${drafted} guesses: a path of ${kept} kept, the others dropped.`,
+  };
+  const says = kind === "empty" ? "No guess in this step: the model writes one token, as in plain decoding." :
+    (step.parents ? tree : chain)[kind];
   const { reason } = step.index === walk.steps.length - 1 ? walk.lane.finished ?? {} : {};
   const end = { length: `End of the race: the limit of ${plural(walk.pieces.length, "token")} is reached.`,
     stop: "The model ends the text here." };
   return `${says} ${end[reason] ?? ""}`.trim();
 }
 
-// Why the first wrong guess was rejected, "" if none was.
+// Why what was guessed after the kept tokens was rejected, "" if nothing was.
 export function whyStruck(walk, step, places) {
-  const wrong = places.find(({ verdict }) => verdict === "no"), own = step.pieces[step.num_accepted];
+  const wrong = isRefuted(step) ? places[walk.lastPlace(step)] : undefined, own = step.pieces[step.num_accepted];
   if (!wrong || wrong.id === null || own === undefined) return "";
   const words = (text, found) => `${quoted(text)}${found ? ` (${chanceWords(found.chance)})` : ""}`;
-  const guess = words(wrong.text, wrong.row?.find((each) => each.guess));
-  const choice = words(own, wrong.row?.find((each) => each.chosen));
+  const choice = words(own, wrong.answers?.find((each) => each.chosen));
+  const struck = places.filter(({ id, row }) => id !== null && row === wrong.row).map(({ id, text }) =>
+    words(text, wrong.answers?.find((each) => each.id === id)));
   if (walk.rejects)
     return "Under this rule a random draw decides whether a guess stays; the likelier the model finds it, the more "
-      + `often. Here ${guess} was dropped and ${choice} drawn instead.`;
-  return `Guess ${step.num_accepted + 1} was ${guess}. The model picks ${choice}. They differ, so `
+      + `often. Here ${struck[0]} was dropped and ${choice} drawn instead.`;
+  if (struck.length > 1)
+    return `The guesses there were ${struck.slice(0, -1).join(", ")} and ${struck.at(-1)}. The model picks ${choice}, `
+      + "which is none of them, so they are dropped.";
+  return `${step.parents ? "The guess there" : `Guess ${step.num_accepted + 1}`} was ${struck[0]}. The model picks ${choice}. They differ, so `
     + "the guess is dropped.";
 }

@@ -1,5 +1,6 @@
 // The tab "One step": goes through the speculative lane's steps one at a time, by hand or automatically.
 
+import { rowsOf } from "../base/steps.js";
 import { make, oneLine, putText, write } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { schedule } from "../board/paint.js";
@@ -100,9 +101,11 @@ function drawStep() {
     { button.disabled = ![...kinds].some(FINDS[button.dataset.find]); });
   write(refs.stepHead, walk ? `Step ${at.index + 1} of ${last + 1}` : "One step");
   const hidden = walk && walking.asks && !at.revealed;
-  write(refs.stepSays, why || (hidden ? "Which guess is the first wrong one? Click it, then check." : stepSays(walk, step)));
+  const asked = step?.parents ? "Which guess will be kept last? Click it, then check." :
+    "Which guess is the first wrong one? Click it, then check.";
+  write(refs.stepSays, why || (hidden ? asked : stepSays(walk, step)));
   const focused = focusedButton();
-  refs.stepRows.replaceChildren(...(walk ? rowsOf(walk, step, at, hidden) : []));
+  refs.stepRows.replaceChildren(...(walk ? sectionsOf(walk, step, at, hidden) : []));
   if (focused) (refs.stepRows.querySelector(focused) ?? refs.stepHead).focus({ preventScroll: true });
 }
 
@@ -113,10 +116,10 @@ function focusedButton() {
   return die === undefined ? `.${focused.classList[0]}[tabindex="0"]` : `[data-die="${die}"]`;
 }
 
-function rowsOf(walk, step, at, hidden) {
+function sectionsOf(walk, step, at, hidden) {
   const places = walk.places(step), [plainName, name] = titles();
-  const own = Math.min(step.num_accepted, step.token_ids.length - 1);
-  const chosen = Math.min(at.place ?? own, places.length - 1), so = make("p", "pf-one-so-far", "Text so far: ");
+  const chosen = Math.min(at.place ?? walk.lastPlace(step), places.length - 1);
+  const so = make("p", "pf-one-so-far", "Text so far: ");
   so.append(putText(make("span", "pf-one-word"), oneLine(`\u2026${walk.soFar(step)}`)));
   const guessed = guessRow(walk, step, places, hidden ? at.place ?? 0 : chosen, pick, hidden);
   if (hidden) {
@@ -127,15 +130,15 @@ function rowsOf(walk, step, at, hidden) {
   }
   const struck = whyStruck(walk, step, places), why = struck ? make("p", "pf-one-why", struck) : "";
   return [so, guessed, checkRow(walk, step, places, chosen, pick), why, keepRow(step), costRow(walk, step, plainName),
-    walk.silent() ? "" : diceRow(walk, step, chosen, [plainName, name], at)].filter(Boolean);
+    walk.silent() ? "" : diceRow(walk, step, places[chosen], [plainName, name], at)].filter(Boolean);
 }
 
 function diceRow(walk, step, place, names, at) {
-  const box = make("section", "pf-dice"), position = step.position + place, parts = partsAt(walk);
+  const box = make("section", "pf-dice"), position = step.position + place.depth, parts = partsAt(walk);
   const same = walk.rejects ? "Same probabilities" : walk.temperature > 0 ? "Same random numbers" : "Same scores";
-  const nodes = place < step.token_ids.length ?
+  const nodes = rowsOf(step).includes(place.row) ?
     diceSection(walk, names, position, at.die, (die) => { at.die = die; schedule(); }) :
-    [make("p", "pf-dice-says", `Position ${place + 1} was discarded, so nothing was chosen there.`)];
+    [make("p", "pf-dice-says", `Position ${place.depth + 1} was discarded, so nothing was chosen there.`)];
   const odd = nodes.some((node) => node.classList.contains("pf-dice-odd"));
   const equal = !walk.rejects && parts === null ? ": why both texts are equal" : "";
   box.append(make("h4", "pf-dice-head", odd ? "Not the same in both lanes" : same + equal), ...nodes);
@@ -148,8 +151,9 @@ function toPartButton(walk, position) {
   button.type = "button";
   button.addEventListener("click", () => {
     const index = walk.steps.findIndex((step) => position < step.position + step.token_ids.length);
+    const step = walk.steps[index], row = rowsOf(step)[position - step.position];
     goTo(index);
-    pick(position - walk.steps[index].position);
+    pick(walk.places(step).findIndex((place) => place.row === row));
   });
   return button;
 }
@@ -181,7 +185,7 @@ root.querySelector("#pf-panel-onestep").addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || notWalked()) return;
   if (along && place !== undefined) {
     event.preventDefault();
-    const next = button.closest("ol").querySelector(`[data-place="${Number(place) + along}"]`);
+    const all = [...button.closest("ol").querySelectorAll("[data-place]")], next = all[all.indexOf(button) + along];
     if (next) { next.focus(); pick(Number(next.dataset.place)); }
     return;
   }

@@ -1,6 +1,6 @@
 // Renders one step of a Walk in rows: guess, check, keep, cost.
 
-import { numDrafted, tokensOf } from "../base/model.js";
+import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/steps.js";
 import { duration, make, plural, putText } from "../base/text.js";
 import { chanceWords, guesses, quoted } from "./step.js";
 
@@ -12,13 +12,12 @@ const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
   unused: "not used: comes after the first wrong guess, or after the end of the text",
   extra: "bonus: all guesses were right, so the next token counts too",
   own: "no guess: the same as plain decoding" };
-// A draft head's confidence: [least margin in logits, word].
-const SURE = [[4, "very sure"], [1.5, "sure"], [0.5, "half sure"], [-Infinity, "unsure"]];
-const sureWord = (margin) => SURE.find(([least]) => margin >= least)[1];
 
-const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head; its confidence is not recorded",
-  "DFlash head": "was guessed by the DFlash head; its confidence is not recorded",
+const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head",
+  "DFlash head": "was guessed by the DFlash head",
   "draft model": "was guessed by the draft model", "made up": "was made up, right at a chosen rate" };
+
+const ROW_EM = 3.6;           // a line of a drawn tree with its gap, see step.css
 
 export function oneRow(number, word, term, time, ...content) {
   const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head");
@@ -49,69 +48,121 @@ function placeButton(r, chosen, className, label, picked) {
   return button;
 }
 
+// The guesses as buttons: a chain in a row, a tree as it branches.
 export function guessRow(walk, step, places, chosen, picked, hidden) {
   const list = make("ol", "pf-one-places"), from = make("div", "pf-one-from");
+  const last = places.length - 2, tabStop = Math.min(chosen, last);
   list.setAttribute("aria-label", "Guesses; arrows up and down choose one");
+  list.classList.toggle("pf-one-tree", Boolean(step.parents));
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
-  places.slice(0, -1).forEach(({ id, text, source, margin, verdict }, r) => {
-    const words = id === null ? "not known" : text;
-    const of = margin === null ? source : `${sureWord(margin)} (+${margin.toFixed(1)})`;
-    const item = make("li"), button = placeButton(r, Math.min(chosen, places.length - 2), "pf-one-guess",
+  for (const { r, line, up } of drawnTree(step, hidden)) {
+    const { id, text, source, verdict, chance, depth } = places[r], item = make("li");
+    const button = placeButton(r, tabStop, "pf-one-guess", step.parents ? `Guess ${depth + 1} of a path: ` :
       `Guess ${r + 1}: `, picked);
-    button.append(wordNode(words, hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`),
-      make("span", "pf-one-of", of));
+    const word = wordNode(id === null ? "not known" : text,
+      hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`);
+    const sure = make("span", "pf-one-sure pf-num", chance === null ? "" : chanceWords(chance));
+    sure.title = "How likely the drafter found it that this guess is kept";
+    button.append(word, sure, make("span", "pf-one-of", source));
     button.setAttribute("aria-pressed", String(r === chosen));
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
     button.addEventListener("pointerleave", () => show(chosen));
+    if (step.parents) {
+      const joint = make("span", "pf-one-line");
+      item.style.gridArea = `${line} / ${depth + 1}`;
+      item.classList.toggle("pf-one-branch", up > 0);
+      joint.style.height = `${up * ROW_EM}em`;
+      if (!hidden) item.dataset.kept = verdict === "ok";
+      item.append(joint);
+    }
     item.append(button);
     list.append(item);
-  });
+  }
   show(chosen);
   return oneRow(1, "Guess", "draft: tokens proposed by something fast, before the model checks them",
     duration(step.draft_s), places.length > 1 ? list : make("p", "pf-one-none", "no guess"), from);
 }
 
+// The guesses in the order in which they are drawn: {r, line, up}. A guess is on the line of the one it follows, or
+// `up` lines below it. The kept one comes first, unless it is hidden which one that is; then the likelier ones.
+function drawnTree(step, hidden) {
+  const follows = followsOf(step), kept = new Set(hidden ? [] : keptOf(step)), drawn = [];
+  if (!step.parents) return Array.from({ length: numDrafted(step) }, (_, r) => ({ r, line: 1, up: 0 }));
+  let lines = 1;
+  const worth = (r) => (kept.has(r) ? 2 : step.chances?.[r] ?? 0);
+  const draw = (row, line) => {
+    const after = [...follows.keys()].filter((r) => follows[r] === row).sort((one, other) => worth(other) - worth(one));
+    after.forEach((r, i) => {
+      const own = i ? (lines += 1) : line;
+      drawn.push({ r, line: own, up: own - line });
+      draw(r + 1, own);
+    });
+  };
+  draw(0, 1);
+  return drawn;
+}
+
 // Where the guess at place r came from; for a copy, with an excerpt of its source.
 function fromNodes(walk, step, places, r) {
-  const { source, margin, text, id } = places[Math.min(r, places.length - 2)] ?? {}, found = walk.excerpt(step);
+  const guess = Math.min(r, places.length - 2), { source, text, id } = places[guess] ?? {};
   if (!source) return [];
-  const which = `Guess ${Math.min(r, places.length - 2) + 1}, ${id === null ? "not known" : quoted(text)}, `;
+  const found = walk.excerpt(step, guess), quote = id === null ? "not known" : quoted(text);
+  const which = step.parents ? `The guess ${quote} ` : `Guess ${guess + 1}, ${quote}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    margin !== null ? `${which}was guessed by the ${source === "guess" ? "head" : source}. It was ${sureWord(margin)} `
-      + `(its score led the runner-up by ${margin.toFixed(1)} logits).` :
     `${which}${SOURCE_WORDS[source] ?? "comes from an unknown source"}.`;
   const words = make("p", "pf-one-source", said);
-  if (margin !== null) words.title = "margin: by how many logits the first choice of the head led its second";
   if (!found) return [words];
   const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
   stretch.append(...found.copied.map((each, i) =>
-    putText(make("span", step.copied[0] + i === r ? "pf-one-here" : ""), each)));
+    putText(make("span", found.run[i] === guess ? "pf-one-here" : ""), each)));
   line.append(putText(make("span"), `\u2026${found.before}`), stretch, putText(make("span"), `${found.after}\u2026`));
   return [words, line];
 }
 
+// The model's answers at each row where something was guessed, or decided.
 export function checkRow(walk, step, places, chosen, picked) {
-  const list = make("ol", "pf-one-places"), silent = walk.silent();
+  const list = make("ol", "pf-one-places"), silent = walk.silent(), shown = checkedPlaces(step, places);
+  const tabStop = shown.find((r) => places[r].row === places[chosen].row) ?? shown[0];
   list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
-  places.forEach(({ verdict, row }, r) => {
-    const [mark, word] = VERDICT_MARKS[verdict], item = make("li", "pf-one-place");
+  for (const r of shown) {
+    const { verdict, answers, depth } = places[r], [mark, word] = VERDICT_MARKS[verdict];
+    const item = make("li", "pf-one-place");
     item.dataset.verdict = verdict;
-    const button = placeButton(r, chosen, "pf-one-verdict", `Position ${r + 1}: `, picked);
+    const button = placeButton(r, tabStop, "pf-one-verdict", `Position ${depth + 1}: `, picked);
     button.title = VERDICT_TERMS[verdict];
     const sign = make("span", "", mark);
     sign.setAttribute("aria-hidden", "true");
     button.append(sign, make("span", "", word));
-    item.append(button, ...(row ? [answersNode(row)] : []));
+    if (step.parents) button.append(make("span", "pf-one-after", afterWords(walk, step, places, r)));
+    item.append(button, ...(answers ? [answersNode(answers)] : []));
     list.append(item);
-  });
-  const over = places.length === 1 ? "one position" : `${places.length} positions`;
-  const dropped = places.some(({ verdict, row }) => verdict === "unused" && row);
+  }
+  const over = numDrafted(step) ? `${numDrafted(step) + 1} positions` : "one position";
+  const dropped = shown.some((r) => places[r].verdict === "unused" && places[r].answers);
   const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: `
-    + "\u25b6 the model's choice, ? the guess."
+    + `\u25b6 the model's choice, ? ${step.parents ? "a guess" : "the guess"}.`
     + (dropped ? " Grey: comes after a wrong guess or the end, so it is not used." : "");
   return oneRow(2, "Check", CHECK_TERM, duration(step.verify_s), list,
     make("p", "pf-note", `One pass of the model over ${over}. ${legend}`));
+}
+
+// One place of every row to show, those on the kept path first: the kept guess, else the first one.
+function checkedPlaces(step, places) {
+  const shown = [...places.keys()].filter((r) => !step.parents || r < places.length - 1 || !isRefuted(step));
+  const byRow = new Map(), weight = { ok: 0, no: 1, extra: 1, own: 1, unused: 2 };
+  for (const r of shown) {
+    const found = byRow.get(places[r].row);
+    if (found === undefined || weight[places[r].verdict] < weight[places[found].verdict]) byRow.set(places[r].row, r);
+  }
+  const used = (r) => places[r].verdict !== "unused";
+  return [...byRow.values()].sort((one, other) => used(other) - used(one) || places[one].row - places[other].row);
+}
+
+// After which guess the position of a place comes.
+function afterWords(walk, step, places, r) {
+  const { row } = places[r];
+  return row === 0 ? "first token" : `after ${quoted(places[row - 1].text ?? "")}`;
 }
 
 function answersNode(row) {
@@ -133,14 +184,13 @@ function answersNode(row) {
 }
 
 export function keepRow(step) {
-  const own = step.token_ids.length > step.num_accepted, drafted = numDrafted(step), kept = step.num_accepted;
+  const own = step.token_ids.length > step.num_accepted, drafted = numDrafted(step), refuted = isRefuted(step);
   const line = make("p", "pf-one-kept");
   const part = (kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind)).map(({ kind, text }) =>
     wordNode(text, `pf-token pf-${kind}`));
-  const word = drafted === 0 ? "the model's own token:" : kept === drafted ? "+ bonus token:" :
-    "+ the model's own token:";
+  const word = drafted === 0 ? "the model's own token:" : refuted ? "+ the model's own token:" : "+ bonus token:";
   const said = make("abbr", "pf-one-plus", word);
-  said.title = drafted === 0 ? "plain decoding" : kept === drafted ? "bonus token" : "correction";
+  said.title = drafted === 0 ? "plain decoding" : refuted ? "correction" : "bonus token";
   line.append(...part(["accepted"]), ...(own ? [said, ...part(["correction", "bonus", "plain"])] : []));
   return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text",
     plural(step.token_ids.length, "token"), line);

@@ -1,14 +1,15 @@
-// The tab "What if": replays the race as it would have gone at another k. The texts stay; marks, figures, tracks and
-// clock are computed from its tables. Leaving the tab restores the race.
+// The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
+// figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
-import { isOnServer, metricsOf, ruleOf, stepSeconds, sum } from "../base/model.js";
+import { isOnServer, metricsOf, ruleOf, sum } from "../base/model.js";
+import { stepSeconds } from "../base/steps.js";
 import { drafterName, make, oneLine, percent, write } from "../base/text.js";
 import { guessWords } from "../base/words.js";
 import { refresh, stopAutoplay } from "../board/deck.js";
 import { on, root } from "../board/root.js";
 import { board, chart, popover, refs, replay, views } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
-import { WhatIf } from "./whatif.js";
+import { laneOf, offeredTo, sizeOf, WhatIf } from "./whatif.js";
 
 const NO_TABLES = "This race has no tables, so other draft lengths cannot be computed. The page makes them after a "
   + "race, the command line with --tables.";
@@ -29,7 +30,8 @@ export function whatIfOf() {
   if (!verdictOn(S.sides[1])?.kind.startsWith("identical"))
     return "Only available if both texts are identical.";
   S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };
-  return S.whatIf = new WhatIf(S.recording, S.race, S.first, S.sides[1]);
+  const whatIf = new WhatIf(S.recording, S.race, S.first, S.sides[1]);
+  return S.whatIf = whatIf.offered.size ? whatIf : NO_TABLES;
 }
 
 // The speed-up over plain of a race of so many seconds, in words; "" if unknown.
@@ -48,7 +50,8 @@ function bestWords(whatIf) {
   const asRaced = timesPlain(whatIf, sum(S.raced.race.lane(S.sides[1]).steps.map(stepSeconds)));
   const reached = typeof share === "number" ?
     ` This race: ${asRaced}, ${percent(share)} of the best possible (the oracle).` : "";
-  return `Best fixed draft length: ${best.drafter} with k = ${best.k}${ratio}.${reached}`;
+  const { drafter, k } = laneOf(best.drafter, best.k);
+  return `Best fixed draft length: ${drafter} with k = ${k}${ratio}.${reached}`;
 }
 
 function openWhatIf() {
@@ -58,7 +61,7 @@ function openWhatIf() {
   if (!usable) return refs.whatIfDrafter.replaceChildren();
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
   const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));
-  refs.whatIfDrafter.replaceChildren(...(whatIf.offered.has(racedLane().drafter) ? [] :
+  refs.whatIfDrafter.replaceChildren(...(offeredTo(racedLane(), whatIf.offered) ? [] :
     [choice("", `as raced: ${guessWords(racedLane())}`)]), ...offered);
   offerRaced();
   return undefined;
@@ -66,11 +69,10 @@ function openWhatIf() {
 
 export function racedLane() { return S.recording.spec.lanes.find((lane) => lane.name === S.sides[1]); }
 
-// Select what was raced; "" for a drafter without tables of its own, such as a hybrid.
+// Select what was raced; "" for a drafter without tables of its own.
 function offerRaced() {
-  const { drafter, k } = racedLane();
-  refs.whatIfDrafter.value = S.whatIf.offered.has(drafter) ? drafter : "";
-  offerLengths(k);
+  refs.whatIfDrafter.value = offeredTo(racedLane(), S.whatIf.offered) ?? "";
+  offerLengths(racedLane().k);
 }
 
 // The slider's drafter; the last one if none is chosen.
@@ -78,7 +80,7 @@ export function chosenDrafter() { return refs.whatIfDrafter.value || [...S.whatI
 
 // The slider offers the lengths in the drafter's tables.
 export function offerLengths(k) {
-  const ks = S.whatIf.offered.get(chosenDrafter()), place = ks.indexOf(Number(k));
+  const ks = S.whatIf.offered.get(chosenDrafter()), place = ks.indexOf(sizeOf(k));
   refs.whatIfK.max = String(ks.length - 1);
   refs.whatIfK.value = String(place >= 0 ? place : ks.length - 1);
   write(refs.whatIfShown, "as raced");
@@ -87,7 +89,8 @@ export function offerLengths(k) {
 export function showChosen() {
   const drafter = refs.whatIfDrafter.value = chosenDrafter();
   const k = S.whatIf.offered.get(drafter)[Number(refs.whatIfK.value)];
-  const lanes = S.recording.spec.lanes.map((lane) => (lane.name === S.sides[1] ? { ...lane, drafter, k } : lane));
+  const lanes = S.recording.spec.lanes.map((lane) =>
+    (lane.name === S.sides[1] ? { ...lane, ...laneOf(drafter, k) } : lane));
   write(refs.whatIfShown, `${k}: ${timesPlain(S.whatIf, S.whatIf.seconds(drafter, k))}`);
   refs.whatIfK.setAttribute("aria-valuetext", `${k} tokens`);
   replaceRace({ race: S.whatIf.at(drafter, k), header: { ...S.recording, spec: { ...S.recording.spec, lanes } },

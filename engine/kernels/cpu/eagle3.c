@@ -1,6 +1,5 @@
 /* The rows of an EAGLE-3 head (engine/heads/eagle3.py) on the CPU in one call with one team of threads: embeddings
-   looked up, the target's states fused, decoder layers,
-   logits. The weights are read once; what nobody reads of the last layer is not computed. */
+   looked up, the target's states fused, decoder layers, logits. The weights are read once; what nobody reads of the last layer is not computed. */
 #include <omp.h>
 #include "attention.h"
 #if HAS_AVX512
@@ -60,40 +59,43 @@ INLINE void norm_features(const Head *h, const bf16 *x, bf16 *out) {
             norm(x + i * each, h->state_norms + i * each, h->eps, each, out + i * each);
 }
 
-/* Rows at positions `at` and on: of words `tokens`, and of what is `given`, [rows, features] of the target to be fused
-   or [rows, hidden] fed back. Their keys and values go
-   into cache: of every layer keys and values [kv, S, dim]. cos, sin [S, dim / 2].
-   fed: null where no row is read, else [hidden] for what the last row feeds back; last: [hidden] for what the output
-   layer reads of it; logits: null, or its words.
-   Returns whether there is a token of no word, and then nothing was done. */
+/* Rows of words `tokens`. Their keys and values go into cache: of every layer keys and values [kv, S, dim]. cos, sin
+   [S, dim / 2]. Without parents: rows at positions `at` and on, of the target's features [rows, features]; fed: null
+   where no row is read, else [hidden] for what the last row feeds back; last: [hidden] for what the output layer reads
+   of it; logits: null, or its words.
+   With parents [base + rows]: the rows from `base` on of a tree whose first row is that last row, at position `at`; they
+   lie in the cache in the tree's order. fed: [base + rows, hidden], what each row of the tree feeds back, of which those
+   from `base` on are written; last, logits: of all new rows, whose parents are earlier ones.
+   Returns whether there is a token of no word, or the parents are no tree, and then nothing was done. */
 int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const float *sin, const int64_t *tokens,
-    const bf16 *given, int to_fuse, int64_t rows, int64_t at, int64_t S, bf16 *fed,
+    const bf16 *features, const int32_t *parents, int64_t base, int64_t rows, int64_t at, int64_t S, bf16 *fed,
                       bf16 *last, bf16 *logits, int threads, char *room) {
     const int64_t size = h->hidden, dim = h->dim, num_heads = h->heads + 2 * h->kv, width = num_heads * dim;
     Shared s;
+    Tree tree;
     char *own = lay_out(h, rows, (char *)ALIGNED((int64_t)room), &s);
-    cos += at * dim / 2, sin += at * dim / 2;
     for (int64_t row = 0; row < rows; row++)
-        if (tokens[row] < 0 || tokens[row] >= h->words) return 1;
+        if (tokens[row] < 0 || tokens[row] >= h->words || (parents && parents[base + row] >= base)) return 1;
+    if (parents && !as_tree(parents, base + rows, &tree)) return 1;
+    const int64_t unread = !fed ? rows : parents ? 0 : rows - 1; /* rows of which only keys and values are wanted */
 #pragma omp parallel num_threads(threads)
     {
         const int id = omp_get_thread_num(), num = omp_get_num_threads();
         float *scores = (float *)(own + id * own_bytes(h, rows, S));
         bf16 *stream = (bf16 *)((char *)scores + scores_bytes(S)), *normed = stream + ALIGNED(2 * rows * size) / 2;
-        const bf16 *hidden = given;
-        if (to_fuse) {
+        if (!parents) {
             const int is_normed = h->features_norm || h->state_norms;
             for (int64_t row = 0; is_normed && row < rows; row++)
-                norm_features(h, given + row * h->features, normed + row * h->features);
-            product(&h->fuse, AS_IS, is_normed ? normed : given, rows, s.hidden, id, num);
-            hidden = s.hidden;
+                norm_features(h, features + row * h->features, normed + row * h->features);
+            product(&h->fuse, AS_IS, is_normed ? normed : features, rows, s.hidden, id, num);
 #pragma omp barrier
         }
         for (int64_t row = 0; row < rows; row++) {
             bf16 *to = normed + 2 * row * size;
+            const bf16 *hidden = parents ? fed + parents[base + row] * size : s.hidden + row * size;
             norm(h->embedding + tokens[row] * size, h->layers->norm, h->eps, size, to);
-            norm(hidden + row * size, h->hidden_norm, h->eps, size, to + size);
-            memcpy(stream + row * size, h->norm_before_residual ? to + size : hidden + row * size, 2 * size);
+            norm(hidden, h->hidden_norm, h->eps, size, to + size);
+            memcpy(stream + row * size, h->norm_before_residual ? to + size : hidden, 2 * size);
         }
         int64_t first = 0; /* of the rows that are still needed */
         for (int64_t l = 0; l < h->num_layers; l++) {
@@ -103,34 +105,36 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
                 for (int64_t row = 0; row < rows; row++)
                     norm(stream + row * size, layer->norm, h->eps, size, normed + row * size);
             product(&layer->qkv, AS_IS, normed, rows, s.qkv, id, num);
-            if (l == h->num_layers - 1) first = fed ? rows - 1 : rows;
+            if (l == h->num_layers - 1) first = unread;
 #pragma omp barrier
             for (int64_t unit = rows * num_heads * id / num; unit < rows * num_heads * (id + 1) / num; unit++) {
                 int64_t row = unit / num_heads, head = unit % num_heads, key = head - h->heads, value = key - h->kv;
                 bf16 *from = s.qkv + unit * dim;
-                const float *c = cos + row * dim / 2, *d = sin + row * dim / 2;
-                if (value >= 0) memcpy(values + (value * S + at + row) * dim, from, 2 * dim);
-                else if (key >= 0) turn(from, layer->key_norm, h->eps, c, d, dim, keys + (key * S + at + row) * dim);
+                const int64_t position = at + (parents ? tree.depth[base + row] : row), column = at + base + row;
+                const float *c = cos + position * dim / 2, *d = sin + position * dim / 2;
+                if (value >= 0) memcpy(values + (value * S + column) * dim, from, 2 * dim);
+                else if (key >= 0) turn(from, layer->key_norm, h->eps, c, d, dim, keys + (key * S + column) * dim);
                 else if (row >= first) turn(from, layer->query_norm, h->eps, c, d, dim, from);
             }
             const int64_t left = rows - first;
             if (!left) continue;
 #pragma omp barrier
             const Attention attention =
-                {keys, values, h->heads, h->kv, dim, S, layer->window, left, at + first, h->scale};
+                {keys, values, h->heads, h->kv, dim, S, layer->window, left, at + first, h->scale,
+                    parents ? &tree : 0, base};
             attend_all(&attention, s.qkv + first * width, width, s.mixed, scores, id, num);
 #pragma omp barrier
             const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)h->act, h->eps};
             finish_layer(&half, s.mixed, left, size, s.added, s.inner, s.more, normed, stream + first * size, id, num);
         }
-        if (fed) {
-            norm(stream + (rows - 1) * size, h->norm, h->eps, size, normed);
-            if (id == 0) {
-                memcpy(last, normed, 2 * size);
-                memcpy(fed, h->norm_output ? normed : stream + (rows - 1) * size, 2 * size);
-            }
-            if (logits) product(&h->output, AS_IS, normed, 1, logits, id, num);
+        const int64_t left = rows - unread;
+        for (int64_t row = 0; row < left; row++)
+            norm(stream + (unread + row) * size, h->norm, h->eps, size, normed + row * size);
+        if (left && id == 0) {
+            memcpy(last, normed, 2 * left * size);
+            memcpy(fed + (parents ? base * size : 0), h->norm_output ? normed : stream + unread * size, 2 * left * size);
         }
+        if (left && logits) product(&h->output, AS_IS, normed, left, logits, id, num);
     }
     return 0;
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,15 +45,17 @@ def reason_against_head(head: Any) -> str | None:
 
 
 class NativeEagle3Rows(HeadRows):
-    """The rows of a head that `reason_against_head` accepts; see HeadRows. A row of logits is valid until
-    the next call."""
+    """The rows of a head that `reason_against_head` accepts; see HeadRows. most: how many rows may follow those of the
+    target's states. Logits are valid until the next call."""
 
-    def __init__(self, head: Any, keys: list[Tensor], values: list[Tensor], rope: tuple[Tensor, Tensor]) -> None:
-        takes = (*[POINTER] * 6, INT, *[NUMBER] * 3, *[POINTER] * 3, INT, POINTER)
-        super().__init__(head, keys, values, rope, 1, ("photofinish_head", takes), (keys[0].shape[1],))
-        self._fed, self._token = torch.zeros(1, head.fc.out_features, dtype=torch.bfloat16), NUMBER()
-        self._token_at, self._fed_at = ctypes.addressof(self._token), self._fed.data_ptr()
-        self._last_logits = None if self._logits is None else self._logits[0]
+    def __init__(
+        self, head: Any, keys: list[Tensor], values: list[Tensor], rope: tuple[Tensor, Tensor], most: int
+    ) -> None:
+        takes = (*[POINTER] * 7, *[NUMBER] * 4, *[POINTER] * 3, INT, POINTER)
+        super().__init__(head, keys, values, rope, most, ("photofinish_head", takes), (keys[0].shape[1],))
+        self._fed = torch.zeros(most + 1, head.fc.out_features, dtype=torch.bfloat16)
+        self._tokens, self._parents = (NUMBER * (most + 1))(), (ctypes.c_int32 * (most + 1))()
+        self._most, self._num, self._at = most, 0, 0
 
     def _of(self, output: LinearArguments) -> HeadArguments:
         head, spec = self.head, self.head.spec
@@ -78,18 +81,24 @@ class NativeEagle3Rows(HeadRows):
         self._take(token_ids, states, first, (None, None, None))
 
     def start(self, token_ids: Tensor, states: Tensor, first: int) -> Tensor:
-        """The same, and the logits [draft vocabulary] of the last of them."""
-        self._take(token_ids, states, first, (self._fed_at, *self._outputs))
-        return self._row()
+        """`absorb`, and the logits [1, draft vocabulary] of the last row. It becomes row 0 of a tree, to be grown."""
+        self._take(token_ids, states, first, (self._fed.data_ptr(), *self._outputs))
+        self._num, self._at = 1, first + len(token_ids) - 1
+        return self._rows(1)
 
-    def follow(self, token_id: int, position: int) -> Tensor:
-        """The logits of a row that is given this token and what the last row fed back."""
-        self._token.value = token_id
-        self._run(self._token_at, self._fed_at, False, 1, position, (self._fed_at, *self._outputs))
-        return self._row()
+    def grow(self, token_ids: Sequence[int], parents: Sequence[int]) -> Tensor:
+        """The logits [n, draft vocabulary] of further rows, one for each of these tokens, and what the row that it
+        follows feeds back. Rows are numbered as they come, from 1 on; parents: earlier ones."""
+        num, base = len(token_ids), self._num
+        assert base and base + num <= self._most + 1
+        self._tokens[:num], self._parents[base : base + num] = list(token_ids), list(parents)
+        outputs = self._fed.data_ptr(), *self._outputs
+        self._run(ctypes.addressof(self._tokens), None, ctypes.addressof(self._parents), base, num, self._at, outputs)
+        self._num += num
+        return self._rows(num)
 
-    def _row(self) -> Tensor:
-        return self.head.logits(self._last)[0] if self._last_logits is None else self._last_logits
+    def _rows(self, num: int) -> Tensor:
+        return self.head.logits(self._last[:num]) if self._logits is None else self._logits[:num]
 
     def _take(self, token_ids: Tensor, states: Tensor, first: int, outputs: Any) -> None:
         assert (
@@ -98,13 +107,15 @@ class NativeEagle3Rows(HeadRows):
             and states.is_contiguous()
             and token_ids.is_contiguous()
         )
-        self._run(token_ids.data_ptr(), states.data_ptr(), True, len(token_ids), first, outputs)
+        self._run(token_ids.data_ptr(), states.data_ptr(), None, 0, len(token_ids), first, outputs)
 
-    def _run(self, tokens: int, given: int, to_fuse: bool, num: int, first: int, outputs: Any) -> None:
-        assert 0 <= first <= self._length - num
+    def _run(
+        self, tokens: int, features: int | None, parents: int | None, base: int, num: int, at: int, outputs: Any
+    ) -> None:
+        assert 0 <= at <= self._length - base - num
         threads = torch.get_num_threads()
         self._make_room(num, threads)
         if self._call(
-            *self._constants, tokens, given, to_fuse, num, first, self._length, *outputs, threads, self._room_at
+            *self._constants, tokens, features, parents, base, num, at, self._length, *outputs, threads, self._room_at
         ):
             raise IndexError(f"a token is outside of the embedding of {self._arguments.words} words")

@@ -9,9 +9,9 @@
 #define SLACK 1.001f /* more than what float32 rounds */
 #define LOOKS 4
 
-/* How far below the largest logit the second best score is looked for, nearest first: each look costs as much as it
-   finds. */
+/* How far below the largest logit the best scores are looked for, nearest first: each look costs as much as it finds. */
 static const float BELOW[LOOKS] = {2, 10, 30, INFINITY};
+#define FAR 1 /* the look beyond which no more than the best is looked for */
 
 INLINE __m512 some(const bf16 *row, int64_t left, __mmask16 there) {
     return left >= LANES ? widen(row) :
@@ -70,30 +70,33 @@ static float noise(int32_t hash) {
     return -logf(-log1pf(-u));
 }
 
-/* Rows [num_rows, num], the first at `position`; seed: through splitmix64. best, leads [num_rows]: the first of the
-   columns with the largest score, and its lead
-   over the next best, infinite where there is none. Returns how many rows were picked from: all, or those before the
-   first that is no numbers. */
+/* Rows [num_rows, num] at `positions`; seed: through splitmix64. best, scores [num_rows, wanted]: the columns with the
+   largest scores, best first and the first of equals; -1 where there are no more that are at most 10 below the largest
+   logit. Returns how many rows were picked from: all, or those before the first that is no numbers. */
 int64_t photofinish_picks(const bf16 *rows, int64_t num_rows, const int32_t *ids, int64_t num, float temperature,
-    uint64_t seed, int64_t position, int32_t *columns, int32_t *hashes, float *logits,
-                          int64_t *best, float *leads) {
-    const int64_t wanted = num < 2 ? num : 2;
-    for (int64_t i = 0; i < num_rows; i++) {
-        const uint64_t key = splitmix64(seed ^ (uint64_t)(position + i));
+    uint64_t seed, const int64_t *positions, int64_t wanted, int32_t *columns, int32_t *hashes, float *logits,
+                          int64_t *best, float *scores) {
+    for (int64_t i = 0; i < num_rows; i++, best += wanted, scores += wanted) {
+        const uint64_t key = splitmix64(seed ^ (uint64_t)positions[i]);
         for (int look = 0; look < LOOKS; look++) {
-            float top, first = -INFINITY, second = -INFINITY;
+            float top;
             const int64_t found = near(rows + i * num, ids, num, temperature, (uint32_t)key, (uint32_t)(key >> 32),
                 BELOW[look], &top, columns, hashes, logits);
             if (isnan(top)) return i;
             int64_t enough = 0;
+            for (int64_t j = 0; j < wanted; j++) best[j] = -1, scores[j] = -INFINITY;
             for (int64_t j = 0; j < found; j++) {
                 const float score = temperature == 0 ? logits[j] : logits[j] + noise(hashes[j]);
-                enough += score >= top - BELOW[look];
-                if (score > first) second = first, first = score, best[i] = columns[j];
-                else second = fmaxf(second, score);
+                if (!(score >= top - BELOW[look])) continue;
+                enough++;
+                int64_t at = wanted;
+                while (at && score > scores[at - 1]) at--;
+                if (at == wanted) continue;
+                memmove(scores + at + 1, scores + at, 4 * (size_t)(wanted - 1 - at));
+                memmove(best + at + 1, best + at, 8 * (size_t)(wanted - 1 - at));
+                scores[at] = score, best[at] = columns[j];
             }
-            leads[i] = first - second;
-            if (enough >= wanted) break;
+            if (enough >= wanted || (enough && look >= FAR)) break;
         }
     }
     return num_rows;

@@ -1,8 +1,9 @@
-"""The choice of a draft's tokens from rows of bfloat16 logits by `picks.c`."""
+"""The best tokens of a head's rows of bfloat16 logits, by `picks.c`."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,21 +22,16 @@ class NativePicks:
         self._constants = ids.ctypes.data, len(ids), temperature, seed
         self._pick = library().photofinish_picks
         self._pick.argtypes = (
-            POINTER,
-            NUMBER,
-            POINTER,
-            NUMBER,
-            ctypes.c_float,
-            ctypes.c_uint64,
-            NUMBER,
+            *(POINTER, NUMBER, POINTER, NUMBER, ctypes.c_float, ctypes.c_uint64, POINTER, NUMBER),
             *[POINTER] * 5,
         )
         self._pick.restype = NUMBER
-        self._best, self._leads, self._num = (NUMBER * 1)(), (ctypes.c_float * 1)(), 1
 
-    def __call__(self, rows: Tensor, num: int, position: int) -> list[tuple[int, float]]:
-        if num > self._num:
-            self._best, self._leads, self._num = (NUMBER * num)(), (ctypes.c_float * num)(), num
-        if self._pick(rows.data_ptr(), num, *self._constants, position, *self._room, self._best, self._leads) < num:
+    def __call__(self, rows: Tensor, positions: Sequence[int], num_best: int) -> list[list[tuple[int, float]]]:
+        num = len(positions)
+        best, scores = (NUMBER * (num * num_best))(), (ctypes.c_float * (num * num_best))()
+        at = (NUMBER * num)(*positions)
+        if self._pick(rows.data_ptr(), num, *self._constants, at, num_best, *self._room, best, scores) < num:
             raise RaceError(NOT_NUMBERS)
-        return list(zip(self._best[:num], self._leads[:num], strict=True))
+        pairs = list(zip(best, scores, strict=True))
+        return [[pair for pair in pairs[i : i + num_best] if pair[0] >= 0] for i in range(0, num * num_best, num_best)]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.caveats import loop_sentence, ratio_noise
 from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, speedup
-from ...drafters import parse, with_tables
+from ...drafters import parse, serves_every_k
 from ...errors import RaceError, UsageError
 from ...events import Failed, LaneEvent, Step, steps, token_ids
 from ...hardware import environment
 from ...progress import Progress, silent
 from ...recordings.check import IDENTICAL
-from ...spec import AUTO, BASELINE, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
+from ...spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...what_if.ask import what_if
 from ...what_if.auto import auto_steps
 from .prompts import FilePrompt
@@ -70,7 +70,7 @@ class Study:
             "model": info.about(),
             **environment.circumstances(self._loaded.prepared),
             "spec": json.loads(json.dumps(asdict(self._spec))),
-            "synthetic": [name for name in lanes if any(parse(part)[0] == SYNTHETIC for part in with_tables(name))],
+            "synthetic": [name for name in lanes if parse(name)[0] == SYNTHETIC],
         }
 
     def races(self, done: Container[int] = (), progress: Progress = silent) -> Iterator[tuple[Row, ...]]:
@@ -135,11 +135,9 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
 
 
 def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, float]]:
-    """For each drafter with its own table, the speed-up by k."""
-    simple = [drafter for drafter in drafters if drafter in with_tables(drafter)]
-    if not simple:
-        return {}
-    found = what_if(race, [(drafter, AUTO) for drafter in simple])
+    """For each drafter the speed-up by k: of chains, and of `auto`."""
+    chains = [(drafter, MAX_AUTO_K) for drafter in drafters if serves_every_k(drafter)]
+    found = what_if(race, [*chains, *((drafter, AUTO) for drafter in drafters)])
     undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE) if name in race.lanes]
 
     def gain(done: Sequence[Step]) -> float:
@@ -148,7 +146,7 @@ def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, f
     return {
         drafter: {AUTO: gain(auto_steps(found, drafter))}
         | {str(k): gain(found.steps(drafter, k)) for k in found.offered()[drafter]}
-        for drafter in simple
+        for drafter in drafters
     }
 
 

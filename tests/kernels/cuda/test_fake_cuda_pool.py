@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.drafters.auto import AutoDrafter
+from engine.drafters.by_rate import ByRateDrafter
 from engine.events import Failed, Prompt, Step
 from engine.kernels.cuda.available import SWITCH
 from engine.loading.loading import LoadedModel
@@ -39,6 +40,11 @@ def ticking() -> Any:
     return lambda: next(ticks) * 1e-4
 
 
+def steady_kind(kind: Any) -> Any:
+    """That drafter on a clock that ticks once per look."""
+    return type("Steady", (kind,), {"__init__": lambda self, *a, **k: kind.__init__(self, *a, **k, clock=ticking())})
+
+
 @pytest.fixture
 def steady(monkeypatch, few_rows, tmp_path_factory) -> None:
     """Races of widths 1, 2 and 4 in which no decision depends on a measured time."""
@@ -46,15 +52,8 @@ def steady(monkeypatch, few_rows, tmp_path_factory) -> None:
     monkeypatch.setenv(SWITCH, "0")
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))
-    monkeypatch.setattr(
-        lanes,
-        "AutoDrafter",
-        type(
-            "Steady",
-            (AutoDrafter,),
-            {"__init__": lambda self, *a, **k: AutoDrafter.__init__(self, *a, **k, clock=ticking())},
-        ),
-    )
+    for kind in (AutoDrafter, ByRateDrafter):
+        monkeypatch.setattr(lanes, kind.__name__, steady_kind(kind))
     monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: trained(TRAINED.parent / "draft"))
 
 

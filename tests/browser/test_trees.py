@@ -1,0 +1,147 @@
+"""Drafts that are trees, in a page: what Text marks and One step draws is the path that was kept, and nothing that was
+dropped is lost. What a step did is computed, and tested, without a page: tests/app/test_steps.py."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.events import steps
+from tests.helpers.page_browser import UNREADABLE
+from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, race_over, words, words_of
+from tests.helpers.races import as_trees, events_of, recordings
+from tests.helpers.steps_apart import taken_apart
+
+pytestmark = pytest.mark.browser
+TREES = taken_apart(
+    as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
+)
+STEPS = steps(events_of(TREES), "speculative")
+BRANCHED = [step for step in STEPS if step.parents]
+ASIDE = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step =>
+    [step.dataset.lane, +step.dataset.step, +(step.querySelector('.pf-aside')?.dataset.count ?? 0)])"""
+NODES = """() => [...document.querySelectorAll('.pf-one-guess')].map(node => {
+    const { x, y, width } = node.getBoundingClientRect();
+    return { r: +node.dataset.place, x, y, width, text: node.querySelector('.pf-one-word').textContent,
+      kept: node.closest('li').dataset.kept ?? null, chance: node.querySelector('.pf-one-sure').textContent }; })"""
+COLUMNS = """() => [...document.querySelectorAll('.pf-one-place')].map(column => ({
+    verdict: column.dataset.verdict, r: +column.querySelector('button').dataset.place,
+    pressed: column.querySelector('button').getAttribute('aria-pressed') === 'true',
+    chosen: [...column.querySelectorAll('.pf-one-chosen')].map(each => +each.dataset.tokenId),
+    guessed: [...column.querySelectorAll('.pf-one-guessed')].map(each => +each.dataset.tokenId) }))"""
+
+
+def opened_at(page: Any, index: int, recording: dict[str, Any] = TREES) -> None:
+    """Open the recording at a step."""
+    assert page.evaluate("text => window.photofinish.open(text, 'race.json')", json.dumps(recording)), words(
+        page, "alertText"
+    )
+    page.click("#pf-tab-onestep")
+    page.focus("[data-ref=stepHead]")
+    page.keyboard.press("Home")
+    for _ in range(index):
+        page.keyboard.press("ArrowRight")
+    page.evaluate(SETTLED)
+
+
+@settings(max_examples=12)
+@given(recorded=recordings(), seed=st.integers(0, 99))
+def test_text_shows_the_kept_path_and_counts_the_rest(open_page: Any, recorded: dict[str, Any], seed: int) -> None:
+    """A token of a dropped branch in the text, a struck one from another place, or dropped ones that nobody counts."""
+    page = getattr(open_page, "trees", None) or open_page(reduced_motion="reduce")
+    open_page.trees = page  # type: ignore[attr-defined]
+    open_page.count = getattr(open_page, "count", 0) + 1  # type: ignore[attr-defined]
+    race = as_trees(recorded, random.Random(seed))
+    feed(page, race, race_id=f"tree {open_page.count}", every=2)  # type: ignore[attr-defined]
+    shown = page.evaluate(TOKENS)
+    assert shown == expected(race)
+    for (lane, index, tokens), (*same, aside) in zip(shown, page.evaluate(ASIDE), strict=True):
+        step = steps(events_of(race), lane)[index]
+        struck = sum(kind == "rejected" for kind, *_ in tokens)
+        assert same == [lane, index] and aside == len(step.drafted) - step.num_accepted - struck
+    assert page.problems == []
+
+
+def test_every_token_of_a_tree_is_in_its_popover(page: Any) -> None:
+    """A dropped guess that can be seen nowhere; a count that leaves branches out."""
+    feed(page, TREES, race_id="popover")
+    for step in BRANCHED[:4]:
+        page.locator(f".pf-step[data-lane=speculative][data-step='{step.index}']").focus()
+        page.evaluate(SETTLED)
+        assert page.locator("[data-ref=pop] .pf-pop-row").count() == len(step.drafted) + len(step.rows) - len(step.kept)
+        head = page.text_content("[data-ref=pop] .pf-pop-head")
+        assert f"{step.num_accepted} of {len(step.drafted)} guesses kept, of a tree {step.depth} deep" in head
+        page.keyboard.press("Escape")
+
+
+def test_a_tree_is_drawn_as_it_branches(page: Any) -> None:
+    """A guess after the wrong one; the kept path on two lines, or unmarked; the answers of another row."""
+    for step in BRANCHED[:6]:
+        opened_at(page, step.index)
+        nodes = {node["r"]: node for node in page.evaluate(NODES)}
+        assert [nodes[r]["text"] for r in range(len(step.drafted))] == list(step.drafted_pieces)
+        assert len({(node["x"], node["y"]) for node in nodes.values()}) == len(nodes)
+        for r, row in enumerate(step.parents):
+            node, before = nodes[r], nodes[row - 1] if row else None
+            assert node["kept"] == str(r in step.kept).lower() and node["chance"].endswith("%")
+            if before:
+                assert node["x"] >= before["x"] + before["width"] and node["y"] >= before["y"]
+        assert len({nodes[r]["y"] for r in step.kept}) <= 1
+        assert len({nodes[r]["x"] for r, row in enumerate(step.parents) if row == 0}) == 1
+        columns = page.evaluate(COLUMNS)
+        assert {step.parents[each["r"]] for each in columns if each["r"] < len(nodes)} >= {*step.parents}
+        for r, row in enumerate(step.parents):
+            page.click(f".pf-one-guess[data-place='{r}']")
+            page.evaluate(SETTLED)
+            (pressed,) = (each for each in page.evaluate(COLUMNS) if each["pressed"])
+            used, depth = row in step.rows, len(step.paths[row])
+            assert {*pressed["guessed"]} == {t for t, at in zip(step.drafted, step.parents, strict=True) if at == row}
+            assert pressed["chosen"] == ([step.token_ids[depth]] if used else [])
+            place = f"Token {step.position + depth + 1} " if used else f"Position {depth + 1} was discarded"
+            assert page.text_content(".pf-dice-says").startswith(place)
+
+
+def test_a_quiz_does_not_draw_the_answer(page: Any) -> None:
+    """The kept path first, as in the answer: who knows that wins every time."""
+    opened_at(page, 0)
+    page.click("[data-ref=stepAsk]")
+    lower = 0
+    for step in BRANCHED[:6]:
+        opened_at(page, step.index)
+        nodes = {node["r"]: node for node in page.evaluate(NODES)}
+        assert all(node["kept"] is None for node in nodes.values()) and not page.locator(".pf-one-verdict").count()
+        after = [r for r, row in enumerate(step.parents) if row == 0]
+        assert sorted(after, key=lambda r: nodes[r]["y"]) == sorted(after, key=lambda r: -step.chances[r])
+        lower += bool(step.kept) and step.kept[0] != max(after, key=lambda r: step.chances[r])
+    assert lower, "no kept guess was not the likeliest: this test has seen nothing"
+    page.click("[data-ref=stepAsk]")
+
+
+def test_arrows_walk_through_a_tree(page: Any) -> None:
+    """A focus that leaves the tree, or jumps in the order of drafting."""
+    step = max(BRANCHED, key=lambda each: len(each.drafted))
+    opened_at(page, step.index)
+    order = [node["r"] for node in page.evaluate(NODES)]
+    page.click(f".pf-one-guess[data-place='{order[0]}']")
+    for wanted in order[1:]:
+        page.keyboard.press("ArrowDown")
+        page.evaluate(SETTLED)
+        assert page.evaluate("document.activeElement.dataset.place") == str(wanted)
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.place") == str(order[-1])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_shows_it_too(open_page: Any, dark: bool) -> None:
+    """A page that scrolls sideways because of a deep tree; letters too small or too pale."""
+    page = open_page(360, 800, dark, reduced_motion="reduce")
+    step = max(BRANCHED, key=lambda each: each.depth)
+    opened_at(page, step.index)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360 and page.evaluate(UNREADABLE) == []
+    assert page.evaluate(STATE)["metrics"]["speculative"]["num_steps"] == len(STEPS)
+    assert page.problems == []
