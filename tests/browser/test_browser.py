@@ -46,7 +46,7 @@ def choose_odds(tab: Any) -> None:
 @pytest.mark.smoke
 def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
     """A race without a verdict, or with the figures of another one: of the race before, or of a file."""
-    tab.click("text=CSV to JSON")
+    tab.click('text="CSV to JSON"')
     settings(tab, Maximum_length="48")
     run_race(tab)
     tab.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=LOAD_MS)
@@ -92,7 +92,7 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
     presets = {preset.name: preset for preset in load_presets()}
     tab.emulate_media(reduced_motion="no-preference")
     for name in ("SQL", "Story"):
-        tab.click(f"text={name}")
+        tab.click(f'text="{name}"')
         tab.wait_for_function(
             "id => window.photofinish.state.race === id && window.photofinish.state.playing",
             arg=f"recorded-{presets[name].id}",
@@ -107,7 +107,7 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
     assert race["prompt"]["text"] == story.message and race["prompt"]["chat"]
     assert (params["temperature"], params["seed"]) == (story.temperature, story.seed)
     for edit in (lambda: tab.locator(PROMPT).press("x"), lambda: tab.locator(PROMPT).fill("pasted, not typed")):
-        tab.click("text=SQL")
+        tab.click('text="SQL"')
         tab.wait_for_selector(".page-expect", state="visible", timeout=LOAD_MS)
         tab.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
         edit()
@@ -198,7 +198,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     first, second = ([step[2] for step in page.evaluate(TOKENS) if step[0] == "baseline"] for page in (tab, other))
     assert first == second
     choose_odds(other)
-    other.click("text=SQL")
+    other.click('text="SQL"')
     other.wait_for_function("document.querySelector('input[value=coupled]').checked", timeout=LOAD_MS)
 
 
