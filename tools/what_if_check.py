@@ -1,6 +1,8 @@
 """Measure how well computed races match real ones, and how near `auto` k comes to the best.
 
-    python -m tools.what_if_check times|tables|auto [--groups N] [--json FILE]
+    python -m tools.what_if_check races|times|tables|auto [--groups N] [--json FILE]
+
+races    real races of trees and chains at many sizes: how many are, step for step, what tables computed. 14 a group
 
 times    computed over measured tokens/s at the same k, in one race on the fair clock. Costs come from plain, baseline
          and a survey lane of each drafter, never from the lane that is predicted. Needs a quiet machine
@@ -11,8 +13,7 @@ auto     share of the oracle's speed that `auto` k reaches with trees, its speed
          held-out prompts that no constant of the rule was fitted to, at temperature 0 and twice at 0.8. A busy machine
          will do. A group is a prompt; there are 12
 
-tests/what_if/test_real_races.py compares the steps themselves. After every group a part replaces its own entry of the
-JSON file.
+After every group a part replaces its own entry of the JSON file.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import accumulate, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ LOOKUP = 0.0008
 
 
 def finished_race(
-    loaded: Any, text: str, lanes: list[Any], tokens: int, temperature: float, seed: int, wrap: bool = False
+    loaded: Any, text: str, lanes: Iterable[Any], tokens: int, temperature: float, seed: int, wrap: bool = False
 ) -> TorchRace:
     """wrap: lanes of the largest k survey all draft lengths."""
     plain = [LaneSpec("plain", width="fastest"), LaneSpec("baseline")]
@@ -85,6 +86,25 @@ def prompts() -> Iterator[dict[str, str]]:
         by_kind.setdefault(item["kind"], []).append(item)
     for i in range(max(map(len, by_kind.values()))):
         yield from (items[i] for items in by_kind.values() if i < len(items))
+
+
+def races(groups: int) -> Iterator[dict[str, Any]]:
+    loaded, compared, equal = load(), 0, 0
+    fields = ("index", "position", "drafted", "parents", "num_accepted", "token_ids", "kept")
+    for index, item in enumerate(islice(prompts(), groups)):
+        sizes = islice(cycle(range(1, 16)), 7 * index, None)
+        lanes: list[Any] = [(drafter, f"tree:{next(sizes)}") for drafter in (*DRAFTERS, "dflash") for _ in range(3)]
+        lanes += [[("ngram", 7), ("dflash", 5)], [("eagle3", 4), ("hybrid:ngram+eagle3", 6)]][index // 2 % 2]
+        race = finished_race(loaded, item["prompt"], lanes, NUM_TOKENS, (0.0, 0.8)[index % 2], index)
+        found = what_if(race)
+        for drafter, k in lanes:
+            real, computed = race.lanes[f"{drafter}@{k}"].steps, found.steps(drafter, k)
+            compared += 1
+            equal += [[getattr(step, name) for name in fields] for step in real] == [
+                [getattr(step, name) for name in fields] for step in computed
+            ]
+        print(index, item["id"], f"{equal} of {compared}", flush=True)
+        yield {"what": "real races that tables computed step for step", "compared": compared, "equal": equal}
 
 
 def times(groups: int) -> Iterator[dict[str, Any]]:
@@ -167,7 +187,7 @@ def quartiles(values: list[float]) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"times": times, "tables": tables, "auto": auto}
+    parts = {"races": races, "times": times, "tables": tables, "auto": auto}
     parser.add_argument("part", choices=parts)
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--threads", type=int)

@@ -22,7 +22,9 @@ from .output import progress_line
 WINDOWS = "windows.json"
 WORDS = "words.json"
 WRITTEN_WORDS = "words-to-write.json"
-NUM_WRITTEN_WORDS = 32_768
+NUM_WRITTEN_WORDS = 40_960
+FIRST, NUM_FIRST, FIRST_TOKENS = "first", 256, 96
+"""Folder, windows and tokens of what the target writes with all its words, to choose those it then writes with."""
 
 
 def train(options: Namespace) -> int:
@@ -38,8 +40,9 @@ def train(options: Namespace) -> int:
         from ..loading.loading import DEFAULT_TARGET, load
         from ..training.features import Features, extract
         from ..training.heads import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
-        from ..training.trainer import Report, Schedule, Trainer
+        from ..training.trainer import Report, Schedule, Trainer, keep_freed_memory
 
+        keep_freed_memory()
         folder = Path(options.out)
         data = Path(options.data_dir) if options.data_dir else folder / "data"
         loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
@@ -123,16 +126,24 @@ def _write(
     data: Path,
     progress: Callable[[str, float | None], None],
 ) -> None:
-    """Let the target write windows into `data`, with the words it is likely to say in the windows of text."""
+    """Let the target write windows into `data`: a few with all its words, the rest with the likeliest of these."""
     if not options.written:
         return
+    import torch
+
     from ..training.features import Features
     from ..training.openings import openings
     from ..training.written import Writer, Writing, write_features
 
-    words_ = _words(data / WRITTEN_WORDS, Features(data), NUM_WRITTEN_WORDS, output)
-    writer = Writer(loaded.model, output, words_, hidden_layers, Writing(options.new_tokens, options.together))
-    write_features(writer, openings(loaded.tokenizer, options.seed), options.written, data, options.seed, progress)
+    def write(words_: Any, num_tokens: int, num_windows: int, folder: Path, seed: int) -> None:
+        writer = Writer(loaded.model, output, words_, hidden_layers, Writing(num_tokens, options.together))
+        write_features(writer, openings(loaded.tokenizer, seed), num_windows, folder, seed, progress)
+
+    if not (data / WRITTEN_WORDS).exists():
+        num_tokens, num_windows = min(FIRST_TOKENS, options.new_tokens), min(NUM_FIRST, options.written)
+        write(torch.arange(len(output)), num_tokens, num_windows, data / FIRST, options.seed + 1)
+    words_ = _words(data / WRITTEN_WORDS, Features(data / FIRST), NUM_WRITTEN_WORDS, output)
+    write(words_, options.new_tokens, options.written, data, options.seed)
 
 
 def _words(path: Path, features: Any, count: int, output: Any) -> Any:
@@ -216,7 +227,7 @@ TRAIN = Command(
         _count("--new-tokens", 2, 100_000, 176, "tokens of such a window, its beginning apart"),
         _count("--together", 1, 4096, 128, "such windows written together"),
         _count("--length", 48, 100_000, 384, "tokens of a window"),
-        _count("--vocabulary", 2, 10_000_000, 8192, "words the head drafts among, those the target most likely says"),
+        _count("--vocabulary", 2, 10_000_000, 24_576, "words the head drafts among, those the target most likely says"),
         option(
             "--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"
         ),

@@ -24,6 +24,9 @@ TEMPERATURE = 0.8
 CROSS_ENTROPY = 0.3
 """Its weight relative to the negative log acceptance."""
 TINY = 1e-6
+NUM_CERTAIN, NUM_DRAWN = 6144, 2048
+"""Words of an EAGLE-3 head that count in a training step: the likeliest of its rows, and as many drawn from all others,
+which stand for those (sampled softmax: Jean et al. 2015, arXiv 1412.2007)."""
 
 
 def eagle3_loss(
@@ -36,8 +39,12 @@ def eagle3_loss(
     drafted after row i: it sees the target's rows up to i and its own chain."""
     ids, (_, num_tokens) = batch.ids, batch.ids.shape
     num_rows = num_tokens - num_steps - 1
+    is_training = torch.is_grad_enabled()
     with torch.no_grad():
         p = _probabilities(batch.last @ output.T)
+        words = _some_words(p, int(ids.sum())) if is_training else None
+        if words is not None:
+            p = p.index_select(-1, words[0]).mul_(words[1])
     hidden = head.fuse(batch.hidden)[:, :num_rows]
     causal = torch.ones(num_rows, num_rows, dtype=torch.bool, device=ids.device).tril()
     valid = batch.valid
@@ -53,7 +60,8 @@ def eagle3_loss(
         embedded = head.embed(ids[:, 1 + j : 1 + j + num_rows])
         hidden, out = head.step(embedded, hidden, angles, attend)  # type: ignore[arg-type]
         rows = slice(1 + j, 1 + j + num_rows)
-        loss, alpha = _against(p[:, rows], head.lm_head(out), valid[:, rows])
+        logits = head.lm_head(out) if words is None else _of_some(head, out, *words)
+        loss, alpha = _against(p[:, rows], logits, valid[:, rows])
         losses.append(decay**j * loss)
         alphas.append(alpha)
     whole = valid[:, num_steps : num_steps + num_rows]
@@ -140,6 +148,25 @@ class _Distance(torch.autograd.Function):
 
 def _probabilities(logits: Tensor) -> Tensor:
     return (logits.float() / TEMPERATURE).softmax(-1)
+
+
+def _some_words(p: Tensor, seed: int) -> tuple[Tensor, Tensor] | None:
+    """Columns of p [..., vocab] and how many words each stands for, both [NUM_CERTAIN + NUM_DRAWN]; None if p has no
+    more columns than that."""
+    vocab_size = p.shape[-1]
+    if vocab_size <= NUM_CERTAIN + NUM_DRAWN:
+        return None
+    ranked = p.flatten(0, -2).amax(0).argsort(descending=True)
+    drawn = torch.randperm(vocab_size - NUM_CERTAIN, generator=torch.Generator().manual_seed(seed))[:NUM_DRAWN]
+    words = torch.cat([ranked[:NUM_CERTAIN], ranked[NUM_CERTAIN:][drawn.to(p.device)]])
+    weights = torch.ones(len(words), device=p.device)
+    weights[NUM_CERTAIN:] = (vocab_size - NUM_CERTAIN) / NUM_DRAWN
+    return words, weights
+
+
+def _of_some(head: Eagle3Head, out: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+    """Logits of some words: what a word stands for more than itself is in its logit."""
+    return F.linear(out, head.lm_head.weight[words]) + TEMPERATURE * weights.log()
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:

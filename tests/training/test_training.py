@@ -20,6 +20,7 @@ from engine.heads.build import build
 from engine.heads.layers import rope_table
 from engine.loading.heads import read_spec, read_tensors
 from engine.progress import silent
+from engine.training import losses
 from engine.training.features import Features
 from engine.training.heads import TargetWeights, begin_from, likely_words, save_head
 from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, dflash_loss, eagle3_loss, mean_length
@@ -80,6 +81,28 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
             torch.minimum(p, (logits / TEMPERATURE).softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0
         )
     assert len(column) == WORDS
+
+
+def test_words_that_are_drawn_stand_for_the_others(features, monkeypatch):
+    """A head with many words would learn that most of them do not exist."""
+    head, design = made("eagle3", features)
+    output = TargetWeights.of(stock().model).output[head.target_ids].float()
+    batch = features.batch([0, 1]).to(torch.device("cpu"))
+    rope = rope_table(head.spec.layers, batch.ids.shape[1] + 8, torch.float32, "cpu")
+    head.requires_grad_(True)
+
+    def gradient() -> torch.Tensor:
+        head.zero_grad()
+        eagle3_loss(head, batch, output, rope, design.num_steps)[0].backward()
+        return head.fc.weight.grad.flatten().clone()
+
+    whole, some_words, draws = gradient(), losses._some_words, itertools.count()
+    monkeypatch.setattr(losses, "NUM_CERTAIN", WORDS // 30)
+    monkeypatch.setattr(losses, "NUM_DRAWN", WORDS // 8)
+    monkeypatch.setattr(losses, "_some_words", lambda p, _: some_words(p, next(draws)))
+    mean = torch.stack([gradient() for _ in range(40)]).mean(0)
+    assert torch.cosine_similarity(whole, mean, 0) > 0.98
+    assert 0.9 < float(mean.norm() / whole.norm()) < 1.1
 
 
 def test_the_words_are_those_the_target_says(features):
