@@ -2,7 +2,7 @@
 
 metrics.py      the definition of every number
 verdict.py      whether two lanes wrote the same tokens
-caveats.py      when a ratio misleads: loops and noise
+loops.py        whether a text repeats itself
 breakdown.py    where the speed comes from
 roofline.py     how close plain decoding came to the memory bandwidth
 inflate.py      how demos make a ratio larger

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.caveats import is_noise, loop_sentence, ratio_noise
-from ..analysis.metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
+from ..analysis.loops import loop_sentence
+from ..analysis.metrics import LaneMetrics, disturbance, is_noise, lane_metrics, race_speedups, ratio_noise
 from ..analysis.roofline import amount, roofline
 from ..events import Finished, steps, text_of
 from ..recordings.recording import Recording, failures

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.caveats import loop_sentence
+from ..analysis.loops import loop_sentence
 from ..analysis.metrics import disturbance, lane_metrics, ratio, speedup
 from ..drafters import check as check_drafter
 from ..drafters import serves_every_k

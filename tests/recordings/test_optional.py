@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from engine.analysis.caveats import ratio_noise
-from engine.analysis.metrics import MIN_STEPS_TO_JUDGE, disturbance, lane_metrics, race_speedup, race_speedups
+from engine.analysis.metrics import (
+    MIN_STEPS_TO_JUDGE,
+    disturbance,
+    lane_metrics,
+    race_speedup,
+    race_speedups,
+    ratio_noise,
+)
 from engine.errors import UsageError
 from engine.events import from_json, steps, to_json
 from engine.recordings import recording as recordings

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.caveats import loop_sentence, ratio_noise
-from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, speedup
+from ...analysis.loops import loop_sentence
+from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise, speedup
 from ...drafters import parse, serves_every_k
 from ...errors import RaceError, UsageError
 from ...events import Failed, LaneEvent, Step, steps, token_ids
