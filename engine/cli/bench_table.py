@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.metrics import ratio
 from ..analysis.roofline import Roofline
 from ..recordings.words import clean, ran_on, ribbons
+from .output import times
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +51,7 @@ def _table(report: Mapping[str, Any]) -> Table:
         cells = (
             f"{row['tokens_per_s']:.1f}",
             f"{row['p25']:.1f} - {row['p75']:.1f}",
-            _times(row["speedup_vs_plain"]),
+            times(row["speedup_vs_plain"]),
             identical,
         )
         table.add_row(Text(name), *map(Text, cells))
@@ -95,10 +96,6 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"])
         lines.append(f"{bound.sentence} Bandwidth: {roof['how']}.")
     return lines
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
 
 
 def _ks(by_drafter: Mapping[str, int | str]) -> str:

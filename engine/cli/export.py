@@ -10,7 +10,7 @@ from importlib import import_module
 from ..errors import UsageError
 from ..recordings.recording import check_writable, loads, read_bytes, write_bytes
 from ..recordings.steps_csv import steps_csv
-from .arguments import Command, not_empty, option
+from .arguments import Command, not_empty, setting
 from .options import FILE
 
 PLAYER = "app.web.player.player:player"
@@ -48,13 +48,8 @@ def _write(path: str, text: str) -> None:
 EXPORT = Command(
     (
         FILE,
-        option(
-            "--html",
-            metavar="OUT.html",
-            type=not_empty,
-            help="write one web page that plays the race in any browser, offline",
-        ),
-        option("--csv", metavar="OUT.csv", type=not_empty, help="write the steps of all lanes as a table"),
+        setting("--html OUT.html", not_empty, "write one web page that plays the race in any browser, offline"),
+        setting("--csv OUT.csv", not_empty, "write the steps of all lanes as a table"),
     ),
     _export,
     "Example: python -m engine export race.json --html race.html. The page contains the recording byte for byte, and "

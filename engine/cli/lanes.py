@@ -8,7 +8,7 @@ from ..drafters import check as check_drafter
 from ..errors import UsageError
 from ..remote.endpoint import PREFIX
 from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, lanes_of
-from .arguments import draft_size, option, shown, words
+from .arguments import draft_size, setting, shown, words
 
 DEFAULT_DRAFTER, DEFAULT_K = "ngram", 7
 MAX_NAME = 40
@@ -38,21 +38,19 @@ def _named(name: str) -> str:
 
 
 LANES = (
-    option("--drafter", metavar="D", type=words, help=f"name or name:argument (default {DEFAULT_DRAFTER})"),
-    option(
-        "--k",
-        metavar="K",
-        type=draft_size(0, MAX_K),
-        help=f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default {DEFAULT_K})",
+    setting("--drafter D", words, f"name or name:argument (default {DEFAULT_DRAFTER})"),
+    setting(
+        "--k K",
+        draft_size(0, MAX_K),
+        f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default {DEFAULT_K})",
     ),
-    option(
-        "--lane",
-        metavar="NAME=SPEC",
-        type=_lane,
-        action="append",
-        default=[],
-        help="a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
+    setting(
+        "--lane NAME=SPEC",
+        _lane,
+        "a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
         f"or {PREFIX}URL for a server, with or without --drafter; may be given again",
+        [],
+        action="append",
     ),
 )
 

@@ -36,10 +36,7 @@ COMMANDS = {
         "engine.cli.study:STUDY",
         "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
     ),
-    "bench": (
-        "engine.cli.bench:BENCH",
-        "measure our lanes and transformers' generate on the same prompts, in one run",
-    ),
+    "bench": ("engine.cli.bench:BENCH", "measure our lanes and transformers' generate on the same prompts, in one run"),
     "verify": (
         "engine.cli.verify:VERIFY",
         "run a recorded race again and say whether this machine gets the same tokens",

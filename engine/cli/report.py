@@ -17,6 +17,7 @@ from ..events import Finished, steps, text_of
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
 from ..spec import BASELINE, HERE, PLAIN, SERVER, THERE
+from .output import number
 from .terminal import is_live
 
 VERDICT_WORDS = {
@@ -148,24 +149,20 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Recording) -> Table:
     return table
 
 
-def _number(value: float | None, digits: int, unit: str = "", scale: int = 1) -> str:
-    return "-" if value is None else f"{scale * value:.{digits}f}{unit}"
-
-
 _ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
     ("tokens", lambda m: str(m.num_tokens)),
-    ("reading the prompt", lambda m: _number(m.prefill_s, 3, " s")),
-    ("computing (decode)", lambda m: _number(m.decode_s, 3, " s")),
-    ("tokens/s", lambda m: _number(m.tokens_per_s, 1)),
-    ("first token (TTFT)", lambda m: _number(m.ttft_s, 3, " s")),
-    ("per token (TPOT)", lambda m: _number(m.tpot_s, 1, " ms", 1000)),
-    ("usual step (p50)", lambda m: _number(m.itl_p50_s, 1, " ms", 1000)),
-    ("slow steps (p95)", lambda m: _number(m.itl_p95_s, 1, " ms", 1000)),
+    ("reading the prompt", lambda m: number(m.prefill_s, 3, " s")),
+    ("computing (decode)", lambda m: number(m.decode_s, 3, " s")),
+    ("tokens/s", lambda m: number(m.tokens_per_s, 1)),
+    ("first token (TTFT)", lambda m: number(m.ttft_s, 3, " s")),
+    ("per token (TPOT)", lambda m: number(m.tpot_s, 1, " ms", 1000)),
+    ("usual step (p50)", lambda m: number(m.itl_p50_s, 1, " ms", 1000)),
+    ("slow steps (p95)", lambda m: number(m.itl_p95_s, 1, " ms", 1000)),
     ("steps", lambda m: str(m.num_steps)),
     ("guessed (drafted)", lambda m: str(sum(m.per_step_drafted))),
     ("kept (accepted)", lambda m: str(sum(m.per_step_accepted))),
-    ("acceptance rate", lambda m: _number(m.acceptance_rate, 1, " %", 100)),
-    ("tokens a step", lambda m: _number(m.mean_acceptance_length, 2)),
+    ("acceptance rate", lambda m: number(m.acceptance_rate, 1, " %", 100)),
+    ("tokens a step", lambda m: number(m.mean_acceptance_length, 2)),
 )
 
 

@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
 from ..spec import LaneSpec, SamplingParams
-from .arguments import number, option, words
+from .arguments import number, setting, switch, words
 
 if TYPE_CHECKING:
     from ..remote.race import RemoteRace
 
 TIMEOUT_S, TOTAL = 60.0, 10
 OPTIONS = (
-    option(
-        "--model",
-        metavar="NAME",
-        type=words,
+    setting(
+        "--model NAME",
+        words,
+        "servers: the model as they call it; LANE=NAME where lanes have different ones",
+        [],
         action="append",
-        default=[],
-        help="servers: the model as they call it; LANE=NAME where lanes have different ones",
     ),
-    option("--same-device", action="store_true", help="servers: they share a device, so lanes run one after the other"),
-    option(
-        "--timeout",
-        metavar="S",
-        type=number(0.1, 3600),
-        help=f"servers: the longest silence in seconds, and {TOTAL} times that for the whole (default {TIMEOUT_S:g})",
+    switch("--same-device", "servers: they share a device, so lanes run one after the other"),
+    setting(
+        "--timeout S",
+        number(0.1, 3600),
+        f"servers: the longest silence in seconds, and {TOTAL} times that for the whole (default {TIMEOUT_S:g})",
     ),
 )
 LOCAL_LANES = ("target", "drafter", "k")

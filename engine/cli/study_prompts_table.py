@@ -13,6 +13,7 @@ from rich.text import Text
 from ..recordings.words import circumstances, clean, ribbons
 from ..studies.prompts.rows import Row
 from ..studies.prompts.verdict import outcome
+from .output import number, times
 from .report import CAUTION
 
 MOST_LOSERS = 10
@@ -25,7 +26,7 @@ def print_report(
     """report: the object of --json. num_prompts: the number requested. about: from `Study.about`."""
     best = report["best"]
     how = "measured" if best["measured"] else "computed"
-    gain = "" if best["median_speedup"] is None else f", {_times(best['median_speedup'])} at the median ({how})"
+    gain = "" if best["median_speedup"] is None else f", {times(best['median_speedup'])} at the median ({how})"
     headline = f"{report['verdict'].upper()}: {best['drafter']} at k = {best['k']}{gain}"
     console.print(Text(clean(headline), "bold"))
     console.print(Text(clean(report["reason"])))
@@ -40,7 +41,7 @@ def print_report(
         key=lambda row: row.speedup or 0.0,
     )
     for row in losers[:MOST_LOSERS]:
-        console.print(Text(clean(f"loses: {_times(row.speedup)}, {row.kind}, line {row.line}: {row.prompt}")))
+        console.print(Text(clean(f"loses: {times(row.speedup)}, {row.kind}, line {row.line}: {row.prompt}")))
     if len(losers) > MOST_LOSERS:
         console.print(Text(f"and {len(losers) - MOST_LOSERS} more that lose"))
     console.print(Text(circumstances(about), "dim"))
@@ -58,20 +59,15 @@ def _table(summary: Mapping[str, Any]) -> Table:
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
             its = numbers if kind == ALL else numbers["by_kind"][kind]
-            share = its["share_above_1_3"]
             cells = (
                 kind,
                 drafter,
                 str(its["num_prompts"]),
-                _times(its["median_speedup"]),
-                f"{_times(its['p25'])} - {_times(its['p75'])}",
-                "-" if share is None else f"{100 * share:.0f} %",
+                times(its["median_speedup"]),
+                f"{times(its['p25'])} - {times(its['p75'])}",
+                number(its["share_above_1_3"], 0, " %", 100),
                 str(its["num_gain"]),
                 str(its["num_lose"]),
             )
             table.add_row(*(Text(clean(cell)) for cell in cells))
     return table
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"

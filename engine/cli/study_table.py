@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..recordings.words import clean
+from .output import number
 
 COLUMNS = {
     "output_tokens_per_s": ("output tok/s", 1, 1),
@@ -86,5 +87,5 @@ def _row(table: Table, cells: Sequence[str]) -> None:
 
 
 def _told(metric: str, value: float | None) -> str:
-    _, factor, decimals = COLUMNS[metric]
-    return "-" if value is None else f"{value * factor:.{decimals}f}"
+    _, factor, digits = COLUMNS[metric]
+    return number(value, digits, factor=factor)

@@ -33,16 +33,15 @@ from ..spec import (
     lanes_of,
     tree_size,
 )
-from ..text import encode_prompt
 from ..what_if.ask import Query, what_if
 from ..what_if.auto import auto_steps
 from ..what_if.judged import WhatIf
 from ..what_if.survey import SurveyDrafter
-from .arguments import Command, draft_size, list_of, option
+from .arguments import Command, draft_size, list_of, setting, switch
 from .commands import check_outcome, read_prompt
 from .options import DEVICE, DTYPE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, set_threads
-from .output import console, print_json, progress_line
-from .run import set_up
+from .output import console, number, print_json, progress_line, times
+from .run import set_up_as
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -129,15 +128,7 @@ def _sweep(options: Namespace) -> int:
     text = read_prompt(options)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:
-        race = set_up(
-            options.target,
-            options.dtype,
-            options.device,
-            spec,
-            lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
-            progress,
-            options.threads is None,
-        )
+        race = set_up_as(options, spec, text, progress)
         if not options.measure:
             for lane in race.lanes.values():
                 if lane.spec.name not in (PLAIN, BASELINE) and lane.spec.k != AUTO:
@@ -178,7 +169,7 @@ def _print(report: Mapping[str, Any], best: Row, recording: Recording) -> None:
     limit = report["oracle"]["tokens_per_s"]
     headline = f"best: {best['drafter']} at k = {best['k']}"
     if gain is not None and reached is not None and limit is not None:
-        headline += f", {_times(best['speedup'])} as fast as plain ({how}); the oracle {_times(gain * limit)}"
+        headline += f", {times(best['speedup'])} as fast as plain ({how}); the oracle {times(gain * limit)}"
     out.print(Text(clean(headline), "bold"))
     if (loop := loop_sentence(token_ids(events, BASELINE))) is not None:
         out.print(Text(loop, CAUTION))
@@ -186,8 +177,8 @@ def _print(report: Mapping[str, Any], best: Row, recording: Recording) -> None:
         out.print(Text(clean(disturbed.sentence), CAUTION))
     out.print(_table(report["rows"], best))
     for name in (PLAIN, BASELINE):
-        out.print(Text(f"{name}: {_shown(lane_metrics(events, name).tokens_per_s, 1)} tokens/s, measured"))
-    out.print(Text(f"oracle: {_shown(limit, 1)} tokens/s: no choice of k is faster with these drafters at these costs"))
+        out.print(Text(f"{name}: {number(lane_metrics(events, name).tokens_per_s, 1)} tokens/s, measured"))
+    out.print(Text(f"oracle: {number(limit, 1)} tokens/s: no choice of k is faster with these drafters at these costs"))
     out.print(Text(MEASURED if best["measured"] else COMPUTED))
     out.print(Text(circumstances(recording), "dim"))
     for ribbon in ribbons(recording, False):
@@ -207,11 +198,11 @@ def _table(rows: Sequence[Row], best: Row) -> Table:
         cells = (
             row["drafter"],
             str(row["k"]),
-            _shown(row["tokens_per_s"], 1),
-            _times(row["speedup"]),
-            "-" if row["acceptance_rate"] is None else f"{100 * row['acceptance_rate']:.0f} %",
-            _shown(row["mean_acceptance_length"], 2),
-            _shown(row["num_steps"], 0),
+            number(row["tokens_per_s"], 1),
+            times(row["speedup"]),
+            number(row["acceptance_rate"], 0, " %", 100),
+            number(row["mean_acceptance_length"], 2),
+            number(row["num_steps"], 0),
             {True: "yes", False: "NO", None: "-"}[row["identical"]],
         )
         its = cells if best["measured"] else cells[:-1]
@@ -219,33 +210,23 @@ def _table(rows: Sequence[Row], best: Row) -> Table:
     return table
 
 
-def _shown(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
-
-
 SWEEP = Command(
     (
         *PROMPT,
         TARGET,
-        option(
-            "--drafter",
-            metavar="D[,D]",
-            type=list_of,
-            default=["ngram"],
-            help="drafters, name or name:argument, with commas between them (default ngram)",
+        setting(
+            "--drafter D[,D]",
+            list_of,
+            "drafters, name or name:argument, with commas between them (default ngram)",
+            ["ngram"],
         ),
-        option(
-            "--k",
-            metavar="K[,K]",
-            type=_ks,
-            default=[1, 3, 5, 7, AUTO],
-            help="draft tokens a step, integers, tree:N or auto, with commas between them (default 1,3,5,7,auto)",
+        setting(
+            "--k K[,K]",
+            _ks,
+            "draft tokens a step, integers, tree:N or auto, with commas between them (default 1,3,5,7,auto)",
+            [1, 3, 5, 7, AUTO],
         ),
-        option("--measure", action="store_true", help="race every row, instead of computing it from one pass"),
+        switch("--measure", "race every row, instead of computing it from one pass"),
         TEMPERATURE,
         SEED,
         LENGTH,
