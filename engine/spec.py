@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from .errors import UsageError, choices, short
 
@@ -171,6 +173,10 @@ class RaceSpec:
         for role in (PLAIN, BASELINE):
             if len(found := self.named(role)) > 1:
                 raise UsageError(f"a race has one {role} lane, not {len(found)}: {', '.join(found)[:200]}")
+
+    def to_json(self) -> dict[str, Any]:
+        """As a recording has it."""
+        return json.loads(json.dumps(asdict(self)))
 
     def named(self, role: str) -> list[str]:
         """The names of the lanes with this role, in their order."""

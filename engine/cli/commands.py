@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,10 @@ from ..progress import Progress
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
-from ..text import check_prompt_text
+from ..text import check_prompt_text, read_text
 from ..what_if.ask import queries_of
 from .arguments import Command, draft_size, integer, not_empty, one_of, setting, shown, switch, words
-from .lanes import LANES, lanes_from
+from .lanes import LANES, SERVERS, has_local_lanes, lanes_from, race_of_servers, servers_from
 from .options import (
     DEVICE,
     DTYPE,
@@ -32,14 +31,11 @@ from .options import (
 )  # fmt: skip
 from .output import console, print_json, progress_line
 from .run import run, set_up_as
-from .servers import OPTIONS as SERVERS
-from .servers import has_local_lanes, race_of_servers, servers_from
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
-STDIN = "-"
 
 
 def read_prompt(options: Namespace) -> str:
@@ -47,32 +43,14 @@ def read_prompt(options: Namespace) -> str:
     given = [*options.prompt, *options.prompt_file]
     if len(given) != 1:
         raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")
-    text = options.prompt[0] if options.prompt else read_text(options.prompt_file[0])
+    text = options.prompt[0] if options.prompt else read_prompts_file(options.prompt_file[0])
     check_prompt_text(text)
     return text
 
 
-def read_text(path: str) -> str:
-    """A prompt file's text; "-" is stdin. Raises UsageError."""
-    try:
-        if path == STDIN:
-            data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
-        else:
-            with open(path, "rb") as file:
-                data = file.read(MAX_PROMPT_BYTES + 1)
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"cannot read the prompt from {shown(path)}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    if len(data) > MAX_PROMPT_BYTES:
-        raise UsageError(f"the prompt in {shown(path)} is larger than {MAX_PROMPT_BYTES // 1024**2} MB")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"the prompt in {shown(path)} is not UTF-8 text: byte {error.start} is "
-            f"{data[error.start : error.start + 1]!r}"
-        ) from error
+def read_prompts_file(path: str) -> str:
+    """A file's text; "-" is stdin. Raises UsageError."""
+    return read_text(path, MAX_PROMPT_BYTES, f"the prompt in {shown(path)}")
 
 
 def _race(options: Namespace) -> int:

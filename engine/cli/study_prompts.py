@@ -18,7 +18,7 @@ from ..studies.prompts.races import Study
 from ..studies.prompts.study_file import StudyFile
 from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP, report
 from .arguments import Command, integer, list_of, not_empty, setting, shown
-from .commands import read_text
+from .commands import read_prompts_file
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -39,7 +39,7 @@ def _study(options: Namespace) -> int:
     )
     RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     try:
-        prompts = choose(read_prompts(read_text(options.prompts), options.prompts), options.limit)
+        prompts = choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
     settings = {

@@ -6,6 +6,7 @@ they are parsed."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
 import time
@@ -190,15 +191,20 @@ async def _named(endpoint: Endpoint, patience: Patience) -> Any:
         raise RemoteError(f"the server of lane {lane} broke the connection off", "disconnected") from error
 
 
-async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
-    """A server's refusal in a sentence."""
+async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
+    """A response's body; b"" if it is longer."""
     received = b""
     async for part in response.aiter_raw():
         received += part
-        if len(received) > MAX_ERROR_BYTES:
-            break
+        if len(received) > max_bytes:
+            return b""
+    return received
+
+
+async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
+    """A server's refusal in a sentence."""
     try:
-        words = endpoint.redact(said_in(httpx.Response(200, content=received).json()))[:MAX_WORDS]
+        words = endpoint.redact(said_in(json.loads(await body_of(response, MAX_ERROR_BYTES))))[:MAX_WORDS]
     except (ValueError, RecursionError):
         words = ""
     status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]

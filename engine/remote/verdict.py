@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from .client import CONNECT_S, new_client
+from .client import CONNECT_S, body_of, new_client
 from .endpoint import Endpoint
 from .lane import RemoteLane
 
@@ -129,11 +129,7 @@ async def _post(client: httpx.AsyncClient, endpoint: Endpoint, lane: RemoteLane,
     timeout = httpx.Timeout(ASK_S, connect=CONNECT_S)
     url, headers = endpoint.url + "/completions", endpoint.headers()
     async with client.stream("POST", url, json=body, headers=headers, timeout=timeout) as response:
-        received = b""
-        async for part in response.aiter_raw():
-            received += part
-            if len(received) > MAX_BYTES:
-                return None
+        received = await body_of(response, MAX_BYTES)
         return json.loads(received) if response.status_code == 200 else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +140,7 @@ class TorchRace:
                 if lane.spec.role == SPECULATIVE
             },
             "synthetic": [name for name, lane in self.lanes.items() if lane.drafter.synthetic],
-            "spec": json.loads(json.dumps(asdict(self.spec))),
+            "spec": self.spec.to_json(),
             "prompt": {**asdict(self.prompt), "token_ids": list(self.prompt.token_ids)},
         }
 

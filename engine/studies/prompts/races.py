@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +67,7 @@ class Study:
         return {
             "model": info.about(),
             **environment.circumstances(self._loaded.prepared),
-            "spec": json.loads(json.dumps(asdict(self._spec))),
+            "spec": self._spec.to_json(),
             "synthetic": [name for name in lanes if parse(name)[0] == SYNTHETIC],
         }
 
