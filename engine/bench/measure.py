@@ -20,10 +20,9 @@ from ..progress import Progress
 from ..session.threads import settle
 from ..spec import BASELINE, PLAIN, SamplingParams
 from .lanes import DRAFT_MODEL, Raced, Sample, host_gap, k_of, lane_specs, of_peer, roofline, run_race, step_curve
-from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers
+from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers, ready_with_stock
 from .prompts import BenchPrompt, Size, prompts
 from .rows import FORMAT, SCHEMA, against_peers, rows
-from .stock import ready_with_stock
 
 PASSES = 2
 

@@ -1,8 +1,6 @@
 """OpenAI-compatible servers as lanes: requests, and their streamed answers.
 
-hidden.py     keys and URLs kept out of every text
-endpoint.py   a server as the operator names it, and its requests
-sse.py        server-sent events from bytes
+endpoint.py   a server as the operator names it, its requests, its secrets
 reply.py      an answer: tokens, times, counts
 client.py     one question to one server
 steps.py      the steps of a lane, from the chunks and the server's own counts

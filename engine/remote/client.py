@@ -21,8 +21,7 @@ import httpx
 from ..errors import RaceError
 from ..spec import SamplingParams
 from .endpoint import Endpoint, Question, request_of
-from .reply import Chunk, Reader, Reply, said_in
-from .sse import Events
+from .reply import Chunk, Events, Reader, Reply, said_in
 
 CONNECT_S = 10.0
 DRAIN_S = 0.5

@@ -17,8 +17,7 @@ from ..errors import RaceError
 from ..events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
 from ..spec import SamplingParams
 from .client import Patience, ask, new_client
-from .endpoint import Endpoint, Question
-from .hidden import hide
+from .endpoint import Endpoint, Question, hide
 from .reply import Chunk, Reply
 from .steps import Written
 

@@ -20,9 +20,8 @@ from rich.console import Console
 
 from engine.bench import measure as measure_module
 from engine.bench.lanes import CURVE, host_gap, lane_specs, run_race, step_curve
-from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
+from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers, ready_with_stock
 from engine.bench.prompts import QUICK, BenchPrompt, prompts
-from engine.bench.stock import ready_with_stock
 from engine.cli import main as cli
 from engine.cli.bench_table import print_report
 from engine.drafters.ngram import NgramDrafter

@@ -49,13 +49,13 @@ def pretended(part: Part) -> Iterator[None]:
     """While entered, this machine has a pretended GPU."""
     from engine.exactness import operators, probe
     from engine.hardware import bandwidth
-    from engine.kernels.cuda import graphs, kernels, tuning
+    from engine.kernels.cuda import graphs, kernels
     from engine.loading import loading
     from engine.runner import prepare
     from engine.session import set_up
     from tests.helpers import gpu_kernels  # noqa: F401  the interpreter, made faster
     from tests.helpers.fake_cuda import fake_cuda, on_cuda
-    from tools.gpu import big
+    from tools.gpu import big, tiles
 
     read = loading._model
     torch.set_num_threads(1)  # threads that wait for each other cost more than they compute
@@ -77,7 +77,7 @@ def pretended(part: Part) -> Iterator[None]:
         put(operators, LINEAR_ROWS=(8, 8), ATTENTION_ROUNDS=(1, 1), ATTENTION_ROWS=8, DELTA_ROWS=4)
         put(set_up, ROUNDS=1)
         put(graphs, WARM_UPS=1)
-        put(tuning, COLD_BYTES=2, REPEATS=2)
+        put(tiles, COLD_BYTES=2, REPEATS=2)
         put(bandwidth, SECONDS=0.01, ROUNDS=1, SMALLEST=1 << 20)
         put(kernels, LARGEST_READ=1 << 20)
         put(big, full=full, profile=NoProfiler)

@@ -44,8 +44,8 @@ def compiled() -> dict[str, list[int]]:
     from engine.kernels.cuda.qkv_rope_cache import place
     from engine.kernels.cuda.rmsnorm import add_normed, normed
     from engine.kernels.cuda.sample import pick_rows
-    from engine.kernels.cuda.tuning import NoDevice
     from engine.layers.delta_places import LinearShape, Places
+    from tools.gpu.tiles import NoDevice
 
     made: dict[str, dict[str, int]] = {}
     run = JITFunction.run

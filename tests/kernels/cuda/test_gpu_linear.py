@@ -14,8 +14,8 @@ from engine.exactness.operators import same_bits
 from engine.kernels.cuda.linear import Added, GpuLinear
 from engine.kernels.cuda.runtime import MOST_ROWS
 from engine.kernels.cuda.tiles import Config
-from engine.kernels.cuda.tuning import tune
 from tests.helpers.gpu_kernels import LINEARS, gpu_linear
+from tools.gpu.tiles import by_shape, timed
 
 EPS = 1e-6
 ROUNDING = {torch.bfloat16: 1.01 * 2.0**-7, torch.float16: 1.01 * 2.0**-10}
@@ -157,20 +157,18 @@ class Clock:
         return abs(place - 2) + 1.0
 
 
-def test_of_every_shape_the_fastest_tiles_are_found() -> None:
+def test_of_every_shape_every_candidate_that_runs_is_timed() -> None:
     """Equal linears of two layers need one timing; a candidate that cannot run, or a shape of which none can, must not
     end the tuning, nor look as if it were measured."""
-    clock, told, made = Clock(), [], linears()
+    clock, made = Clock(), linears()
     before = [linear.config for linear in made]
-    found = tune(made, lambda sentence, share: told.append(sentence), clock)
-    assert clock.groups == [2, 1, 1] and len(told) == len(found) == 3
+    for group in by_shape(made):
+        found = timed(group, clock)
+        assert min(found, key=found.__getitem__) == group[0].candidates[2] and group[0].candidates[0] not in found
+    assert clock.groups == [2, 1, 1]
     assert [linear.config for linear in made] == before
-    for entry, linear in zip(found, (made[0], made[1], made[3]), strict=True):
-        assert Config(**entry["config"]) == linear.candidates[2]
-        assert (entry["seconds"], entry["default_seconds"]) == (1.0, None)
-        assert (entry["n"], entry["k"], entry["gated"]) == (linear.out_features, 32, linear.act is not None)
 
     def fails(group: Sequence[GpuLinear], config: Config) -> float:
         raise RuntimeError("no")
 
-    assert tune(made, timer=fails) == []
+    assert timed(made[:1], fails) == {}
