@@ -55,7 +55,7 @@ def pretended(part: Part) -> Iterator[None]:
     from engine.session import set_up
     from tests.helpers import gpu_kernels  # noqa: F401  the interpreter, made faster
     from tests.helpers.fake_cuda import fake_cuda, on_cuda
-    from tools.gpu import big, tiles
+    from tools.gpu import big
 
     read = loading._model
     torch.set_num_threads(1)  # threads that wait for each other cost more than they compute
@@ -64,7 +64,7 @@ def pretended(part: Part) -> Iterator[None]:
         return on_cuda(read(source, dtype, torch.device("cpu")))
 
     judges = part.name.startswith("kernel")
-    launches = part.name in ("widths-triton", "tiles")
+    launches = part.name == "widths-triton"
     with ExitStack() as stack:
 
         def put(owner: Any, **values: Any) -> None:
@@ -77,7 +77,6 @@ def pretended(part: Part) -> Iterator[None]:
         put(operators, LINEAR_ROWS=(8, 8), ATTENTION_ROUNDS=(1, 1), ATTENTION_ROWS=8, DELTA_ROWS=4)
         put(set_up, ROUNDS=1)
         put(graphs, WARM_UPS=1)
-        put(tiles, COLD_BYTES=2, REPEATS=2)
         put(bandwidth, SECONDS=0.01, ROUNDS=1, SMALLEST=1 << 20)
         put(kernels, LARGEST_READ=1 << 20)
         put(big, full=full, profile=NoProfiler)

@@ -176,7 +176,7 @@ def test_every_part_runs_through_on_the_stand_in(what, tmp_path, monkeypatch):
         getattr(import_module(module), function)(part, *argument)
     says = [json.loads(line)["says"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert says and part.num_wrong == 0 and not [line for line in says if line.startswith("left out")], says
-    assert any("GpuDecoder" in line for line in says) == (PARTS[what] in ("widths-triton", "tiles"))
+    assert any("GpuDecoder" in line for line in says) == (PARTS[what] == "widths-triton")
 
 
 @pytest.mark.gpu

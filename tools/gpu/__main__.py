@@ -90,9 +90,6 @@ CALLS: dict[int, dict[str, Planned]] = {
         "correctness-graphs": Planned("fixtures, on torch in CUDA graphs", CORRECTNESS, 90, "graphs"),
         "correctness-eager": Planned("fixtures, on torch run eagerly", CORRECTNESS, 90, "eager"),
         "race-float32": Planned("Qwen3-8B's shape in float32", f"{BIG}:races:Qwen/Qwen3-8B float32", 80),
-        "tiles": Planned(
-            "the fastest tiles of every linear, and steps with them", "tools.gpu.tiles:tune", 190, "triton"
-        ),
     },
 }
 
