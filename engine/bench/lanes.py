@@ -21,7 +21,6 @@ from ..what_if.ask import auto_shares
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
     from ..runner.prepared import Prepared
-    from .peers import Generated
 
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Widths of the verify-cost curve."""
@@ -128,17 +127,6 @@ def run_race(
         disturbed=disturbance(events) is not None,
         faults=tuple(faults),
         differences=tuple(differences),
-    )
-
-
-def of_peer(name: str, about: tuple[str, str, int], generated: Generated, plain_tokens_per_s: float | None) -> Sample:
-    """A peer's sample, compared with the plain lane of the same prompt and repeat."""
-    return Sample(
-        name,
-        *about,
-        len(generated.token_ids),
-        generated.tokens_per_s,
-        ratio(generated.tokens_per_s, plain_tokens_per_s),
     )
 
 

@@ -14,7 +14,6 @@ from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
 from ..spec import MAX_K, SamplingParams
 from .arguments import Command, draft_size, integer, one_of, setting, shown, switch, words
-from .bench_table import print_report
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, first_of, print_json, progress_line
 
@@ -44,7 +43,9 @@ def bench(options: Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        print_report(console(), report)
+        from .tables import print_bench
+
+        print_bench(console(), report)
     if faults:
         raise RaceError(first_of(faults))
     return 0

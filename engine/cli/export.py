@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 
 from ..errors import UsageError
 from ..recordings.recording import check_writable, loads, read_bytes, write_bytes
@@ -28,15 +27,10 @@ def _export(options: Namespace) -> int:
         check_writable(path)
     data, source = read_bytes(options.file), f"the recording {options.file!r}"
     if options.html is not None:
-        _write(options.html, _player()(data, source))
+        _write(options.html, resolve_name(PLAYER)(data, source))
     if options.csv is not None:
         _write(options.csv, steps_csv(loads(data, source)))
     return 0
-
-
-def _player() -> Callable[[bytes, str], str]:
-    module, _, function = PLAYER.partition(":")
-    return getattr(import_module(module), function)
 
 
 def _write(path: str, text: str) -> None:

@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
+from pkgutil import resolve_name
 from types import FrameType
 
 from ..errors import NO_MEMORY, PhotofinishError, UsageError, choices, in_a_line, is_out_of_memory
@@ -145,8 +145,7 @@ def _interrupts() -> Iterator[list[int]]:
 def _command(name: str) -> Command:
     if name not in COMMANDS:
         raise choices("command", name[:MAX_SHOWN], COMMANDS)
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    return getattr(import_module(module), attribute)
+    return resolve_name(COMMANDS[name][0])
 
 
 def _parser(name: str, command: Command) -> Parser:

@@ -97,9 +97,9 @@ def _study(options: Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        from .study_table import print_report
+        from .tables import print_load
 
-        print_report(console(), found, lanes)
+        print_load(console(), found, lanes)
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
     if failed := faults(rows):

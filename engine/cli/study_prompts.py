@@ -78,9 +78,9 @@ def _study(options: Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        from .study_prompts_table import print_report
+        from .tables import print_prompts
 
-        print_report(console(), found, rows, len(prompts), about)
+        print_prompts(console(), found, rows, len(prompts), about)
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
     if faults := [row.fault for row in rows if row.fault]:

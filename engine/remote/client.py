@@ -39,11 +39,11 @@ for _library in ("httpx", "httpcore"):
 
 class RemoteError(RaceError):
     """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is not an answer)
-    or `disconnected`. status: HTTP's, if it answered. retry_after: seconds, if it gave them."""
+    or `disconnected`. status: HTTP's, if it answered."""
 
-    def __init__(self, message: str, kind: str, status: int | None = None, retry_after: str = "") -> None:
+    def __init__(self, message: str, kind: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.kind, self.status, self.retry_after = kind, status, retry_after
+        self.kind, self.status = kind, status
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ async def _ask(
                 if reader.done:
                     await _drain(parts)
                     break
-        reader.reply.with_extras, reader.reply.began = with_extras, sent.at
+        reader.reply.with_extras = with_extras
         return reader.end(at_s if reader.done else time.perf_counter() - sent.at)
 
 
@@ -212,4 +212,4 @@ async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
     wait = f"; ask again in {after} s" if after else ""
     redirected = ", a redirect, which is not followed" if 300 <= status < 400 else ""
     message = f"the server of lane {endpoint.lane} answered {status}{redirected}{details}{wait}"
-    return RemoteError(message, "status", status, after)
+    return RemoteError(message, "status", status)

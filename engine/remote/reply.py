@@ -82,7 +82,6 @@ class Reply:
     finish_reason: the server's.
     prompt_ids: the prompt's tokens, if the server sends them.
     with_extras: whether fields that only some servers know were sent.
-    began: when its request was sent, by `time.perf_counter`.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -93,26 +92,12 @@ class Reply:
     with_extras: bool = True
     drafted: Drafted | None = None
     ended_s: float | None = None
-    began: float = 0.0
-
-    @property
-    def text(self) -> str:
-        return "".join(chunk.text for chunk in self.chunks)
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
         """All tokens, if the server sent every one of them."""
         ids = tuple(token for chunk in self.chunks for token in chunk.token_ids)
         return ids if ids and len(ids) == (self.num_tokens or len(ids)) else None
-
-    @property
-    def first_s(self) -> float | None:
-        """When the first text or token came."""
-        return self.chunks[0].at_s if self.chunks else None
-
-    @property
-    def last_s(self) -> float | None:
-        return self.chunks[-1].at_s if self.chunks else None
 
 
 class Reader:

@@ -182,7 +182,7 @@ def test_every_part_runs_through_on_the_stand_in(what, tmp_path, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-@pytest.mark.parametrize("part", ["smoke:smoke", "correctness:correctness"])
+@pytest.mark.parametrize("part", ["races:smoke", "races:correctness"])
 def test_small_models_are_exact_on_this_device(part, tmp_path):
     """Kernels that race, graphs that repeat an old number, widths that are no class: tokens of a lane would differ from
     the baseline's."""

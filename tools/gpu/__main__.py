@@ -59,8 +59,8 @@ class Planned:
     rung: str = ""
 
 
-SMOKE, KERNELS, BIG = "tools.gpu.smoke:smoke", "tools.gpu.kernels", "tools.gpu.big"
-CORRECTNESS = "tools.gpu.correctness:correctness"
+SMOKE, KERNELS, BIG = "tools.gpu.races:smoke", "tools.gpu.kernels", "tools.gpu.big"
+CORRECTNESS = "tools.gpu.races:correctness"
 SMOKE_TRITON = Planned("`engine race` of the trained fixture, then ten races in one process", SMOKE, 110, "triton")
 CALLS: dict[int, dict[str, Planned]] = {
     1: {

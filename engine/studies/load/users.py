@@ -102,8 +102,8 @@ def answer_of(reply: Reply) -> Answer:
     assert reply.ended_s is not None and reply.num_tokens is not None  # Reader.end raised otherwise
     times = [chunk.at_s for chunk in reply.chunks]
     return Answer(
-        first_s=reply.first_s,
-        last_s=reply.last_s,
+        first_s=times[0] if times else None,
+        last_s=times[-1] if times else None,
         latency_s=reply.ended_s,
         num_tokens=reply.num_tokens,
         num_prompt_tokens=reply.num_prompt_tokens,
