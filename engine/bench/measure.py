@@ -20,12 +20,24 @@ from ..loading.loading import DEFAULT_TARGET, LoadedModel, load
 from ..progress import Progress
 from ..session.threads import settle
 from ..spec import BASELINE, PLAIN, SamplingParams
-from .lanes import DRAFT_MODEL, Raced, Sample, host_gap, k_of, lane_specs, roofline, run_race, step_curve
+from .lanes import (
+    DRAFT_MODEL,
+    Raced,
+    Sample,
+    against_peers,
+    host_gap,
+    k_of,
+    lane_specs,
+    roofline,
+    rows,
+    run_race,
+    step_curve,
+)
 from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers, ready_with_stock
 from .prompts import BenchPrompt, Size, prompts
-from .rows import FORMAT, SCHEMA, against_peers, rows
 
 PASSES = 2
+FORMAT, SCHEMA = "photofinish-bench", 1
 
 
 @dataclass(frozen=True)

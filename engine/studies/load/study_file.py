@@ -68,7 +68,10 @@ class StudyFile:
         if rest:
             with self._path.open("r+b") as file:
                 file.truncate(len(whole) + 1 if whole else 0)
-        return [_object(line) for line in whole.splitlines()]
+        lines = [parse(line, MAX_BYTES) for line in whole.splitlines()]
+        if not all(isinstance(line, dict) for line in lines):
+            raise UsageError("a line of it is no JSON object")
+        return lines
 
     def _take(self, line: Mapping[str, Any], plan: Plan) -> None:
         if set(line) == {"begun"}:
@@ -103,13 +106,6 @@ def checked_row(row: Any, plan: Plan) -> Row:
 
 def _key(row: Mapping[str, Any]) -> Key:
     return row["lane"], row["concurrency"]
-
-
-def _object(line: bytes) -> Mapping[str, Any]:
-    value = parse(line, MAX_BYTES)
-    if not isinstance(value, dict):
-        raise UsageError("a line of it is no JSON object")
-    return value
 
 
 def _parted(first: Mapping[str, Any], about: Mapping[str, Any]) -> str:
