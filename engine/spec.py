@@ -131,7 +131,7 @@ class LaneSpec:
             raise UsageError(f"rule {self.rule!r} weighs one draft token after the other; a tree needs rule 'coupled'")
         if self.drafter != "none" and self.k == 0:
             raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K} or auto, not 0")
-        object.__setattr__(self, "role", self.role or role_named(self.name))
+        object.__setattr__(self, "role", self.role or (self.name if self.name in (PLAIN, BASELINE) else SPECULATIVE))
         if self.role not in ROLES:
             raise choices("role", self.role, ROLES)
         if self.role != self.name in (PLAIN, BASELINE):
@@ -199,11 +199,6 @@ def tree_size(k: int | str) -> int:
     if not (size.isascii() and size.isdigit() and len(size) <= 2 and 1 <= int(size) <= MAX_K):
         raise UsageError(f"a tree has from 1 to {MAX_K} tokens, as in {TREE}7, not {short(k)}")
     return int(size)
-
-
-def role_named(name: str) -> str:
-    """The role of a lane when only its name is known."""
-    return name if name in (PLAIN, BASELINE) else SPECULATIVE
 
 
 def lanes_of(

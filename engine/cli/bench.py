@@ -7,8 +7,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 
-from ..bench.prompts import FULL, KINDS, QUICK, Size, check_kinds
+from ..bench.prompts import FULL, KINDS, QUICK, check_kinds
 from ..drafters import check as check_drafter
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
@@ -26,13 +27,8 @@ def bench(options: Namespace) -> int:
     drafters = _drafters(options.drafter)
     kinds, note = check_kinds(options.kinds)
     default = QUICK if options.quick else FULL
-    size = Size(
-        options.prompts or default.prompts,
-        options.repeats or default.repeats,
-        options.max_new_tokens or default.tokens,
-        default.rounds,
-        default.compiled,
-    )
+    given = {"prompts": options.prompts, "repeats": options.repeats, "tokens": options.max_new_tokens}
+    size = replace(default, **{name: value for name, value in given.items() if value})
     params = SamplingParams(temperature=options.temperature, seed=options.seed, max_new_tokens=size.tokens)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:

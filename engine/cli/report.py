@@ -20,25 +20,17 @@ from ..spec import BASELINE, HERE, PLAIN, SERVER, THERE
 from .output import number
 from .terminal import is_live
 
-VERDICT_WORDS = {
-    "identical_bits": "identical, bit for bit",
-    "identical_tokens": "identical tokens",
-    "near_tie": "a near-tie flip, see below",
-    "different": "DIFFERENT, which is a fault",
-    "same_distribution": "same probabilities, different text",
-    "same_text": "the same text",
-    "other_text": "the texts part, see below",
+CAUTION, GOOD = "bold #e69f00", "bold #009e73"
+VERDICTS = {
+    "identical_bits": ("identical, bit for bit", GOOD),
+    "identical_tokens": ("identical tokens", GOOD),
+    "near_tie": ("a near-tie flip, see below", CAUTION),
+    "different": ("DIFFERENT, which is a fault", "bold reverse #d55e00"),
+    "same_distribution": ("same probabilities, different text", "bold #56b4e9"),
+    "same_text": ("the same text", GOOD),
+    "other_text": ("the texts part, see below", CAUTION),
 }
-CAUTION = "bold #e69f00"
-VERDICT_STYLES = {
-    "identical_bits": "bold #009e73",
-    "identical_tokens": "bold #009e73",
-    "near_tie": "bold #e69f00",
-    "different": "bold reverse #d55e00",
-    "same_distribution": "bold #56b4e9",
-    "same_text": "bold #009e73",
-    "other_text": "bold #e69f00",
-}
+"""Kind -> what the headline says, and its style."""
 OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
 """Unknown for a server that does not report its steps: it sends pieces."""
 MAX_POSITIONS = 15
@@ -76,7 +68,7 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
         console.print(Text(bound.sentence))
     for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
         words = clean(verdict["sentence"])
-        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICT_STYLES[verdict["kind"]]))
+        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICTS[verdict["kind"]][1]))
     for name, promise in recording.get("promises", {}).items():
         console.print(Text(f"{clean(name)}: {clean(promise)}"))
     console.print(Text(widths_line(recording["widths"])))
@@ -97,14 +89,13 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
     for name, value in ratios.items():
         done = steps(events, name)
         verdict = recording["verdicts"].get(name)
-        same = f"; {VERDICT_WORDS[verdict['kind']]}" if verdict is not None else ""
+        same, style = VERDICTS[verdict["kind"]] if verdict is not None else ("", "bold")
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
-        style = VERDICT_STYLES[verdict["kind"]] if verdict is not None else "bold"
         if name in elsewhere and value is not None:
             speed = f"{value:.2f}x as fast as plain here, but on a server: another clock, as a rule another device"
         else:
             speed = _ratio(value, ratio_noise(steps(events, plain), done))
-        console.print(Text(f"{which}{speed}{same}", style))
+        console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
         if (loop := loop_sentence([token for step in done for token in step.token_ids])) is not None:
             console.print(Text(f"{which}{loop}", CAUTION))
     if (disturbed := disturbance(events)) is not None:

@@ -41,8 +41,8 @@ class StudyFile:
         about = json.loads(json.dumps(plan.about()))
         try:
             lines = self._read()
-            if lines and (parted := _parted(lines[0], about)):
-                raise UsageError(f"it is a study with another value of {parted}; give another file")
+            if lines:
+                _check_same(lines[0].get("study"), about)
             for line in lines[1:]:
                 self._take(line, plan)
         except (UsageError, OSError) as error:
@@ -108,9 +108,9 @@ def _key(row: Mapping[str, Any]) -> Key:
     return row["lane"], row["concurrency"]
 
 
-def _parted(first: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """The first part of `about` that differs in the file, or ""."""
-    theirs = first.get("study")
+def _check_same(theirs: Any, about: Mapping[str, Any]) -> None:
     if not isinstance(theirs, dict):
         raise UsageError("its first line does not say what it is a study of")
-    return next((name for name in about if theirs.get(name) != about[name]), "")
+    for name, value in about.items():
+        if theirs.get(name) != value:
+            raise UsageError(f"it is a study with another value of {name}; give another file")
