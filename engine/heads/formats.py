@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, in_a_line
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
 from .spec import KINDS, HeadSpec
 
@@ -44,10 +44,7 @@ def spec_of(
     except UsageError:
         raise
     except Exception as error:  # a configuration from anywhere may be wrong in any way
-        raise UsageError(
-            f"the head's config.json in {name!r} is not understood: {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}"
-        ) from error
+        raise UsageError(f"the head's config.json in {name!r} is not understood: {in_a_line(error)}") from error
     if spec.kind != kind:
         raise UsageError(f"the head in {name!r} is of kind {spec.kind}; ask for it as {spec.kind}:..., not {kind}:...")
     if bad := [i for i in spec.hidden_layers if not 0 <= i <= num_target_layers]:

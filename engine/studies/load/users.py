@@ -29,17 +29,13 @@ class Outcome:
     wall_s: float = 0.0
 
 
-def _nothing(outcome: Outcome) -> None:
-    pass
-
-
 async def ask_all(
     endpoint: Endpoint,
     questions: Sequence[Question],
     num_users: int,
     params: SamplingParams,
     timeout_s: float,
-    on_end: Callable[[Outcome], Any] = _nothing,
+    on_end: Callable[[Outcome], Any] = lambda outcome: None,
 ) -> Outcome:
     """Ask every question once, even if the server fails. The i-th has the seed `params.seed + i`. on_end is called
     after each request.
