@@ -49,6 +49,11 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
+def words(error: BaseException) -> str:
+    """A deliberate error's own sentence; of any other `in_a_line`."""
+    return str(error) if isinstance(error, PhotofinishError) else in_a_line(error)
+
+
 def causes(error: BaseException) -> Iterator[BaseException]:
     """The error, its cause or context, and so on."""
     seen: set[int] = set()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from .errors import UsageError, choices, short
 
@@ -129,7 +131,7 @@ class LaneSpec:
             raise UsageError(f"rule {self.rule!r} weighs one draft token after the other; a tree needs rule 'coupled'")
         if self.drafter != "none" and self.k == 0:
             raise UsageError(f"drafter {self.drafter!r} needs k of 1 to {MAX_K} or auto, not 0")
-        object.__setattr__(self, "role", self.role or role_named(self.name))
+        object.__setattr__(self, "role", self.role or (self.name if self.name in (PLAIN, BASELINE) else SPECULATIVE))
         if self.role not in ROLES:
             raise choices("role", self.role, ROLES)
         if self.role != self.name in (PLAIN, BASELINE):
@@ -172,6 +174,10 @@ class RaceSpec:
             if len(found := self.named(role)) > 1:
                 raise UsageError(f"a race has one {role} lane, not {len(found)}: {', '.join(found)[:200]}")
 
+    def to_json(self) -> dict[str, Any]:
+        """As a recording has it."""
+        return json.loads(json.dumps(asdict(self)))
+
     def named(self, role: str) -> list[str]:
         """The names of the lanes with this role, in their order."""
         return [lane.name for lane in self.lanes if lane.role == role]
@@ -193,11 +199,6 @@ def tree_size(k: int | str) -> int:
     if not (size.isascii() and size.isdigit() and len(size) <= 2 and 1 <= int(size) <= MAX_K):
         raise UsageError(f"a tree has from 1 to {MAX_K} tokens, as in {TREE}7, not {short(k)}")
     return int(size)
-
-
-def role_named(name: str) -> str:
-    """The role of a lane when only its name is known."""
-    return name if name in (PLAIN, BASELINE) else SPECULATIVE
 
 
 def lanes_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from .events import Prompt
 from .spec import SamplingParams
 
 MAX_PROMPT_CHARS = 200_000
+STDIN = "-"
 CONTEXT_TOKENS = 4
 """Tokens of the prompt that can affect the first piece: a character has at most four bytes."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
@@ -36,6 +38,25 @@ def check_prompt_text(text: str) -> None:
             f"the prompt has a lone surrogate, U+{ord(text[error.start]):04X}, at position {error.start}, which is "
             "no character"
         ) from error
+
+
+def read_text(path: str, max_bytes: int, name: str = "it") -> str:
+    """The text of a file, byte for byte; "-" is stdin. name: what an error calls it. Raises UsageError."""
+    try:
+        if path == STDIN:
+            data = sys.stdin.buffer.read(max_bytes + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(max_bytes + 1)
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > max_bytes:
+        raise UsageError(f"{name} is larger than {max_bytes // 1024**2} MB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        bad = data[error.start : error.start + 1]
+        raise UsageError(f"{name} is not UTF-8 text: byte {error.start} is {bad!r}") from error
 
 
 def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine.analysis.breakdown import Compared
-from engine.analysis.caveats import is_noise, ratio_noise
+from engine.analysis.metrics import is_noise, ratio_noise
 
 THREAD, TORTOISE = "Red Hat AI's thread", "a hare-and-tortoise guide"
 SPECULATORS, POCKET = "Red Hat's introduction of Speculators", "a pocket guide for self-hosters"

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from ..events import LaneEvent, Step, steps
 from ..spec import BASELINE, PLAIN, SPECULATIVE
-from .caveats import loop_start
-from .metrics import fastest_plain, lane_metrics, percentile, speedup
+from .loops import loop_start
+from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, speedup
 
 MAX_SPEEDUP = 1e6
 
@@ -86,12 +86,12 @@ class Compared:
     @property
     def tokens_per_step(self) -> float:
         """L, for the speculative lane."""
-        return _num_tokens(self.lane) / len(self.lane)
+        return num_tokens_of(self.lane) / len(self.lane)
 
     @property
     def plain_s(self) -> float:
         """p: mean seconds of a plain token."""
-        return _seconds(self.plain) / _num_tokens(self.plain)
+        return _seconds(self.plain) / num_tokens_of(self.plain)
 
     @property
     def break_even(self) -> float:
@@ -150,7 +150,7 @@ def compared(
     one (see MAX_SPEEDUP)."""
     plain = fastest_plain(events, lane, plain, baseline)
     alone, done = steps(events, plain), steps(events, lane)
-    gain, num = speedup(alone, done), min(_num_tokens(alone), _num_tokens(done))
+    gain, num = speedup(alone, done), min(num_tokens_of(alone), num_tokens_of(done))
     if gain is None or not 1 / MAX_SPEEDUP < gain < MAX_SPEEDUP:
         return None
     before = lane_metrics(events, plain).prefill_s, lane_metrics(events, lane).prefill_s
@@ -161,10 +161,6 @@ def _until(done: Sequence[Step], num_tokens: int) -> Sequence[Step]:
     """The steps up to and including the one that reaches `num_tokens`."""
     counts = list(accumulate(len(step.token_ids) for step in done))
     return done[: bisect_left(counts, num_tokens) + 1] if num_tokens else []
-
-
-def _num_tokens(done: Sequence[Step]) -> int:
-    return sum(len(step.token_ids) for step in done)
 
 
 def _seconds(done: Sequence[Step]) -> float:

@@ -8,18 +8,17 @@ drafted, no step, no time) is None, never NaN or infinity.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ..events import LaneEvent, Started, Step, steps, width_words
 from ..spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
 
-MILLION = 1_000_000
-SECONDS_PER_HOUR = 3600
 DISTURBED = 3.0
 MIN_STEPS_TO_JUDGE = 20
+NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,8 @@ def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
     done = steps(events, lane)
     prefill_s = next((e.event.prefill_s for e in events if isinstance(e.event, Started)), None)
     seconds = [step.seconds for step in done]
-    num_tokens, decode_s, untimed = _num_tokens(done), sum(seconds), _untimed(done)
-    num_timed = num_tokens - _num_tokens(untimed)
+    num_tokens, decode_s, untimed = num_tokens_of(done), sum(seconds), _untimed(done)
+    num_timed = num_tokens - num_tokens_of(untimed)
     drafted, accepted = tuple(step.num_drafted for step in done), tuple(step.num_accepted for step in done)
     by_position, conditional = _by_position(done)
     return LaneMetrics(
@@ -92,7 +91,7 @@ def speedup(plain_steps: Sequence[Step], lane_steps: Sequence[Step]) -> float | 
 
     That number n is the smaller of the two counts. Each lane is charged for its steps up to the one that reaches n, and
     credited with all tokens of those steps (the last one may commit some beyond n)."""
-    n = min(_num_tokens(plain_steps), _num_tokens(lane_steps))
+    n = min(num_tokens_of(plain_steps), num_tokens_of(lane_steps))
     return ratio(_seconds_per_token(plain_steps, n), _seconds_per_token(lane_steps, n))
 
 
@@ -174,12 +173,28 @@ def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
     return max(disturbed, key=lambda each: each.p95_s / each.median_s, default=None)
 
 
+def ratio_noise(plain: Sequence[Step], other: Sequence[Step]) -> float | None:
+    """Half the 95 % interval of the ratio of the two lanes' times, relative to the ratio: at 0.03, 1.02x is no
+    difference. None if a lane has no two steps of the same kind.
+
+    Steps of equal width and draft length do the same work. The differences between successive ones give their variance
+    free of any drift of the machine, which affects both lanes alike because they take turns (von Neumann 1941)."""
+    errors = [_relative_error(steps) for steps in (plain, other)]
+    if errors[0] is None or errors[1] is None:
+        return None
+    return NORMAL_95 * math.hypot(errors[0], errors[1])
+
+
+def is_noise(speedup: float, noise: float | None) -> bool:
+    """Whether a ratio is indistinguishable from 1."""
+    return noise is not None and abs(math.log(speedup)) <= noise
+
+
 def cost_per_million(tokens_per_s: float | None, dollars_per_hour: float | None) -> float | None:
     """Dollars per million tokens on a machine that costs `dollars_per_hour` and never stops writing `tokens_per_s`."""
-    seconds = ratio(MILLION, tokens_per_s)
-    if seconds is None or dollars_per_hour is None or dollars_per_hour < 0:
+    if dollars_per_hour is None or dollars_per_hour < 0:
         return None
-    return _finite(seconds * dollars_per_hour / SECONDS_PER_HOUR)
+    return ratio(dollars_per_hour * 1e6 / 3600, tokens_per_s)
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
@@ -204,7 +219,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _num_tokens(done: Sequence[Step]) -> int:
+def num_tokens_of(done: Sequence[Step]) -> int:
     return sum(len(step.token_ids) for step in done)
 
 
@@ -222,7 +237,25 @@ def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
             break
         seconds += step.seconds
         num_tokens += len(step.token_ids)
-    return ratio(seconds, num_tokens - _num_tokens(_untimed(done)))
+    return ratio(seconds, num_tokens - num_tokens_of(_untimed(done)))
+
+
+def _relative_error(steps: Iterable[Step]) -> float | None:
+    """The standard error of a lane's time, divided by that time."""
+    kinds: dict[tuple[int | None, int], list[float]] = defaultdict(list)
+    for step in steps:
+        kinds[step.width, step.num_drafted].append(step.seconds)
+    known = [(times, _variance(times)) for times in kinds.values() if len(times) > 1]
+    if not known:
+        return None
+    pooled = sum((len(times) - 1) * variance for times, variance in known) / sum(len(times) - 1 for times, _ in known)
+    variance = sum(len(times) * (_variance(times) if len(times) > 1 else pooled) for times in kinds.values())
+    total = sum(sum(times) for times in kinds.values())
+    return math.sqrt(variance) / total if total > 0 else None
+
+
+def _variance(times: Sequence[float]) -> float:
+    return sum((b - a) ** 2 for a, b in pairwise(times)) / (2 * (len(times) - 1))
 
 
 def _by_position(done: Sequence[Step]) -> tuple[tuple[float, ...], tuple[float | None, ...]]:

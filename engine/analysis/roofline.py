@@ -54,26 +54,22 @@ class Roofline:
 
 def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent], plain: str = PLAIN) -> Roofline | None:
     """The roofline of the lane called `plain`; None if the header has no usable figures or the lane has no steps."""
-    figures = header.get("roofline")
-    if not isinstance(figures, Mapping):
-        return None
-    num_bytes, bandwidth = (_figure(figures.get(key)) for key in ("bytes_per_step", "bandwidth_bytes_per_s"))
+    num_bytes, bandwidth = _figures(header, "bytes_per_step", "bandwidth_bytes_per_s")
     step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     return Roofline(step_s, num_bytes, bandwidth) if step_s and num_bytes and bandwidth else None
 
 
 def cache_s(header: Mapping[str, Any]) -> float | None:
     """Seconds to read the keys and values of one sequence halfway through the race; None if the header lacks them."""
-    figures = header.get("roofline")
-    if not isinstance(figures, Mapping):
-        return None
-    num_bytes, bandwidth = (_figure(figures.get(key)) for key in ("cache_bytes", "bandwidth_bytes_per_s"))
+    num_bytes, bandwidth = _figures(header, "cache_bytes", "bandwidth_bytes_per_s")
     return num_bytes / bandwidth if num_bytes and bandwidth else None
 
 
-def _figure(value: Any) -> float | None:
-    """The value as a plausible number of bytes, else None: the header may come from a stranger."""
-    return float(value) if type(value) in (int, float) and 0 < value <= MAX_BYTES else None
+def _figures(header: Mapping[str, Any], *names: str) -> list[float | None]:
+    """Figures that are plausible numbers of bytes, else None: the header may come from a stranger."""
+    known = header.get("roofline")
+    values: list[Any] = [known.get(name) if isinstance(known, Mapping) else None for name in names]
+    return [float(each) if type(each) in (int, float) and 0 < each <= MAX_BYTES else None for each in values]
 
 
 def amount(num_bytes: float) -> str:

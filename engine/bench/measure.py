@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from ..analysis.metrics import ratio
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
 from ..events import Prompt
@@ -19,13 +20,24 @@ from ..loading.loading import DEFAULT_TARGET, LoadedModel, load
 from ..progress import Progress
 from ..session.threads import settle
 from ..spec import BASELINE, PLAIN, SamplingParams
-from .lanes import DRAFT_MODEL, Raced, Sample, host_gap, k_of, lane_specs, of_peer, roofline, run_race, step_curve
-from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers
+from .lanes import (
+    DRAFT_MODEL,
+    Raced,
+    Sample,
+    against_peers,
+    host_gap,
+    k_of,
+    lane_specs,
+    roofline,
+    rows,
+    run_race,
+    step_curve,
+)
+from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers, ready_with_stock
 from .prompts import BenchPrompt, Size, prompts
-from .rows import FORMAT, SCHEMA, against_peers, rows
-from .stock import ready_with_stock
 
 PASSES = 2
+FORMAT, SCHEMA = "photofinish-bench", 1
 
 
 @dataclass(frozen=True)
@@ -158,9 +170,10 @@ def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
             raced.append(race)
             ours = {sample.name: sample for sample in race.samples}
             samples += [ours[name] for name in (PLAIN, BASELINE, *bench.drafters)]
-            samples += [
-                of_peer(name, about, generated[name], race.plain_tokens_per_s) for name in names if name in generated
-            ]
+            for name in names:
+                if (done := generated.get(name)) is not None:
+                    gain = ratio(done.tokens_per_s, race.plain_tokens_per_s)
+                    samples.append(Sample(name, *about, len(done.token_ids), done.tokens_per_s, gain))
     return samples, raced
 
 

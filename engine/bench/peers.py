@@ -1,5 +1,4 @@
-"""The other side of a bench: transformers' own `generate` on a stock copy of the model (`stock.py`), in its four
-ways."""
+"""The other side of a bench: transformers' own `generate` on a stock copy of the model, in its four ways."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +18,9 @@ from ..errors import RaceError, in_a_line
 from ..kernels.choose import choose
 from ..progress import Progress, quiet, silent
 from ..spec import SamplingParams
+
+if TYPE_CHECKING:
+    from ..loading.loading import LoadedModel
 
 EAGER, COMPILED, PROMPT_LOOKUP, ASSISTED = "hf_eager", "hf_compiled", "hf_prompt_lookup", "hf_assisted"
 PLAIN_PEERS = (EAGER, COMPILED)
@@ -43,6 +45,26 @@ class Generated:
     @property
     def tokens_per_s(self) -> float | None:
         return ratio(self.num_timed, self.decode_s) if self.num_timed else None
+
+
+def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTrainedModel:
+    """Prepare `loaded`, and return the model as transformers made it, unaffected, over the same weights: an 8B target
+    fits into memory only once.
+
+    Its weights are the very tensors of `loaded`, or parts of them where projections were joined. Only weights that
+    preparation lays out anew, as on the CPU, exist twice. Call it before anything else uses `loaded.prepared`."""
+    assert "prepared" not in loaded._attached, "a model that is ready has lost its stock modules"
+    model = loaded.model
+    originals = list(model.modules())
+    # a copy with the weights would keep what `prepare` replaces
+    memo: dict[int, object] = {id(weight): None for weight in model.parameters()}
+    stock = copy.deepcopy(model, memo)
+    loaded.make_ready(progress)
+    for original in originals:
+        twin = memo[id(original)]
+        for name, weight in original._parameters.items():
+            twin._parameters[name] = weight  # type: ignore[attr-defined]
+    return stock
 
 
 class _FirstTokens(StoppingCriteria):

@@ -65,11 +65,8 @@ def check_kinds(kinds: Sequence[str] | None) -> tuple[tuple[str, ...], str]:
     """The kinds to run, in the order of KINDS, and a note on what was left out, or "". None: all available. Raises
     UsageError for a named one that is not installed."""
     if kinds is None:
-        if has_humaneval():
-            return KINDS, ""
-        return KINDS[
-            1:
-        ], f"kind {HUMANEVAL} was left out: the package {PACKAGE} is not installed (pip install {PACKAGE})"
+        missing = f"kind {HUMANEVAL} was left out: the package {PACKAGE} is not installed (pip install {PACKAGE})"
+        return (KINDS, "") if has_humaneval() else (KINDS[1:], missing)
     if HUMANEVAL in kinds and not has_humaneval():
         raise UsageError(
             f"kind {HUMANEVAL!r} needs the package {PACKAGE}, which is not installed; run: pip install {PACKAGE}, "

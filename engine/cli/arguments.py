@@ -31,6 +31,17 @@ def option(*names: str, **details: Any) -> Option:
     return Option(names, details)
 
 
+def setting(name: str, type: Callable[[str], Any], help: str, default: Any = None, **more: Any) -> Option:
+    """An option with a value, as in "--seed N"."""
+    name, metavar = name.split()
+    return option(name, metavar=metavar, type=type, help=help, default=default, **more)
+
+
+def switch(name: str, help: str) -> Option:
+    """An option without a value, off unless given."""
+    return option(name, action="store_true", help=help)
+
+
 @dataclass(frozen=True)
 class Command:
     """A command: its options, the function that runs it (returning the exit status), and the end of its help."""

@@ -7,16 +7,16 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 
-from ..bench.prompts import FULL, KINDS, QUICK, Size, check_kinds
+from ..bench.prompts import FULL, KINDS, QUICK, check_kinds
 from ..drafters import check as check_drafter
 from ..drafters import parse as parse_drafter
 from ..errors import RaceError, UsageError
 from ..spec import MAX_K, SamplingParams
-from .arguments import Command, draft_size, integer, one_of, option, shown, words
-from .bench_table import print_report
+from .arguments import Command, draft_size, integer, one_of, setting, shown, switch, words
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
-from .output import console, print_json, progress_line
+from .output import console, first_of, print_json, progress_line
 
 MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
 
@@ -27,13 +27,8 @@ def bench(options: Namespace) -> int:
     drafters = _drafters(options.drafter)
     kinds, note = check_kinds(options.kinds)
     default = QUICK if options.quick else FULL
-    size = Size(
-        options.prompts or default.prompts,
-        options.repeats or default.repeats,
-        options.max_new_tokens or default.tokens,
-        default.rounds,
-        default.compiled,
-    )
+    given = {"prompts": options.prompts, "repeats": options.repeats, "tokens": options.max_new_tokens}
+    size = replace(default, **{name: value for name, value in given.items() if value})
     params = SamplingParams(temperature=options.temperature, seed=options.seed, max_new_tokens=size.tokens)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:
@@ -44,9 +39,11 @@ def bench(options: Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        print_report(console(), report)
+        from .tables import print_bench
+
+        print_bench(console(), report)
     if faults:
-        raise RaceError("; ".join(faults[:3]) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else ""))
+        raise RaceError(first_of(faults))
     return 0
 
 
@@ -64,47 +61,34 @@ def _drafters(given: Sequence[str] | None) -> tuple[str, ...]:
 BENCH = Command(
     (
         TARGET,
-        option(
-            "--drafter",
-            metavar="D",
-            type=words,
+        setting(
+            "--drafter D",
+            words,
+            "drafters, name or name:argument, a lane each (default ngram)",
             nargs="+",
             action="extend",
-            help="drafters, name or name:argument, a lane each (default ngram)",
         ),
-        option(
-            "--kinds",
-            metavar="K",
-            type=one_of(KINDS),
+        setting(
+            "--kinds K",
+            one_of(KINDS),
+            f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)",
             nargs="+",
             action="extend",
-            help=f"kinds of prompts: {', '.join(KINDS)} (default: all; {KINDS[0]} where its package is installed)",
         ),
-        option(
-            "--k",
-            metavar="K",
-            type=draft_size(1, MAX_K),
-            help="draft tokens a step, or auto (default 7; of draft models auto)",
+        setting("--k K", draft_size(1, MAX_K), "draft tokens a step, or auto (default 7; of draft models auto)"),
+        switch(
+            "--quick", "a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores"
         ),
-        option(
-            "--quick",
-            action="store_true",
-            help="a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores",
+        setting(
+            "--prompts N",
+            integer(1, 164),
+            f"prompts of each kind, as far as there are so many (default {FULL.prompts})",
         ),
-        option(
-            "--prompts",
-            metavar="N",
-            type=integer(1, 164),
-            help=f"prompts of each kind, as far as there are so many (default {FULL.prompts})",
-        ),
-        option(
-            "--repeats", metavar="N", type=integer(1, 1000), help=f"rounds over all prompts (default {FULL.repeats})"
-        ),
-        option(
-            "--max-new-tokens",
-            metavar="N",
-            type=integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS),
-            help=f"maximum length of every completion (default {FULL.tokens})",
+        setting("--repeats N", integer(1, 1000), f"rounds over all prompts (default {FULL.repeats})"),
+        setting(
+            "--max-new-tokens N",
+            integer(MIN_NEW_TOKENS, MAX_NEW_TOKENS),
+            f"maximum length of every completion (default {FULL.tokens})",
         ),
         TEMPERATURE,
         SEED,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,10 @@ from ..progress import Progress
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
-from ..text import check_prompt_text, encode_prompt
+from ..text import check_prompt_text, read_text
 from ..what_if.ask import queries_of
-from .arguments import Command, draft_size, integer, not_empty, one_of, option, shown, words
-from .lanes import LANES, lanes_from
+from .arguments import Command, draft_size, integer, not_empty, one_of, setting, shown, switch, words
+from .lanes import LANES, SERVERS, has_local_lanes, lanes_from, race_of_servers, servers_from
 from .options import (
     DEVICE,
     DTYPE,
@@ -31,15 +30,12 @@ from .options import (
     set_threads,
 )  # fmt: skip
 from .output import console, print_json, progress_line
-from .run import run, set_up
-from .servers import OPTIONS as SERVERS
-from .servers import has_local_lanes, race_of_servers, servers_from
+from .run import run, set_up_as
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
-STDIN = "-"
 
 
 def read_prompt(options: Namespace) -> str:
@@ -47,32 +43,14 @@ def read_prompt(options: Namespace) -> str:
     given = [*options.prompt, *options.prompt_file]
     if len(given) != 1:
         raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")
-    text = options.prompt[0] if options.prompt else read_text(options.prompt_file[0])
+    text = options.prompt[0] if options.prompt else read_prompts_file(options.prompt_file[0])
     check_prompt_text(text)
     return text
 
 
-def read_text(path: str) -> str:
-    """A prompt file's text; "-" is stdin. Raises UsageError."""
-    try:
-        if path == STDIN:
-            data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
-        else:
-            with open(path, "rb") as file:
-                data = file.read(MAX_PROMPT_BYTES + 1)
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"cannot read the prompt from {shown(path)}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    if len(data) > MAX_PROMPT_BYTES:
-        raise UsageError(f"the prompt in {shown(path)} is larger than {MAX_PROMPT_BYTES // 1024**2} MB")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"the prompt in {shown(path)} is not UTF-8 text: byte {error.start} is "
-            f"{data[error.start : error.start + 1]!r}"
-        ) from error
+def read_prompts_file(path: str) -> str:
+    """A file's text; "-" is stdin. Raises UsageError."""
+    return read_text(path, MAX_PROMPT_BYTES, f"the prompt in {shown(path)}")
 
 
 def _race(options: Namespace) -> int:
@@ -96,15 +74,7 @@ def _race(options: Namespace) -> int:
     def make(progress: Progress) -> Any:
         if spec is None:
             return remote
-        here = set_up(
-            options.target,
-            options.dtype,
-            options.device,
-            spec,
-            lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
-            progress,
-            settle_threads=options.threads is None,
-        )
+        here = set_up_as(options, spec, text, progress)
         if remote is None:
             return here
         from ..remote.mixed import MixedRace
@@ -190,50 +160,33 @@ RACE = Command(
         TARGET,
         *LANES,
         *SERVERS,
-        option(
-            "--rule",
-            metavar="R",
-            type=one_of(RULES),
-            default="coupled",
-            help="coupled: the baseline's own tokens; rejection: its distribution only (default coupled)",
+        setting(
+            "--rule R",
+            one_of(RULES),
+            "coupled: the baseline's own tokens; rejection: its distribution only (default coupled)",
+            "coupled",
         ),
-        option(
-            "--width",
-            metavar="W",
-            type=draft_size(1, MAX_WIDTH, trees=False),
-            default="auto",
-            help="rows of every exact step: auto, or an integer above k (default auto)",
+        setting(
+            "--width W",
+            draft_size(1, MAX_WIDTH, trees=False),
+            "rows of every exact step: auto, or an integer above k (default auto)",
+            "auto",
         ),
         TEMPERATURE,
-        option(
-            "--top-k",
-            metavar="N",
-            type=integer(0, 2**31 - 1),
-            default=0,
-            help="sample among the N likeliest; 0 is off (default 0)",
-        ),
+        setting("--top-k N", integer(0, 2**31 - 1), "sample among the N likeliest; 0 is off (default 0)", 0),
         TOP_P,
         SEED,
         LENGTH,
-        option(
-            "--stop",
-            metavar="S",
-            type=words,
-            action="append",
-            default=[],
-            help="a string that ends the text; may be given again",
-        ),
+        setting("--stop S", words, "a string that ends the text; may be given again", [], action="append"),
         DTYPE,
         DEVICE,
         THREADS,
-        option("--solo", action="store_true", help="run the lanes one after the other"),
-        option("--audit", action="store_true", help="compare all bits of all rows of logits, not only the tokens"),
-        option(
-            "--tables",
-            action="store_true",
-            help="after the race, run every drafter at every position, to compute all other k and the oracle",
+        switch("--solo", "run the lanes one after the other"),
+        switch("--audit", "compare all bits of all rows of logits, not only the tokens"),
+        switch(
+            "--tables", "after the race, run every drafter at every position, to compute all other k and the oracle"
         ),
-        option("--save", metavar="FILE", type=not_empty, help="write the recording here"),
+        setting("--save FILE", not_empty, "write the recording here"),
         JSON,
     ),
     _race,
@@ -242,17 +195,7 @@ RACE = Command(
     "arguments cannot be used; 130 interrupted.",
 )
 REPLAY = Command(
-    (
-        FILE,
-        option(
-            "--speed",
-            metavar="X",
-            type=_speed,
-            default=1.0,
-            help="1 is the pace of the race, 0 as fast as possible (default 1)",
-        ),
-        JSON,
-    ),
+    (FILE, setting("--speed X", _speed, "1 is the pace of the race, 0 as fast as possible (default 1)", 1.0), JSON),
     _replay,
     "With --json the race's result is printed at once, as race --json did.",
 )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 
 from ..errors import UsageError
 from ..recordings.recording import check_writable, loads, read_bytes, write_bytes
 from ..recordings.steps_csv import steps_csv
-from .arguments import Command, not_empty, option
+from .arguments import Command, not_empty, setting
 from .options import FILE
 
 PLAYER = "app.web.player.player:player"
@@ -28,15 +27,10 @@ def _export(options: Namespace) -> int:
         check_writable(path)
     data, source = read_bytes(options.file), f"the recording {options.file!r}"
     if options.html is not None:
-        _write(options.html, _player()(data, source))
+        _write(options.html, resolve_name(PLAYER)(data, source))
     if options.csv is not None:
         _write(options.csv, steps_csv(loads(data, source)))
     return 0
-
-
-def _player() -> Callable[[bytes, str], str]:
-    module, _, function = PLAYER.partition(":")
-    return getattr(import_module(module), function)
 
 
 def _write(path: str, text: str) -> None:
@@ -48,13 +42,8 @@ def _write(path: str, text: str) -> None:
 EXPORT = Command(
     (
         FILE,
-        option(
-            "--html",
-            metavar="OUT.html",
-            type=not_empty,
-            help="write one web page that plays the race in any browser, offline",
-        ),
-        option("--csv", metavar="OUT.csv", type=not_empty, help="write the steps of all lanes as a table"),
+        setting("--html OUT.html", not_empty, "write one web page that plays the race in any browser, offline"),
+        setting("--csv OUT.csv", not_empty, "write the steps of all lanes as a table"),
     ),
     _export,
     "Example: python -m engine export race.json --html race.html. The page contains the recording byte for byte, and "

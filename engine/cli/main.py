@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
+from pkgutil import resolve_name
 from types import FrameType
 
 from ..errors import NO_MEMORY, PhotofinishError, UsageError, choices, in_a_line, is_out_of_memory
@@ -36,10 +36,7 @@ COMMANDS = {
         "engine.cli.study:STUDY",
         "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
     ),
-    "bench": (
-        "engine.cli.bench:BENCH",
-        "measure our lanes and transformers' generate on the same prompts, in one run",
-    ),
+    "bench": ("engine.cli.bench:BENCH", "measure our lanes and transformers' generate on the same prompts, in one run"),
     "verify": (
         "engine.cli.verify:VERIFY",
         "run a recorded race again and say whether this machine gets the same tokens",
@@ -148,8 +145,7 @@ def _interrupts() -> Iterator[list[int]]:
 def _command(name: str) -> Command:
     if name not in COMMANDS:
         raise choices("command", name[:MAX_SHOWN], COMMANDS)
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    return getattr(import_module(module), attribute)
+    return resolve_name(COMMANDS[name][0])
 
 
 def _parser(name: str, command: Command) -> Parser:

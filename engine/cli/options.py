@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentTypeError
 
 from ..spec import MAX_NEW_TOKENS, SMALLEST
-from .arguments import integer, not_empty, number, one_of, option, shown, words
+from .arguments import integer, not_empty, number, one_of, option, setting, shown, switch, words
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
 MAX_THREADS = 64
@@ -19,57 +19,40 @@ def _device(text: str) -> str:
 
 
 FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
-JSON = option("--json", action="store_true", help="print one JSON object on stdout and nothing else")
+JSON = switch("--json", "print one JSON object on stdout and nothing else")
 PROMPT = (
-    option("--prompt", metavar="TEXT", action="append", default=[], help="the prompt, used byte for byte"),
-    option(
-        "--prompt-file",
-        metavar="F",
-        action="append",
-        default=[],
-        help="a UTF-8 file with the prompt, used byte for byte; - is stdin",
+    setting("--prompt TEXT", str, "the prompt, used byte for byte", [], action="append"),
+    setting(
+        "--prompt-file F", str, "a UTF-8 file with the prompt, used byte for byte; - is stdin", [], action="append"
     ),
-    option("--chat", action="store_true", help="apply the model's chat template"),
+    switch("--chat", "apply the model's chat template"),
 )
 """Read by `commands.read_prompt`."""
-TARGET = option(
-    "--target",
-    metavar="T",
-    type=words,
-    help="a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: "
+TARGET = setting(
+    "--target T",
+    words,
+    "a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: "
     "the bundled Gemma 3 270M)",
 )
-DTYPE = option(
-    "--dtype",
-    metavar="D",
-    type=one_of(DTYPES),
-    default="auto",
-    help=f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)",
+DTYPE = setting(
+    "--dtype D",
+    one_of(DTYPES),
+    f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)",
+    "auto",
 )
-DEVICE = option(
-    "--device", metavar="D", type=_device, default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)"
+DEVICE = setting("--device D", _device, "auto, cpu, cuda, cuda:N or mps (default auto)", "auto")
+TEMPERATURE = setting("--temperature X", number(0, 100), "0 is greedy (default 0)", 0.0)
+TOP_P = setting(
+    "--top-p X", number(SMALLEST, 1, "above 0 and at most 1"), "sample within this mass; 1 is off (default 1)", 1.0
 )
-TEMPERATURE = option("--temperature", metavar="X", type=number(0, 100), default=0.0, help="0 is greedy (default 0)")
-TOP_P = option(
-    "--top-p",
-    metavar="X",
-    type=number(SMALLEST, 1, "above 0 and at most 1"),
-    default=1.0,
-    help="sample within this mass; 1 is off (default 1)",
+SEED = setting("--seed N", integer(0, 2**63 - 1), "decides all noise (default 0)", 0)
+LENGTH = setting(
+    "--max-new-tokens N", integer(1, MAX_NEW_TOKENS), "where every lane ends at the latest (default 128)", 128
 )
-SEED = option("--seed", metavar="N", type=integer(0, 2**63 - 1), default=0, help="decides all noise (default 0)")
-LENGTH = option(
-    "--max-new-tokens",
-    metavar="N",
-    type=integer(1, MAX_NEW_TOKENS),
-    default=128,
-    help="where every lane ends at the latest (default 128)",
-)
-THREADS = option(
-    "--threads",
-    metavar="N",
-    type=integer(1, MAX_THREADS),
-    help="CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)",
+THREADS = setting(
+    "--threads N",
+    integer(1, MAX_THREADS),
+    "CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)",
 )
 
 

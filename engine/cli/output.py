@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RaceError
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .terminal import ProgressLine
+
+SHOWN_FAULTS = 3
 
 
 def progress_line() -> ProgressLine:
@@ -38,3 +40,19 @@ def print_json(value: Mapping[str, Any]) -> None:
         raise
     except OSError as error:
         raise RaceError(f"cannot write the result to stdout: {error.strerror or error}") from error
+
+
+def number(value: float | None, digits: int, unit: str = "", factor: float = 1) -> str:
+    """A number in a table; "-" if there is none."""
+    return "-" if value is None else f"{value * factor:.{digits}f}{unit}"
+
+
+def times(value: float | None) -> str:
+    """A ratio in a table."""
+    return number(value, 2, "x")
+
+
+def first_of(faults: Sequence[str]) -> str:
+    """The first faults of many, and how many more there are."""
+    more = len(faults) - SHOWN_FAULTS
+    return "; ".join(faults[:SHOWN_FAULTS]) + (f"; and {more} more" if more > 0 else "")

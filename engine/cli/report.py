@@ -10,34 +10,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.caveats import is_noise, loop_sentence, ratio_noise
-from ..analysis.metrics import LaneMetrics, disturbance, lane_metrics, race_speedups
+from ..analysis.loops import loop_sentence
+from ..analysis.metrics import LaneMetrics, disturbance, is_noise, lane_metrics, race_speedups, ratio_noise
 from ..analysis.roofline import amount, roofline
 from ..events import Finished, steps, text_of
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
 from ..spec import BASELINE, HERE, PLAIN, SERVER, THERE
+from .output import number
 from .terminal import is_live
 
-VERDICT_WORDS = {
-    "identical_bits": "identical, bit for bit",
-    "identical_tokens": "identical tokens",
-    "near_tie": "a near-tie flip, see below",
-    "different": "DIFFERENT, which is a fault",
-    "same_distribution": "same probabilities, different text",
-    "same_text": "the same text",
-    "other_text": "the texts part, see below",
+CAUTION, GOOD = "bold #e69f00", "bold #009e73"
+VERDICTS = {
+    "identical_bits": ("identical, bit for bit", GOOD),
+    "identical_tokens": ("identical tokens", GOOD),
+    "near_tie": ("a near-tie flip, see below", CAUTION),
+    "different": ("DIFFERENT, which is a fault", "bold reverse #d55e00"),
+    "same_distribution": ("same probabilities, different text", "bold #56b4e9"),
+    "same_text": ("the same text", GOOD),
+    "other_text": ("the texts part, see below", CAUTION),
 }
-CAUTION = "bold #e69f00"
-VERDICT_STYLES = {
-    "identical_bits": "bold #009e73",
-    "identical_tokens": "bold #009e73",
-    "near_tie": "bold #e69f00",
-    "different": "bold reverse #d55e00",
-    "same_distribution": "bold #56b4e9",
-    "same_text": "bold #009e73",
-    "other_text": "bold #e69f00",
-}
+"""Kind -> what the headline says, and its style."""
 OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
 """Unknown for a server that does not report its steps: it sends pieces."""
 MAX_POSITIONS = 15
@@ -75,7 +68,7 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
         console.print(Text(bound.sentence))
     for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
         words = clean(verdict["sentence"])
-        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICT_STYLES[verdict["kind"]]))
+        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICTS[verdict["kind"]][1]))
     for name, promise in recording.get("promises", {}).items():
         console.print(Text(f"{clean(name)}: {clean(promise)}"))
     console.print(Text(widths_line(recording["widths"])))
@@ -96,14 +89,13 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
     for name, value in ratios.items():
         done = steps(events, name)
         verdict = recording["verdicts"].get(name)
-        same = f"; {VERDICT_WORDS[verdict['kind']]}" if verdict is not None else ""
+        same, style = VERDICTS[verdict["kind"]] if verdict is not None else ("", "bold")
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
-        style = VERDICT_STYLES[verdict["kind"]] if verdict is not None else "bold"
         if name in elsewhere and value is not None:
             speed = f"{value:.2f}x as fast as plain here, but on a server: another clock, as a rule another device"
         else:
             speed = _ratio(value, ratio_noise(steps(events, plain), done))
-        console.print(Text(f"{which}{speed}{same}", style))
+        console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
         if (loop := loop_sentence([token for step in done for token in step.token_ids])) is not None:
             console.print(Text(f"{which}{loop}", CAUTION))
     if (disturbed := disturbance(events)) is not None:
@@ -148,24 +140,20 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Recording) -> Table:
     return table
 
 
-def _number(value: float | None, digits: int, unit: str = "", scale: int = 1) -> str:
-    return "-" if value is None else f"{scale * value:.{digits}f}{unit}"
-
-
 _ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
     ("tokens", lambda m: str(m.num_tokens)),
-    ("reading the prompt", lambda m: _number(m.prefill_s, 3, " s")),
-    ("computing (decode)", lambda m: _number(m.decode_s, 3, " s")),
-    ("tokens/s", lambda m: _number(m.tokens_per_s, 1)),
-    ("first token (TTFT)", lambda m: _number(m.ttft_s, 3, " s")),
-    ("per token (TPOT)", lambda m: _number(m.tpot_s, 1, " ms", 1000)),
-    ("usual step (p50)", lambda m: _number(m.itl_p50_s, 1, " ms", 1000)),
-    ("slow steps (p95)", lambda m: _number(m.itl_p95_s, 1, " ms", 1000)),
+    ("reading the prompt", lambda m: number(m.prefill_s, 3, " s")),
+    ("computing (decode)", lambda m: number(m.decode_s, 3, " s")),
+    ("tokens/s", lambda m: number(m.tokens_per_s, 1)),
+    ("first token (TTFT)", lambda m: number(m.ttft_s, 3, " s")),
+    ("per token (TPOT)", lambda m: number(m.tpot_s, 1, " ms", 1000)),
+    ("usual step (p50)", lambda m: number(m.itl_p50_s, 1, " ms", 1000)),
+    ("slow steps (p95)", lambda m: number(m.itl_p95_s, 1, " ms", 1000)),
     ("steps", lambda m: str(m.num_steps)),
     ("guessed (drafted)", lambda m: str(sum(m.per_step_drafted))),
     ("kept (accepted)", lambda m: str(sum(m.per_step_accepted))),
-    ("acceptance rate", lambda m: _number(m.acceptance_rate, 1, " %", 100)),
-    ("tokens a step", lambda m: _number(m.mean_acceptance_length, 2)),
+    ("acceptance rate", lambda m: number(m.acceptance_rate, 1, " %", 100)),
+    ("tokens a step", lambda m: number(m.mean_acceptance_length, 2)),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, nullcontext, redirect_stdout, suppress
 from itertools import chain
@@ -12,6 +13,7 @@ from ..events import LaneEvent, Prompt, Step
 from ..progress import Progress
 from ..recordings.recording import Recording, build
 from ..spec import RaceSpec
+from ..text import encode_prompt
 from .output import progress_line
 
 if TYPE_CHECKING:
@@ -19,35 +21,16 @@ if TYPE_CHECKING:
     from ..session import TorchRace
 
 
-def run_race(
-    target: str | None,
-    dtype: str,
-    device: str,
-    spec: RaceSpec,
-    prompt_of: Callable[[Any], Prompt],
-    screen: Callable[[Mapping[str, Any]], Any] | None = None,
-    settle_threads: bool = False,
-    tables: bool = False,
+def run(
+    make: Callable[[Progress], Any], screen: Callable[[Mapping[str, Any]], Any] | None = None, tables: bool = False
 ) -> Recording:
-    """Load, prepare and run a race; returns its recording. Libraries' output goes to stderr meanwhile.
+    """Run the race that `make` returns: a TorchRace, or anything with its `header`, `events` and `result`; returns its
+    recording. Libraries' output goes to stderr meanwhile.
 
-    prompt_of: from the tokenizer to the prompt.
     screen: from the header to a context manager whose value is called with every event.
     tables: add tables of drafts when the race is over; an interrupt then ends only that part.
 
     Raises UsageError or RaceError."""
-    return run(
-        lambda progress: set_up(target, dtype, device, spec, prompt_of, progress, settle_threads), screen, tables
-    )
-
-
-def run(
-    make: Callable[[Progress], Any],
-    screen: Callable[[Mapping[str, Any]], Any] | None = None,
-    tables: bool = False,
-) -> Recording:
-    """Run the race that `make` returns: a TorchRace, or anything with its `header`, `events` and `result`. Otherwise
-    like `run_race`."""
     with ExitStack() as stack:
         if screen is None:
             stack.enter_context(redirect_stdout(sys.stderr))
@@ -79,17 +62,27 @@ def set_up(
     spec: RaceSpec,
     prompt_of: Callable[[Any], Prompt],
     progress: Progress,
-    settle_threads: bool,
+    settle_threads: bool = False,
 ) -> TorchRace:
-    """A race that is ready to run; arguments as for `run_race`."""
+    """A race that is ready to run. prompt_of: from the tokenizer to the prompt."""
     loaded = load_ready(target, dtype, device, progress, settle_threads)
     from ..session import TorchRace
 
     return TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
 
 
+def set_up_as(options: Namespace, spec: RaceSpec, text: str, progress: Progress) -> TorchRace:
+    """`set_up` of a text, with the options --target, --dtype, --device, --chat and --threads."""
+
+    def encoded(tokenizer: Any) -> Prompt:
+        return encode_prompt(tokenizer, text, options.chat)
+
+    model = (options.target, options.dtype, options.device)
+    return set_up(*model, spec, encoded, progress, settle_threads=options.threads is None)
+
+
 def load_ready(target: str | None, dtype: str, device: str, progress: Progress, settle_threads: bool) -> LoadedModel:
-    """A model ready for races; arguments as for `run_race`."""
+    """A model ready for races. target: None for the default one."""
     progress("starting torch", None)
     from ..loading.loading import DEFAULT_TARGET, load
 

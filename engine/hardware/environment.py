@@ -42,16 +42,15 @@ def versions(kernels: str = "") -> dict[str, str]:
 def commit() -> str:
     """The commit of this source tree, with "+" if changed since; "" outside a checkout."""
     root = Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
     if not (root / ".git").exists():
         return ""
     try:
-        revision = _git(root, "rev-parse", "--short=12", "HEAD")
-        return revision + ("+" if revision and _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+        revision = git("rev-parse", "--short=12", "HEAD")
+        return revision + ("+" if revision and git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
-
-
-def _git(root: Path, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True
-    ).stdout.strip()

@@ -12,7 +12,7 @@ from . import dflash, eagle3
 from .dflash import DFlashHead
 from .eagle3 import Eagle3Head
 from .spec import HeadSpec
-from .vocabulary import check_vocabulary, draft_ids, embedding_of
+from .vocabulary import draft_ids, embedding_of, is_whole
 
 
 def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab_size: int) -> Eagle3Head | DFlashHead:
@@ -21,8 +21,18 @@ def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab
     tensors = dict(tensors)
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
     own, output = matrix(tensors, "embed_tokens.weight"), matrix(tensors, "lm_head.weight")
-    check_vocabulary(spec.vocab_size, vocab_size)
-    check_fc(matrix(tensors, "fc.weight"), what, len(spec.hidden_layers), target_size)
+    if not is_whole(spec.vocab_size, vocab_size):
+        raise UsageError(
+            f"the head is for a vocabulary of {spec.vocab_size} words and the target has {vocab_size}: it is for "
+            "another target"
+        )
+    if (fc := matrix(tensors, "fc.weight")) is None:
+        raise UsageError(f"{what} lacks fc.weight")
+    if fc.shape[1] != (num_read := len(spec.hidden_layers) * target_size):
+        raise UsageError(
+            f"{what}'s fc reads {fc.shape[1]} features; {len(spec.hidden_layers)} hidden states of this target have "
+            f"{num_read}: it is for another target, or other indices (#aux=)"
+        )
     kind.check(spec, own, output, target_size, vocab_size)
     if own is not None:
         tensors["embed_tokens.weight"] = own = embedding_of(own, vocab_size)
@@ -52,17 +62,6 @@ def matrix(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
     if value is not None and (value.dim() != 2 or 0 in value.shape):
         raise UsageError(f"the head's {name} has shape {list(value.shape)}, which is no matrix")
     return value
-
-
-def check_fc(weight: Tensor | None, what: str, num_hidden: int, target_size: int) -> None:
-    """Raise UsageError unless a head's `fc` reads that many of the target's hidden states."""
-    if weight is None:
-        raise UsageError(f"{what} lacks fc.weight")
-    if weight.shape[1] != num_hidden * target_size:
-        raise UsageError(
-            f"{what}'s fc reads {weight.shape[1]} features; {num_hidden} hidden states of this target have "
-            f"{num_hidden * target_size}: it is for another target, or other indices (#aux=)"
-        )
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:

@@ -39,24 +39,12 @@ EAGLE_CONFIG = dict.fromkeys(
     "use_mtp_layernorm": False,
     "parallel_draft_step": 1,
 }
-DFLASH_CONFIG = dict.fromkeys(
-    (
-        "mask_token",
-        "mask_token_id",
-        "target_layer_ids",
-        "block_size",
-        "causal",
-        "input_embedding_scale",
-        "output_multiplier",
-        "final_logit_softcapping",
-    ),
-    ANY,
-) | {
-    "use_aux_hidden_state": True,
-    "use_qk_norm": True,
-    "use_swa": False,
-    "attention_sink_bias": False,
-}
+DFLASH_CONFIG = dict.fromkeys((
+    "mask_token", "mask_token_id", "target_layer_ids", "block_size", "causal", "input_embedding_scale",
+    "output_multiplier", "final_logit_softcapping",
+), ANY) | {
+    "use_aux_hidden_state": True, "use_qk_norm": True, "use_swa": False, "attention_sink_bias": False,
+}  # fmt: skip
 """Name -> the required value, or ANY if it is read."""
 
 _OWN = frozenset((
@@ -65,16 +53,8 @@ _OWN = frozenset((
     *("target_hidden_size", "input_embedding_scale", "output_multiplier", "final_logit_softcapping",
       "eagle_aux_hidden_state_layer_ids", "mlp_bias", "sliding_window"),
 ))  # fmt: skip
-_NOT_THE_LAYERS = (
-    "architectures",
-    "auto_map",
-    "dflash_config",
-    "eagle_config",
-    "dtype",
-    "torch_dtype",
-    "transformers_version",
-    "tie_word_embeddings",
-)
+_NOT_THE_LAYERS = ("architectures", "auto_map", "dflash_config", "eagle_config", "dtype", "torch_dtype",
+                   "transformers_version", "tie_word_embeddings")  # fmt: skip
 _ARITHMETIC = re.compile(
     r"scal|softcap|multiplier|norm|sink|bias|rotary|rope|causal|expert|moe|quant|swa|mask|projector|conv|kernel|gate|"
     r"selector|markov|parallel|shift|lora"
@@ -105,14 +85,8 @@ def layers_config(values: Mapping[str, Any], kind: str) -> Any:
         raise UsageError(f"the head has layers of type {named!r}; this engine does llama and qwen3")
     config_class: Any = Qwen3Config if kind == "dflash" or named == "qwen3" else LlamaConfig
     kept = {name: value for name, value in values.items() if name not in _NOT_THE_LAYERS and name != "model_type"}
-    own = {
-        *vars(config_class()),
-        *config_class.__annotations__,
-        *PretrainedConfig().to_dict(),
-        *_OWN,
-        "rope_theta",
-        "rope_scaling",
-    }
+    own = {*vars(config_class()), *config_class.__annotations__, *PretrainedConfig().to_dict(), *_OWN}
+    own |= {"rope_theta", "rope_scaling"}
     for name, value in kept.items():
         neutral = not value or (value == 1 and value is not True)
         if name not in own and _ARITHMETIC.search(name) and not neutral:

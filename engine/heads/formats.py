@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, in_a_line
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
 from .spec import KINDS, HeadSpec
 
@@ -44,10 +44,7 @@ def spec_of(
     except UsageError:
         raise
     except Exception as error:  # a configuration from anywhere may be wrong in any way
-        raise UsageError(
-            f"the head's config.json in {name!r} is not understood: {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}"
-        ) from error
+        raise UsageError(f"the head's config.json in {name!r} is not understood: {in_a_line(error)}") from error
     if spec.kind != kind:
         raise UsageError(f"the head in {name!r} is of kind {spec.kind}; ask for it as {spec.kind}:..., not {kind}:...")
     if bad := [i for i in spec.hidden_layers if not 0 <= i <= num_target_layers]:
@@ -83,12 +80,10 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
         or tuple(i + 1 for i in _integers(own.get("eagle_aux_hidden_state_layer_ids")))
         or default
     )
-    layers = (
-        {**config, "model_type": "llama"} if any("Llama" in name for name in names) else config
-    )  # the architecture determines its layers
-    return _eagle3(
-        layers, {**config, **({"norm_before_fc": own["norm_before_fc"]} if "norm_before_fc" in own else {})}, aux or ids
-    )
+    # the architecture determines its layers
+    layers = {**config, "model_type": "llama"} if any("Llama" in name for name in names) else config
+    flags = {**config, **{name: own[name] for name in ("norm_before_fc",) if name in own}}
+    return _eagle3(layers, flags, aux or ids)
 
 
 def _speculators(
@@ -99,31 +94,16 @@ def _speculators(
     kind = config["speculators_model_type"]
     if kind not in KINDS:
         raise UsageError(f"a speculators head of type {kind!r} is not supported; choose one of: {', '.join(KINDS)}")
-    check_fields(
-        "config.json",
-        {name: value for name, value in config.items() if name not in PretrainedConfig().to_dict()},
-        SPECULATORS,
-    )
-    ids = (
-        aux
-        or _integers(config.get("eagle_aux_hidden_state_layer_ids"))
-        or _integers(config.get("aux_hidden_state_layer_ids"))
-        or default
-    )
+    usual = PretrainedConfig().to_dict()
+    check_fields("config.json", {name: value for name, value in config.items() if name not in usual}, SPECULATORS)
+    given = (_integers(config.get(f"{prefix}aux_hidden_state_layer_ids")) for prefix in ("eagle_", ""))
+    ids = aux or next(filter(None, given), default)
     layers = config["transformer_layer_config"]
     if kind == "eagle3":
         return _eagle3(layers, config, ids)
-    non_causal = bool(config.get("sliding_window_non_causal"))
-    return _dflash(
-        layers,
-        config,
-        ids,
-        causal,
-        non_causal,
-        block_size=config["block_size"],
-        window_from_block=True,
-        sample_from_anchor=bool(config.get("sample_from_anchor")),
-    )
+    anchored = bool(config.get("sample_from_anchor"))
+    more = {"block_size": config["block_size"], "window_from_block": True, "sample_from_anchor": anchored}
+    return _dflash(layers, config, ids, causal, bool(config.get("sliding_window_non_causal")), **more)
 
 
 def _zlab(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...], causal: bool | None) -> HeadSpec:
@@ -147,19 +127,16 @@ def _zlab(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
 
 def _eagle3(layers: Mapping[str, Any], flags: Mapping[str, Any], ids: tuple[int, ...]) -> HeadSpec:
     config = layers_config(layers, "eagle3")
-    given: Any = {
-        name: bool(flags.get(name)) for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-    }
-    return HeadSpec(
-        "eagle3",
-        config,
-        ids,
-        **given,
-        windows=_windows(config),
-        draft_vocab_size=flags.get("draft_vocab_size"),
-        vocab_size=layers.get("vocab_size"),
-        tied_output=flags.get("tie_word_embeddings") is True,
-    )
+    names = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    given: Any = {name: bool(flags.get(name)) for name in names}
+    return HeadSpec("eagle3", config, ids, **given, windows=_windows(config), **_words(layers, flags))
+
+
+def _words(layers: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    """The fields of a HeadSpec about vocabularies."""
+    tied = values.get("tie_word_embeddings") is True
+    sizes = {"draft_vocab_size": values.get("draft_vocab_size"), "vocab_size": layers.get("vocab_size")}
+    return {**sizes, "tied_output": tied}
 
 
 def _dflash(
@@ -177,17 +154,10 @@ def _dflash(
     for name, value in (("mask_token_id", mask), ("block_size", more["block_size"])):
         if type(value) is not int:
             raise UsageError(f"the head's {name} is {value!r}; it must be a whole number")
-    within = tuple(
-        bool(causal) if causal is not None else window is not None and not sliding_non_causal for window in windows
-    )
-    sizes: Any = {
-        "draft_vocab_size": values.get("draft_vocab_size"),
-        "vocab_size": layers.get("vocab_size"),
-        "tied_output": values.get("tie_word_embeddings") is True,
-    }
-    return HeadSpec(
-        "dflash", config, ids, mask_token_id=int(mask or 0), causal=within, windows=windows, **more, **sizes
-    )
+    usual = (window is not None and not sliding_non_causal for window in windows)
+    within = tuple(usual if causal is None else (bool(causal) for _ in windows))
+    more |= {"mask_token_id": int(mask or 0), "causal": within, "windows": windows}
+    return HeadSpec("dflash", config, ids, **more, **_words(layers, values))
 
 
 def _windows(config: Any) -> tuple[int | None, ...]:

@@ -15,16 +15,8 @@ def may_be_padding(one: int, other: int) -> bool:
 
 
 def is_whole(stated: int | None, vocab_size: int) -> bool:
-    """Whether a stated draft vocabulary, or none, is the target's."""
+    """Whether a stated vocabulary, or none, is the target's."""
     return stated is None or may_be_padding(stated, vocab_size)
-
-
-def check_vocabulary(stated: int | None, vocab_size: int) -> None:
-    """Raise UsageError if a head states another vocabulary than its target's."""
-    if stated is not None and not may_be_padding(stated, vocab_size):
-        raise UsageError(
-            f"the head is for a vocabulary of {stated} words and the target has {vocab_size}: it is for another target"
-        )
 
 
 def embedding_of(own: Tensor, vocab_size: int) -> Tensor:

@@ -39,12 +39,8 @@ class LinearShape:
     def ring_sizes(self, num_states: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes of one layer's rings: states [R, 1, 1, value_heads, key_dim, value_dim], inputs [R + kernel - 2, 1, 1,
         conv_dim]. The third dimension is where the buffers of other layers count positions."""
-        return (num_states, 1, 1, self.num_value_heads, self.key_dim, self.value_dim), (
-            num_states + self.kernel - 2,
-            1,
-            1,
-            self.conv_dim,
-        )
+        states = (num_states, 1, 1, self.num_value_heads, self.key_dim, self.value_dim)
+        return states, (num_states + self.kernel - 2, 1, 1, self.conv_dim)
 
 
 @dataclass(frozen=True, slots=True)

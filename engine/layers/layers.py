@@ -101,10 +101,7 @@ def fused_norm(norm: Any, by_layer_norm: bool) -> FusedNorm | None:
         return None
     weight, precise = weights["weight"].detach(), copy.deepcopy(norm).float()
     rows = _rows(weight, len(weight))
-    for scale in (
-        weight,
-        1.0 + weight.float(),
-    ):  # for large weights rounding to 16 bits hides which of the two it is
+    for scale in (weight, 1.0 + weight.float()):  # rounding large weights to 16 bits hides which of the two it is
         same = FusedNorm(weight.float(), scale.float(), eps, by_layer_norm)
         fused = FusedNorm(weight, scale, eps, by_layer_norm)
         if _agree(norm, fused, rows) and all(_agree(precise, same, rows.float() * size) for size in (1.0, eps**0.5)):
@@ -195,13 +192,8 @@ class GatedAttention(FusedAttention):
         num_queries, num_kv, num_values = 2 * self.num_heads, self.num_turned - self.num_heads, cos.shape[-1]
         assert self.scales is not None
         heads = self.qkv(x).view(1, x.shape[1], -1, self.head_dim)
-        normed = root_mean_square(
-            torch.cat((heads[:, :, :num_queries:2], heads[:, :, num_queries:-num_kv]), 2),
-            None,
-            None,
-            self.eps,
-            self.by_layer_norm,
-        )
+        both = torch.cat((heads[:, :, :num_queries:2], heads[:, :, num_queries:-num_kv]), 2)
+        normed = root_mean_square(both, None, None, self.eps, self.by_layer_norm)
         turned = (normed * self.scales).to(x.dtype)
         first = turned[..., :num_values]
         across = first.roll(num_values // 2, -1) * sin
@@ -228,11 +220,8 @@ def fused_attention(attention: Any, by_layer_norm: bool) -> FusedAttention | Non
         return None
     if name in ATTENTION:
         return FusedAttention(attention, known)
-    return (
-        GatedAttention(attention, known)
-        if known and attention.q_proj.out_features == 2 * attention.o_proj.in_features
-        else None
-    )
+    has_gates = known and attention.q_proj.out_features == 2 * attention.o_proj.in_features
+    return GatedAttention(attention, known) if has_gates else None
 
 
 def _can_join(linears: Sequence[nn.Module]) -> bool:

@@ -75,9 +75,8 @@ def num_parameters(config: Mapping[str, Any]) -> int:
     inner = _size(text, "intermediate_size")
     if num_experts:
         inner = num_experts * (text.get("moe_intermediate_size") or inner)
-    layers = sum(linear if kind == LINEAR else attention for kind in types) + len(types) * hidden * (
-        3 * inner + num_experts
-    )
+    layers = sum(linear if kind == LINEAR else attention for kind in types)
+    layers += len(types) * hidden * (3 * inner + num_experts)
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", True))
     return layers + hidden * text.get("vocab_size", DEFAULT_WORDS) * (1 if tied else 2)
 

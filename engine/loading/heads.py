@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
+from ..errors import UsageError, in_a_line
 from ..heads.build import build
 from ..heads.compact import restored, with_output
 from ..heads.formats import spec_of
@@ -89,10 +89,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         except pickle.UnpicklingError as error:
             raise UsageError(f"{str(path)!r} is damaged or holds more than tensors; it is not loaded") from error
         except Exception as error:  # files from anywhere may be wrong in any way
-            raise UsageError(
-                f"cannot read the head's weights in {str(path)!r}: {type(error).__name__}: "
-                f"{' '.join(str(error).split())[:200]}"
-            ) from error
+            raise UsageError(f"cannot read the head's weights in {str(path)!r}: {in_a_line(error)}") from error
         if not isinstance(read, dict) or not all(
             isinstance(name, str) and isinstance(value, Tensor) for name, value in read.items()
         ):

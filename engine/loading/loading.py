@@ -194,9 +194,8 @@ def _tokenizer(source: Source, progress: Progress) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
-    if set(tokenizer("a", add_special_tokens=False)["input_ids"]) <= set(
-        tokenizer.all_special_ids
-    ):  # empty, made from config.json alone
+    # an empty one is made from config.json alone
+    if set(tokenizer("a", add_special_tokens=False)["input_ids"]) <= set(tokenizer.all_special_ids):
         raise UsageError(f"cannot load the model {source.name!r}: it has no tokenizer")
     return tokenizer
 

@@ -10,13 +10,7 @@ from ..events import steps
 from ..spec import AUTO, LaneSpec
 from .recording import OUTPUT_SCHEMA, Recording, failures
 
-CIRCUMSTANCES = (
-    ("device", "type"),
-    ("device", "name"),
-    ("device", "threads"),
-    ("model", "dtype"),
-    ("model", "revision"),
-)
+CIRCUMSTANCES = {"device": ("type", "name", "threads"), "model": ("dtype", "revision")}
 PACKAGES = ("torch", "transformers")
 
 
@@ -82,22 +76,18 @@ def _compare_lane(recorded: Recording, here: Recording, lane: LaneSpec, counts: 
 
 
 def _differences(recorded: Recording, here: Recording) -> list[str]:
-    pairs = [(f"{part} {key}", recorded[part][key], here[part][key]) for part, key in CIRCUMSTANCES]
-    pairs += [
-        (package, recorded["versions"].get(package), here["versions"].get(package))
-        for package in (*PACKAGES, "kernels")
-    ]
+    keys = [(part, key) for part, keys in CIRCUMSTANCES.items() for key in keys]
+    pairs = [(f"{part} {key}", recorded[part][key], here[part][key]) for part, key in keys]
+    pairs += [(name, *(each["versions"].get(name) for each in (recorded, here))) for name in (*PACKAGES, "kernels")]
     pairs.append(("what runs", *(part.get("runs", {}).get("sentence") for part in (recorded, here))))
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
 
 
 def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:
     digest = result["digest"]
-    weights = (
-        ""
-        if digest["same"]
-        else f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
-    )
+    weights = ""
+    if not digest["same"]:
+        weights = f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
     counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
     if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if not lane["same_tokens"]]:
         kernels = "" if same_kernels else "; different kernels or tiles ran here, which may round differently"
@@ -124,13 +114,9 @@ def _how_it_parted(name: str, lane: Mapping[str, Any]) -> str:
     if lane["first_difference"] is None:
         return f"lane {name!r} failed here: {lane['error']}"
     position, (then, now) = lane["first_difference"]["position"], lane["first_difference"]["tokens"]
-    words = (
-        f"token {then} there, token {now} here"
-        if None not in (then, now)
-        else "it ended there but continues here"
-        if then is None
-        else "it continued there but ends here"
-    )
+    words = f"token {then} there, token {now} here"
+    if None in (then, now):
+        words = "it ended there but continues here" if then is None else "it continued there but ends here"
     return f"different: lane {name!r} diverges from the recording at position {position}: {words}" + (
         f" ({lane['error']})" if lane["error"] else ""
     )

@@ -72,10 +72,11 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
     _check_lanes(tables, trees, spec, lanes)
     if "costs" in recording:
         _check_costs(recording["costs"], tables)
+    for member, what in (("oracles", "the oracle"), ("drafter_bytes", "the bytes"), ("promises", "a promise")):
+        if unknown := [name for name in recording.get(member, {}) if name not in lanes]:
+            raise UsageError(f"it has {what} of lane {short(unknown[0])}, which the spec does not have")
     for name, oracle in recording.get("oracles", {}).items():
         which = f"the oracle of lane {short(name)}"
-        if name not in lanes:
-            raise UsageError(f"{which} is of none that the spec has")
         fits(oracle, {"seconds": SECONDS, "share": NUMBER}, which)
         expected_s = oracle["share"] * sum(step.seconds for step in lanes[name])
         if not math.isclose(oracle["seconds"], expected_s, rel_tol=CLOCK_TOLERANCE, abs_tol=CLOCK_TOLERANCE):
@@ -83,12 +84,7 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
     if "candidates" in recording:
         check_candidates(recording["candidates"], lanes)
     for name, taken in recording.get("drafter_bytes", {}).items():
-        if name not in lanes:
-            raise UsageError(f"it has the bytes of lane {short(name)}, which the spec does not have")
         fits(taken, {"weights": COUNT, "cache_per_token": COUNT}, f"the bytes of lane {short(name)}")
-    for name in recording.get("promises", {}):
-        if name not in lanes:
-            raise UsageError(f"it has a promise of lane {short(name)}, which the spec does not have")
 
 
 def _check_tables(tables: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str, Sequence[Step]]) -> None:

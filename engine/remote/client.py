@@ -6,6 +6,7 @@ they are parsed."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
 import time
@@ -20,8 +21,7 @@ import httpx
 from ..errors import RaceError
 from ..spec import SamplingParams
 from .endpoint import Endpoint, Question, request_of
-from .reply import Chunk, Reader, Reply, said_in
-from .sse import Events
+from .reply import Chunk, Events, Reader, Reply, said_in
 
 CONNECT_S = 10.0
 DRAIN_S = 0.5
@@ -39,11 +39,11 @@ for _library in ("httpx", "httpcore"):
 
 class RemoteError(RaceError):
     """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is not an answer)
-    or `disconnected`. status: HTTP's, if it answered. retry_after: seconds, if it gave them."""
+    or `disconnected`. status: HTTP's, if it answered."""
 
-    def __init__(self, message: str, kind: str, status: int | None = None, retry_after: str = "") -> None:
+    def __init__(self, message: str, kind: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.kind, self.status, self.retry_after = kind, status, retry_after
+        self.kind, self.status = kind, status
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ async def _ask(
                 if reader.done:
                     await _drain(parts)
                     break
-        reader.reply.with_extras, reader.reply.began = with_extras, sent.at
+        reader.reply.with_extras = with_extras
         return reader.end(at_s if reader.done else time.perf_counter() - sent.at)
 
 
@@ -190,15 +190,20 @@ async def _named(endpoint: Endpoint, patience: Patience) -> Any:
         raise RemoteError(f"the server of lane {lane} broke the connection off", "disconnected") from error
 
 
-async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
-    """A server's refusal in a sentence."""
+async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
+    """A response's body; b"" if it is longer."""
     received = b""
     async for part in response.aiter_raw():
         received += part
-        if len(received) > MAX_ERROR_BYTES:
-            break
+        if len(received) > max_bytes:
+            return b""
+    return received
+
+
+async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
+    """A server's refusal in a sentence."""
     try:
-        words = endpoint.redact(said_in(httpx.Response(200, content=received).json()))[:MAX_WORDS]
+        words = endpoint.redact(said_in(json.loads(await body_of(response, MAX_ERROR_BYTES))))[:MAX_WORDS]
     except (ValueError, RecursionError):
         words = ""
     status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]
@@ -207,4 +212,4 @@ async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
     wait = f"; ask again in {after} s" if after else ""
     redirected = ", a redirect, which is not followed" if 300 <= status < 400 else ""
     message = f"the server of lane {endpoint.lane} answered {status}{redirected}{details}{wait}"
-    return RemoteError(message, "status", status, after)
+    return RemoteError(message, "status", status)

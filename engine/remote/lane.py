@@ -17,8 +17,7 @@ from ..errors import RaceError
 from ..events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
 from ..spec import SamplingParams
 from .client import Patience, ask, new_client
-from .endpoint import Endpoint, Question
-from .hidden import hide
+from .endpoint import Endpoint, Question, hide
 from .reply import Chunk, Reply
 from .steps import Written
 
@@ -46,7 +45,7 @@ class RemoteLane:
         self.endpoint, self.question, self.params, self.patience = endpoint, question, params, patience
         self.written, self.reply, self.failed = Written(params.max_new_tokens, secrets), Reply(), ""
         self.ready, self.go, self.began = Flag(), Flag(), 0.0
-        self.sent_s, self.ended_s, self.chunks = 0.0, 0.0, list[Chunk]()
+        self.sent_s = self.ended_s = 0.0
         self._secrets, self._say, self._stopped = secrets, say, False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None

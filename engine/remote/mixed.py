@@ -3,10 +3,9 @@ others."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import httpx
@@ -55,7 +54,7 @@ class MixedRace:
         return {
             **here,
             "versions": {**here["versions"], "httpx": httpx.__version__},
-            "spec": json.loads(json.dumps(asdict(self.spec))),
+            "spec": self.spec.to_json(),
             "places": {
                 "lanes": {lane.name: THERE if lane.name in servers else HERE for lane in self.spec.lanes},
                 "sentence": f"First the lanes on this machine, {then}: two clocks at two times, and as a rule two "

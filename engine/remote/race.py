@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from queue import SimpleQueue
 from typing import Any
 
@@ -79,7 +77,7 @@ class RemoteRace:
                 "cache_length": 0,
                 "note": "not known of servers",
             },
-            "spec": json.loads(json.dumps(asdict(self.spec))),
+            "spec": self.spec.to_json(),
             "prompt": {"text": text, "token_ids": [], "chat": bool(self.question.messages)},
         }
 

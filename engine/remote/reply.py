@@ -9,10 +9,45 @@ from typing import Any
 from ..errors import RaceError
 
 DONE = "[DONE]"
+MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_TOKENS_OVER = 1000
 """A server that sends this many tokens too many is cut off."""
 MAX_ID = 2**31 - 1
 PROMPT_IDS = "prompt_token_ids"
+
+
+class Events:
+    """Server-sent events from the bytes of a stream, cut anywhere: `feed` takes bytes and returns the data of every
+    complete event. Reads what OpenAI's servers use of https://html.spec.whatwg.org/multipage/server-sent-events.html:
+    `data`, and lines that end in LF or CR LF; comments and other fields are skipped. Raises RaceError for an event of
+    more than MAX_EVENT_BYTES and for one that is not UTF-8."""
+
+    def __init__(self) -> None:
+        self._rest, self._data, self._num_bytes = b"", list[bytes](), 0
+
+    def feed(self, received: bytes) -> list[str]:
+        found = []
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        for line in lines:
+            if (data := self._line(line.removesuffix(b"\r"))) is not None:
+                found.append(data)
+        if self._num_bytes + len(self._rest) > MAX_EVENT_BYTES:
+            raise RaceError(f"the server sent an event of more than {MAX_EVENT_BYTES // 1024**2} MB")
+        return found
+
+    def _line(self, line: bytes) -> str | None:
+        if line.startswith(b"data:"):
+            value = line[5:].removeprefix(b" ")
+            self._data.append(value)
+            self._num_bytes += len(value)
+            return None
+        if line or not self._data:
+            return None
+        data, self._data, self._num_bytes = b"\n".join(self._data), [], 0
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RaceError(f"the server sent an event that is not UTF-8 text (byte {error.start})") from error
 
 
 @dataclass(frozen=True)
@@ -47,7 +82,6 @@ class Reply:
     finish_reason: the server's.
     prompt_ids: the prompt's tokens, if the server sends them.
     with_extras: whether fields that only some servers know were sent.
-    began: when its request was sent, by `time.perf_counter`.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -58,26 +92,12 @@ class Reply:
     with_extras: bool = True
     drafted: Drafted | None = None
     ended_s: float | None = None
-    began: float = 0.0
-
-    @property
-    def text(self) -> str:
-        return "".join(chunk.text for chunk in self.chunks)
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
         """All tokens, if the server sent every one of them."""
         ids = tuple(token for chunk in self.chunks for token in chunk.token_ids)
         return ids if ids and len(ids) == (self.num_tokens or len(ids)) else None
-
-    @property
-    def first_s(self) -> float | None:
-        """When the first text or token came."""
-        return self.chunks[0].at_s if self.chunks else None
-
-    @property
-    def last_s(self) -> float | None:
-        return self.chunks[-1].at_s if self.chunks else None
 
 
 class Reader:

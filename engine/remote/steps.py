@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from ..errors import RaceError
 from ..events import Step
 from ..spec import MAX_K
-from .hidden import Hiding
+from .endpoint import Hiding
 from .reply import Chunk, Drafted
 
 
@@ -18,7 +18,7 @@ class Written:
     """What a lane has written so far: for each token its id (0 if the server only counts), its text and when it came. A
     chunk's text belongs to its first token. ends: after which tokens a chunk ended, 0 first.
 
-    secrets stay out of the text: see `hidden.Hiding`. limit: the request's maximum number of tokens."""
+    secrets stay out of the text: see `Hiding`. limit: the request's maximum number of tokens."""
 
     limit: int
     secrets: Collection[str] = ()

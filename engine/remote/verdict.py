@@ -12,8 +12,7 @@ from typing import Any
 
 import httpx
 
-from .client import CONNECT_S, new_client
-from .endpoint import Endpoint
+from .client import CONNECT_S, body_of, new_client
 from .lane import RemoteLane
 
 NUM_CHARACTERS = 40
@@ -109,14 +108,6 @@ async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[
     if lane is None or not lane.reply.prompt_ids:
         return None
     endpoint = lane.endpoint
-    try:
-        async with asyncio.timeout(ASK_S):
-            return likely_of(await _post(client, endpoint, lane, tokens, place), tokens)
-    except (TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, ValueError, RecursionError):
-        return None
-
-
-async def _post(client: httpx.AsyncClient, endpoint: Endpoint, lane: RemoteLane, tokens: list[int], place: int) -> Any:
     body = {
         "model": endpoint.model,
         "prompt": [*lane.reply.prompt_ids, *lane.written.token_ids[:place]],
@@ -126,15 +117,14 @@ async def _post(client: httpx.AsyncClient, endpoint: Endpoint, lane: RemoteLane,
         "logprob_token_ids": tokens,
         "return_tokens_as_token_ids": True,
     }
-    timeout = httpx.Timeout(ASK_S, connect=CONNECT_S)
-    url, headers = endpoint.url + "/completions", endpoint.headers()
-    async with client.stream("POST", url, json=body, headers=headers, timeout=timeout) as response:
-        received = b""
-        async for part in response.aiter_raw():
-            received += part
-            if len(received) > MAX_BYTES:
-                return None
-        return json.loads(received) if response.status_code == 200 else None
+    url, timeout = endpoint.url + "/completions", httpx.Timeout(ASK_S, connect=CONNECT_S)
+    try:
+        async with asyncio.timeout(ASK_S):
+            async with client.stream("POST", url, json=body, headers=endpoint.headers(), timeout=timeout) as response:
+                received = await body_of(response, MAX_BYTES)
+                return likely_of(json.loads(received), tokens) if response.status_code == 200 else None
+    except (TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, ValueError, RecursionError):
+        return None
 
 
 def likely_of(answer: Any, tokens: list[int]) -> list[float] | None:

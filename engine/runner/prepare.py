@@ -166,11 +166,9 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
     logits = torch.cat(rows)
     if seen != (wanted := windows_of(prepared.model)):
         layer = next(layer for layer in wanted if seen.get(layer, -1) != wanted[layer])
-        what = (
-            f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in"
-            if layer in seen
-            else "does not go through"
-        )
+        what = "does not go through"
+        if layer in seen:
+            what = f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in"
         raise UnsupportedModel(f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface")
     error, scale = float((logits - stock).abs().mean()), float(stock.std())
     limit, why = (

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
-from ..errors import PhotofinishError, RaceError, in_a_line
+from ..errors import RaceError, words
 from ..kernels import Kernels
 from ..kernels.choose import choose
 from ..sampling.accept import Coupled
@@ -51,7 +51,7 @@ def main() -> None:
             print(json.dumps(line), file=lines, flush=True)
     except Exception as error:
         traceback.print_exc()
-        print(json.dumps({"gave_up": _in_words(error)}), file=lines, flush=True)
+        print(json.dumps({"gave_up": words(error)}), file=lines, flush=True)
 
 
 def trial(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -97,12 +97,8 @@ def _what_is_wrong(prepared: Prepared) -> str:
         raise
     except Exception as error:
         traceback.print_exc()
-        return _in_words(error)
+        return words(error)
     return ""
-
-
-def _in_words(error: Exception) -> str:
-    return str(error) if isinstance(error, PhotofinishError) else in_a_line(error)
 
 
 def _drawn(config: dict[str, Any], dtype: torch.dtype, device: torch.device) -> PreTrainedModel:

@@ -30,10 +30,8 @@ def dice_of(sampler: Sampler, prepared: Prepared) -> list[Sampler]:
     if params.temperature == 0:
         return []
     seeds = [(params.seed + i + 1) % 2**63 for i in range(OTHER_SEEDS)]
-    return [
-        sampler,
-        *(Sampler(replace(params, seed=seed), prepared.vocab_size, prepared.kernels) for seed in seeds),
-    ]
+    others = (Sampler(replace(params, seed=seed), prepared.vocab_size, prepared.kernels) for seed in seeds)
+    return [sampler, *others]
 
 
 class Candidates:
@@ -58,11 +56,7 @@ class Candidates:
             wanted = torch.tensor(sorted({*ids, *drafted, *committed, *chosen}), device=rows.device)
             values = rows[r, wanted]
             order = [i for i in values.argsort(descending=True).tolist() if values[i].isfinite()]
-            row = {
-                "ids": wanted[order].tolist(),
-                "logits": _rounded(values[order]),
-                "log_z": round(log_z[r], DIGITS),
-            }
+            row = {"ids": wanted[order].tolist(), "logits": _rounded(values[order]), "log_z": round(log_z[r], DIGITS)}
             if dice:
                 tokens = wanted[order].to(torch.int32)
                 row["noise"] = [_rounded(gumbel(tokens, die.params.seed, position, False)) for die in dice]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..errors import CaptureError, PhotofinishError, RaceError, in_a_line, is_out_of_memory
+from ..errors import CaptureError, PhotofinishError, RaceError, is_out_of_memory
 from ..kernels import Kernels
 
 Fault = Literal["memory", "kernels", ""]
@@ -18,10 +18,6 @@ def fault_of(error: Exception, kernels: Kernels) -> Fault:
     if is_out_of_memory(error):
         return "memory"
     return "" if kernels.on_host else "kernels"
-
-
-def words(error: Exception) -> str:
-    return str(error) if isinstance(error, PhotofinishError) else in_a_line(error)
 
 
 def check_device(kernels: Kernels) -> None:

@@ -16,7 +16,7 @@ from ..drafters import DrafterContext, make
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
 from ..drafters.none import NoDrafter
-from ..errors import UsageError
+from ..errors import UsageError, words
 from ..events import Event, Prompt, Step
 from ..exactness.widths import WidthClasses, WidthPlan
 from ..interfaces import AcceptRule, Drafter
@@ -28,7 +28,7 @@ from ..sampling.sampler import Sampler
 from ..spec import AUTO, MAX_AUTO_K, LaneSpec, RaceSpec, tree_size
 from ..text import Pieces, StopAt, end_token_ids
 from .candidates import Candidates
-from .faults import check_device, fault_of, words
+from .faults import check_device, fault_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,7 +21,7 @@ from weakref import WeakSet
 import torch
 
 from ..drafters import cache_bytes
-from ..errors import UsageError
+from ..errors import UsageError, words
 from ..events import Prompt
 from ..exactness.probe import probe_cached
 from ..exactness.widths import candidates, plan
@@ -34,7 +34,7 @@ from ..runner.target import StaticTarget, cache_length
 from ..sampling.sampler import Sampler
 from ..spec import AUTO, BASELINE, MAX_K, PLAIN, LaneSpec, RaceSpec
 from .candidates import Candidates, dice_of
-from .faults import ending, fault_of, words
+from .faults import ending, fault_of
 from .lanes import Lane, Order, Widths, build_lane, warm_up
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.verdict import Difference, Verdict, compare, part, width_at
-from ..errors import CaptureError
+from ..errors import CaptureError, words
 from ..events import Event, Failed, Finished, LaneEvent, Prompt, Step
 from ..exactness.probe import explain
 from ..hardware import environment
@@ -22,7 +21,7 @@ from ..race import race
 from ..runner.target import StaticTarget
 from ..spec import BASELINE, SPECULATIVE, LaneSpec, RaceSpec
 from ..text import Pieces
-from .faults import check_device, ending, fault_of, words
+from .faults import check_device, ending, fault_of
 from .lanes import Lane, build_drafter, decode_lane
 from .set_up import set_up
 
@@ -141,7 +140,7 @@ class TorchRace:
                 if lane.spec.role == SPECULATIVE
             },
             "synthetic": [name for name, lane in self.lanes.items() if lane.drafter.synthetic],
-            "spec": json.loads(json.dumps(asdict(self.spec))),
+            "spec": self.spec.to_json(),
             "prompt": {**asdict(self.prompt), "token_ids": list(self.prompt.token_ids)},
         }
 

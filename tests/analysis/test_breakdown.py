@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.analysis.breakdown import Compared, compared, origins
-from engine.analysis.caveats import SHORTEST, loop_start
 from engine.analysis.inflate import CHUNK_S, STRETCHES, SWITCHES, inflated, stretches
+from engine.analysis.loops import SHORTEST, loop_start
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.analysis.sharing import seconds_at, shared, stops_paying
 from engine.events import Step, steps

@@ -12,16 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
-from engine.analysis.caveats import (
-    LOOKED_AT,
-    LOOPS_ABOVE,
-    SHORTEST,
-    is_noise,
-    loop_sentence,
-    loop_start,
-    ratio_noise,
-    repeated_share,
-)
+from engine.analysis.loops import LOOKED_AT, LOOPS_ABOVE, SHORTEST, loop_sentence, loop_start, repeated_share
+from engine.analysis.metrics import is_noise, ratio_noise
 from engine.events import Step, steps
 from engine.recordings.recording import read
 from tests.helpers import FIXTURES

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.analysis.caveats import loop_sentence, ratio_noise
+from engine.analysis.loops import loop_sentence
+from engine.analysis.metrics import ratio_noise
 from engine.cli.terminal import marked
 from engine.events import Step, steps
 from engine.recordings.recording import Recording

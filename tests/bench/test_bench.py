@@ -20,11 +20,10 @@ from rich.console import Console
 
 from engine.bench import measure as measure_module
 from engine.bench.lanes import CURVE, host_gap, lane_specs, run_race, step_curve
-from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers
+from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers, ready_with_stock
 from engine.bench.prompts import QUICK, BenchPrompt, prompts
-from engine.bench.stock import ready_with_stock
 from engine.cli import main as cli
-from engine.cli.bench_table import print_report
+from engine.cli.tables import print_bench
 from engine.drafters.ngram import NgramDrafter
 from engine.interfaces import Acceptance
 from engine.loading.loading import load
@@ -94,7 +93,7 @@ def test_the_table_shows_every_row(report):
         **report,
         "rows": [{**row, "identical": False, "name": "[bold]x[/]"} for row in report["rows"][:1]] + report["rows"][1:],
     }
-    print_report(shown, marked)
+    print_bench(shown, marked)
     text = shown.export_text()
     for words in ("[bold]x[/]", "NO", "SYNTHETIC drafts", "best peer without drafts", "threads: 1"):
         assert words in text

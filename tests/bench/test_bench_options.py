@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.bench import measure as measure_module
-from engine.bench.lanes import Sample
-from engine.bench.peers import EAGER, PROMPT_LOOKUP
+from engine.bench.lanes import Sample, against_peers, rows
+from engine.bench.peers import EAGER, PROMPT_LOOKUP, ready_with_stock
 from engine.bench.prompts import CHAT, FILE, FULL, HUMANEVAL, KINDS, QUICK, BenchPrompt, check_kinds, prompts
-from engine.bench.rows import against_peers, rows
-from engine.bench.stock import ready_with_stock
 from engine.cli import main as cli
 from engine.errors import UsageError
 from engine.loading.loading import LoadedModel, ModelInfo

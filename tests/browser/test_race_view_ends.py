@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.caveats import loop_sentence
+from engine.analysis.loops import loop_sentence
 from engine.analysis.metrics import disturbance
 from engine.errors import UsageError
 from engine.events import LaneEvent, Step, steps, text_of, to_json

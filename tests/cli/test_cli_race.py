@@ -259,7 +259,10 @@ def test_a_long_prompt_shows_how_much_of_it_is_read(monkeypatch):
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=4))
     text = "class Reader:\n    pass\n" * 8
     screen = lambda header: nullcontext(happened.append)  # noqa: E731
-    recording = run.run_race(TARGET, "float32", "cpu", spec, lambda t: encode_prompt(t, text, False), screen)
+    recording = run.run(
+        lambda progress: run.set_up(TARGET, "float32", "cpu", spec, lambda t: encode_prompt(t, text, False), progress),
+        screen,
+    )
     start = happened.index("the race")
     assert happened[start + 1 :] == list(recording.events)
     num_tokens = next(e.event.num_prompt_tokens for e in recording.events if isinstance(e.event, Started)) - 1

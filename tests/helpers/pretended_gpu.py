@@ -49,7 +49,7 @@ def pretended(part: Part) -> Iterator[None]:
     """While entered, this machine has a pretended GPU."""
     from engine.exactness import operators, probe
     from engine.hardware import bandwidth
-    from engine.kernels.cuda import graphs, kernels, tuning
+    from engine.kernels.cuda import graphs, kernels
     from engine.loading import loading
     from engine.runner import prepare
     from engine.session import set_up
@@ -64,7 +64,7 @@ def pretended(part: Part) -> Iterator[None]:
         return on_cuda(read(source, dtype, torch.device("cpu")))
 
     judges = part.name.startswith("kernel")
-    launches = part.name in ("widths-triton", "tiles")
+    launches = part.name == "widths-triton"
     with ExitStack() as stack:
 
         def put(owner: Any, **values: Any) -> None:
@@ -77,7 +77,6 @@ def pretended(part: Part) -> Iterator[None]:
         put(operators, LINEAR_ROWS=(8, 8), ATTENTION_ROUNDS=(1, 1), ATTENTION_ROWS=8, DELTA_ROWS=4)
         put(set_up, ROUNDS=1)
         put(graphs, WARM_UPS=1)
-        put(tuning, COLD_BYTES=2, REPEATS=2)
         put(bandwidth, SECONDS=0.01, ROUNDS=1, SMALLEST=1 << 20)
         put(kernels, LARGEST_READ=1 << 20)
         put(big, full=full, profile=NoProfiler)

@@ -18,13 +18,12 @@ from engine.interfaces import Draft
 from engine.kernels.cpu.attention import attend_natively
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.linear import NativeLinear
-from engine.kernels.cuda.attention import attend
+from engine.kernels.cuda.attention import attend, splits_of
 from engine.kernels.cuda.delta import mix_step
 from engine.kernels.cuda.qkv_rope_cache import place
 from engine.kernels.cuda.rmsnorm import add_normed, normed
 from engine.kernels.cuda.runtime import MOST_ROWS
 from engine.kernels.cuda.sample import pick_rows
-from engine.kernels.cuda.splits import splits_of
 from engine.layers.delta_places import Places
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
@@ -202,7 +201,7 @@ def triton_attention(window: int | None, programs: int) -> Cached:
             values[:, :, first + at] = 3e38  # infinities or NaN would reach the rows before, times a weight of 0
         places = torch.arange(first, first + total)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("engine.kernels.cuda.splits.PROGRAMS", programs)
+            patch.setattr("engine.kernels.cuda.attention.PROGRAMS", programs)
             assert splits_of(200, 1, dim, window).blocks == (1 if programs == 128 else 2)
             found = [attend(query[s], keys, values, places[s], window, 0.1) for s in steps(total, widths)]
         return [torch.cat(found)]

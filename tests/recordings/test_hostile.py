@@ -8,7 +8,7 @@ from tests.helpers.hostile_recordings import FAMILIES, take
 
 CPU_S = 3.0
 """Of the processor; generous, since a busy machine takes three times as long. What these sizes are to catch, quadratic
-work, takes minutes. tools/hostile_recordings.py measures the bar, at all sizes."""
+work, takes minutes. docs/measurements.md has the times at all sizes."""
 
 
 @pytest.mark.parametrize("name", FAMILIES)

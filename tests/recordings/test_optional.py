@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from engine.analysis.caveats import ratio_noise
-from engine.analysis.metrics import MIN_STEPS_TO_JUDGE, disturbance, lane_metrics, race_speedup, race_speedups
+from engine.analysis.metrics import (
+    MIN_STEPS_TO_JUDGE,
+    disturbance,
+    lane_metrics,
+    race_speedup,
+    race_speedups,
+    ratio_noise,
+)
 from engine.errors import UsageError
 from engine.events import from_json, steps, to_json
 from engine.recordings import recording as recordings
@@ -151,7 +157,9 @@ WRONG = {
     "only one of them has 'other'": costs(draft_s={**COSTS["draft_s"], "other": [0] * 64}),
     "of the same drafters; only one of them has 'copies'": lambda r: r.pop("tables"),
     "oracles must be an object, not a list": lambda r: r.update(oracles=[]),
-    "the oracle of lane 'nobody' is of none": lambda r: r.update(oracles={"nobody": ORACLES["plain"]}),
+    "the oracle of lane 'nobody', which the spec does not have": lambda r: r.update(
+        oracles={"nobody": ORACLES["plain"]}
+    ),
     "the oracle of lane 'plain' lacks 'share'": lambda r: r.update(oracles={"plain": {"seconds": 1}}),
     "the oracle of lane 'plain'.share must be a finite number": lambda r: r["oracles"]["plain"].update(share="1"),
     "the oracle of lane 'plain'.seconds must be a time": lambda r: r["oracles"]["plain"].update(seconds=-1),

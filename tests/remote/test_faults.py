@@ -17,8 +17,7 @@ from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
-from engine.remote.reply import Reader
-from engine.remote.sse import Events
+from engine.remote.reply import Events, Reader
 from engine.remote.steps import Written
 from engine.spec import SamplingParams
 from tests.helpers import FIXTURES

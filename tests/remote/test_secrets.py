@@ -18,8 +18,7 @@ from engine.cli.report import print_report
 from engine.errors import UsageError
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
-from engine.remote.endpoint import Endpoint, Question, endpoint_of, endpoints_of
-from engine.remote.hidden import HIDDEN, Hiding, hide
+from engine.remote.endpoint import HIDDEN, Endpoint, Hiding, Question, endpoint_of, endpoints_of, hide
 from engine.remote.race import RemoteRace
 from engine.spec import SamplingParams
 from tests.helpers.loopback import HEAD, WORDS, Answer, Loopback, http, lists, refusal, says, servers, sse, stream_of

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from engine.sampling import noise
 from engine.sampling import sampler as sampling
-from engine.sampling.likely import LikelyBits
 from engine.sampling.noise import first_argmax, gumbel, gumbel_rows, splitmix64, uniform
-from engine.sampling.sampler import Sampler
+from engine.sampling.sampler import LikelyBits, Sampler
 from engine.spec import SamplingParams
 from tests.helpers.chances import excess
 from tests.helpers.tiny import PACKED

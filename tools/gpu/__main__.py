@@ -59,8 +59,8 @@ class Planned:
     rung: str = ""
 
 
-SMOKE, KERNELS, BIG = "tools.gpu.smoke:smoke", "tools.gpu.kernels", "tools.gpu.big"
-CORRECTNESS = "tools.gpu.correctness:correctness"
+SMOKE, KERNELS, BIG = "tools.gpu.races:smoke", "tools.gpu.kernels", "tools.gpu.big"
+CORRECTNESS = "tools.gpu.races:correctness"
 SMOKE_TRITON = Planned("`engine race` of the trained fixture, then ten races in one process", SMOKE, 110, "triton")
 CALLS: dict[int, dict[str, Planned]] = {
     1: {
@@ -90,9 +90,6 @@ CALLS: dict[int, dict[str, Planned]] = {
         "correctness-graphs": Planned("fixtures, on torch in CUDA graphs", CORRECTNESS, 90, "graphs"),
         "correctness-eager": Planned("fixtures, on torch run eagerly", CORRECTNESS, 90, "eager"),
         "race-float32": Planned("Qwen3-8B's shape in float32", f"{BIG}:races:Qwen/Qwen3-8B float32", 80),
-        "tiles": Planned(
-            "the fastest tiles of every linear, and steps with them", "tools.gpu.tiles:tune", 190, "triton"
-        ),
     },
 }
 

@@ -208,14 +208,11 @@ def _attention(part: Part, heads: int, kv_heads: int, dim: int, length: int, win
 
     what = f"attention, {heads} heads of {dim}, column {first}, window {window}"
     num_bytes = 4 * kv_heads * dim * min(first, window or first)
-    scaling = dim**-0.5
-    measure(
-        part,
-        what,
-        lambda num: attend(query[:num], keys, values, at[:num], window, scaling),
-        theirs,
-        num_bytes=num_bytes,
-    )
+
+    def ours(num: int) -> Tensor:
+        return attend(query[:num], keys, values, at[:num], window, dim**-0.5)
+
+    measure(part, what, ours, theirs, num_bytes=num_bytes)
 
 
 def _placing(part: Part) -> None:

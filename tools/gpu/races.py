@@ -1,7 +1,10 @@
-"""Races through the engine as a library, and what they show: tokens, bits, speed."""
+"""Races through the engine as a library: tokens, bits, speed. Do they work at all, and does every drafter write the
+baseline's tokens, bit by bit?"""
 
 from __future__ import annotations
 
+import itertools
+import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +12,19 @@ from typing import Any
 
 import torch
 
+from engine.cli.main import main
+from engine.decode import decode
+from engine.drafters import DrafterContext, make
 from engine.events import Failed, Prompt, Step
+from engine.loading.loading import load
+from engine.progress import silent
+from engine.runner.target import StaticTarget
+from engine.sampling.accept import coupled
+from engine.sampling.sampler import Sampler
 from engine.session import TorchRace
-from engine.spec import SPECULATIVE, LaneSpec, RaceSpec, SamplingParams
-from tools.gpu.part import ROOT
+from engine.spec import SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
+from engine.text import StopAt, encode_prompt
+from tools.gpu.part import ROOT, Part
 
 TRAINED = ROOT / "tests" / "fixtures" / "trained"
 TARGET = str(TRAINED / "target")
@@ -30,6 +42,7 @@ TEXTS = (
     "    for line in lines:\n",
 )
 GIB = 1024**3
+GOLDEN = ROOT / "tests" / "fixtures" / "golden.json"
 
 
 @dataclass(frozen=True)
@@ -103,3 +116,78 @@ def judged(done: Raced, lane: str = SPECULATIVE) -> tuple[bool, str, dict[str, A
 def allocated() -> float:
     """GiB of device memory in tensors now."""
     return torch.cuda.memory_allocated() / GIB
+
+
+def smoke(part: Part) -> None:
+    """As a user runs a race, then ten times in one process."""
+    drafter, k = DRAFTERS["eagle3"]
+    num_tokens = 8 if part.small else 64
+    file = part.scratch / "race.json"
+    options = {"target": TARGET, "drafter": drafter, "k": k, "temperature": 0.8, "save": file}
+    options |= {"max-new-tokens": num_tokens, "prompt": TEXTS[0]}
+    command = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    status = main(["race", *command, "--audit", "--json"])
+    recording = json.loads(file.read_text()) if file.exists() else {}
+    verdict = recording.get("verdicts", {}).get("speculative", {}).get("kind")
+    runs = recording.get("runs", {}).get("sentence", "nothing ran")
+    about = {key: recording.get(key) for key in ("device", "versions", "commit", "runs", "widths")}
+    on_gpu = (about["device"] or {}).get("type") == "cuda"
+    says = f"engine race: exit status {status}, {verdict}; {runs}{'' if on_gpu else '; NOT ON A GPU'}"
+    part.row(says, status == 0 and on_gpu, **about)
+
+    loaded = load(TARGET, "bfloat16", "cuda")
+    prompt = encode_prompt(loaded.tokenizer, TEXTS[0], False)
+    cases = list(itertools.product(DRAFTERS, (0.0, 0.8)))
+    for number, (name, temperature) in enumerate(cases[:8:3] if part.small else cases, 1):
+        done = raced(loaded, standard_lanes(*DRAFTERS[name]), prompt, temperature, num_tokens)
+        ok, says, numbers = judged(done)
+        part.row(f"race {number}, {name} at {temperature}: {says}", ok, **numbers, allocated_gib=allocated())
+
+
+def correctness(part: Part) -> None:
+    """Races of all drafters at once, in turns and lane after lane; and the recorded drafts of the fixture's heads."""
+    lanes = (
+        LaneSpec("plain", width="fastest"),
+        LaneSpec("baseline"),
+        *(LaneSpec(name, drafter=drafter, k=k) for name, (drafter, k) in DRAFTERS.items()),
+    )
+    loaded = {dtype: load(TARGET, dtype, "cuda") for dtype in ("bfloat16", "float32")}
+    for model in loaded.values():
+        part.row(model.prepared.kernels.runs(model.prepared.model)["sentence"])
+    for kind in ("eagle3", "dflash", "dflash_causal_in_block"):
+        part.attempt(f"golden drafts of {kind}", golden, part, loaded["float32"], kind)
+    cases = list(itertools.product(("bfloat16", "float32"), TEXTS, (0.8, 0.0)))
+    for dtype, text, temperature in part.each(cases[:1] if part.small else cases):
+        prompt = encode_prompt(loaded[dtype].tokenizer, text, False)
+        num_tokens = 10 if part.small else 96
+        both = [raced(loaded[dtype], lanes, prompt, temperature, num_tokens, solo=solo) for solo in (False, True)]
+        what = f"{dtype}, temperature {temperature}"
+        for name in DRAFTERS:
+            ok, says, numbers = judged(both[0], name)
+            part.row(f"{what}, {name}: {says}", ok, **numbers)
+        # Lanes share graph memory. One that reads another's numbers still writes the same tokens, in more steps.
+        unlike = [name for name in DRAFTERS if both[0].decisions(name) != both[1].decisions(name)]
+        ok = not unlike or not both[0].race.widths.plan.exact
+        part.row(f"{what}: lanes that draft otherwise in turns than alone: {', '.join(unlike) or 'none'}", ok)
+
+
+def golden(part: Part, loaded: Any, kind: str) -> None:
+    """Whether a head of the fixture drafts in float32, step by step, what it drafted when it was trained."""
+    known, num = json.loads(GOLDEN.read_text()), 16 if part.small else 60
+    params, k, ids = SamplingParams(max_new_tokens=num + 1), known[kind]["k"], tuple(known["prompt_token_ids"])
+    drafter_name = DRAFTERS[kind.partition("_")[0]][0] + ("#causal" if kind.endswith("block") else "")
+    sampler = Sampler(params, loaded.prepared.vocab_size, loaded.prepared.kernels)
+    drafter = make(drafter_name, DrafterContext(loaded, params, k, 256, sampler, Prompt("", ids), None, silent))
+    target = StaticTarget(loaded.prepared, 256, (k + 1,), drafter.hidden_layers)
+    rule = coupled(params, sampler)
+    events = list(decode(target, drafter, rule, ids, StopAt(params, (), None), num + 1, k))
+    steps = [event for event in events if isinstance(event, Step)]
+    tokens = [token for step in steps for token in step.token_ids][:num]
+    same = tokens == known["greedy_token_ids"][:num]
+    accepted = [step.num_accepted for step in steps][:-1]  # the last is cut
+    wanted = [0, *known[kind]["per_step_accepted"]]
+    as_before = bool(accepted) and accepted == wanted[: len(accepted)]
+    says = (
+        f"golden drafts of {kind}: the same tokens: {same}, accepted as recorded in {len(accepted)} steps: {as_before}"
+    )
+    part.row(says, same and as_before)

@@ -19,8 +19,10 @@ import argparse
 import json
 import statistics
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,108 @@ from typing import Any
 import torch
 
 from engine.analysis.metrics import percentile
+from engine.cache import cache_dir
 from engine.hardware import environment
 from engine.kernels.choose import choose
-from tests.helpers.page_browser import CHROMIUM
-from tools.page_bars.session import Session, offset, session
+from tests.helpers.page_browser import CHROMIUM, FLAGS, SEEN
+from tests.helpers.pageserver import Server, served
 
 LANES = ("baseline", "speculative")
+WAIT_MS = 240_000
+NOTES = """
+window.notes = { painted: [], clicks: [] };
+document.addEventListener("photofinish:painted", ({ detail }) => {
+  const { left, right } = window.photofinish.state.counts;
+  const seen = { race: detail.race, seq: detail.seq, baseline: left, speculative: right };
+  requestAnimationFrame((now) => window.notes.painted.push({ ...seen, at: now / 1000 }));
+});
+document.addEventListener("click", (event) => {
+  window.notes.clicks.push({ on: event.target.closest("button")?.id, at: performance.now() / 1000 });
+}, true);
+"""
+
+
+class Session:
+    """A server with its log, a browser, and ways to run races in it."""
+
+    def __init__(self, server: Server, log: Path, browser: Any) -> None:
+        self.server, self.log, self.browser = server, log, browser
+
+    def page(self, **settings: int) -> Any:
+        """A new visitor, with the model ready and these settings."""
+        tab = self.browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+        tab.add_init_script(SEEN + NOTES)
+        self.visit(tab, **settings)
+        return tab
+
+    def visit(self, tab: Any, **settings: int) -> None:
+        tab.goto(self.server.url)
+        tab.wait_for_selector('.page-model[data-state="ready"]', timeout=WAIT_MS)
+        tab.click("#page-settings-button")
+        tab.wait_for_selector(".sidebar.open")
+        for label, value in settings.items():
+            field = tab.get_by_label(f"number input for {label.replace('_', ' ')}", exact=True)
+            field.fill(str(value))
+            field.press("Tab")
+        tab.keyboard.press("Escape")
+
+    def race(self, tab: Any, state: str = "finished") -> None:
+        tab.click("#page-race-button")
+        self.until(tab, "running")
+        self.until(tab, state)
+
+    def until(self, tab: Any, *states: str) -> None:
+        tab.wait_for_function(
+            "states => states.includes(window.photofinish.state.state) && window.photofinish.state.race?.length === 16",
+            arg=list(states),
+            timeout=WAIT_MS,
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def record_after(self, count: int) -> dict[str, Any]:
+        """Wait for the first race that is logged after `count` others."""
+        ends = time.monotonic() + WAIT_MS / 1000
+        while len(found := self.records()) <= count:
+            assert time.monotonic() < ends, "the race was never logged"
+            time.sleep(0.05)
+        return found[count]
+
+    def unwatched(self) -> dict[str, Any]:
+        """The last race again, with nobody watching."""
+        count = len(self.records())
+        self.server.process.stdin.write("again\n")
+        self.server.process.stdin.flush()
+        return self.record_after(count)
+
+
+@contextmanager
+def session(arguments: list[str]) -> Iterator[Session]:
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "races.jsonl")
+        script = ("-m", "tools.page_bars.timed_page", str(log))
+        with (
+            served(cache_dir(), *arguments, script=script, log=Path(folder, "output")) as server,
+            sync_playwright() as driver,
+        ):
+            browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            yield Session(server, log, browser)
+            browser.close()
+
+
+def offset(tab: Any) -> float:
+    """What to add to the page's performance.now() to get CLOCK_MONOTONIC. Taken from the fastest of many pings, and
+    accurate to half of it."""
+    pings = []
+    for _ in range(60):
+        before = time.monotonic()
+        there = tab.evaluate("performance.now() / 1000")
+        after = time.monotonic()
+        pings.append((after - before, (before + after) / 2 - there))
+    return min(pings)[1]
 
 
 def display(session: Session, repeats: int) -> list[dict[str, Any]]:
@@ -46,21 +144,13 @@ def display(session: Session, repeats: int) -> list[dict[str, Any]]:
         record = session.record_after(count)
         shift, painted = offset(tab), tab.evaluate("window.notes.painted")
         painted = [row for row in painted if row["race"] == painted[-1]["race"]]
-        frames = [
-            row
-            for row in {row["seq"]: row for row in reversed(painted)}.values()
-            if record["begun"] <= row["at"] + shift <= record["gone"] + 0.1
-        ]
-        times = sorted(row["at"] for row in frames)
+        frames = {row["seq"]: row["at"] for row in reversed(painted)}.values()
+        times = sorted(at for at in frames if record["begun"] <= at + shift <= record["gone"] + 0.1)
         rates.append((len(times) - 1) / (times[-1] - times[0]))
         shares.append(record["page_cpu_s"] / (record["gone"] - record["begun"]))
         delays += latencies(record, painted, shift)
-        sizes.append(
-            [
-                sum(len(e["token_ids"]) for e in record["events"] if e["lane"] == lane and e["type"] == "step")
-                for lane in LANES
-            ]
-        )
+        steps = [event for event in record["events"] if event["type"] == "step"]
+        sizes.append([sum(len(step["token_ids"]) for step in steps if step["lane"] == lane) for lane in LANES])
         tab.evaluate("window.notes.painted.length = 0")
     tab.context.close()
     return [
@@ -104,9 +194,8 @@ def stop(session: Session, repeats: int) -> list[dict[str, Any]]:
             if how == "Stop":
                 first.click("#page-stop-button")
                 session.until(first, "stopped")
-                asked = first.evaluate(
-                    "window.notes.clicks.filter(click => click.on === 'page-stop-button').at(-1).at"
-                ) + offset(first)
+                clicked = "window.notes.clicks.filter(click => click.on === 'page-stop-button').at(-1).at"
+                asked = first.evaluate(clicked) + offset(first)
             else:
                 asked = time.monotonic()
                 first.context.close()

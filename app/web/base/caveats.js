@@ -1,5 +1,5 @@
-// Caveats of a ratio: the text repeats itself, or the ratio is within the noise. Twin of engine/analysis/caveats.py,
-// which explains both; compared by test_caveats_are_those_of_the_engine.
+// Caveats of a ratio: the text repeats itself, or the ratio is within the noise. Twin of engine/analysis/loops.py
+// and metrics.py, which explain both; compared by test_caveats_are_those_of_the_engine.
 
 import { isOfServers, sum } from "./model.js";
 import { numDrafted, stepSeconds } from "./steps.js";

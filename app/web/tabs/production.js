@@ -1,5 +1,5 @@
 // Commands that serve a race's target, drafter and k; where a server cannot, a sentence why. From the documentation and
-// source of the versions named here, which parse them (tools/served_commands.py). Pure: no DOM.
+// source of the versions named here, which parse them (docs/measurements.md). Pure: no DOM.
 
 import { percentile } from "../base/model.js";
 import { depthOf } from "../base/steps.js";

@@ -7,6 +7,7 @@ its sums (weights of exactly 0), and those that no row of a tile sees are not re
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -14,7 +15,6 @@ import triton.language as tl
 from torch import Tensor
 
 from .runtime import MOST_ROWS, dot, rounded, stored
-from .splits import splits_of
 
 TILE = tl.constexpr(MOST_ROWS)
 """Rows of a tile: positions times the heads that share keys."""
@@ -23,6 +23,13 @@ CHUNK = tl.constexpr(64)
 STAGES = tl.constexpr(3)
 """One more than the blocks loaded ahead."""
 NO_WINDOW = 2**30
+BLOCK = 8192
+"""Values of keys that a program reads at a time at most, and as many of values: 16 kB each."""
+MOST_COLUMNS = 64
+PROGRAMS = 128
+"""Splits are as long as this number of programs allows when all columns are seen: about one per multiprocessor of an
+H200."""
+MOST_BLOCKS = 16
 UNIT = tl.constexpr(16)
 """The unit of strides: the compiler then knows that rows are aligned, without a binary for every stride."""
 
@@ -50,9 +57,8 @@ def _attend(
     exists = rows < num_rows
     first_at = tl.load(at).to(tl.int32)
     low = tl.maximum(first_at + tile * TILE // GROUPS - window + 1, 0)
-    high = (
-        first_at + tl.minimum((tile * TILE + TILE - 1) // GROUPS, num_rows - 1) + 1
-    )  # rows of the tile see columns low .. high - 1
+    # rows of the tile see columns low .. high - 1
+    high = first_at + tl.minimum((tile * TILE + TILE - 1) // GROUPS, num_rows - 1) + 1
     split = low // (COLUMNS * BLOCKS) + tl.program_id(2)
     start = split * (COLUMNS * BLOCKS)
     if start >= high:
@@ -128,6 +134,33 @@ def _combine(
     tl.store(result + pair * DIM + dims, stored(out, result), mask=inside)
 
 
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """How a cache's columns are split, by its shape and the window alone."""
+
+    columns: int
+    blocks: int
+    slots: int
+    """The most splits that rows of one tile can see."""
+
+    @property
+    def split(self) -> int:
+        """Columns of a split."""
+        return self.columns * self.blocks
+
+
+def splits_of(length: int, kv_heads: int, dim: int, window: int | None) -> Splits:
+    """Splits of a power of two blocks, as long as possible with enough programs over all visible columns."""
+    columns = min(MOST_COLUMNS, BLOCK // triton.next_power_of_2(dim))
+    extent = length if window is None else min(length, window)
+    blocks = 1
+    while blocks < MOST_BLOCKS and kv_heads * math.ceil(extent / (2 * blocks * columns)) >= PROGRAMS:
+        blocks *= 2
+    num_splits = math.ceil(length / (columns * blocks))
+    most_seen = num_splits if window is None else (window + MOST_ROWS - 3) // (columns * blocks) + 2
+    return Splits(columns, blocks, min(num_splits, most_seen))
+
+
 def warps_of(padded: int) -> int:
     """For a program over a tile."""
     return max(4, padded // 32)
@@ -187,12 +220,7 @@ def attend(
 
 
 def attend_rows(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    at: Tensor,
-    window: int | None,
-    scaling: float | None,
+    query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None
 ) -> Tensor:
     """`attend` for a query [1, heads, m, dim] as in transformers -> [1, m, heads, dim]. `scaling` None: 1 /
     sqrt(dim)."""

@@ -143,20 +143,11 @@ class GpuDecoder(StepDecoder):
         hidden = normed(x, layers[0].norms[0], self.eps)
         for layer, following, kind in zip(layers, [*layers[1:], None], self.kinds, strict=True):
             _, after_attention, before_mlp, after_mlp = list(layer.norms)
-            x, hidden = add_normed(
-                x,
-                layer.leave(layer.mix(layer.enter(hidden), *turns[kind], state)),
-                after_attention,
-                before_mlp,
-                self.eps,
-            )
-            x, hidden = add_normed(
-                x,
-                layer.down(layer.gate_up(hidden)),
-                after_mlp,
-                self.scale if following is None else following.norms[0],
-                self.eps,
-            )
+            mixed = layer.leave(layer.mix(layer.enter(hidden), *turns[kind], state))
+            x, hidden = add_normed(x, mixed, after_attention, before_mlp, self.eps)
+            inner = layer.down(layer.gate_up(hidden))
+            following_norm = self.scale if following is None else following.norms[0]
+            x, hidden = add_normed(x, inner, after_mlp, following_norm, self.eps)
             rows.append(x)
         rows[-1] = hidden
         return rows

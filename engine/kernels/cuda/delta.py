@@ -114,9 +114,8 @@ def _delta_step(
     # The state comes from farthest: it is asked for first.
     cells = (head * KEY_DIM + keys)[:, None] * VALUE_DIM + (block * BLOCK + values)[None, :]
     slot = tl.load(state_at, mask=first == 0, other=0) + tl.load(next_states + first - 1, mask=first > 0, other=0)
-    num_known = tl.where(
-        (first > 0) | (tl.load(begun) != 0), STATE, 0
-    )  # a mask of one number is beyond some interpreters
+    # a mask of one number is beyond some interpreters
+    num_known = tl.where((first > 0) | (tl.load(begun) != 0), STATE, 0)
     state = tl.load(states + slot * STATE + cells, mask=cells < num_known, other=0.0)
 
     key_channels = (head // GROUP) * KEY_DIM + keys
@@ -228,20 +227,10 @@ def mix_step(layer: DeltaLayer, rows: Rows, places: Places, states: Tensor, inpu
             KEY_HEADS=s.num_key_heads, VALUE_HEADS=s.num_value_heads, KEY_DIM=s.key_dim, VALUE_DIM=s.value_dim,
             KERNEL=s.kernel, BLOCK=block, WIDTH=width, ROWS=MOST_ROWS, num_warps=WARPS, **ROUNDING,
         )  # fmt: skip
-    grid = (s.num_value_heads, num_rows)
-    norm = layer.norm
-    _gated_norm[grid](
-        out,
-        z,
-        norm.weight,
-        normed,
-        norm.variance_epsilon,
-        Z_STRIDE=_stride(z),
-        VALUE_HEADS=s.num_value_heads,
-        VALUE_DIM=s.value_dim,
-        num_warps=1,
-        **ROUNDING,
-    )
+    _gated_norm[s.num_value_heads, num_rows](
+        out, z, layer.norm.weight, normed, layer.norm.variance_epsilon,
+        Z_STRIDE=_stride(z), VALUE_HEADS=s.num_value_heads, VALUE_DIM=s.value_dim, num_warps=1, **ROUNDING,
+    )  # fmt: skip
     return normed
 
 

@@ -28,8 +28,6 @@ INPUTS_MULTIPLE = 16
 ALIGNMENT = 16
 """Bytes. Triton compiles a separate binary for pointers that are not a multiple of it."""
 Method = TypeVar("Method", bound=Callable[..., Any])
-Launch = tuple[tuple[int, int], dict[str, Any]]
-"""A kernel's grid and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,48 +137,22 @@ class GpuLinear(nn.Linear):
         self._launch(added.scaled, out, parts=added.squares, eps=eps)
         return out
 
-    def compile_kernel(self) -> None:
-        """Have Triton compile the kernel that `forward` launches, without a launch. The weight may be on "meta"."""
-        x, out = (self.weight.new_empty(MOST_ROWS, size) for size in (self.in_features, self.out_features))
-        grid, arguments = self._arguments(x, out)
-        linear_rows.warmup(grid=grid, **arguments)
-
     def _launch(self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor) -> None:
-        grid, arguments = self._arguments(x, out, parts, eps, **added)
-        linear_rows[grid](**arguments)
-
-    def _arguments(
-        self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor
-    ) -> Launch:
         assert x.shape[1] == self.in_features and 0 < len(x) <= MOST_ROWS and x.dtype == self.weight.dtype
         assert _is_plain(x) and _is_plain(self.weight) and (self.bias is None or _is_plain(self.bias))
         config, split = self.config, self.config.split_k
         num_parts = 0 if parts is None else parts.shape[1]
         sums = (split, MOST_ROWS, len(self.weight))
         grid = (triton.cdiv(self.out_features, config.block_n), split)
-        return grid, {
-            "x": x,
-            "weight": self.weight,
-            "bias": self.bias,
-            "out": out,
-            **dict.fromkeys(("residual", "scale", "scaled", "squares")),
-            **added,
-            "parts": parts,
-            "partial": torch.empty(sums, dtype=torch.float32, device=x.device) if split > 1 else None,
-            "arrivals": self.arrivals if split > 1 else None,
-            "num_rows": len(x),
-            "eps": eps,
-            "NUM": self.out_features,
-            "K": self.in_features,
-            "ACT": self.act,
-            "PARTS": num_parts,
-            "PARTS_BLOCK": triton.next_power_of_2(num_parts) if num_parts else 0,
-            "SPLIT": split,
-            "BLOCK_N": config.block_n,
-            "BLOCK_K": config.block_k,
-            "STAGES": config.num_stages,
-            "num_warps": config.num_warps,
-        }
+        linear_rows[grid](
+            x=x, weight=self.weight, bias=self.bias, out=out,
+            **(dict.fromkeys(("residual", "scale", "scaled", "squares")) | added), parts=parts,
+            partial=torch.empty(sums, dtype=torch.float32, device=x.device) if split > 1 else None,
+            arrivals=self.arrivals if split > 1 else None,
+            num_rows=len(x), eps=eps, NUM=self.out_features, K=self.in_features, ACT=self.act, PARTS=num_parts,
+            PARTS_BLOCK=triton.next_power_of_2(num_parts) if num_parts else 0, SPLIT=split, BLOCK_N=config.block_n,
+            BLOCK_K=config.block_k, STAGES=config.num_stages, num_warps=config.num_warps,
+        )  # fmt: skip
 
     def _by_torch(self, x: Tensor) -> Tensor:
         products = F.linear(x, self.weight, self.bias)

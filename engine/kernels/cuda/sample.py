@@ -40,18 +40,9 @@ def _noise(tokens, low, high):
 
 @triton.jit
 def _best_of_blocks(
-    rows,
-    tokens,
-    keys,
-    values,
-    seconds,
-    places,
-    vocab,
-    num_blocks,
-    temperature,
-    GREEDY: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    rows, tokens, keys, values, seconds, places, vocab, num_blocks, temperature,
+    GREEDY: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Of row i and block j: the best score, the second best, and the best one's column, or NOT_NUMBERS where a score is
     no number."""
     row, block = tl.program_id(0), tl.program_id(1)
@@ -104,19 +95,9 @@ def pick_rows(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) ->
     chosen = torch.empty(num_rows, dtype=torch.int64, device=rows.device)
     margins = torch.empty(num_rows, dtype=torch.float32, device=rows.device)
     _best_of_blocks[(num_rows, num_blocks)](
-        rows,
-        tokens,
-        keys,
-        values,
-        seconds,
-        places,
-        vocab,
-        num_blocks,
-        float(temperature or 1.0),
-        GREEDY=temperature == 0,
-        BLOCK=BLOCK,
-        num_warps=8,
-    )
+        rows, tokens, keys, values, seconds, places, vocab, num_blocks, float(temperature or 1.0),
+        GREEDY=temperature == 0, BLOCK=BLOCK, num_warps=8,
+    )  # fmt: skip
     _best_of_rows[(num_rows,)](
         values, seconds, places, chosen, margins, num_blocks, BLOCKS=triton.next_power_of_2(num_blocks), num_warps=4
     )

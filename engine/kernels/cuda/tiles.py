@@ -42,26 +42,13 @@ class Config:
         return 2 * (self.num_stages - 1) * ((2 if gated else 1) * self.block_n + MOST_ROWS) * self.block_k
 
 
-PLAIN = (
-    Config(32, 256, 4, 5),
-    Config(64, 128, 4, 5),
-    Config(32, 256, 2, 5),
-    Config(16, 256, 2, 5),
-    Config(32, 128, 4, 6),
-)
-GATED = (
-    Config(32, 128, 4, 5),
-    Config(64, 64, 4, 6),
-    Config(32, 128, 2, 5),
-    Config(16, 256, 2, 4),
-    Config(16, 128, 2, 6),
-)
-HEAD = (
-    Config(64, 128, 4, 5),
-    Config(128, 64, 4, 6),
-    Config(64, 256, 4, 4),
-    Config(32, 256, 4, 5),
-    Config(32, 128, 4, 6),
+PLAIN, GATED, HEAD = (
+    [Config(*sizes) for sizes in group]
+    for group in (
+        ((32, 256, 4, 5), (64, 128, 4, 5), (32, 256, 2, 5), (16, 256, 2, 5), (32, 128, 4, 6)),
+        ((32, 128, 4, 5), (64, 64, 4, 6), (32, 128, 2, 5), (16, 256, 2, 4), (16, 128, 2, 6)),
+        ((64, 128, 4, 5), (128, 64, 4, 6), (64, 256, 4, 4), (32, 256, 4, 5), (32, 128, 4, 6)),
+    )
 )
 """The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB
 of weights in flight in an SM."""

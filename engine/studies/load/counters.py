@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from ...remote.client import CONNECT_S, new_client
+from ...remote.client import CONNECT_S, body_of, new_client
 from ...remote.endpoint import Endpoint
 
 MAX_BYTES = 16 * 1024**2
@@ -30,15 +30,11 @@ class Counters:
 
 async def read_counters(endpoint: Endpoint) -> Counters | None:
     """None if the server has none, or does not answer."""
-    received = b""
     try:
         async with asyncio.timeout(CONNECT_S), new_client() as client:
             url = endpoint.url.removesuffix("/v1") + "/metrics"
             async with client.stream("GET", url, headers=endpoint.headers()) as response:
-                async for part in response.aiter_raw():
-                    received += part
-                    if len(received) > MAX_BYTES:
-                        return None
+                received = await body_of(response, MAX_BYTES)
     except (TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL):
         return None
     return counters_in(received.decode("utf-8", "replace")) if response.status_code == 200 else None

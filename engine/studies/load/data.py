@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -13,13 +12,13 @@ from ...errors import UsageError
 from ...remote.endpoint import Question
 from ...spec import MAX_NEW_TOKENS
 from ...strict_json import parse, short
-from ...text import check_prompt_text
+from ...text import check_prompt_text, read_text
 from ..prompts.prompts import read_prompts
 
 MAX_BYTES = 2 * 1024**3
 WARM_UP = 2
 """The last prompts, which warm each server up and are not counted."""
-HUMAN_EVAL, SYNTHETIC, STDIN = "human-eval", "synthetic:", "-"
+HUMAN_EVAL, SYNTHETIC = "human-eval", "synthetic:"
 MAX_WORDS = 100_000
 WORDS = (
     "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
@@ -36,7 +35,7 @@ def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question
         return _synthetic(data, chat, num, seed)
     if data == HUMAN_EVAL:
         return _questions([(each, ()) for each in _human_eval()], chat), None
-    return read_questions(_text(data), data, chat), None
+    return read_questions(read_text(data, MAX_BYTES), data, chat), None
 
 
 def read_questions(text: str, name: str, chat: bool) -> list[Question]:
@@ -64,23 +63,6 @@ def _questions(pairs: list[tuple[str, tuple[tuple[str, str], ...]]], chat: bool)
     if chat:
         pairs = [(each, messages or (("user", each),)) for each, messages in pairs]
     return list(dict.fromkeys(Question("" if messages else each, messages) for each, messages in pairs))
-
-
-def _text(path: str) -> str:
-    try:
-        if path == STDIN:
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with open(path, "rb") as file:
-                data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"it is larger than {MAX_BYTES // 1024**3} GB")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"it is not UTF-8 text (byte {error.start})") from error
 
 
 def _sharegpt(given: Any) -> list[str]:

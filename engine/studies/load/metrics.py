@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ...analysis.metrics import percentile
+from ...analysis.metrics import cost_per_million, percentile
 
 HIGHER = {
     "output_tokens_per_s": True,
@@ -65,7 +65,7 @@ def level_metrics(
         "latency_median_s": percentile([answer.latency_s for answer in answers], 0.5),
         "largest_gap_s": max((answer.gap_s for answer in answers if answer.gap_s is not None), default=None),
         "mean_acceptance_length": _acceptance_length(answers),
-        "dollars_per_million": dollars_per_hour * 1e6 / 3600 / rate if rate and dollars_per_hour is not None else None,
+        "dollars_per_million": cost_per_million(rate, dollars_per_hour),
     }
 
 

@@ -41,8 +41,8 @@ class StudyFile:
         about = json.loads(json.dumps(plan.about()))
         try:
             lines = self._read()
-            if lines and (parted := _parted(lines[0], about)):
-                raise UsageError(f"it is a study with another value of {parted}; give another file")
+            if lines:
+                _check_same(lines[0].get("study"), about)
             for line in lines[1:]:
                 self._take(line, plan)
         except (UsageError, OSError) as error:
@@ -68,7 +68,10 @@ class StudyFile:
         if rest:
             with self._path.open("r+b") as file:
                 file.truncate(len(whole) + 1 if whole else 0)
-        return [_object(line) for line in whole.splitlines()]
+        lines = [parse(line, MAX_BYTES) for line in whole.splitlines()]
+        if not all(isinstance(line, dict) for line in lines):
+            raise UsageError("a line of it is no JSON object")
+        return lines
 
     def _take(self, line: Mapping[str, Any], plan: Plan) -> None:
         if set(line) == {"begun"}:
@@ -105,16 +108,9 @@ def _key(row: Mapping[str, Any]) -> Key:
     return row["lane"], row["concurrency"]
 
 
-def _object(line: bytes) -> Mapping[str, Any]:
-    value = parse(line, MAX_BYTES)
-    if not isinstance(value, dict):
-        raise UsageError("a line of it is no JSON object")
-    return value
-
-
-def _parted(first: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """The first part of `about` that differs in the file, or ""."""
-    theirs = first.get("study")
+def _check_same(theirs: Any, about: Mapping[str, Any]) -> None:
     if not isinstance(theirs, dict):
         raise UsageError("its first line does not say what it is a study of")
-    return next((name for name in about if theirs.get(name) != about[name]), "")
+    for name, value in about.items():
+        if theirs.get(name) != value:
+            raise UsageError(f"it is a study with another value of {name}; give another file")

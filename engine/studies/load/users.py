@@ -29,17 +29,13 @@ class Outcome:
     wall_s: float = 0.0
 
 
-def _nothing(outcome: Outcome) -> None:
-    pass
-
-
 async def ask_all(
     endpoint: Endpoint,
     questions: Sequence[Question],
     num_users: int,
     params: SamplingParams,
     timeout_s: float,
-    on_end: Callable[[Outcome], Any] = _nothing,
+    on_end: Callable[[Outcome], Any] = lambda outcome: None,
 ) -> Outcome:
     """Ask every question once, even if the server fails. The i-th has the seed `params.seed + i`. on_end is called
     after each request.
@@ -102,8 +98,8 @@ def answer_of(reply: Reply) -> Answer:
     assert reply.ended_s is not None and reply.num_tokens is not None  # Reader.end raised otherwise
     times = [chunk.at_s for chunk in reply.chunks]
     return Answer(
-        first_s=reply.first_s,
-        last_s=reply.last_s,
+        first_s=times[0] if times else None,
+        last_s=times[-1] if times else None,
         latency_s=reply.ended_s,
         num_tokens=reply.num_tokens,
         num_prompt_tokens=reply.num_prompt_tokens,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.caveats import loop_sentence, ratio_noise
-from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, speedup
+from ...analysis.loops import loop_sentence
+from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise, speedup
 from ...drafters import parse, serves_every_k
 from ...errors import RaceError, UsageError
 from ...events import Failed, LaneEvent, Step, steps, token_ids
@@ -69,7 +67,7 @@ class Study:
         return {
             "model": info.about(),
             **environment.circumstances(self._loaded.prepared),
-            "spec": json.loads(json.dumps(asdict(self._spec))),
+            "spec": self._spec.to_json(),
             "synthetic": [name for name in lanes if parse(name)[0] == SYNTHETIC],
         }
 

@@ -22,7 +22,7 @@ class Row:
     prompt: its text, shortened.
     k: as raced.
     speedup: over the faster of plain and baseline; None if nothing could be timed.
-    noise: half its 95 % interval, as a share (see `caveats.ratio_noise`).
+    noise: half its 95 % interval, as a share (see `metrics.ratio_noise`).
     loops: whether the text repeats itself in a loop.
     computed: the speed-up at each k of chains and, simulated, at `auto`, at the costs of this race.
     disturbed: whether the machine was busy with something else.

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.caveats import is_noise
-from ...analysis.metrics import percentile
+from ...analysis.metrics import is_noise, percentile
 from ...spec import AUTO
 from .rows import Row
 

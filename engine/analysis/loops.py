@@ -1,21 +1,16 @@
-"""Caveats to show with a ratio: the text loops, which makes it the easiest to guess, or the ratio is indistinguishable
-from 1. Standard library only. Twin of app/web/base/caveats.js."""
+"""Whether a text loops, which makes it the easiest to guess. Standard library only. Twin of
+app/web/base/caveats.js."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
-
-from ..events import Step
+from collections.abc import Sequence
+from itertools import accumulate
 
 SHORTEST = 8
 """Tokens in the shortest copy that counts."""
 LOOPS_ABOVE = 1 / 3
 LOOKED_AT = 10_000
 """Tokens of a text that are searched for copies, ten times the limit of a race on the page."""
-NORMAL_95 = 1.96
 
 
 def repeated_share(token_ids: Sequence[int]) -> float:
@@ -95,38 +90,3 @@ def _num_matching(start: Sequence[int], text: Sequence[int]) -> list[int]:
             begins, ends = i, i + num
         lengths[i] = num
     return lengths[len(start) + 1 :]
-
-
-def ratio_noise(plain: Sequence[Step], other: Sequence[Step]) -> float | None:
-    """Half the 95 % interval of the ratio of the two lanes' times, relative to the ratio: at 0.03, 1.02x is no
-    difference. None if a lane has no two steps of the same kind.
-
-    Steps of equal width and draft length do the same work. The differences between successive ones give their variance
-    free of any drift of the machine, which affects both lanes alike because they take turns (von Neumann 1941)."""
-    errors = [_relative_error(steps) for steps in (plain, other)]
-    if errors[0] is None or errors[1] is None:
-        return None
-    return NORMAL_95 * math.hypot(errors[0], errors[1])
-
-
-def is_noise(speedup: float, noise: float | None) -> bool:
-    """Whether a ratio is indistinguishable from 1."""
-    return noise is not None and abs(math.log(speedup)) <= noise
-
-
-def _relative_error(steps: Iterable[Step]) -> float | None:
-    """The standard error of a lane's time, divided by that time."""
-    kinds: dict[tuple[int | None, int], list[float]] = defaultdict(list)
-    for step in steps:
-        kinds[step.width, step.num_drafted].append(step.seconds)
-    known = [(times, _variance(times)) for times in kinds.values() if len(times) > 1]
-    if not known:
-        return None
-    pooled = sum((len(times) - 1) * variance for times, variance in known) / sum(len(times) - 1 for times, _ in known)
-    variance = sum(len(times) * (_variance(times) if len(times) > 1 else pooled) for times in kinds.values())
-    total = sum(sum(times) for times in kinds.values())
-    return math.sqrt(variance) / total if total > 0 else None
-
-
-def _variance(times: Sequence[float]) -> float:
-    return sum((b - a) ** 2 for a, b in pairwise(times)) / (2 * (len(times) - 1))

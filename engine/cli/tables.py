@@ -1,0 +1,274 @@
+"""The printed reports of bench, study, study-prompts and sweep: tables, and sentences around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..analysis.loops import loop_sentence
+from ..analysis.metrics import disturbance, lane_metrics, ratio
+from ..analysis.roofline import Roofline
+from ..events import token_ids
+from ..recordings.recording import Recording
+from ..recordings.words import circumstances, clean, ran_on, ribbons
+from ..spec import BASELINE, PLAIN
+from ..studies.prompts.rows import Row
+from ..studies.prompts.verdict import outcome
+from .output import number, times
+from .report import CAUTION
+
+COMPUTED = (
+    "Steps and what is accepted are exact: those of the real race at that k or size of trees. Times are computed, from "
+    "what steps and drafts cost in one race. auto is a simulation: --measure races it."
+)
+MEASURED = (
+    "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
+)
+MOST_LOSERS = 10
+ALL = "all"
+IDENTICAL = {True: "yes", False: "NO", None: "-"}
+COLUMNS = {
+    "output_tokens_per_s": ("output tok/s", 1, 1),
+    "total_tokens_per_s": ("total tok/s", 1, 1),
+    "ttft_p95_s": ("TTFT s", 1, 3),
+    "itl_p95_s": ("ITL ms", 1000, 2),
+    "tpot_p95_s": ("TPOT ms", 1000, 2),
+    "latency_median_s": ("latency s", 1, 2),
+    "largest_gap_s": ("gap s", 1, 2),
+    "mean_acceptance_length": ("accepted", 1, 2),
+    "dollars_per_million": ("$ per 1M", 1, 2),
+}
+"""Metric -> (column, factor, decimals)."""
+PARTS = (
+    ("output_tokens_per_s", "total_tokens_per_s", "mean_acceptance_length", "dollars_per_million"),
+    ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "latency_median_s", "largest_gap_s"),
+)
+"""Metrics of one table of a study of servers, which fits 80 columns."""
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(clean(text), style))
+
+
+def _table(title: str, names: Sequence[str], numbers: Sequence[str], min_width: int | None = None) -> Table:
+    """A table without rules."""
+    table = Table(title=Text(title) if title else None, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column in names:
+        table.add_column(Text(column), overflow="fold", min_width=min_width)
+    for column in numbers:
+        table.add_column(Text(column), justify="right")
+    return table
+
+
+def _row(table: Table, cells: Sequence[str], style: str = "") -> None:
+    table.add_row(*(Text(clean(cell), style) for cell in cells))
+
+
+def _ending(console: Console, about: Mapping[str, Any]) -> None:
+    _say(console, circumstances(about), "dim")
+    for ribbon in ribbons(about, False):
+        console.print(Text(ribbon, "bold reverse"))
+
+
+def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, Any], recording: Recording) -> None:
+    """First the best row and what to know before quoting it; then every row, and what it was made from."""
+    events, limit = recording.events, report["oracle"]["tokens_per_s"]
+    how = "measured" if best["measured"] else "computed"
+    gain, reached = (ratio(best[key], best["tokens_per_s"]) for key in ("speedup", "tokens_per_s"))
+    headline = f"best: {best['drafter']} at k = {best['k']}"
+    if gain is not None and reached is not None and limit is not None:
+        headline += f", {times(best['speedup'])} as fast as plain ({how}); the oracle {times(gain * limit)}"
+    _say(console, headline, "bold")
+    if (loop := loop_sentence(token_ids(events, BASELINE))) is not None:
+        _say(console, loop, CAUTION)
+    if (disturbed := disturbance(events)) is not None:
+        _say(console, disturbed.sentence, CAUTION)
+    judged = ["identical"] if best["measured"] else []
+    columns = ["k", "tokens/s", "x plain", "kept", "tokens a step", "steps", *judged]
+    table = _table("what each drafter does at each k", ["drafter"], columns, 18)
+    for row in report["rows"]:
+        cells = [row["drafter"], str(row["k"]), number(row["tokens_per_s"], 1), times(row["speedup"])]
+        cells += [number(row["acceptance_rate"], 0, " %", 100), number(row["mean_acceptance_length"], 2)]
+        cells += [number(row["num_steps"], 0), *(IDENTICAL[row[column]] for column in judged)]
+        _row(table, cells, "bold" if row is best else "")
+    console.print(table)
+    for name in (PLAIN, BASELINE):
+        _say(console, f"{name}: {number(lane_metrics(events, name).tokens_per_s, 1)} tokens/s, measured")
+    _say(console, f"oracle: {number(limit, 1)} tokens/s: no choice of k is faster with these drafters at these costs")
+    _say(console, MEASURED if best["measured"] else COMPUTED)
+    _ending(console, recording)
+
+
+def print_prompts(
+    console: Console, report: Mapping[str, Any], rows: Sequence[Row], num_prompts: int, about: Mapping[str, Any]
+) -> None:
+    """Of study-prompts: the verdict, its reason, a table by kind and drafter, prompts that lose. report: the object of
+    --json. num_prompts: the number requested. about: from `Study.about`."""
+    best = report["best"]
+    how = "measured" if best["measured"] else "computed"
+    gain = "" if best["median_speedup"] is None else f", {times(best['median_speedup'])} at the median ({how})"
+    _say(console, f"{report['verdict'].upper()}: {best['drafter']} at k = {best['k']}{gain}", "bold")
+    _say(console, report["reason"])
+    num_done = len({row.line for row in rows})
+    if num_done < num_prompts:
+        _say(console, f"{num_done} of {num_prompts} prompts are finished; this is what they say", CAUTION)
+    if disturbed := len({row.line for row in rows if row.disturbed}):
+        _say(console, f"The machine was disturbed in {disturbed} of {num_done} races.", CAUTION)
+    console.print(_by_kind(report["summary"]))
+    losers = [row for row in rows if row.drafter == best["drafter"] and outcome(row) == "loses"]
+    for row in sorted(losers, key=lambda row: row.speedup or 0.0)[:MOST_LOSERS]:
+        _say(console, f"loses: {times(row.speedup)}, {row.kind}, line {row.line}: {row.prompt}")
+    if len(losers) > MOST_LOSERS:
+        _say(console, f"and {len(losers) - MOST_LOSERS} more that lose")
+    _ending(console, about)
+
+
+def _by_kind(summary: Mapping[str, Any]) -> Table:
+    columns = ("prompts", "median", "quartiles", "above 1.3x", "gain", "lose")
+    table = _table("speed-up over plain", ("kind", "drafter"), columns)
+    for column in table.columns[2:]:
+        column.no_wrap = True
+    kinds = list(next(iter(summary.values()))["by_kind"])
+    for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
+        for drafter, numbers in summary.items():
+            its = numbers if kind == ALL else numbers["by_kind"][kind]
+            cells = [kind, drafter, str(its["num_prompts"]), times(its["median_speedup"])]
+            cells += [f"{times(its['p25'])} - {times(its['p75'])}", number(its["share_above_1_3"], 0, " %", 100)]
+            _row(table, [*cells, str(its["num_gain"]), str(its["num_lose"])])
+    return table
+
+
+def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:
+    """Of a study of servers: each level, geometric means, improvement, where the curves cross; docs/load.md defines the
+    numbers. found: the object of --json."""
+    for part in PARTS:
+        metrics = [metric for metric in part if any(level[metric] is not None for level in found["levels"])]
+        if metrics:
+            console.print(_levels(found, lanes, metrics))
+            console.print()
+    for note in _notes(found, lanes):
+        _say(console, note)
+
+
+def _levels(found: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[str]) -> Table:
+    def shown(values: Mapping[str, float | None]) -> list[str]:
+        return [number(values[metric], COLUMNS[metric][2], factor=COLUMNS[metric][1]) for metric in metrics]
+
+    table = _table("", ["lane"], ["users", "failed", *(COLUMNS[metric][0] for metric in metrics)])
+    for level in sorted(found["levels"], key=lambda each: (each["concurrency"], lanes.index(each["lane"]))):
+        users = f"{level['concurrency']}{'*' if level['asked_before'] else ''}"
+        _row(table, [level["lane"], users, f"{level['num_errors']}/{level['num_requests']}", *shown(level)])
+    for lane, means in found["geomeans"].items():
+        _row(table, [lane, "mean", "", *shown(means)])
+    if gains := found["improvement_percent"]:
+        cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
+        _row(table, [f"{lanes[1]} better by", "", "", *cells])
+    return table
+
+
+def _notes(found: Mapping[str, Any], lanes: Sequence[str]) -> Iterator[str]:
+    """Sentences below the tables."""
+    levels = found["levels"]
+    yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median. mean: geometric, over all levels."
+    if between := found["crossing"]:
+        yield f"{lanes[1]} stops being better in output tokens/s between {between[0]} and {between[1]} users."
+    if any(level["acceptance_from"] == "server" for level in levels):
+        yield "The acceptance length is by the servers' own counters, which are over all their users."
+    if any(level["asked_before"] for level in levels):
+        yield "* asked again: a stopped run had sent these prompts already, and the server may have them in its cache."
+    for level in levels:
+        if level["num_errors"]:
+            kinds = ", ".join(f"{num} x {kind}" for kind, num in level["errors"].items())
+            yield f"{level['lane']}, {level['concurrency']} users: {kinds}. First: {level['fault']}"
+
+
+def print_bench(console: Console, report: Mapping[str, Any]) -> None:
+    """The object of --json as a table, with what it was measured on below."""
+    title = "tokens per second: median (quartiles) over prompts and repeats, prefill apart"
+    table = Table(title=Text(title), title_justify="left")
+    table.add_column(Text("kind and name"), overflow="fold")
+    for column in ("tokens/s", "quartiles", "x plain", "identical"):
+        table.add_column(Text(column), justify="right")
+    before = None
+    for row in report["rows"]:
+        if row["kind"] != before:
+            table.add_section()
+            _row(table, [row["kind"]], "bold")
+        name = row["name"] + ("  SYNTHETIC" if row["synthetic"] else "")
+        spread = f"{row['p25']:.1f} - {row['p75']:.1f}"
+        rates = [f"{row['tokens_per_s']:.1f}", spread, times(row["speedup_vs_plain"])]
+        _row(table, [name, *rates, IDENTICAL[row["identical"]]])
+        before = row["kind"]
+    console.print(table)
+    for line in _bench_lines(report):
+        _say(console, line)
+    for note in report["notes"]:
+        _say(console, f"note: {note}", "#e69f00")
+    _say(console, _bench_circumstances(report), "dim")
+    synthetic = any(row["synthetic"] for row in report["rows"])
+    for ribbon in ribbons({**report, "synthetic": synthetic}, recorded=False):
+        console.print(Text(ribbon, "bold reverse"))
+
+
+def _bench_lines(report: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for lane, peer in dict.fromkeys((entry["name"], entry["peer"]) for entry in report["against_peers"]):
+        entries = [entry for entry in report["against_peers"] if (entry["name"], entry["peer"]) == (lane, peer)]
+        ratios = ", ".join(
+            f"{entry['kind']} {entry['ratio']:.2f} ({entry['p25']:.2f} - {entry['p75']:.2f})" for entry in entries
+        )
+        best = ", the best peer without drafts" if lane == "plain" else ""
+        lines.append(f"{lane} / {peer}{best}: {ratios}")
+    lines += [
+        f"{row['name']} at k auto, {row['kind']}: {100 * row['oracle_share']:.0f} % of the oracle's speed (median)"
+        for row in report["rows"]
+        if row["oracle_share"] is not None
+    ]
+    first = report["widths"].get("1")
+    curve = ", ".join(
+        f"{width}: {1000 * seconds:.1f} ms" + (f" ({seconds / first:.2f}x)" if first else "")
+        for width, seconds in report["widths"].items()
+    )
+    lines.append(f"a bare step by width: {curve}")
+    if common := [width for width in report["stock_widths"] if width in report["widths"]]:
+        stock = ", ".join(
+            f"{width}: {1000 * report['stock_widths'][width]:.1f} ms (ours "
+            f"{ratio(report['widths'][width], report['stock_widths'][width]) or 0:.2f} of it)"
+            for width in common
+        )
+        lines.append(f"transformers' own forward by width: {stock}")
+    if (gap := report["host_gap"]) is not None:
+        what = "sampling, acceptance and Python, beyond the bare forward run after each step"
+        lines.append(
+            f"host gap: {1000 * gap['gap_s']:.2f} ms of a plain step's {1000 * gap['step_s']:.1f} ms, "
+            f"{100 * (gap['share'] or 0):.1f} %: {what}, medians of {gap['num_steps']} pairs"
+        )
+    if (roof := report["roofline"]) is not None:
+        bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"])
+        lines.append(f"{bound.sentence} Bandwidth: {roof['how']}.")
+    return lines
+
+
+def _ks(by_drafter: Mapping[str, int | str]) -> str:
+    if len(set(by_drafter.values())) == 1:
+        return str(next(iter(by_drafter.values())))
+    return ", ".join(f"{k} ({drafter})" for drafter, k in by_drafter.items())
+
+
+def _bench_circumstances(report: Mapping[str, Any]) -> str:
+    settings = report["settings"]
+    parts = (
+        f"{report['model']['name']} in {report['dtype']}",
+        *ran_on(report),
+        report["runs"]["sentence"],
+        f"commit {report['commit']}" if report["commit"] else "",
+        f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} "
+        f"tokens each, k {_ks(settings['k'])}",
+        f"temperature {settings['temperature']:g}, seed {settings['seed']}",
+        f"{report['num_tokens']} tokens timed in {report['elapsed_s']:.0f} s",
+    )
+    return "; ".join(part for part in parts if part)
