@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from functools import partial, wraps
 from typing import Any
 
 import gradio as gr
@@ -40,6 +41,43 @@ MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
+Frames = AsyncGenerator[str, None]
+"""Frames as JSON text."""
+
+
+@contextmanager
+def _as_gradio_errors() -> Iterator[None]:
+    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
+    try:
+        yield
+    except PhotofinishError as error:
+        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        raise gr.Error(text, title="Cannot do that", print_exception=False) from error
+
+
+def _streamed(
+    start: Callable[..., Awaitable[Frames]], refused: Callable[[str], str] | None = None
+) -> Callable[..., Frames]:
+    """A handler that yields the frames which `start` returns. A refusal is the frame that `refused` makes of it; without
+    that it is raised, as gr.Error."""
+
+    @wraps(start)
+    async def handler(*arguments: Any, **values: Any) -> Frames:
+        try:
+            async with aclosing(await start(*arguments, **values)) as frames:
+                async for frame in frames:
+                    yield frame
+        except PhotofinishError as error:
+            if refused is None:
+                with _as_gradio_errors():
+                    raise
+            yield refused(str(error))
+
+    return handler
+
+
+_streamed_study = partial(_streamed, refused=refused_study)
 
 
 class Handlers:
@@ -85,76 +123,58 @@ class Handlers:
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
         return pairs, refused(catalogue.offers, catalogue.note)
 
-    async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
-        """Run a race: frames as JSON text. Raises gr.Error with a sentence if it cannot be run."""
-        with _as_gradio_errors():
-            asked = read_request(self.catalogue, values)
-            async with aclosing(self.stage.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
+    @_streamed
+    async def race(self, request: gr.Request, **values: Any) -> Frames:
+        """Run a race."""
+        return self.stage.frames(_visitor(request), _address(request), read_request(self.catalogue, values))
 
-    async def again(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
+    @_streamed
+    async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
-        with _as_gradio_errors():
-            asked = await self._jobs.run(_address(request), self._read_again, event._data)
-            async with aclosing(self.stage.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
+        asked = await self._jobs.run(_address(request), self._read_again, event._data)
+        return self.stage.frames(_visitor(request), _address(request), asked)
 
     async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage requires."""
         self.stage.stop(_visitor(request))
 
-    async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
-        """Run a study of the browser's prompts with the page's settings: frames as JSON text. A refusal is a frame
-        too."""
-        try:
-            settings = dict(zip(STUDY_SETTINGS, values, strict=True))
-            asked = await self._jobs.run(_address(request), read_study, self.catalogue, settings, event._data)
-            async with aclosing(self._studies.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
-        except PhotofinishError as error:
-            yield refused_study(str(error))
+    @_streamed_study
+    async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
+        """Run a study of the browser's prompts with the page's settings."""
+        settings = dict(zip(STUDY_SETTINGS, values, strict=True))
+        asked = await self._jobs.run(_address(request), read_study, self.catalogue, settings, event._data)
+        return self._studies.frames(_visitor(request), _address(request), asked)
 
     async def stop_study(self, request: gr.Request) -> None:
         """End the visitor's study."""
         self._studies.stop(_visitor(request))
 
-    async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
-        """Run a study of the page's servers under load: frames as JSON text. A refusal is a frame too."""
+    @_streamed_study
+    async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
+        """Run a study of the page's servers under load."""
         assert self.loads is not None
-        try:
-            settings = dict(zip(LOAD_SETTINGS, values, strict=True))
-            of = self.loads.endpoints, self.loads.separate, settings, event._data
-            asked = await self._jobs.run(_address(request), read_load, *of)
-            async with aclosing(self.loads.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
-        except PhotofinishError as error:
-            yield refused_study(str(error))
+        settings = dict(zip(LOAD_SETTINGS, values, strict=True))
+        of = self.loads.endpoints, self.loads.separate, settings, event._data
+        asked = await self._jobs.run(_address(request), read_load, *of)
+        return self.loads.frames(_visitor(request), _address(request), asked)
 
     async def stop_load(self, request: gr.Request) -> None:
         """End the visitor's study of servers."""
         assert self.loads is not None
         self.loads.stop(_visitor(request))
 
-    async def resume(self, race: object, request: gr.Request) -> AsyncGenerator[str, None]:
+    @_streamed
+    async def resume(self, race: object, request: gr.Request) -> Frames:
         """The frames of the race with this id, which the browser watched before its page was reloaded; none if there is
         no such race."""
-        with _as_gradio_errors():
-            async with aclosing(self.stage.resume(_visitor(request), str(race))) as frames:
-                async for frame in frames:
-                    yield frame
+        return self.stage.resume(_visitor(request), str(race))
 
-    async def extras(self, request: gr.Request) -> AsyncGenerator[str, None]:
+    @_streamed
+    async def extras(self, request: gr.Request) -> Frames:
         """The frames after the end of the race that this browser has just watched."""
-        with _as_gradio_errors():
-            async with aclosing(self.stage.extras(_visitor(request))) as frames:
-                async for frame in frames:
-                    yield frame
+        return self.stage.extras(_visitor(request))
 
-    async def model(self) -> AsyncGenerator[str, None]:
+    async def model(self) -> Frames:
         """The status line of the default model, until it is ready."""
         loader = self.backend.loader
         shown = ""
@@ -283,14 +303,3 @@ def _visitor(request: gr.Request) -> str:
 def _address(request: gr.Request) -> str:
     """What limits per address go by."""
     return network(request.client.host if request.client else "")
-
-
-@contextmanager
-def _as_gradio_errors() -> Iterator[None]:
-    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
-    try:
-        yield
-    except PhotofinishError as error:
-        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-        raise gr.Error(text, title="Cannot do that", print_exception=False) from error
