@@ -59,8 +59,8 @@ def _as_gradio_errors() -> Iterator[None]:
 def _streamed(
     start: Callable[..., Awaitable[Frames]], refused: Callable[[str], str] | None = None
 ) -> Callable[..., Frames]:
-    """A handler that yields the frames which `start` returns. A refusal is the frame that `refused` makes of it; without
-    that it is raised, as gr.Error."""
+    """A handler that yields the frames which `start` returns. A refusal is raised as gr.Error, unless `refused` makes
+    it a frame too."""
 
     @wraps(start)
     async def handler(*arguments: Any, **values: Any) -> Frames:

@@ -23,9 +23,7 @@ from ..jobs.memory import keep_from_collector
 from ..jobs.races import first_frame
 from ..jobs.servers import ServersBackend
 from ..web import RACE_VIEW_CSS
-from ..web.component import race_view
-from ..web.dialogs.load_view import LOAD_VIEW_CSS, load_view
-from ..web.dialogs.study_view import STUDY_VIEW_CSS, study_view
+from ..web.components import DIALOGS_CSS, load_view, race_view, study_view
 from . import texts
 from .controls import Control, controls
 from .gate import Gate
@@ -145,7 +143,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         server_name=host,
         server_port=port,
         theme=theme(),
-        css=RACE_VIEW_CSS + STUDY_VIEW_CSS + LOAD_VIEW_CSS + PAGE_CSS,
+        css=RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS,
         head=HEAD,
         show_error=False,
         run_history=False,
