@@ -174,7 +174,7 @@ def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
 def _component(control: Control) -> Any:
     """The Gradio component of a control."""
     kind = getattr(gr, control.kind)
-    return kind(value=control.default, label=control.label, info=control.help, **control.limits, **control.look)
+    return kind(value=control.default, label=control.label, info=control.help, **control.options)
 
 
 def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, Any]:

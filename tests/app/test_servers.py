@@ -43,7 +43,7 @@ def servers(same_device: bool = False) -> ServersBackend:
 def test_what_can_be_chosen(chat: bool) -> None:
     """A control that does nothing on a server, a first race that is refused, or a prompt in the wrong form."""
     catalogue = servers_catalogue("a/model", chat)
-    shown = [each.name for each in controls(catalogue) if each.look.get("visible", True)]
+    shown = [each.name for each in controls(catalogue) if each.options.get("visible", True)]
     assert not set(shown) & set(OF_THE_ENGINE) and {"prompt", "temperature", "seed", "max_new_tokens"} <= set(shown)
     values = {each.name: each.default for each in controls(catalogue)}
     asked = read_request(catalogue, values)
