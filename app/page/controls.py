@@ -23,8 +23,8 @@ OF_THE_ENGINE = ("drafter", "k", "width", "audit", "rule", "more")
 """Controls that only lanes of this engine have."""
 MODEL = "The model that writes the text (target), the same in both lanes."
 DRAFTER = (
-    "What guesses ahead. It changes the speed, never the text. Type synthetic:0.8 for made-up guesses that are right 80 % "
-    "of the time."
+    "What guesses ahead. It changes the speed, never the text. Type synthetic:0.8 for made-up guesses that are right "
+    "80 % of the time."
 )
 DRAFT_LENGTH = (
     "Tokens guessed at once. Longer drafts can gain more or waste more. auto decides at every step. tree:7 guesses 7 "
@@ -124,6 +124,7 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
         "elem_id": "page-prompt",
     }
     drafters = {"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True}
+    chat = {"interactive": pair.chat is not False}
     length = _range(16, MAX_NEW_TOKENS, 16)
     return (
         Control("prompt", "Textbox", first["prompt"], "Prompt", None, prompt),
@@ -136,15 +137,7 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
         Control("max_new_tokens", "Slider", first["max_new_tokens"], "Maximum length", LENGTH, length),
         Control("width", "Dropdown", "auto", "Width", WIDTH, {"choices": WIDTHS}, True),
         Control("audit", "Checkbox", True, "Audit", AUDIT, advanced=True),
-        Control(
-            "chat",
-            "Checkbox",
-            first["chat"],
-            "Chat template",
-            chat_help(pair),
-            {"interactive": pair.chat is not False},
-            True,
-        ),
+        Control("chat", "Checkbox", first["chat"], "Chat template", chat_help(pair), chat, True),
         Control("rule", "Radio", "coupled", "Keep a guess if", RULE, {"choices": RULES}, True),
         Control("more", "CheckboxGroup", [], "More lanes", MORE, {"choices": more_choices(catalogue, pair)}),
     )
