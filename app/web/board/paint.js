@@ -1,7 +1,7 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
 import { loopSentence, ratioNoise } from "../base/caveats.js";
-import { isElsewhere, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
+import { isElsewhere, laneSpec, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
 import { oneLine, plural, RANDOM_WEIGHTS, seconds, write } from "../base/text.js";
 import { ALONE, VERDICTS } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
@@ -68,7 +68,8 @@ function drawNumbers(lanes, counts, tokens, t) {
   const first = S.sides[1] === sides(S.header?.spec?.lanes ?? [])[1];
   if (!first) speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   if (!live && !(whole && S.metrics)) {
-    metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, countNow(lane, t))]));
+    metrics = Object.fromEntries([...race.lanes.values()].map((lane) =>
+      [lane.name, metricsOf(lane, countNow(lane, t))]));
     speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   }
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
@@ -83,7 +84,7 @@ function drawNumbers(lanes, counts, tokens, t) {
   board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise, !whole && S.timed);
   S.timed ||= whole;
   board.cautions(S.disturbed, loop);
-  const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
+  const spec = laneSpec(S.header, S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole,
     spec?.drafter === "server");
   write(refs.chartWords, tokens.right ?
@@ -106,9 +107,8 @@ function finishWords(lanes, counts) {
   const words = (side, other) => {
     if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
     if (!done(side)) return "";
-    const behind = lanes[other]?.finished && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
-    return behind > 0 && done(other) ?
-      `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
+    const behind = done(other) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
+    return `finish ${seconds(lanes[side].clock)} s${behind > 0 ? `, +${seconds(behind)}` : ""}`;
   };
   for (const side of ["left", "right"]) {
     const message = lanes[side]?.failed && counts[side] === lanes[side].steps.length ? lanes[side].failed.message : "";

@@ -1,5 +1,6 @@
 // Copies a race: as a command, as Python, as JSON, or as a link to this page with its settings.
 
+import { copy } from "../base/dom.js";
 import { DEFAULT_TARGET, optionWords, shellQuoted } from "../base/text.js";
 import { guessing } from "../board/more_lanes.js";
 import { racedSettings } from "../board/page.js";
@@ -59,10 +60,6 @@ for (const button of root.querySelectorAll("[data-copy]"))
     if (!S.raw) return undefined;
     if (!raced && button.dataset.copy !== "json")
       return board.alert("A race on servers does not contain their addresses, so only its JSON can be copied.");
-    try { await navigator.clipboard.writeText(textOf(raced)); board.announce("Copied."); } catch {
-      return board.alert("This browser blocks copying. Save the race instead."); }
-    const words = button.textContent;
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = words; }, 1200);
-    return undefined;
+    return await copy(button, textOf(raced)) ? board.announce("Copied.") :
+      board.alert("This browser blocks copying. Save the race instead.");
   });

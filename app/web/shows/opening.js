@@ -3,6 +3,7 @@
 // it and still takes effect.
 
 import { numDrafted, tokensOf } from "../base/steps.js";
+import { remember, remembered } from "../base/storage.js";
 import { make, putText, seconds } from "../base/text.js";
 import { announcement, showVerdict } from "../board/paint.js";
 import { emit, on, root } from "../board/root.js";
@@ -30,7 +31,7 @@ function opens() {
   const begins = opening.first && S.id?.startsWith("recorded-") && verdictOn(S.sides[1])?.kind.startsWith("identical");
   opening.first = false;
   if (!begins || [...new URLSearchParams(location.search).keys()].some((name) => !name.startsWith("__"))) return false;
-  try { if (localStorage.getItem(OPENING_KEY) !== null) return false; } catch { /* a browser may forbid it */ }
+  if (remembered(OPENING_KEY) !== null) return false;
   if (still.matches) emit("opened");
   return !still.matches;
 }
@@ -49,7 +50,7 @@ function playOpening() {
 function whenSeen() {
   if (!opening.act) return undefined;
   if (document.hidden) return document.addEventListener("visibilitychange", whenSeen, { once: true });
-  try { localStorage.setItem(OPENING_KEY, "seen"); } catch { /* a browser may forbid it: then it plays every time */ }
+  remember(OPENING_KEY, "seen");
   opening.cue = setTimeout(() => { board.announce(""); replay.play(); }, LEAD_MS);
   return undefined;
 }

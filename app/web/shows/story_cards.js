@@ -1,6 +1,6 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
-import { metricsOf, percentile } from "../base/model.js";
+import { laneSpec, metricsOf, percentile } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
 import { DRAFTER_NAMES, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
@@ -36,7 +36,7 @@ export function taleOf() {
   const drafts = right.steps.filter(numDrafted);
   return partly.length ? { left, right, step: clear ?? partly[0], plain_s: percentile(left.steps.map(stepSeconds), 0.5),
     poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
-    params: S.header.spec.params, lane: S.header.spec.lanes.find(({ name }) => name === S.sides[1]) } : null;
+    params: S.header.spec.params, lane: laneSpec(S.header, S.sides[1]) } : null;
 }
 
 function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }

@@ -1,6 +1,7 @@
 // How one token was chosen, from each lane's own record, side by side: a score (logit) and the seed's noise for every
 // likely token; the largest sum wins.
 
+import { makeButton } from "../base/dom.js";
 import { make, write } from "../base/text.js";
 import { chanceWords, quoted } from "./step.js";
 import { wordNode } from "./step_view.js";
@@ -67,7 +68,7 @@ function diceSay(walk, position, left, right, die) {
   const same = left.wins.id === left.id;
   return die === 0 ? `${equal} So both choose ${quoted(left.wins.text)}: ${sums}.` :
     `${here}, with seed ${walk.candidates.seeds[die]}: both lanes would have chosen `
-      + `${same ? "the same token again" : `a different token than ${quoted(walk.text(left.id))}, and both the same one`}, `
+      + (same ? "the same token again, " : `a different token than ${quoted(walk.text(left.id))}, and both the same one, `)
       + `${quoted(left.wins.text)}: ${sums}.`;
 }
 
@@ -116,11 +117,9 @@ function seedButtons(seeds, die, choose) {
   choice.setAttribute("role", "group");
   choice.setAttribute("aria-label", "Seed of the random numbers");
   choice.append(make("span", "", "Random numbers:"), ...seeds.map((value, i) => {
-    const button = make("button", "pf-button", `seed ${value}${i ? "" : " (this race)"}`);
-    button.type = "button";
+    const button = makeButton("pf-button", `seed ${value}${i ? "" : " (this race)"}`, () => choose(i));
     button.dataset.die = i;
     button.setAttribute("aria-pressed", String(i === die));
-    button.addEventListener("click", () => choose(i));
     return button;
   }));
   return choice;

@@ -1,5 +1,6 @@
 // Renders one step of a Walk in rows: guess, check, keep, cost.
 
+import { makeButton } from "../base/dom.js";
 import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/steps.js";
 import { duration, make, plural, putText } from "../base/text.js";
 import { chanceWords, guesses, quoted } from "./step.js";
@@ -38,13 +39,11 @@ export function wordNode(text, className = "") {
 
 // A place's button, which calls picked(r). Only the chosen one is a tab stop; arrow keys move from it.
 function placeButton(r, chosen, className, label, picked) {
-  const button = make("button", className);
-  button.type = "button";
+  const button = makeButton(className, "", () => picked(r));
   button.dataset.place = r;
   button.tabIndex = r === chosen ? 0 : -1;
   button.setAttribute("aria-pressed", String(r === chosen));
   button.append(make("span", "pf-sr", label));
-  button.addEventListener("click", () => picked(r));
   return button;
 }
 

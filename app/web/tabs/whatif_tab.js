@@ -1,7 +1,7 @@
 // The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
 // figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
-import { isOnServer, metricsOf, ruleOf, sum } from "../base/model.js";
+import { isOnServer, laneSpec, metricsOf, ruleOf, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
 import { drafterName, make, oneLine, percent, write } from "../base/text.js";
 import { guessWords } from "../base/words.js";
@@ -67,7 +67,7 @@ function openWhatIf() {
   return undefined;
 }
 
-export function racedLane() { return S.recording.spec.lanes.find((lane) => lane.name === S.sides[1]); }
+export function racedLane() { return laneSpec(S.recording, S.sides[1]); }
 
 // Select what was raced; "" for a drafter without tables of its own.
 function offerRaced() {
