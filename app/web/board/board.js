@@ -7,7 +7,13 @@ import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, write } from "../base/text.js";
 import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
 
-const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
+// The times on the board: name, metric, words, the technical term.
+const TIMES = [
+  ["ttft", "ttft_s", "first token", "Time to first token (TTFT), including reading the prompt"],
+  ["tpot", "tpot_s", "per token", "Time per output token (TPOT): time of all steps / tokens written"],
+  ["itl", "itl_p95_s", "slow steps",
+    "95th percentile (p95) of the step times: 19 of 20 steps were faster than this"],
+];
 // Rows of the timing table: plain words, the technical term, the formatted value.
 const TIMING = [
   ["tokens", "tokens written, the end token included", (lane) => String(lane.num_tokens)],
@@ -30,8 +36,13 @@ export class Board {
     this.root = root;
     this.refs = {};
     root.querySelectorAll("[data-ref]").forEach((node) => { this.refs[node.dataset.ref] = node; });
-    this.cells = {};
-    root.querySelectorAll("[data-time]").forEach((node) => { this.cells[node.dataset.time] = node; });
+    for (const side of ["left", "right"]) this.refs[`${side}Times`].append(...TIMES.map(([name, , words, term]) => {
+      const item = make("div"), title = make("dt", "", words);
+      item.dataset.time = `${side}-${name}`;
+      title.title = term;
+      item.append(title, make("dd", "", "–"));
+      return item;
+    }));
     this.rows = Object.fromEntries(["left", "right"].map((side) =>
       [side, this.trackRow(make("div", `pf-track-row pf-track-${side}`))]));
   }
@@ -122,12 +133,12 @@ export class Board {
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
     refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens per second divided, after reading the prompt."
       + (other ? " Plain ran twice, once at its fastest width; the faster run counts (see Timing)." : "");
-    for (const [cell, key] of TIMES) {
+    for (const [row, [, key]] of TIMES.entries()) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
       ["left", "right"].forEach((side, i) => {
-        const node = this.cells[`${side}-${cell}`], worse = comparable && values[i] > values[1 - i];
-        write(node.querySelector("dd"), texts[i]);
+        const node = refs[`${side}Times`].children[row], worse = comparable && values[i] > values[1 - i];
+        write(node.lastChild, texts[i]);
         node.classList.toggle("pf-worse", worse);
       });
     }
