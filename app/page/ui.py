@@ -27,7 +27,8 @@ from ..web.components import DIALOGS_CSS, load_view, race_view, study_view
 from . import texts
 from .controls import Control, controls
 from .gate import Gate
-from .gradio_faults import MAX_SESSIONS, answers, mend, mend_gradio, named
+from .gradio_errors import answers
+from .gradio_faults import MAX_SESSIONS, mend, mend_gradio, named
 from .handlers import STUDY_SETTINGS, Handlers
 from .routes import routes
 from .theme import HEAD, PAGE_CSS, theme
