@@ -14,7 +14,6 @@ import "./tabs/decide_tab.js";
 import "./tabs/remote.js";
 import "./files/share.js";
 import "./files/picture.js";
-import "./files/export.js";
 import "./shows/opening.js";
 import "./shows/story.js";
 import "./shows/stage.js";

@@ -71,28 +71,15 @@ export function oneLine(text) {
     fine ?? (newline ? "\u21b5" : `\u27e8${markOf(all)}\u27e9`));
 }
 
-export function seconds(value) {
-  return value === null || value === undefined ? "–" : value.toFixed(3);
-}
-
-export function duration(value) {
-  if (value === null || value === undefined) return "–";
+const known = (words) => (value) => (value === null || value === undefined ? "–" : words(value));
+export const seconds = known((value) => value.toFixed(3));
+export const rate = known((value) => value.toFixed(value >= 1000 ? 0 : 1));
+export const percent = known((share) => `${(100 * share).toFixed(0)} %`);
+export const duration = known((value) => {
   const ms = 1000 * value;
-  return ms >= 10000 ? `${value.toFixed(1)} s` : ms >= 1000 ?
-    `${value.toFixed(2)} s` : `${ms.toFixed(ms < 100 ? 1 : 0)} ms`;
-}
-
-export function rate(value) {
-  return value === null || value === undefined ? "–" : value >= 1000 ? value.toFixed(0) : value.toFixed(1);
-}
-
-export function percent(share) {
-  return share === null || share === undefined ? "–" : `${(100 * share).toFixed(0)} %`;
-}
-
-export function plural(count, word) {
-  return `${count} ${word}${count === 1 ? "" : "s"}`;
-}
+  return ms < 1000 ? `${ms.toFixed(ms < 100 ? 1 : 0)} ms` : `${value.toFixed(ms < 10000 ? 2 : 1)} s`;
+});
+export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 export function sentence(words) {
   const whole = words.charAt(0).toUpperCase() + words.slice(1);

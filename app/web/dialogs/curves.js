@@ -75,7 +75,8 @@ export function levelRows(report, lanes, metrics) {
     if (row.num_errors) its.className = "ps-fault";
     return its;
   });
-  const means = Object.entries(report.geomeans).map(([lane, its]) => tableRow([oneLine(lane), "mean", ""], values(its)));
+  const means = Object.entries(report.geomeans).map(([lane, its]) =>
+    tableRow([oneLine(lane), "mean", ""], values(its)));
   const gains = report.improvement_percent;
   if (!Object.keys(gains).length) return [...rows, ...means];
   const better = tableRow([`Improvement of ${oneLine(lanes[1])}`, "", ""], metrics.map((metric) => {

@@ -54,8 +54,8 @@ function notes(levels) {
 
 function command() {
   const { frame, source } = study, lanes = frame.lanes.map((lane) => `--lane ${shellQuoted(lane)}=openai:URL`);
-  const options = { model: frame.model, concurrency: refs.users.value.replaceAll(" ", ""), requests: refs.requests.value,
-    data: source?.name ?? `synthetic:${refs.words.value},${refs.length.value}`,
+  const options = { model: frame.model, concurrency: refs.users.value.replaceAll(" ", ""),
+    requests: refs.requests.value, data: source?.name ?? `synthetic:${refs.words.value},${refs.length.value}`,
     "max-new-tokens": source ? refs.length.value : null, dollars: refs.dollars.value || null,
     temperature: frame.temperature || null, seed: frame.seed || null };
   return ["python -m engine study", ...lanes, optionWords(options), ...(frame.chat ? ["--chat"] : []),

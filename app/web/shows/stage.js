@@ -32,7 +32,8 @@ const STAGE_KEYS = [
   [["ArrowDown", "-"], "\u2193", "shorter draft (k \u2212 1)", () => changeLength(-1)],
   [["0"], "0", "as raced", () => endWhatIf()],
   [["m"], "M", "marks on or off", () => refs.marks.click()],
-  [["v"], "V", "the verdict alone", () => { root.dataset.stage = root.dataset.stage === "verdict" ? "on" : "verdict"; }],
+  [["v"], "V", "the verdict alone",
+    () => { root.dataset.stage = root.dataset.stage === "verdict" ? "on" : "verdict"; }],
   [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];

@@ -58,8 +58,8 @@ function entered() {
 function lanesToPrice() {
   const of = (name) => {
     const lane = S.race.lane(name), found = lane && (S.metrics?.[name] ?? metricsOf(lane, lane.steps.length));
-    return found?.tokens_per_s > 0 ? { name: laneTitle(name, S.first, S.sides), steps: lane.steps, tokensPerS: found.tokens_per_s,
-      prefillS: found.prefill_s ?? 0 } : null;
+    return found?.tokens_per_s > 0 ? { name: laneTitle(name, S.first, S.sides), steps: lane.steps,
+      tokensPerS: found.tokens_per_s, prefillS: found.prefill_s ?? 0 } : null;
   };
   const plain = [of(S.first.plain), S.first.baseline ? of(S.first.baseline) : null].filter(Boolean)
     .sort((a, b) => b.tokensPerS - a.tokensPerS)[0] ?? null;

@@ -14,9 +14,7 @@ const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
   extra: "bonus: all guesses were right, so the next token counts too",
   own: "no guess: the same as plain decoding" };
 
-const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head",
-  "DFlash head": "was guessed by the DFlash head",
-  "draft model": "was guessed by the draft model", "made up": "was made up, right at a chosen rate" };
+const SOURCE_WORDS = { "made up": "was made up, right at a chosen rate", guess: "comes from an unknown source" };
 
 const ROW_EM = 3.6;           // a line of a drawn tree with its gap, see step.css
 
@@ -109,7 +107,7 @@ function fromNodes(walk, step, places, r) {
   const which = step.parents ? `The guess ${quote} ` : `Guess ${guess + 1}, ${quote}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    `${which}${SOURCE_WORDS[source] ?? "comes from an unknown source"}.`;
+    `${which}${SOURCE_WORDS[source] ?? `was guessed by the ${source}`}.`;
   const words = make("p", "pf-one-source", said);
   if (!found) return [words];
   const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
