@@ -91,6 +91,12 @@ export function shellQuoted(value) {
   return /^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`;
 }
 
+// The settings of races as options of a command; null where the command's default is the same.
+export function settingsOptions({ target, temperature, top_p: topP, seed, max_new_tokens: length }) {
+  return { target: target === DEFAULT_TARGET ? null : target, temperature: temperature || null,
+    "top-p": topP === 1 ? null : topP, seed: seed || null, "max-new-tokens": length };
+}
+
 // Command-line options, without those that are null.
 export function optionWords(options) {
   return Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>

@@ -9,6 +9,8 @@ import { S } from "./state.js";
 export const RACING = ["preparing", "running"];
 export const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
+export const examples = () => [...document.querySelectorAll("#page-presets button:not(#page-settings-button)")];
+
 // True if the link brings a prompt: no other prompt's race is shown above it then.
 export function isLinked() { return new URLSearchParams(location.search).has("prompt"); }
 

@@ -2,7 +2,7 @@
 
 import { remember, remembered } from "../base/storage.js";
 import { autoplay } from "./deck.js";
-import { pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { examples, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
 import { on } from "./root.js";
 import { board, refs } from "./screen.js";
 import { ask } from "./served.js";
@@ -59,7 +59,7 @@ document.addEventListener("input", (event) => {
   document.getElementById("page-presets")?.classList.add("page-own");     // hides the example's sentence
 });
 document.addEventListener("click", (event) => {
-  const example = event.target.closest?.("#page-presets button:not(#page-settings-button)");
+  const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
   remember("photofinish.prompt", null);
   keepSettings(null);
@@ -72,7 +72,7 @@ refs.liveHere.addEventListener("click", () => {
   if (S.fromFile) return ask("retry");
   const prompt = document.querySelector("#page-prompt textarea"), race = () => pageButton("race")?.click();
   if (!prompt || prompt.value === S.header?.prompt.text) return race();
-  [...document.querySelectorAll("#page-presets button")].find((each) => each.textContent.trim() === S.name)?.click();
+  examples().find((each) => each.textContent.trim() === S.name)?.click();
   return setTimeout(race, SETTLED_MS);
 });
 // The page's buttons may appear later than the race, much later on a busy machine. An exported race has none.

@@ -2,7 +2,7 @@
 
 import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD } from "../host.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { DEFAULT_TARGET, oneLine, optionWords, plural } from "../base/text.js";
+import { oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
 import { chosen, connect, dialog, drawControls, isLost, read, refs, runs, study } from "./dialog.js";
 import { isDoubtful, MEANS, promptRows, SHOWN, strips, summaryRows, verdictWords } from "./results.js";
 
@@ -87,11 +87,9 @@ function drawProgress(rows) {
 }
 
 function command() {
-  const { target, drafters, params } = study.frame;
-  const options = { target: target === DEFAULT_TARGET ? null : target, prompts: study.source.name,
-    limit: refs.limit.value, drafter: drafters.join(","), temperature: params.temperature || null,
-    "top-p": params.top_p === 1 ? null : params.top_p, seed: params.seed || null,
-    "max-new-tokens": params.max_new_tokens };
+  const { drafters, params } = study.frame, { target, ...settings } = settingsOptions({ ...study.frame, ...params });
+  const options = { target, prompts: study.source.name, limit: refs.limit.value, drafter: drafters.join(","),
+    ...settings };
   return `python -m engine study-prompts ${optionWords(options)}`;
 }
 
