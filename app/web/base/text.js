@@ -27,6 +27,13 @@ export function make(tag, className, text) {
   return node;
 }
 
+// The same, for the eye only.
+export function makeUnheard(tag, className, text) {
+  const node = make(tag, className, text);
+  node.setAttribute("aria-hidden", "true");
+  return node;
+}
+
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
 }

@@ -9,7 +9,7 @@ import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";
 import { emit, root } from "./root.js";
 import { board, chart, countNow, refs, replay, views } from "./screen.js";
-import { S, titles, verdictOn } from "./state.js";
+import { S, shownLanes, titles, verdictOn } from "./state.js";
 
 const NUMBERS_EVERY_MS = 100;
 const WORDS = { idle: "Ready.", preparing: "Preparing.", running: "Racing.",
@@ -23,12 +23,10 @@ export function schedule() {
 }
 
 export function paint() {
-  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane(S.first.plain);
+  const { race, live } = S, [left, right] = shownLanes(), plain = race.lane(S.first.plain);
   const lanes = { left, right, plain: plain === left ? null : plain };
   const t = live ? race.duration(S.sides) : replay.t;
-  const counts = {};
-  for (const [side, lane] of Object.entries(lanes))
-    counts[side] = lane ? countNow(lane, t) : 0;
+  const counts = Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, lane ? countNow(lane, t) : 0]));
   const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
   for (const [side, view] of Object.entries(views)) {
     if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
@@ -44,12 +42,11 @@ export function paint() {
   drawMore(t, total);
   const [leftTitle, rightTitle] = titles();
   chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: ALONE }, t, !live);
+  write(refs.deckTime, live ? `${seconds(t)} s` : `${seconds(t)} / ${seconds(replay.duration)} s`);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
-    write(refs.deckTime, `${seconds(t)} / ${seconds(replay.duration)} s`);
   }
-  else write(refs.deckTime, `${seconds(t)} s`);
   if (!live && !S.met && t >= replay.duration) { S.met = true; showVerdict(); }
   const now = performance.now(), settled = live || !replay.playing;
   if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
@@ -104,14 +101,15 @@ function trackLength(lanes) {
 // Words for each lane that is over. Also shows why a lane failed, above its text.
 function finishWords(lanes, counts) {
   const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
+  const failed = (side) => lanes[side]?.failed && counts[side] === lanes[side].steps.length;
   const words = (side, other) => {
-    if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
+    if (failed(side)) return "failed";
     if (!done(side)) return "";
     const behind = done(other) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
     return `finish ${seconds(lanes[side].clock)} s${behind > 0 ? `, +${seconds(behind)}` : ""}`;
   };
   for (const side of ["left", "right"]) {
-    const message = lanes[side]?.failed && counts[side] === lanes[side].steps.length ? lanes[side].failed.message : "";
+    const message = failed(side) ? lanes[side].failed.message : "";
     refs[`${side}Failed`].hidden = !message;
     write(refs[`${side}Failed`], message ? `This lane failed: ${oneLine(message)}` : "");
   }

@@ -4,7 +4,7 @@
 
 import { numDrafted, tokensOf } from "../base/steps.js";
 import { remember, remembered } from "../base/storage.js";
-import { make, putText, seconds } from "../base/text.js";
+import { make, makeUnheard, putText, seconds } from "../base/text.js";
 import { announcement, showVerdict } from "../board/paint.js";
 import { emit, on, root } from "../board/root.js";
 import { board, refs, replay, still, views } from "../board/screen.js";
@@ -107,8 +107,7 @@ export function guessNow(lane) {
   if (opening.guess?.step === step) return;
   land();
   if (!step || !numDrafted(step)) return;
-  const node = make("span", "pf-guess");
-  node.setAttribute("aria-hidden", "true");
+  const node = makeUnheard("span", "pf-guess");
   const shown = tokensOf(step).slice(0, numDrafted(step)).filter(({ aside }) => !aside);
   node.append(...shown.map(({ text }) => putText(make("span"), text)));
   refs.rightText.append(node);
@@ -124,8 +123,7 @@ export function land() {
 }
 
 function fall(token) {
-  const fallen = putText(make("span", "pf-fallen"), token.textContent.trim());
-  fallen.setAttribute("aria-hidden", "true");
+  const fallen = putText(makeUnheard("span", "pf-fallen"), token.textContent.trim());
   fallen.style.left = `${token.offsetLeft}px`;
   fallen.style.top = `${token.offsetTop}px`;
   fallen.addEventListener("animationend", () => fallen.remove());

@@ -6,7 +6,7 @@ import { DRAFTER_NAMES, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay, views } from "../board/screen.js";
-import { S, verdictOn } from "../board/state.js";
+import { S, shownLanes, verdictOn } from "../board/state.js";
 import { choose } from "../board/tabs.js";
 import { openStep } from "../tabs/step_tab.js";
 import { laneOf, WhatIf } from "../tabs/whatif.js";
@@ -25,7 +25,7 @@ const struckPiece = (step) => step.drafted_pieces[likeliest(step)[0]];
 // What the story needs of a race: the median plain step time, a step with right and wrong guesses, and one that kept
 // the fewest. null if the texts are not identical or no step has both.
 export function taleOf() {
-  const [left, right] = S.sides.map((name) => S.race.lane(name));
+  const [left, right] = shownLanes();
   if (S.live || S.state !== "finished" || S.computed || !left?.finished || !right?.finished
     || !verdictOn(S.sides[1])?.kind.startsWith("identical")) return null;
   const partly = right.steps.filter((step) =>

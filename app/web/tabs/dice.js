@@ -2,7 +2,7 @@
 // likely token; the largest sum wins.
 
 import { makeButton } from "../base/dom.js";
-import { make, write } from "../base/text.js";
+import { make, makeUnheard, write } from "../base/text.js";
 import { chanceWords, quoted } from "./step.js";
 import { wordNode } from "./step_view.js";
 
@@ -68,8 +68,8 @@ function diceSay(walk, position, left, right, die) {
   const same = left.wins.id === left.id;
   return die === 0 ? `${equal} So both choose ${quoted(left.wins.text)}: ${sums}.` :
     `${here}, with seed ${walk.candidates.seeds[die]}: both lanes would have chosen `
-      + (same ? "the same token again, " : `a different token than ${quoted(walk.text(left.id))}, and both the same one, `)
-      + `${quoted(left.wins.text)}: ${sums}.`;
+      + (same ? "the same token again" : `a different token than ${quoted(walk.text(left.id))}, and both the same one`)
+      + `, ${quoted(left.wins.text)}: ${sums}.`;
 }
 
 // The same under rejection: equal odds, separate draws.
@@ -89,7 +89,7 @@ function diceNodes(walk, name, found, low, high) {
   const node = make("section", "pf-dice-lane"), list = make("ol", "pf-dice-scores"), { rejects, temperature } = walk;
   const share = (value) => `${(100 * value / (high - low)).toFixed(2)}%`;
   for (const { id, text, logit, noise, sum: total, chance } of found.scores) {
-    const row = make("li", "pf-dice-score"), bar = make("span", "pf-dice-bar"), solid = make("span", "pf-dice-logit");
+    const row = make("li", "pf-dice-score"), bar = makeUnheard("span", "pf-dice-bar"), solid = make("span", "pf-dice-logit");
     const chosen = id === (rejects ? found.id : found.wins.id), from = rejects ? chance : Math.min(logit, total);
     row.classList.toggle("pf-dice-wins", chosen);
     row.dataset.tokenId = id;
@@ -101,7 +101,6 @@ function diceNodes(walk, name, found, low, high) {
       added.style.width = share(Math.abs(noise));
       bar.append(added);
     }
-    bar.setAttribute("aria-hidden", "true");
     const numbers = rejects ? chanceWords(chance) : temperature === 0 ? digits(logit) :
       `${digits(logit)} ${noise < 0 ? "\u2212" : "+"} ${digits(Math.abs(noise))} = ${digits(total)}`;
     row.append(wordNode(text), bar, make("span", "pf-dice-numbers pf-num", numbers),
