@@ -89,7 +89,8 @@ function diceNodes(walk, name, found, low, high) {
   const node = make("section", "pf-dice-lane"), list = make("ol", "pf-dice-scores"), { rejects, temperature } = walk;
   const share = (value) => `${(100 * value / (high - low)).toFixed(2)}%`;
   for (const { id, text, logit, noise, sum: total, chance } of found.scores) {
-    const row = make("li", "pf-dice-score"), bar = makeUnheard("span", "pf-dice-bar"), solid = make("span", "pf-dice-logit");
+    const row = make("li", "pf-dice-score"), bar = makeUnheard("span", "pf-dice-bar");
+    const solid = make("span", "pf-dice-logit");
     const chosen = id === (rejects ? found.id : found.wins.id), from = rejects ? chance : Math.min(logit, total);
     row.classList.toggle("pf-dice-wins", chosen);
     row.dataset.tokenId = id;

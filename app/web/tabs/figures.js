@@ -1,4 +1,4 @@
-// Figures drawn by the server when their tab is opened; and, next to them, "How demos cheat": switches that inflate this
+// Figures drawn by the server when their tab is opened; and next to them "How demos cheat": switches that inflate this
 // race's ratio as some demos do. The server computes the ratio for every combination (engine/analysis/inflate.py).
 
 import { sum } from "../base/model.js";
