@@ -151,11 +151,6 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
     servers, beside = _servers(options)
     if servers is not None and not beside:
         return servers_catalogue(servers.model, options.chat), servers, None
-    return _here(options, servers)
-
-
-def _here(options: argparse.Namespace, servers: ServersBackend | None) -> tuple[Catalogue, TorchBackend, Check | None]:
-    """The same for local lanes followed by the lanes of `servers`."""
     if sys.platform == "win32":
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)

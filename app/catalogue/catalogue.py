@@ -141,7 +141,6 @@ def load(
     machine: Machine,
     target: str | None = None,
     drafter: str | None = None,
-    folder: Path = ASSETS,
     pairs: str = "all",
     dtype: str = "auto",
 ) -> Catalogue:
@@ -156,7 +155,7 @@ def load(
     dtype: of the weights.
 
     Raises UsageError for an unusable drafter or unknown pairs."""
-    shipped = load_pairs(folder)
+    shipped = load_pairs()
     bundled = next(pair for pair in shipped if pair.target == DEFAULT_TARGET)
     offers = [Offer(pair, _reason(pair, machine, dtype)) for pair in shipped]
     less = replace(machine, gpu_bytes=machine.gpu_bytes and int(machine.gpu_bytes * (1 - MARGIN)))
@@ -166,7 +165,7 @@ def load(
         offers.insert(0, Offer(default, ""))
     allowed = {default.id, *_allowed(pairs, shipped, default)}
     offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
-    return Catalogue(load_presets(folder), tuple(offers), default, machine.no_gpu or NOTES.get(sys.platform, ""))
+    return Catalogue(load_presets(), tuple(offers), default, machine.no_gpu or NOTES.get(sys.platform, ""))
 
 
 def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
@@ -192,19 +191,19 @@ def _on_hub(pair: Pair) -> bool:
     return pair.target != DEFAULT_TARGET
 
 
-def load_pairs(folder: Path = ASSETS) -> tuple[Pair, ...]:
+def load_pairs() -> tuple[Pair, ...]:
     """The shipped pairs."""
-    return tuple(Pair(**entry) for entry in json.loads((folder / "pairs.json").read_text(encoding="utf-8")))
+    return tuple(Pair(**entry) for entry in json.loads((ASSETS / "pairs.json").read_text(encoding="utf-8")))
 
 
-def load_presets(folder: Path = ASSETS) -> tuple[Preset, ...]:
+def load_presets() -> tuple[Preset, ...]:
     """The shipped prompts, from the most predictable to the least."""
-    return tuple(Preset(**entry) for entry in json.loads((folder / "presets.json").read_text(encoding="utf-8")))
+    return tuple(Preset(**entry) for entry in json.loads((ASSETS / "presets.json").read_text(encoding="utf-8")))
 
 
-def on_hub(folder: Path = ASSETS) -> list[tuple[str, str]]:
+def on_hub() -> list[tuple[str, str]]:
     """Target and drafter of every shipped pair whose target is on the hub."""
-    return [(pair.target, pair.drafter) for pair in load_pairs(folder) if _on_hub(pair)]
+    return [(pair.target, pair.drafter) for pair in load_pairs() if _on_hub(pair)]
 
 
 def _reason(pair: Pair, machine: Machine, dtype: str) -> str:

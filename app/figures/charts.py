@@ -20,7 +20,7 @@ from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
 
 from ..web.colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .plots import HEIGHT, Chart, axes, bars, level, percent, points, shown
+from .plots import HEIGHT, Chart, axes, bars, level, line, percent, points, shown
 
 MS = 1000.0
 OVER_K = "Speed by draft length"
@@ -64,14 +64,8 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
     figure.update_layout(barmode="stack", bargap=0.15)
     if plain_step_s is not None:
         ends = [index[0] - 0.5, index[-1] + 0.5]
-        figure.add_scatter(
-            x=ends,
-            y=[plain_step_s * MS] * 2,
-            name="plain step, median",
-            mode="lines",
-            line={"color": PLAIN_STEP, "dash": "dot", "width": 2},
-            hoverinfo="skip",
-        )
+        line(figure, ends, [plain_step_s * MS] * 2, "plain step, median", PLAIN_STEP, "", "dot")
+        figure.data[-1].update(hoverinfo="skip", hovertemplate=None)
     share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
     cost = ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
     sentence = f"Drafting took {percent(share)} of the lane's time."
@@ -95,16 +89,11 @@ def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
     place = list(range(1, len(share) + 1))
     figure = axes("position in the draft", "%")
     percents = [100 * value for value in share]
-    bars(figure, place, percents, "of all drafts", KEPT, "", "token %{x}: kept in %{y:.0f} % of drafts")
-    figure.add_scatter(
-        x=place,
-        y=[None if value is None else 100 * value for value in conditional],
-        name="if all before it were kept",
-        mode="lines+markers",
-        line={"color": REACHED, "width": 2, "dash": "dash"},
-        marker={"symbol": "diamond", "size": 7},
-        hovertemplate="token %{x}: kept in %{y:.0f} % of drafts if all before it were kept<extra></extra>",
-    )
+    kept = "token %{x}: kept in %{y:.0f} % of drafts"
+    bars(figure, place, percents, "of all drafts", KEPT, "", kept)
+    reached, hover = [None if value is None else 100 * value for value in conditional], "if all before it were kept"
+    points(figure, place, reached, hover, "lines+markers", REACHED, "diamond", f"{kept} {hover}")
+    figure.data[-1].update(line_dash="dash", marker_size=7)
     figure.update_yaxes(range=[0, 105])
     figure.update_xaxes(dtick=1 if len(share) <= 16 else None)
     first, last = 100 * share[0], 100 * share[-1]

@@ -119,7 +119,7 @@ def _fifty_tokens(race: Compared) -> Claim:
 
 
 def _ceiling(race: Compared) -> Claim:
-    kept, drafted = _kept(race), sum(step.num_drafted for step in race.lane)
+    kept, drafted = _kept(race), _num_drafted(race)
     draft_s, most = sum(step.draft_s for step in race.lane), race.tokens_per_step
     told = kept * race.plain_s * drafted / draft_s if kept is not None and draft_s > 0 else None
     return _claim(
@@ -135,8 +135,7 @@ def _ceiling(race: Compared) -> Claim:
 
 
 def _microseconds(race: Compared) -> Claim:
-    drafted = sum(step.num_drafted for step in race.lane)
-    costs = race.costs()
+    drafted, costs = _num_drafted(race), race.costs()
     each = (costs.drafting_s + costs.wider_s) / drafted if drafted else None
     dropped = drafted - sum(step.num_accepted for step in race.lane)
     return _claim(
@@ -168,14 +167,18 @@ def _published(race: Compared) -> Claim:
     return _claim(
         f"A step produces {low} tokens in summaries and {high} in code (Gemma 4 31B).",
         SPECULATORS,
-        any(step.num_drafted for step in race.lane),
+        _num_drafted(race) > 0,
         low <= race.tokens_per_step <= high,
         f"A step of this race produces {race.tokens_per_step:.2f}; {_guesses(_kept(race))}.",
     )
 
 
+def _num_drafted(race: Compared) -> int:
+    return sum(step.num_drafted for step in race.lane)
+
+
 def _kept(race: Compared) -> float | None:
-    drafted = sum(step.num_drafted for step in race.lane)
+    drafted = _num_drafted(race)
     return sum(step.num_accepted for step in race.lane) / drafted if drafted else None
 
 

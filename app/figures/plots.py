@@ -8,10 +8,10 @@ from typing import Any
 
 from ..web.colours import CLEAR, FIGURE_TEXT, GRID
 
-ABOVE = {"y": 1.02, "yanchor": "bottom"}
-"""A legend above the figure, not over it."""
 HEIGHT = 260
 MAX_NAME = 36
+Drawn = tuple[Any, str, Sequence[Sequence[str]]]
+"""Figure, sentence and table of a `Chart`."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def shown(text: str, more: str = "") -> str:
 
 
 def points(
-    figure: Any, x: Sequence[Any], y: Sequence[float], name: str, how: str, colour: str, symbol: str, hover: str
+    figure: Any, x: Sequence[Any], y: Sequence[float | None], name: str, how: str, colour: str, symbol: str, hover: str
 ) -> None:
     """Add one value for each x, in plotly's mode `how`."""
     figure.add_scatter(
@@ -45,31 +45,33 @@ def points(
     )
 
 
+def line(
+    figure: Any, x: Sequence[Any], y: Sequence[float], name: str, colour: str, hover: str, dash: str = "solid"
+) -> None:
+    """Add a line through one value for each x."""
+    points(figure, x, y, name, "lines", colour, "circle", hover)
+    figure.data[-1].line.dash = dash
+
+
 def level(figure: Any, x: Sequence[float], y: float, name: str, colour: str, dash: str) -> None:
     """Add a horizontal line at `y` tokens per second, between the two values of `x`."""
-    figure.add_scatter(
-        x=x,
-        y=[y, y],
-        name=name,
-        mode="lines",
-        line={"color": colour, "width": 2, "dash": dash},
-        hovertemplate="%{y:.1f} tokens/s<extra></extra>",
-    )
+    line(figure, x, [y, y], name, colour, "%{y:.1f} tokens/s", dash)
 
 
-def axes(x: str, y: str) -> Any:
-    """An empty figure with these axis titles."""
+def axes(x: str, y: str, is_tall: bool = False) -> Any:
+    """An empty figure with these axis titles. is_tall: its legend may have two lines, above the figure."""
     from plotly import graph_objects
 
     figure = graph_objects.Figure()
+    above = {"y": 1.02, "yanchor": "bottom"} if is_tall else {"y": 1.14}
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickfont": {"size": 14}, "fixedrange": True}
     figure.update_layout(
-        height=HEIGHT,
+        height=HEIGHT + 40 * is_tall,
         margin={"l": 48, "r": 12, "t": 12, "b": 44},
         paper_bgcolor=CLEAR,
         plot_bgcolor=CLEAR,
         font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 14, "color": FIGURE_TEXT},
-        legend={"orientation": "h", "y": 1.14, "x": 0, "bgcolor": CLEAR},
+        legend={"orientation": "h", "x": 0, "bgcolor": CLEAR, **above},
         xaxis={**axis, "title": x},
         yaxis={**axis, "title": y, "rangemode": "tozero"},
         hoverlabel={"font": {"family": "IBM Plex Sans, system-ui, sans-serif"}},

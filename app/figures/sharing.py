@@ -12,9 +12,8 @@ from engine.events import MAX_SECONDS
 from engine.spec import MAX_WIDTH
 
 from ..web.colours import DRAFT, KEPT, PLAIN_STEP
-from .plots import ABOVE, HEIGHT, Chart, axes, points
+from .plots import Drawn, axes, line
 
-TITLE = "With several users at once"
 NO_WIDTHS = "Not known: this recording has no costs of other widths."
 NO_CACHES = "Reading each user's own cache is not included."
 WIDTHS = frozenset(map(str, range(1, MAX_WIDTH + 1)))
@@ -22,23 +21,21 @@ LEAST_SHOWN = 8
 SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
-def users(race: Compared | None, recording: Mapping[str, Any], no_ratio: str) -> Chart:
+def users(recording: Mapping[str, Any], race: Compared) -> Drawn:
     """Speed-up over the number of users who share the device."""
-    if race is None:
-        return Chart(TITLE, None, no_ratio)
     reading_s = cache_s(recording)
     told = shared(race, _step_s(recording), reading_s)
     if not told:
-        return Chart(TITLE, None, NO_WIDTHS)
+        return None, NO_WIDTHS, ()
     told = told[: max(LEAST_SHOWN, 2 * max(n or len(told) for n in stops_paying(told)))]
-    figure, num_measured = axes("users at once", "times as fast as plain"), sum(each.measured for each in told)
+    figure = axes("users at once", "times as fast as plain", is_tall=True)
+    num_measured = sum(each.measured for each in told)
     hover, numbers = "%{x} users: %{y:.2f} times as fast", [each.num_users for each in told]
-    points(figure, numbers, [each.together for each in told], "all drafts in one pass", "lines", KEPT, "circle", hover)
-    points(figure, numbers, [each.in_turn for each in told], "one draft after another", "lines", DRAFT, "circle", hover)
-    points(figure, [1, len(told)], [1, 1], "plain", "lines", PLAIN_STEP, "circle", "plain")
+    line(figure, numbers, [each.together for each in told], "all drafts in one pass", KEPT, hover)
+    line(figure, numbers, [each.in_turn for each in told], "one draft after another", DRAFT, hover)
+    line(figure, [1, len(told)], [1, 1], "plain", PLAIN_STEP, "plain")
     if num_measured < len(told):
         figure.add_vrect(max(1, num_measured), len(told), fillcolor=PLAIN_STEP, opacity=0.15, line_width=0)
-    figure.update_layout(height=HEIGHT + 40, legend=ABOVE)
     rows = [each for each in told if each.num_users in SHOWN]
     table = [
         ("users", "all drafts in one pass", "one draft after another", "rows per step"),
@@ -47,7 +44,7 @@ def users(race: Compared | None, recording: Mapping[str, Any], no_ratio: str) ->
             for n, together, in_turn, known in rows
         ),
     ]
-    return Chart(TITLE, figure, _words(told, num_measured, reading_s is not None), table)
+    return figure, _words(told, num_measured, reading_s is not None), table
 
 
 def _words(told: Sequence[Shared], num_measured: int, with_caches: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,7 +20,7 @@ from engine.what_if.read import what_if_of
 
 from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .claims import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
-from .plots import ABOVE, HEIGHT, Chart, axes, bars, percent, points, shown
+from .plots import Chart, Drawn, axes, bars, line, percent, points, shown
 from .sharing import users
 
 BAR_HEIGHT = 220
@@ -41,30 +41,21 @@ def compared_of(recording: Recording) -> Compared | None:
 
 
 def why(recording: Recording | None) -> tuple[Chart, ...]:
-    """Token origins, break-even, losses, growth, sharing and claims, for the speculative lane on the page. None: the
-    empty figures."""
+    """The figures for the speculative lane on the page. None: the empty ones."""
     race = None if recording is None else compared_of(recording)
-    return (
-        token_origins(recording, race),
-        break_even(race),
-        losses(race),
-        growth(race),
-        users(race, recording or {}, NO_RATIO),
-        told_by_sources(recording, race),
-    )
+    if recording is None or race is None:
+        return tuple(Chart(title, None, NO_RATIO) for title in FIGURES)
+    return tuple(Chart(title, *draw(recording, race)) for title, draw in FIGURES.items())
 
 
-def token_origins(recording: Recording | None, race: Compared | None) -> Chart:
+def token_origins(recording: Recording, race: Compared) -> Drawn:
     """How many tokens were copied from prompt or completion, guessed by a model, or the target's own; and what part of
     the speed comes from a loop in the text."""
-    title = "Where the tokens came from"
-    if recording is None or race is None:
-        return Chart(title, None, NO_RATIO)
     around, name = _around(race), recording.spec.first(SPECULATIVE)
     lane = next(each for each in recording.spec.lanes if each.name == name)
     found = origins(steps(recording.events, name), len(recording["prompt"]["token_ids"]), lane.drafter)
     if found is None:
-        return Chart(title, None, f"{NOT_KNOWN} {around}")
+        return None, f"{NOT_KNOWN} {around}", ()
     parts = (
         ("copied from the prompt", found.prompt, KEPT, ""),
         ("copied from its own output", found.completion, DRAFT, "/"),
@@ -79,7 +70,7 @@ def token_origins(recording: Recording | None, race: Compared | None) -> Chart:
         "tokens are the model's own."
     )
     table = [("token", "number", "share"), *((name, str(each), percent(each / num)) for name, each, _, _ in parts)]
-    return Chart(title, figure, f"{words} {around}", table)
+    return figure, f"{words} {around}", table
 
 
 def _around(race: Compared) -> str:
@@ -93,29 +84,23 @@ def _around(race: Compared) -> str:
     )
 
 
-def break_even(race: Compared | None) -> Chart:
+def break_even(recording: Recording, race: Compared) -> Drawn:
     """Speed-up over tokens per step, at this race's mean step cost."""
-    title = "When it pays"
-    if race is None:
-        return Chart(title, None, NO_RATIO)
     own, even = race.tokens_per_step, race.break_even
     most = math.ceil(1.2 * max(own, even)) + 1
-    figure = axes("tokens a step", "times as fast as plain")
+    figure = axes("tokens a step", "times as fast as plain", is_tall=True)
     ends = [0, most]
     at_cost = "%{x:.2f} tokens a step: %{y:.2f} times as fast"
-    points(figure, ends, ends, "ideal: free guesses and checks", "lines", PLAIN_STEP, "circle", at_cost)
-    points(figure, ends, [0, most / even], "at this race's costs", "lines", KEPT, "circle", at_cost)
+    line(figure, ends, ends, "ideal: free guesses and checks", PLAIN_STEP, at_cost, "dash")
+    line(figure, ends, [0, most / even], "at this race's costs", KEPT, at_cost)
     points(figure, [even], [1], "break-even", "markers", DRAFT, "x", at_cost)
     points(figure, [own], [own / even], "this race", "markers", AUTOMATIC, "diamond", at_cost)
-    figure.data[0].line.dash = "dash"
-    figure.update_layout(height=HEIGHT + 40, legend=ABOVE)
     rows = [(even, "break-even"), (own, "this race"), *((num, "") for num in range(1, min(most, MAX_ROWS) + 1))]
     table = [
         ("tokens a step", "times as fast as plain", "ideal", ""),
         *((f"{num:.2f}", f"{num / even:.2f}", f"{num:.2f}", name) for num, name in sorted(rows)),
     ]
-    return Chart(
-        title,
+    return (
         figure,
         f"A step takes {even:.2f} times as long as a plain one, so it pays above {even:.2f} tokens per step. This race "
         f"reaches {own:.2f}: {own / even:.2f}× as fast as Plain. With free guesses and checks it would be {own:.2f}× "
@@ -124,11 +109,8 @@ def break_even(race: Compared | None) -> Chart:
     )
 
 
-def losses(race: Compared | None) -> Chart:
+def losses(recording: Recording, race: Compared) -> Drawn:
     """The lane's time, split into the ideal and the losses."""
-    title = "Where the rest of the time goes"
-    if race is None:
-        return Chart(title, None, NO_RATIO)
     costs = race.costs()
     whole = sum(costs)
     parts = (
@@ -138,15 +120,14 @@ def losses(race: Compared | None) -> Chart:
         ("other work and noise", costs.rest_s, REACHED, "x"),
     )
     figure = _stacked(parts, "seconds", "%{x:.4f}")
-    lost = ", ".join(f"{name} {_seconds(seconds, whole)}" for name, seconds, _, _ in parts[1:])
+    lost = ", ".join(f"{name} {spent:.3f} s ({100 * spent / whole:.1f} %)" for name, spent, _, _ in parts[1:])
     table = [
         ("part", "seconds", "share of the lane's time"),
         *((name, f"{seconds:.4f}", f"{100 * seconds / whole:.1f} %") for name, seconds, _, _ in parts),
         ("together", f"{whole:.4f}", "100 %"),
     ]
     below = " Negative values are noise." if costs.rest_s < 0 else ""
-    return Chart(
-        title,
+    return (
         figure,
         f"{len(race.lane)} steps as cheap as plain ones would take {costs.ideal_s:.3f} s; this race took "
         f"{whole:.3f} s. The difference: {lost}.{below}",
@@ -154,28 +135,19 @@ def losses(race: Compared | None) -> Chart:
     )
 
 
-def _seconds(seconds: float, whole: float) -> str:
-    return f"{seconds:.3f} s ({100 * seconds / whole:.1f} %)"
-
-
-def growth(race: Compared | None) -> Chart:
+def growth(recording: Recording, race: Compared) -> Drawn:
     """The speed-up over the first n tokens, for growing n."""
-    title = "As the text grows"
-    if race is None:
-        return Chart(title, None, NO_RATIO)
     told = race.growth()
     apart = math.ceil(len(told) / MAX_POINTS)
     drawn = told[-1::-apart][::-1]
     num = [point.num_tokens for point in drawn]
-    figure = axes("tokens written", "times as fast as plain")
+    figure = axes("tokens written", "times as fast as plain", is_tall=True)
     hover = "first %{x} tokens: %{y:.2f} times as fast"
-    points(figure, num, [point.speedup for point in drawn], "without the prompt", "lines", KEPT, "circle", hover)
+    line(figure, num, [point.speedup for point in drawn], "without the prompt", KEPT, hover)
     if told[-1].with_prefill is not None:
         with_it = [point.with_prefill or 0.0 for point in drawn]
-        points(figure, num, with_it, "including the prompt", "lines", DRAFT, "circle", hover)
-        figure.data[-1].line.dash = "dash"
-    points(figure, [0, num[-1]], [1, 1], "plain", "lines", PLAIN_STEP, "circle", "plain")
-    figure.update_layout(height=HEIGHT + 40, legend=ABOVE)
+        line(figure, num, with_it, "including the prompt", DRAFT, hover, "dash")
+    line(figure, [0, num[-1]], [1, 1], "plain", PLAIN_STEP, "plain")
     rows = told[:: max(1, math.ceil(len(told) / MAX_ROWS))]
     table = [
         ("tokens", "times as fast as plain", "including the prompt"),
@@ -193,22 +165,18 @@ def growth(race: Compared | None) -> Chart:
             f"Including the prompt, it {when}. Over all {num[-1]} tokens it is {told[-1].speedup:.2f}× as fast as "
             f"Plain, {both:.2f}× including the prompt."
         )
-    return Chart(title, figure, words, table)
+    return figure, words, table
 
 
-def told_by_sources(recording: Recording | None, race: Compared | None) -> Chart:
+def told_by_sources(recording: Recording, race: Compared) -> Drawn:
     """Claims from other sources, each with this race's verdict."""
-    title = "What others say, and this race"
-    if recording is None or race is None:
-        return Chart(title, None, NO_RATIO)
     events, spec = recording.events, recording.spec
     bound = roofline(recording, events, fastest_plain(events, *map(spec.first, (SPECULATIVE, PLAIN, BASELINE))))
     told = claims(race, bound.num_bytes if bound else None, _best_length(recording))
     told.sort(key=lambda claim: VERDICTS.index(claim.verdict))
     num = Counter(claim.verdict for claim in told)
     head = ("claim", "source", "in this race", "why")
-    return Chart(
-        title,
+    return (
         None,
         f"{len(told)} common claims: {num[AGREES]} hold in this race, {num[DISAGREES]} do not, {num[UNTESTED]} are "
         "not tested by it.",
@@ -241,3 +209,13 @@ def _stacked(parts: Sequence[tuple[str, float, str, str]], unit: str, number: st
     figure.update_layout(barmode="relative", height=BAR_HEIGHT, bargap=0.3, legend=legend)
     figure.update_yaxes(showticklabels=False)
     return figure
+
+
+FIGURES: dict[str, Callable[[Recording, Compared], Drawn]] = {
+    "Where the tokens came from": token_origins,
+    "When it pays": break_even,
+    "Where the rest of the time goes": losses,
+    "As the text grows": growth,
+    "With several users at once": users,
+    "What others say, and this race": told_by_sources,
+}

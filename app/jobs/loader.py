@@ -31,40 +31,35 @@ class ModelStatus:
 
 class Loader:
     """Keeps one model at a time. `load(target, progress)` does the work in a thread of its own; `note()`, called
-    there afterwards, returns the status line's note."""
+    there afterwards, returns the status line's note. status: None before the first `start`."""
 
     def __init__(self, load: Callable[[str, Progress], Any], note: Callable[[], str] = lambda: "") -> None:
         self._load, self._note = load, note
         self._lock = threading.Lock()
-        self._status: ModelStatus | None = None
+        self.status: ModelStatus | None = None
         self._loaded: Any = None
         self._error: PhotofinishError | None = None
-
-    @property
-    def status(self) -> ModelStatus | None:
-        """None before the first `start`."""
-        return self._status
 
     def start(self, target: str) -> None:
         """Start loading a target, unless a model is loading or this one is ready. Releases the previous model first."""
         with self._lock:
-            if self._status and (
-                self._status.state == "loading" or (self._status.target, self._status.state) == (target, "ready")
+            if self.status and (
+                self.status.state == "loading" or (self.status.target, self.status.state) == (target, "ready")
             ):
                 return
             self._loaded = self._error = None
-            self._status = ModelStatus(target, "loading", f"preparing {target}")
+            self.status = ModelStatus(target, "loading", f"preparing {target}")
             threading.Thread(target=self._run, args=(target,), name="load", daemon=True).start()
 
     def get(self, target: str, progress: Progress) -> Any:
         """Wait for the loaded target. `progress` may raise to give up waiting. Raises what loading raised."""
         while True:
             self.start(target)
-            while (status := self._status) and status.state == "loading":
+            while (status := self.status) and status.state == "loading":
                 progress(status.text, status.share)
                 time.sleep(POLL_S)
             with self._lock:
-                if self._status and self._status.target == target:
+                if self.status and self.status.target == target:
                     if self._error:
                         raise self._error
                     if self._loaded is not None:
@@ -72,7 +67,7 @@ class Loader:
 
     def _run(self, target: str) -> None:
         def progress(text: str, share: float | None) -> None:
-            self._status = ModelStatus(target, "loading", text, share)
+            self.status = ModelStatus(target, "loading", text, share)
 
         try:
             try:
@@ -88,4 +83,4 @@ class Loader:
 
     def _finish(self, status: ModelStatus, loaded: Any = None, error: PhotofinishError | None = None) -> None:
         with self._lock:
-            self._loaded, self._error, self._status = loaded, error, status
+            self._loaded, self._error, self.status = loaded, error, status

@@ -55,39 +55,6 @@ class RaceQueue:
                 self._since = self._clock()
             return ticket
 
-    def _place(self, ticket: Ticket) -> int | None:
-        with self._lock:
-            return self._tickets.index(ticket) if ticket in self._tickets else None
-
-    def _expected_s(self, ticket: Ticket) -> float | None:
-        with self._lock:
-            if ticket not in self._tickets or not self._durations:
-                return None
-            place = self._tickets.index(ticket)
-            if place == 0:
-                return 0.0
-            lasted = self._clock() - self._since
-            longer = [duration for duration in self._durations if duration > lasted]
-            if not longer:
-                return math.inf
-            usual = sum(self._durations) / len(self._durations)
-            return sum(longer) / len(longer) - lasted + (place - 1) * usual
-
-    def _leave(self, ticket: Ticket) -> None:
-        with self._lock:
-            if ticket not in self._tickets:
-                return
-            had_device = self._tickets[0] is ticket
-            self._tickets.remove(ticket)
-            if had_device:
-                now = self._clock()
-                self._durations.append((ticket.over_at or now) - self._since)
-                self._since = now
-
-    def _is_waited_for(self, ticket: Ticket) -> bool:
-        with self._lock:
-            return self._tickets[:1] == [ticket] and not all(each.patient for each in self._tickets[1:])
-
 
 class Ticket:
     """A race's place in the queue."""
@@ -99,18 +66,32 @@ class Ticket:
     @property
     def place(self) -> int | None:
         """Number of races ahead; 0: it has the device; None: it has left."""
-        return self._queue._place(self)
+        with self._queue._lock:
+            return self._queue._tickets.index(self) if self in self._queue._tickets else None
 
     @property
     def expected_s(self) -> float | None:
         """Estimated seconds until it gets the device, from the durations of the last races. None before the first race
         has ended, infinite if the running one takes longer than all of them."""
-        return self._queue._expected_s(self)
+        queue = self._queue
+        with queue._lock:
+            if self not in queue._tickets or not queue._durations:
+                return None
+            if (place := queue._tickets.index(self)) == 0:
+                return 0.0
+            lasted = queue._clock() - queue._since
+            longer = [duration for duration in queue._durations if duration > lasted]
+            if not longer:
+                return math.inf
+            usual = sum(queue._durations) / len(queue._durations)
+            return sum(longer) / len(longer) - lasted + (place - 1) * usual
 
     @property
     def is_waited_for(self) -> bool:
         """Whether it has the device while another race, not a patient one, waits."""
-        return self._queue._is_waited_for(self)
+        with self._queue._lock:
+            tickets = self._queue._tickets
+            return tickets[:1] == [self] and not all(each.patient for each in tickets[1:])
 
     def race_over(self) -> None:
         """The race has ended, but the place is kept for other work until somebody waits. That time does not count as
@@ -119,4 +100,12 @@ class Ticket:
 
     def leave(self) -> None:
         """Give up the place, or the device. May be called more than once."""
-        self._queue._leave(self)
+        queue = self._queue
+        with queue._lock:
+            if self not in queue._tickets:
+                return
+            if queue._tickets[0] is self:
+                now = queue._clock()
+                queue._durations.append((self.over_at or now) - queue._since)
+                queue._since = now
+            queue._tickets.remove(self)

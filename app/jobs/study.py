@@ -1,5 +1,5 @@
-"""Studies of many prompts for the page: each prompt waits for the device like a race of its own, so that others race in
-between."""
+"""Studies on the page: each waits for the device like a race, and sends frames to its browser. A study of many prompts
+waits anew for every prompt, so that others race in between."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Container
+from collections.abc import AsyncGenerator, Callable, Container, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from engine.errors import PhotofinishError, RaceError, UsageError, sentence
@@ -39,147 +39,81 @@ class Backend(Protocol):
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced: ...
 
 
-class _Halt(BaseException):
-    """Raised by the progress callback to end a race from inside."""
+class Halt(BaseException):
+    """Ends a study's work from inside, whatever catches ordinary exceptions there."""
 
 
-@dataclass
-class _State:
-    """State of one study, as sent to the browser. note: a sentence on something unusual."""
+class Study:
+    """One study, as its frames show it.
 
-    request: StudyRequest
-    rows: list[Row]
-    state: str = "waiting"
-    text: str = ""
-    note: str = ""
-    share: float | None = None
-    raced_s: float = 0.0
-    num_raced: int = 0
-    ran_on: dict[str, Any] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
-    report: dict[str, Any] | None = None
+    rows, begun: results, and what was begun, which a browser keeps even if the study fails.
+    is_patient: it waits without counting as waiting, see `RaceQueue.enter`."""
 
-    @property
-    def done(self) -> set[int]:
-        return {row.line for row in self.rows}
+    is_patient = is_complete = False
+
+    def __init__(self, rows: Iterable[Any], begun: Iterable[Any] = ()) -> None:
+        self.rows, self.begun = list(rows), set(begun)
+        self.state, self.text = "waiting", ""
+        self.share: float | None = None
+        self.stopped = threading.Event()
+        self._error: PhotofinishError | None = None
 
     def frame(self) -> dict[str, Any]:
-        request, num_done, over = self.request, len(self.done), self.state in ENDED
-        left = len(request.prompts) - num_done
-        return {
-            "schema": OUTPUT_SCHEMA,
-            "key": request.key,
-            "state": self.state,
-            "text": self.text,
-            "note": self.note,
-            "share": self.share,
-            "num_prompts": len(request.prompts),
-            "num_done": num_done,
-            "left_s": self.raced_s / self.num_raced * left if self.num_raced and not over else None,
-            "target": request.pair.target,
-            "drafters": list(request.drafters),
-            "params": {
-                "temperature": request.params.temperature,
-                "top_p": request.params.top_p,
-                "seed": request.params.seed,
-                "max_new_tokens": request.params.max_new_tokens,
-            },
-            "rows": [row.to_json() for row in (self.rows if over else self.rows[-LATEST * len(request.drafters) :])],
-            "ran_on": self.ran_on,
-            "circumstances": circumstances(self.about) if self.about else "",
-            "ribbons": [each.strip() for each in ribbons(self.about, False)] if self.about else [],
-            "report": self.report,
-        }
+        raise NotImplementedError
 
+    def work(self) -> None:
+        """What it does while it has the device, in a thread of its own. Raises Halt if it was stopped."""
+        raise NotImplementedError
 
-def refused_study(why: str) -> str:
-    """The frame of a study that never began."""
-    return frame_json({"state": "failed", "text": sentence(why), "rows": []})
+    def stop(self) -> None:
+        """End within one step."""
+        self.stopped.set()
 
+    async def run(self, enter: Callable[..., Ticket]) -> AsyncGenerator[None, None]:
+        """The whole study; yields at news, and as a heartbeat. Closing this generator ends it within one step.
 
-class Studies:
-    """All studies of all visitors, one each. To be used from the event loop that serves the page."""
-
-    def __init__(self, backend: Backend, queue: RaceQueue) -> None:
-        self._backend, self._queue = backend, queue
-        self._stops: dict[str, threading.Event] = {}
-
-    async def frames(self, visitor: str, address: str, request: StudyRequest) -> AsyncGenerator[str, None]:
-        """Run a study; its frames as JSON text, the last one with its report. Closing this generator ends the study
-        within one step. Raises UsageError if the visitor already has one, or too many races."""
-        if visitor in self._stops:
-            raise UsageError("you already have a study running here; stop it first")
-        stop = self._stops[visitor] = threading.Event()
-        study = _State(request, list(request.kept))
+        enter: joins the queue, see `RaceQueue.enter`."""
         try:
-            while len(study.done) < len(request.prompts) and not stop.is_set():
-                async with aclosing(self._next(study, visitor, address, stop)) as news:
+            while not self.is_complete and not self.stopped.is_set():
+                async with aclosing(self._turn(enter(patient=self.is_patient))) as news:
                     async for _ in news:
-                        yield frame_json(study.frame())
-            study.state, study.text = ("stopped", "Stopped.") if stop.is_set() else ("finished", "Finished.")
+                        yield
+            self.state, self.text = ("stopped", "Stopped.") if self.stopped.is_set() else ("finished", "Finished.")
         except PhotofinishError as error:
-            if not study.rows:
+            if not (self.rows or self.begun):
                 raise
-            study.state, study.text = "failed", sentence(str(error))
-        finally:
-            stop.set()
-            del self._stops[visitor]
-        study.share = None
-        if study.rows:
-            study.report = await asyncio.to_thread(report, study.rows)
-        yield frame_json(study.frame())
+            self.state, self.text = "failed", sentence(str(error))
 
-    def stop(self, visitor: str) -> None:
-        """End the visitor's study within one step."""
-        if visitor in self._stops:
-            self._stops[visitor].set()
-
-    async def _next(
-        self, study: _State, visitor: str, address: str, stop: threading.Event
-    ) -> AsyncGenerator[None, None]:
-        """Race the study's next prompt; yields at news, and as a heartbeat."""
-        ticket = self._queue.enter(visitor, address, patient=True)
-        thread: _Race | None = None
+    async def _turn(self, ticket: Ticket) -> AsyncGenerator[None, None]:
+        """Wait for the device, then work."""
+        over, is_running = threading.Event(), False
         sent, sent_at = None, 0.0
         try:
-            while thread is None or not thread.over.is_set():
-                if thread is None and ticket.place == 0:
-                    thread = _Race(self._backend, study, ticket, stop)
-                elif thread is None:
-                    if stop.is_set():
+            while not over.is_set():
+                if not is_running:
+                    if self.stopped.is_set():
                         return
-                    study.state = "waiting"
-                    study.text = waiting_text(Waiting(ticket.place or 0, ticket.expected_s))
-                else:
-                    study.state, (study.text, study.share) = "racing", thread.news
-                if (news := (study.state, study.text, study.share)) != sent or time.monotonic() - sent_at > HEARTBEAT_S:
+                    if ticket.place == 0:
+                        is_running = True
+                        threading.Thread(target=self._run, args=(ticket, over), name="study", daemon=True).start()
+                    else:
+                        self.state, self.text = "waiting", waiting_text(Waiting(ticket.place or 0, ticket.expected_s))
+                if (news := (self.state, self.text, self.share)) != sent or time.monotonic() - sent_at > HEARTBEAT_S:
                     sent, sent_at = news, time.monotonic()
                     yield
                 await asyncio.sleep(TICK_S)
         finally:
-            if thread is None:
+            if not over.is_set():
+                self.stop()
+            if not is_running:
                 ticket.leave()
-            elif not thread.over.is_set():
-                stop.set()
-        thread.take(study)
+        if self._error is not None:
+            raise self._error
 
-
-class _Race:
-    """The race of a study's next prompt, in a thread of its own, which leaves the place on the device when it ends."""
-
-    def __init__(self, backend: Backend, study: _State, ticket: Ticket, stop: threading.Event) -> None:
-        self.news: tuple[str, float | None] = ("Setting up.", None)
-        self.over = threading.Event()
-        self._stop, self._began = stop, time.monotonic()
-        self._raced: Raced | None = None
-        self._error: PhotofinishError | None = None
-        arguments = (backend, study.request, study.done, ticket)
-        threading.Thread(target=self._run, args=arguments, name="study", daemon=True).start()
-
-    def _run(self, backend: Backend, request: StudyRequest, done: Container[int], ticket: Ticket) -> None:
+    def _run(self, ticket: Ticket, over: threading.Event) -> None:
         try:
-            self._raced = backend.study(request, done, self._progress)
-        except _Halt:
+            self.work()
+        except Halt:
             pass
         except PhotofinishError as error:
             self._error = error
@@ -188,24 +122,103 @@ class _Race:
             self._error = RaceError(FAULT)
         finally:
             ticket.leave()
-            self.over.set()
+            over.set()
+
+
+class StudiesOf:
+    """All studies of one kind, one per visitor. To be used from the event loop that serves the page."""
+
+    def __init__(self, make: Callable[[Any], Study], queue: RaceQueue) -> None:
+        self._make, self._queue = make, queue
+        self._studies: dict[str, Study] = {}
+
+    async def frames(self, visitor: str, address: str, request: Any) -> AsyncGenerator[str, None]:
+        """Run a study; its frames as JSON text. Closing this generator ends it within one step. Raises UsageError if
+        the visitor already has one, or too many races."""
+        if visitor in self._studies:
+            raise UsageError("you already have a study running here; stop it first")
+        study = self._studies[visitor] = self._make(request)
+        try:
+            async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
+                async for _ in news:
+                    yield frame_json(study.frame())
+        finally:
+            study.stop()
+            del self._studies[visitor]
+        yield frame_json(await asyncio.to_thread(study.frame))
+
+    def stop(self, visitor: str) -> None:
+        """End the visitor's study within one step."""
+        if visitor in self._studies:
+            self._studies[visitor].stop()
+
+
+class Studies(StudiesOf):
+    """Studies of many prompts."""
+
+    def __init__(self, backend: Backend, queue: RaceQueue) -> None:
+        super().__init__(partial(_PromptsStudy, backend), queue)
+
+
+class _PromptsStudy(Study):
+    """note: a sentence on something unusual."""
+
+    is_patient = True
+
+    def __init__(self, backend: Backend, request: StudyRequest) -> None:
+        super().__init__(request.kept)
+        self._backend, self.request = backend, request
+        self.note, self.raced_s, self.num_raced = "", 0.0, 0
+        self.is_complete = len(self.done) == len(request.prompts)
+        self.ran_on: dict[str, Any] = {}
+        self.about: dict[str, Any] = {}
+
+    @property
+    def done(self) -> set[int]:
+        return {row.line for row in self.rows}
+
+    def work(self) -> None:
+        """Race the next prompt. Rows of an earlier run are kept only if weights and machine are the same."""
+        began = time.monotonic()
+        self._progress("Setting up.", None)
+        rows, ran_on, about = self._backend.study(self.request, self.done, self._progress)
+        if not self.num_raced and self.rows and self.request.kept_on != ran_on:
+            self.rows, self.note = [], ANEW
+        self.rows += rows
+        self.ran_on, self.about = ran_on, about
+        self.raced_s += time.monotonic() - began
+        self.num_raced += 1
+        self.is_complete = len(self.done) == len(self.request.prompts)
 
     def _progress(self, text: str, share: float | None) -> None:
-        if self._stop.is_set():
-            raise _Halt
-        self.news = sentence(text), share
+        if self.stopped.is_set():
+            raise Halt
+        self.state, self.text, self.share = "racing", sentence(text), share
 
-    def take(self, study: _State) -> None:
-        """Add the result to the study, once it is over; raises what the race raised. Rows of an earlier run are kept
-        only if weights and machine are the same."""
-        if self._error is not None:
-            raise self._error
-        if self._raced is None:
-            return
-        rows, ran_on, about = self._raced
-        if not study.num_raced and study.rows and study.request.kept_on != ran_on:
-            study.rows, study.note = [], ANEW
-        study.rows += rows
-        study.ran_on, study.about = ran_on, about
-        study.raced_s += time.monotonic() - self._began
-        study.num_raced += 1
+    def frame(self) -> dict[str, Any]:
+        request, num_done, over = self.request, len(self.done), self.state in ENDED
+        left, params = len(request.prompts) - num_done, request.params
+        return {
+            "schema": OUTPUT_SCHEMA,
+            "key": request.key,
+            "state": self.state,
+            "text": self.text,
+            "note": self.note,
+            "share": None if over else self.share,
+            "num_prompts": len(request.prompts),
+            "num_done": num_done,
+            "left_s": self.raced_s / self.num_raced * left if self.num_raced and not over else None,
+            "target": request.pair.target,
+            "drafters": list(request.drafters),
+            "params": {name: getattr(params, name) for name in ("temperature", "top_p", "seed", "max_new_tokens")},
+            "rows": [row.to_json() for row in (self.rows if over else self.rows[-LATEST * len(request.drafters) :])],
+            "ran_on": self.ran_on,
+            "circumstances": circumstances(self.about) if self.about else "",
+            "ribbons": [each.strip() for each in ribbons(self.about, False)] if self.about else [],
+            "report": report(self.rows) if over and self.rows else None,
+        }
+
+
+def refused_study(why: str) -> str:
+    """The frame of a study that never began."""
+    return frame_json({"state": "failed", "text": sentence(why), "rows": []})

@@ -13,16 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Protocol
 
+from engine.analysis.metrics import lane_metrics, ratio
 from engine.errors import NO_MEMORY, PhotofinishError, is_out_of_memory, sentence
 from engine.events import LaneEvent, Started
 from engine.progress import Progress
+from engine.recordings.compare import compare
 from engine.recordings.recording import Recording, build
+from engine.spec import SPECULATIVE
 
-from .again import told_again
 from .frames import Ended, Extras, News, Prepared, Preparing, finished_text
+from .queue import Ticket
 
 FAULT = "The race failed because of a bug in Photofinish; see its log."
 STOPPED_TEXT = "Stopped."
+POLL_S = 0.01
+"""Interval for checking whether a browser has the end of a race."""
 
 log = logging.getLogger(__name__)
 
@@ -33,19 +38,6 @@ class Race(Protocol):
     def header(self) -> dict[str, Any]: ...
     def events(self) -> Iterator[LaneEvent]: ...
     def result(self) -> Mapping[str, Any]: ...
-
-
-POLL_S = 0.01
-"""Interval for checking whether a browser has the end of a race."""
-
-
-class Device(Protocol):
-    """A place on the device: see `app.jobs.queue.Ticket`."""
-
-    @property
-    def is_waited_for(self) -> bool: ...
-    def race_over(self) -> None: ...
-    def leave(self) -> None: ...
 
 
 class _Halt(BaseException):
@@ -64,7 +56,7 @@ class Worker:
         self,
         prepare: Callable[[Progress], Race],
         extras: Callable[[Any, Progress], Mapping[str, Any]],
-        device: Device,
+        device: Ticket,
         recorded: Recording | None = None,
     ) -> None:
         self._prepare, self._extras, self._device, self._recorded = prepare, extras, device, recorded
@@ -185,3 +177,16 @@ class Worker:
             self._stage, self._since, self._share = text, now, share or 0.0
         done = (share or 0.0) - self._share
         return (now - self._since) * (1 - self._share - done) / done if done > 0 else None
+
+
+def told_again(recorded: Recording, here: Recording) -> str:
+    """Whether this machine wrote the recorded tokens, and the speculative lane's speed, then and now."""
+    found, name = compare(recorded, here), recorded.spec.first(SPECULATIVE)
+    lane = found["lanes"].get(name)
+    if not (found["same_tokens"] and found["digest"]["same"]) or lane is None or not lane["counts"]:
+        return f"Run again here: {found['sentence']}."
+    then, now = (lane_metrics(each.events, name).tokens_per_s for each in (recorded, here))
+    pace = ratio(now, then)
+    bits = ", bit for bit" if lane["rows_different"] == 0 else ""
+    speed = "" if pace is None else f", {pace:.2f}× as fast as the recording"
+    return sentence(f"this machine wrote the same {lane['num_tokens']} tokens{bits}{speed}")

@@ -21,7 +21,26 @@ CHAT = "Send the prompt as one chat message. For chat-tuned models."
 RULES = [("same tokens (coupled)", "coupled"), ("same probabilities (rejection)", "rejection")]
 OF_THE_ENGINE = ("drafter", "k", "width", "audit", "rule", "more")
 """Controls that only lanes of this engine have."""
-STUDY = "Type synthetic:0.8 for made-up guesses that are right 80 % of the time."
+MODEL = "The model that writes the text (target), the same in both lanes."
+DRAFTER = (
+    "What guesses ahead. It changes the speed, never the text. Type synthetic:0.8 for made-up guesses that are right "
+    "80 % of the time."
+)
+DRAFT_LENGTH = (
+    "Tokens guessed at once. Longer drafts can gain more or waste more. auto decides at every step. tree:7 guesses 7 "
+    "tokens, several for one place where that is worth more."
+)
+TEMPERATURE = "0: always the likeliest token. Above 0: sampled; the seed fixes the random numbers."
+TOP_P = "Sample only from the likeliest tokens that add up to this probability. 1: off."
+SEED = "The same seed gives the same text."
+LENGTH = "Every lane stops after this many tokens."
+WIDTH = "Tokens checked in one pass; more than the draft length. auto: the smallest width that gives the same bits."
+AUDIT = "Compare not only the tokens but also the scores behind them (logits), bit by bit."
+RULE = (
+    "Same tokens: keep a guess if the model picks that very token. Same probabilities: keep it by a random draw that "
+    "leaves every token as likely as without guesses; the texts then differ. No difference at temperature 0."
+)
+MORE = f"Race up to {MAX_MORE_LANES} more drafters, each in its own lane, or the same drafter without trees."
 
 
 @dataclass(frozen=True)
@@ -30,8 +49,7 @@ class Control:
 
     name: of its value in a request and in the API.
     kind: Gradio's class.
-    limits: that class's arguments for what can be chosen.
-    look: its other arguments.
+    options: that class's other arguments.
     advanced: shown under "Advanced"."""
 
     name: str
@@ -39,8 +57,7 @@ class Control:
     default: Any
     label: str
     help: str | None
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    look: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     advanced: bool = False
 
 
@@ -89,131 +106,42 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     found = _controls(catalogue)
     if not catalogue.on_servers:
         return found
-    hidden = {"visible": False}
-    return tuple(replace(each, look={**each.look, **hidden}) if each.name in OF_THE_ENGINE else each for each in found)
+    return tuple(
+        replace(each, options={**each.options, "visible": False}) if each.name in OF_THE_ENGINE else each
+        for each in found
+    )
 
 
 def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     pair = catalogue.default
     first = preset_values(catalogue, catalogue.presets[0], pair)
+    prompt = {
+        "max_length": MAX_PROMPT_CHARS,
+        "lines": 2,
+        "max_lines": 2,
+        "show_label": False,
+        "placeholder": "Type a prompt. It is sent exactly as written.",
+        "elem_id": "page-prompt",
+    }
+    drafters = {"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True}
+    chat = {"interactive": pair.chat is not False}
+    length = _range(16, MAX_NEW_TOKENS, 16)
     return (
-        Control(
-            "prompt",
-            "Textbox",
-            first["prompt"],
-            label="Prompt",
-            help=None,
-            limits={"max_length": MAX_PROMPT_CHARS},
-            look={
-                "lines": 2,
-                "max_lines": 2,
-                "show_label": False,
-                "placeholder": "Type a prompt. It is sent exactly as written.",
-                "elem_id": "page-prompt",
-            },
-        ),
-        Control(
-            "pair",
-            "Radio",
-            pair.id,
-            label="Model",
-            help="The model that writes the text (target), the same in both lanes.",
-            limits={"choices": pair_choices(catalogue)},
-        ),
-        Control(
-            "drafter",
-            "Dropdown",
-            first["drafter"],
-            label="Drafter",
-            help=f"What guesses ahead. It changes the speed, never the text. {STUDY}",
-            limits={"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True},
-        ),
-        Control(
-            "k",
-            "Dropdown",
-            first["k"],
-            label="Draft length (k)",
-            help="Tokens guessed at once. Longer drafts can gain more or waste more. auto decides at every step. "
-            "tree:7 guesses 7 tokens, several for one place where that is worth more.",
-            limits={"choices": LENGTHS},
-        ),
-        Control(
-            "temperature",
-            "Slider",
-            first["temperature"],
-            label="Temperature",
-            help="0: always the likeliest token. Above 0: sampled; the seed fixes the random numbers.",
-            limits={"minimum": 0, "maximum": 2, "step": 0.05},
-        ),
-        Control(
-            "top_p",
-            "Slider",
-            first["top_p"],
-            label="Top-p",
-            help="Sample only from the likeliest tokens that add up to this probability. 1: off.",
-            limits={"minimum": 0.05, "maximum": 1, "step": 0.05},
-            advanced=True,
-        ),
-        Control(
-            "seed",
-            "Number",
-            first["seed"],
-            label="Seed",
-            help="The same seed gives the same text.",
-            limits={"minimum": 0, "precision": 0},
-        ),
-        Control(
-            "max_new_tokens",
-            "Slider",
-            first["max_new_tokens"],
-            label="Maximum length",
-            help="Every lane stops after this many tokens.",
-            limits={"minimum": 16, "maximum": MAX_NEW_TOKENS, "step": 16},
-        ),
-        Control(
-            "width",
-            "Dropdown",
-            "auto",
-            label="Width",
-            help="Tokens checked in one pass; more than the draft length. auto: the smallest width that gives the "
-            "same bits.",
-            limits={"choices": WIDTHS},
-            advanced=True,
-        ),
-        Control(
-            "audit",
-            "Checkbox",
-            True,
-            label="Audit",
-            help="Compare not only the tokens but also the scores behind them (logits), bit by bit.",
-            advanced=True,
-        ),
-        Control(
-            "chat",
-            "Checkbox",
-            first["chat"],
-            label="Chat template",
-            help=chat_help(pair),
-            look={"interactive": pair.chat is not False},
-            advanced=True,
-        ),
-        Control(
-            "rule",
-            "Radio",
-            "coupled",
-            label="Keep a guess if",
-            help="Same tokens: keep a guess if the model picks that very token. Same probabilities: keep it by a "
-            "random draw that leaves every token as likely as without guesses; the texts then differ. No difference "
-            "at temperature 0.",
-            limits={"choices": RULES},
-            advanced=True,
-        ),
-        Control(
-            "more",
-            "CheckboxGroup",
-            [],
-            label="More lanes",
-            help=f"Race up to {MAX_MORE_LANES} more drafters, each in its own lane, or the same drafter without trees.",
-            limits={"choices": more_choices(catalogue, pair)},
-        ),
+        Control("prompt", "Textbox", first["prompt"], "Prompt", None, prompt),
+        Control("pair", "Radio", pair.id, "Model", MODEL, {"choices": pair_choices(catalogue)}),
+        Control("drafter", "Dropdown", first["drafter"], "Drafter", DRAFTER, drafters),
+        Control("k", "Dropdown", first["k"], "Draft length (k)", DRAFT_LENGTH, {"choices": LENGTHS}),
+        Control("temperature", "Slider", first["temperature"], "Temperature", TEMPERATURE, _range(0, 2, 0.05)),
+        Control("top_p", "Slider", first["top_p"], "Top-p", TOP_P, _range(0.05, 1, 0.05), True),
+        Control("seed", "Number", first["seed"], "Seed", SEED, {"minimum": 0, "precision": 0}),
+        Control("max_new_tokens", "Slider", first["max_new_tokens"], "Maximum length", LENGTH, length),
+        Control("width", "Dropdown", "auto", "Width", WIDTH, {"choices": WIDTHS}, True),
+        Control("audit", "Checkbox", True, "Audit", AUDIT, advanced=True),
+        Control("chat", "Checkbox", first["chat"], "Chat template", chat_help(pair), chat, True),
+        Control("rule", "Radio", "coupled", "Keep a guess if", RULE, {"choices": RULES}, True),
+        Control("more", "CheckboxGroup", [], "More lanes", MORE, {"choices": more_choices(catalogue, pair)}),
     )
+
+
+def _range(minimum: float, maximum: float, step: float) -> dict[str, float]:
+    return {"minimum": minimum, "maximum": maximum, "step": step}

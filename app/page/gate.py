@@ -157,6 +157,11 @@ def network(host: str) -> str:
     return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
+def address_of(request: Any) -> str:
+    """What limits per address go by, for a request of Starlette or Gradio."""
+    return network(request.client.host if request.client else "")
+
+
 def _path(scope: Message) -> str:
     """The path without the page's root path, which a proxy may or may not have removed."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")

@@ -1,4 +1,4 @@
-"""Workarounds for Gradio 6.31, in one place: nothing else in app/ depends on Gradio's internals."""
+"""Workarounds for Gradio 6.31, here and in gradio_errors.py: nothing else in app/ depends on Gradio's internals."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import asyncio
 import copy
 import logging
 import re
-import sys
-import threading
 import time
-import traceback
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -18,18 +15,15 @@ from typing import Any
 
 import gradio as gr
 import gradio.routes
-from fastapi.exceptions import RequestValidationError
 from gradio.queueing import Queue
-from gradio.route_utils import FnIndexInferError
 from gradio.state_holder import SessionState, StateHolder
 from gradio.utils import LRUCache
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from ..catalogue.limits import MAX_CALL_BYTES
 from ..jobs.memory import give_back
-from .gate import BODY_BYTES, REFUSED, network
+from .gate import BODY_BYTES, REFUSED, address_of
+from .gradio_errors import Errors
 
 MAX_RUNNING = 400
 """Calls that may run at once. Gradio's default of 40 is less than queue.MAX_RACES, each of which is a running
@@ -43,10 +37,6 @@ UNREAD_S, READER_S = 120.0, 15.0
 """A session without a reader for UNREAD_S loses its calls and answers. Gradio's streams read at least every 10 s."""
 SWEEP_S = 5.0
 RESTART_S = 1.0
-SAME_ERROR_S = 60.0
-"""After its first traceback, one kind of error is printed at most this often."""
-MAX_KINDS = 100
-"""Kinds of errors to remember. A kind is a class and the line of code that raised it."""
 SESSION = re.compile(r"[!-~]{1,100}")
 """Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes."""
 BAD_SESSION = "session_hash must be 1 to 100 ASCII characters without spaces"
@@ -117,7 +107,7 @@ class GuardedQueue(Queue):
         """Add a call. Gradio answers 400 with the returned sentence if it is malformed or exceeds a limit."""
         if body.session_hash is None:
             body.session_hash = uuid.uuid4().hex
-        session, address = body.session_hash, network(request.client.host if request.client else "")
+        session, address = body.session_hash, address_of(request)
         if fault := self._not_for_the_queue(body, request) or self._too_many(session, address):
             return False, fault, "error"
         if session not in self.pending_messages_per_session:
@@ -266,38 +256,6 @@ class Sessions(StateHolder):
         return super().__getitem__(session_id)
 
 
-class Errors:
-    """Replaces `traceback` in Gradio's modules, so that a caller cannot fill the disk with errors: prints the whole
-    traceback of each kind of error once, then at most one line every SAME_ERROR_S."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._printed: dict[tuple[str, str, int], list[float]] = {}
-        """By kind: when it was last printed, and how often it has occurred since."""
-
-    def print_exc(self) -> None:
-        """Print the exception being handled."""
-        error = sys.exc_info()[1]
-        if error is None:
-            return
-        frames = traceback.extract_tb(error.__traceback__)
-        kind = (type(error).__name__, *((frames[-1].filename, frames[-1].lineno or 0) if frames else ("", 0)))
-        with self._lock:
-            now, known = self._clock(), self._printed.get(kind)
-            if known is not None and now - known[0] < SAME_ERROR_S:
-                known[1] += 1
-                return
-            if known is None and len(self._printed) >= MAX_KINDS:
-                del self._printed[next(iter(self._printed))]
-            self._printed[kind] = [now, 0]
-        if known is None:
-            traceback.print_exc()
-        else:
-            line = " ".join(f"{kind[0]}: {error}".split())[:300]
-            print(f"again, {int(known[1]) + 1} times since it was printed last: {line}", file=sys.stderr)
-
-
 def mend_gradio() -> None:
     """Patch Gradio's modules, for all pages launched from now on."""
     errors = Errors()
@@ -356,33 +314,6 @@ def _api_info(original: Callable[..., Any], *arguments: Any, **more: Any) -> Any
 def named(page: gr.Blocks) -> list[str]:
     """Names of the functions that the page's API lists."""
     return [fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"]
-
-
-def answers(page: gr.Blocks) -> dict[type[Exception], Any]:
-    """Exception handlers for the page's server, where Gradio would answer 500 and log a traceback, or, for an invalid
-    body, repeat all of it."""
-
-    async def by_name(request: Request, error: Exception) -> Response:
-        return _not_found("name")
-
-    async def by_number(request: Request, error: Exception) -> Response:
-        (number,) = error.args or (None,)
-        if type(number) is not int or number in page.fns:
-            raise error  # some other KeyError, which belongs in the log
-        return _not_found("number")
-
-    async def invalid(request: Request, error: Exception) -> Response:
-        return _sentence("the request does not fit this address", 422)
-
-    return {FnIndexInferError: by_name, KeyError: by_number, RequestValidationError: invalid}
-
-
-def _not_found(kind: str) -> Response:
-    return _sentence(f"there is no function with that {kind}", 404)
-
-
-def _sentence(text: str, status: int) -> Response:
-    return JSONResponse({"detail": text, "error": text}, status)
 
 
 def _size(output: Any) -> int:

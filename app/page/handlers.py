@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from functools import partial, wraps
 from typing import Any
 
 import gradio as gr
@@ -19,7 +20,7 @@ from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.load_request import read_load
-from ..catalogue.request import RaceRequest, read_again, read_request, read_study
+from ..catalogue.request import read_again, read_request, read_study
 from ..figures.charts import charts
 from ..figures.inflate import cheats
 from ..figures.plots import Chart
@@ -33,13 +34,50 @@ from ..jobs.servers import ServersBackend
 from ..jobs.shelf import Shelf
 from ..jobs.study import Studies, refused_study
 from .controls import chat_help, more_choices, pair_choices, preset_values, text_for
-from .gate import network
+from .gate import address_of
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 
 MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
+Frames = AsyncGenerator[str, None]
+"""Frames as JSON text."""
+
+
+@contextmanager
+def _as_gradio_errors() -> Iterator[None]:
+    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
+    try:
+        yield
+    except PhotofinishError as error:
+        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        raise gr.Error(text, title="Cannot do that", print_exception=False) from error
+
+
+def _streamed(
+    start: Callable[..., Awaitable[Frames]], refused: Callable[[str], str] | None = None
+) -> Callable[..., Frames]:
+    """A handler that yields the frames which `start` returns. A refusal is raised as gr.Error, unless `refused` makes
+    it a frame too."""
+
+    @wraps(start)
+    async def handler(*arguments: Any, **values: Any) -> Frames:
+        try:
+            async with aclosing(await start(*arguments, **values)) as frames:
+                async for frame in frames:
+                    yield frame
+        except PhotofinishError as error:
+            if refused is None:
+                with _as_gradio_errors():
+                    raise
+            yield refused(str(error))
+
+    return handler
+
+
+_streamed_study = partial(_streamed, refused=refused_study)
 
 
 class Handlers:
@@ -85,76 +123,59 @@ class Handlers:
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
         return pairs, refused(catalogue.offers, catalogue.note)
 
-    async def race(self, request: gr.Request, **values: Any) -> AsyncGenerator[str, None]:
-        """Run a race: frames as JSON text. Raises gr.Error with a sentence if it cannot be run."""
-        with _as_gradio_errors():
-            asked = read_request(self.catalogue, values)
-            async with aclosing(self.stage.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
+    @_streamed
+    async def race(self, request: gr.Request, **values: Any) -> Frames:
+        """Run a race."""
+        return self.stage.frames(_visitor(request), address_of(request), read_request(self.catalogue, values))
 
-    async def again(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
+    @_streamed
+    async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
-        with _as_gradio_errors():
-            asked = await self._jobs.run(_address(request), self._read_again, event._data)
-            async with aclosing(self.stage.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
+        named = partial(self._named, event._data)
+        asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+        return self.stage.frames(_visitor(request), address_of(request), asked)
 
     async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage requires."""
         self.stage.stop(_visitor(request))
 
-    async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
-        """Run a study of the browser's prompts with the page's settings: frames as JSON text. A refusal is a frame
-        too."""
-        try:
-            settings = dict(zip(STUDY_SETTINGS, values, strict=True))
-            asked = await self._jobs.run(_address(request), read_study, self.catalogue, settings, event._data)
-            async with aclosing(self._studies.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
-        except PhotofinishError as error:
-            yield refused_study(str(error))
+    @_streamed_study
+    async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
+        """Run a study of the browser's prompts with the page's settings."""
+        settings = dict(zip(STUDY_SETTINGS, values, strict=True))
+        asked = await self._jobs.run(address_of(request), read_study, self.catalogue, settings, event._data)
+        return self._studies.frames(_visitor(request), address_of(request), asked)
 
     async def stop_study(self, request: gr.Request) -> None:
         """End the visitor's study."""
         self._studies.stop(_visitor(request))
 
-    async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> AsyncGenerator[str, None]:
-        """Run a study of the page's servers under load: frames as JSON text. A refusal is a frame too."""
+    @_streamed_study
+    async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
+        """Run a study of the page's servers under load."""
         assert self.loads is not None
-        try:
-            settings = dict(zip(LOAD_SETTINGS, values, strict=True))
-            of = self.loads.endpoints, self.loads.separate, settings, event._data
-            asked = await self._jobs.run(_address(request), read_load, *of)
-            async with aclosing(self.loads.frames(_visitor(request), _address(request), asked)) as frames:
-                async for frame in frames:
-                    yield frame
-        except PhotofinishError as error:
-            yield refused_study(str(error))
+        settings = dict(zip(LOAD_SETTINGS, values, strict=True))
+        of = self.loads.endpoints, self.loads.separate, settings, event._data
+        asked = await self._jobs.run(address_of(request), read_load, *of)
+        return self.loads.frames(_visitor(request), address_of(request), asked)
 
     async def stop_load(self, request: gr.Request) -> None:
         """End the visitor's study of servers."""
         assert self.loads is not None
         self.loads.stop(_visitor(request))
 
-    async def resume(self, race: object, request: gr.Request) -> AsyncGenerator[str, None]:
+    @_streamed
+    async def resume(self, race: object, request: gr.Request) -> Frames:
         """The frames of the race with this id, which the browser watched before its page was reloaded; none if there is
         no such race."""
-        with _as_gradio_errors():
-            async with aclosing(self.stage.resume(_visitor(request), str(race))) as frames:
-                async for frame in frames:
-                    yield frame
+        return self.stage.resume(_visitor(request), str(race))
 
-    async def extras(self, request: gr.Request) -> AsyncGenerator[str, None]:
+    @_streamed
+    async def extras(self, request: gr.Request) -> Frames:
         """The frames after the end of the race that this browser has just watched."""
-        with _as_gradio_errors():
-            async with aclosing(self.stage.extras(_visitor(request))) as frames:
-                async for frame in frames:
-                    yield frame
+        return self.stage.extras(_visitor(request))
 
-    async def model(self) -> AsyncGenerator[str, None]:
+    async def model(self) -> Frames:
         """The status line of the default model, until it is ready."""
         loader = self.backend.loader
         shown = ""
@@ -220,13 +241,21 @@ class Handlers:
     async def charts(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
         """The figures of a race that the browser names: first the browser's number for this request, then figure and
         sentence of each."""
-        with _as_gradio_errors():
-            return await self._jobs.run(_address(request), self._charts, event._data)
+        return await self._figures(event, request, lambda recording: (charts(recording), {}))
 
     async def why(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
         """Where the speed of that race comes from, in the same form, and what its switches show."""
+        return await self._figures(event, request, lambda recording: (why(recording), cheats(compared_of(recording))))
+
+    async def _figures(
+        self, event: gr.EventData, request: gr.Request, make: Callable[[Recording], tuple[Sequence[Chart], Any]]
+    ) -> tuple[Any, ...]:
+        def drawn() -> tuple[Any, ...]:
+            number, recording = self._named(event._data)
+            return _drawn(number, *make(recording))
+
         with _as_gradio_errors():
-            return await self._jobs.run(_address(request), self._why, event._data)
+            return await self._jobs.run(address_of(request), drawn)
 
     async def take(self, address: str, data: bytes) -> str:
         """Check the file of a recording and keep it. Returns its key. Raises UsageError if it is no recording, or too
@@ -243,17 +272,6 @@ class Handlers:
         self.shelf.put(key, checked(data))
         return key
 
-    def _charts(self, sent: object) -> tuple[Any, ...]:
-        request, recording = self._named(sent)
-        return _drawn(request, charts(recording))
-
-    def _why(self, sent: object) -> tuple[Any, ...]:
-        request, recording = self._named(sent)
-        return _drawn(request, why(recording), cheats(compared_of(recording)))
-
-    def _read_again(self, sent: object) -> RaceRequest:
-        return read_again(self.catalogue, self._named(sent)[1])
-
     def _named(self, sent: object) -> tuple[str, Recording]:
         """What a browser sends: its number for the request, and the recording it names, with the lane on its screen
         first. Raises UsageError."""
@@ -264,33 +282,15 @@ class Handlers:
         return request, self.shelf.get(str(key)).showing(str(lane))
 
 
-def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-    figures = [
-        (
-            gr.update(value=each.figure, visible=each.figure is not None),
-            chart_sentence(each.sentence) + chart_table(each.title, each.table, behind=each.figure is not None),
-        )
-        for each in drawn
-    ]
-    return charts_of(request, switches or {}), *(part for figure in figures for part in figure)
+def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any]) -> tuple[Any, ...]:
+    parts: list[Any] = [charts_of(request, switches)]
+    for each in drawn:
+        has_figure = each.figure is not None
+        table = chart_table(each.title, each.table, behind=has_figure)
+        parts += gr.update(value=each.figure, visible=has_figure), chart_sentence(each.sentence) + table
+    return tuple(parts)
 
 
 def _visitor(request: gr.Request) -> str:
     """Who asks: the browser's session, or the address of a program that has none."""
     return request.session_hash or (request.client.host if request.client else "")
-
-
-def _address(request: gr.Request) -> str:
-    """What limits per address go by."""
-    return network(request.client.host if request.client else "")
-
-
-@contextmanager
-def _as_gradio_errors() -> Iterator[None]:
-    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
-    try:
-        yield
-    except PhotofinishError as error:
-        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-        raise gr.Error(text, title="Cannot do that", print_exception=False) from error

@@ -13,7 +13,7 @@ from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
 
 from ..web.player.player import player
-from .gate import network
+from .gate import address_of
 from .handlers import Handlers
 
 FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
@@ -29,7 +29,7 @@ def routes(handlers: Handlers) -> list[Route]:
 
     async def take(request: Request) -> Response:
         try:
-            return JSONResponse({"key": await handlers.take(_address(request), await request.body())})
+            return JSONResponse({"key": await handlers.take(address_of(request), await request.body())})
         except UsageError as error:
             return JSONResponse({"detail": str(error)}, 400)
 
@@ -38,7 +38,7 @@ def routes(handlers: Handlers) -> list[Route]:
         if make is None:
             return JSONResponse({"detail": f"choose one of: {', '.join(FORMS)}"}, 404)
         try:
-            text = await handlers.give(_address(request), request.path_params["key"], make)
+            text = await handlers.give(address_of(request), request.path_params["key"], make)
         except UsageError as error:
             return JSONResponse({"detail": str(error)}, 404)
         # never shown at this page's address: a recording may come from a stranger
@@ -46,7 +46,3 @@ def routes(handlers: Handlers) -> list[Route]:
         return Response(text, media_type=kind, headers=headers)
 
     return [Route("/recordings", take, methods=["POST"]), Route("/recordings/{key}.{form}", give)]
-
-
-def _address(request: Request) -> str:
-    return network(request.client.host if request.client else "")

@@ -22,12 +22,15 @@ HEADER = """
   <button type="button" id="page-story-button">How it works</button>
   <button type="button" id="page-stage-button" title="For talks: full screen, large type, keyboard control. ? lists the
     keys, Esc leaves.">Stage</button>
-  <button type="button" id="page-study-button" title="Does it pay on your own prompts? Yes or no, and why">Your
-    prompts</button>
+  @@study@@
   <p>One model writes your text twice: token by token, and by checking several guesses at once. Same text, less
   time.</p>
 </header>
 """
+STUDY_BUTTON = (
+    '<button type="button" id="page-study-button" title="Does it pay on your own prompts? Yes or no, and why">Your '
+    "prompts</button>"
+)
 UNDER_LOAD_BUTTON = (
     '<button type="button" id="page-load-button" title="Many users at once: the throughput of each server, and where '
     'guessing stops paying">Under load</button>'
@@ -40,8 +43,7 @@ PANEL_HEAD = """
 
 def header(under_load: bool) -> str:
     """The top of the page; with a button for studies of servers in the place of the one for prompts."""
-    begin, end = HEADER.index('<button type="button" id="page-study-button"'), HEADER.index("</button>\n  <p>")
-    return HEADER[:begin] + UNDER_LOAD_BUTTON + HEADER[end + len("</button>") :] if under_load else HEADER
+    return HEADER.replace("@@study@@", UNDER_LOAD_BUTTON if under_load else STUDY_BUTTON)
 
 
 SMALL_MODEL = "A small model: fast, not smart."
@@ -51,20 +53,7 @@ RANDOM_WEIGHTS = (
 LOOKING = "Finding the best model and drafter for this machine …"
 STILL_LOOKING = "Still starting torch. The first start after an install can take minutes …"
 WAITING_FOR_MODEL = "You can race as soon as the model is ready."
-_CODES = str.maketrans(
-    {
-        "&": "&amp;",
-        "<": "&lt;",
-        ">": "&gt;",
-        '"': "&quot;",
-        "'": "&#39;",
-        "$": "&#36;",
-        "{": "&#123;",
-        "}": "&#125;",
-        "`": "&#96;",
-        "\\": "&#92;",
-    }
-)
+_CODES = str.maketrans({sign: f"&#{ord(sign)};" for sign in "&<>\"'${}`\\"})
 
 
 def safe(text: object) -> str:

@@ -23,13 +23,12 @@ from ..jobs.memory import keep_from_collector
 from ..jobs.races import first_frame
 from ..jobs.servers import ServersBackend
 from ..web import RACE_VIEW_CSS
-from ..web.component import race_view
-from ..web.dialogs.load_view import LOAD_VIEW_CSS, load_view
-from ..web.dialogs.study_view import STUDY_VIEW_CSS, study_view
+from ..web.components import DIALOGS_CSS, load_view, race_view, study_view
 from . import texts
 from .controls import Control, controls
 from .gate import Gate
-from .gradio_faults import MAX_SESSIONS, answers, mend, mend_gradio, named
+from .gradio_errors import answers
+from .gradio_faults import MAX_SESSIONS, mend, mend_gradio, named
 from .handlers import STUDY_SETTINGS, Handlers
 from .routes import routes
 from .theme import HEAD, PAGE_CSS, theme
@@ -145,7 +144,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         server_name=host,
         server_port=port,
         theme=theme(),
-        css=RACE_VIEW_CSS + STUDY_VIEW_CSS + LOAD_VIEW_CSS + PAGE_CSS,
+        css=RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS,
         head=HEAD,
         show_error=False,
         run_history=False,
@@ -176,7 +175,7 @@ def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
 def _component(control: Control) -> Any:
     """The Gradio component of a control."""
     kind = getattr(gr, control.kind)
-    return kind(value=control.default, label=control.label, info=control.help, **control.limits, **control.look)
+    return kind(value=control.default, label=control.label, info=control.help, **control.options)
 
 
 def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ JSON frames.
 Frames are JSON strings (see `frame_json`). The folders hold the template, the style and the program, from the ground
 up: `base` (values and text), `board` (the race on the screen), `tabs`, `files`, `shows` (its features), then `main.js`.
 The program puts text into the page through `textContent` only, and the template holds nothing that Handlebars or a
-template literal would evaluate. `component.py` makes a gr.HTML of it, `player/player.py` a page that needs no server:
+template literal would evaluate. `components.py` makes a gr.HTML of it, `player/player.py` a page that needs no server:
 nothing here needs gradio.
 """
 

@@ -3,7 +3,7 @@
 import { element, props, watch } from "./host.js";
 import { clear, onFrame } from "./board/frames.js";
 import { replay, views } from "./board/screen.js";
-import { S } from "./board/state.js";
+import { S, shownLanes } from "./board/state.js";
 import { show } from "./files/files.js";
 import "./board/visit.js";
 import "./tabs/figures.js";
@@ -14,7 +14,6 @@ import "./tabs/decide_tab.js";
 import "./tabs/remote.js";
 import "./files/share.js";
 import "./files/picture.js";
-import "./files/export.js";
 import "./shows/opening.js";
 import "./shows/story.js";
 import "./shows/stage.js";
@@ -24,13 +23,12 @@ const api = {
   frame: onFrame,
   open: (text, name) => { show(text, name); return true; },
   get state() {
-    const texts = S.sides.map((name) => S.race.lane(name));
     return {
       race: S.id, seq: S.seq, state: S.state, live: S.live, holes: S.holes,
       t: S.live ? S.race.duration(S.sides) : replay.t, duration: replay.duration,
       playing: replay.playing, speed: replay.speed, lasted: replay.lasted ?? null,
       counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
-      totals: texts.map((lane) => lane?.steps.length ?? 0),
+      totals: shownLanes().map((lane) => lane?.steps.length ?? 0),
       metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null,
       noise: S.shown?.noise ?? null, loop: S.shown?.loop ?? "", fromFile: S.fromFile, asked: S.asked,
     };

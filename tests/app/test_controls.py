@@ -111,7 +111,7 @@ def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
 def test_the_box_says_why_it_cannot_be_ticked() -> None:
     """A box that is refused only after a click, with a sentence about another program's option."""
     (box,) = (control for control in controls(load(SMALL)) if control.name == "chat")
-    assert not box.look["interactive"] and "base model" in str(box.help)
+    assert not box.options["interactive"] and "base model" in str(box.help)
     asked = {control.name: control.default for control in controls(load(SMALL))}
     with pytest.raises(UsageError, match="has no chat template") as refused:
         read_request(load(SMALL), {**asked, "chat": True})
@@ -141,5 +141,5 @@ def test_the_command_line_knows_a_target_that_ships() -> None:
     unknown: Catalogue = load(SMALL, target="somebody/something")
     assert unknown.default.chat is None
     (box,) = (control for control in controls(unknown) if control.name == "chat")
-    assert box.look["interactive"] and box.default is False
+    assert box.options["interactive"] and box.default is False
     assert load(SMALL, target=str(ROOT / "tests/fixtures/trained/target")).default.chat is True

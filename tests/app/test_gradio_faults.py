@@ -22,7 +22,8 @@ from app.catalogue.machine import Machine
 from app.jobs.backend import TorchBackend
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
 from app.page import gradio_faults
-from app.page.gradio_faults import ADDRESS_CALLS, SAME_ERROR_S, SESSION_CALLS, Errors, GuardedQueue, Mailbox
+from app.page.gradio_errors import SAME_ERROR_S, Errors
+from app.page.gradio_faults import ADDRESS_CALLS, SESSION_CALLS, GuardedQueue, Mailbox
 from app.page.ui import build
 from engine.errors import UsageError
 from tests.helpers.hostile_calls import copied, mixed

@@ -16,7 +16,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.jobs.queue import PER_ADDRESS, PER_VISITOR, RaceQueue
 from app.jobs.races import Stage, first_frame
-from app.page.handlers import _address
+from app.page.gate import address_of
 from app.page.ui import SPACE_PROXIES
 from engine.errors import UsageError
 from tests.helpers.races import fixed_race
@@ -102,7 +102,7 @@ def test_an_address_is_not_made_up(peer, forwarded, address) -> None:
     seen: list[str] = []
 
     async def app(scope, receive, send) -> None:
-        seen.append(_address(gr.Request(fastapi.Request(scope))))
+        seen.append(address_of(gr.Request(fastapi.Request(scope))))
 
     headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
     scope: Any = {"type": "http", "client": (peer, 5), "headers": headers}

@@ -13,9 +13,9 @@ from app.catalogue.machine import Machine
 from app.catalogue.request import read_again, read_request, read_study
 from app.figures.charts import NOT_ASKED, charts
 from app.figures.why import NO_RATIO, compared_of, why
-from app.jobs.again import told_again
 from app.jobs.frames import MIXED_TEXT, Prepared, RaceView, fold
 from app.jobs.servers import NO_STUDY, ServersBackend, servers_catalogue
+from app.jobs.worker import told_again
 from app.page.controls import OF_THE_ENGINE, controls
 from app.page.ui import build
 from engine.errors import UsageError
@@ -43,7 +43,7 @@ def servers(same_device: bool = False) -> ServersBackend:
 def test_what_can_be_chosen(chat: bool) -> None:
     """A control that does nothing on a server, a first race that is refused, or a prompt in the wrong form."""
     catalogue = servers_catalogue("a/model", chat)
-    shown = [each.name for each in controls(catalogue) if each.look.get("visible", True)]
+    shown = [each.name for each in controls(catalogue) if each.options.get("visible", True)]
     assert not set(shown) & set(OF_THE_ENGINE) and {"prompt", "temperature", "seed", "max_new_tokens"} <= set(shown)
     values = {each.name: each.default for each in controls(catalogue)}
     asked = read_request(catalogue, values)

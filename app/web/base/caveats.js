@@ -54,7 +54,8 @@ function matchesOf(start, text) {
 export function loopSentence(ids) {
   const share = repeatedShare(ids);
   return share <= LOOPS_ABOVE || !ids.some(Boolean) ? "" :
-    `The text repeats itself: ${(100 * share).toFixed(0)} % of it copies the text just before it, which is easy to guess.`;
+    `The text repeats itself: ${(100 * share).toFixed(0)} % of it copies the text just before it, which is easy to `
+      + "guess.";
 }
 
 export function ratioNoise(plain, other) {

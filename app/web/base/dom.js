@@ -1,8 +1,9 @@
-// SVG nodes, and downloads.
+// Nodes of more than one element, copying, and downloads.
 
 import { make } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+const COPIED_MS = 1200;
 
 export function svg(tag, className, attributes = {}, words) {
   const node = document.createElementNS(SVG, tag);
@@ -10,6 +11,30 @@ export function svg(tag, className, attributes = {}, words) {
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   if (words !== undefined) node.textContent = words;
   return node;
+}
+
+export function makeButton(className, words, act) {
+  const button = make("button", className, words);
+  button.type = "button";
+  if (act) button.addEventListener("click", act);
+  return button;
+}
+
+// A row of a table. Cells are words, or ready cells.
+export function tableRow(heads, cells) {
+  const row = make("tr");
+  row.append(...heads.map((words) => make("th", "", words)),
+    ...cells.map((cell) => (typeof cell === "string" ? make("td", "", cell) : cell)));
+  return row;
+}
+
+// Copy a text and say so on the button for a while. Returns whether the browser allows it.
+export async function copy(button, text) {
+  try { await navigator.clipboard.writeText(text); } catch { return false; }
+  const words = button.dataset.label ??= button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = words; }, COPIED_MS);
+  return true;
 }
 
 export function saveAs(blob, name) {

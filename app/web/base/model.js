@@ -78,16 +78,16 @@ export function sides(lanes) {
 // Whether all lanes ran on servers. header: of a race, or its whole recording.
 export function isOfServers(header) { return header?.device?.type === "server"; }
 
+// The spec of a lane; undefined if there is none.
+export function laneSpec(header, name) { return header?.spec?.lanes?.find((lane) => lane.name === name); }
+
 // Whether a lane ran on a server; isElsewhere: while others did not, so that their clocks are not comparable.
-export function isOnServer(header, name) {
-  return Boolean(header?.spec?.lanes?.some((lane) => lane.name === name && lane.drafter === "server"));
-}
+export function isOnServer(header, name) { return laneSpec(header, name)?.drafter === "server"; }
 export function isElsewhere(header, name) { return isOnServer(header, name) && !isOfServers(header); }
 
 // Whether the drafts of a lane may be trees.
 export function mayBranch(header, name) {
-  return Boolean(header?.spec?.lanes?.some((lane) => lane.name === name && typeof lane.k === "string"
-    && lane.drafter !== "server"));
+  return typeof laneSpec(header, name)?.k === "string" && !isOnServer(header, name);
 }
 
 // The acceptance rule of the first speculative lane.

@@ -33,8 +33,13 @@ export class Replay {
 
   anchor() { this.origin = { wall: performance.now(), t: this.t }; }
 
-  tick() {
+  // Set t to what it is now.
+  advance() {
     this.t = Math.min(this.duration, this.origin.t + (this.speed * (performance.now() - this.origin.wall)) / 1000);
+  }
+
+  tick() {
+    this.advance();
     this.onTime(this.t);
     if (this.t < this.duration) this.request = requestAnimationFrame(() => this.tick());
     else {
@@ -44,8 +49,7 @@ export class Replay {
   }
 
   setSpeed(speed) {
-    if (this.playing) this.t =
-      Math.min(this.duration, this.origin.t + (this.speed * (performance.now() - this.origin.wall)) / 1000);
+    if (this.playing) this.advance();
     this.speed = speed;
     this.anchor();
     this.onState();
@@ -62,10 +66,7 @@ export class Replay {
   // Seek to the end of the next or previous step of either lane.
   step(direction) {
     this.pause();
-    const near = 1e-7;
-    const to = direction > 0 ?
-      this.times.find((time) => time > this.t + near) ?? this.duration : this.times.findLast((time) =>
-      time < this.t - near) ?? 0;
-    this.seek(to);
+    const near = 1e-7, ahead = (time) => time > this.t + near, behind = (time) => time < this.t - near;
+    this.seek(direction > 0 ? this.times.find(ahead) ?? this.duration : this.times.findLast(behind) ?? 0);
   }
 }

@@ -27,6 +27,13 @@ export function make(tag, className, text) {
   return node;
 }
 
+// The same, for the eye only.
+export function makeUnheard(tag, className, text) {
+  const node = make(tag, className, text);
+  node.setAttribute("aria-hidden", "true");
+  return node;
+}
+
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
 }
@@ -71,28 +78,15 @@ export function oneLine(text) {
     fine ?? (newline ? "\u21b5" : `\u27e8${markOf(all)}\u27e9`));
 }
 
-export function seconds(value) {
-  return value === null || value === undefined ? "–" : value.toFixed(3);
-}
-
-export function duration(value) {
-  if (value === null || value === undefined) return "–";
+const known = (words) => (value) => (value === null || value === undefined ? "–" : words(value));
+export const seconds = known((value) => value.toFixed(3));
+export const rate = known((value) => value.toFixed(value >= 1000 ? 0 : 1));
+export const percent = known((share) => `${(100 * share).toFixed(0)} %`);
+export const duration = known((value) => {
   const ms = 1000 * value;
-  return ms >= 10000 ? `${value.toFixed(1)} s` : ms >= 1000 ?
-    `${value.toFixed(2)} s` : `${ms.toFixed(ms < 100 ? 1 : 0)} ms`;
-}
-
-export function rate(value) {
-  return value === null || value === undefined ? "–" : value >= 1000 ? value.toFixed(0) : value.toFixed(1);
-}
-
-export function percent(share) {
-  return share === null || share === undefined ? "–" : `${(100 * share).toFixed(0)} %`;
-}
-
-export function plural(count, word) {
-  return `${count} ${word}${count === 1 ? "" : "s"}`;
-}
+  return ms < 1000 ? `${ms.toFixed(ms < 100 ? 1 : 0)} ms` : `${value.toFixed(ms < 10000 ? 2 : 1)} s`;
+});
+export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 export function sentence(words) {
   const whole = words.charAt(0).toUpperCase() + words.slice(1);
@@ -102,6 +96,12 @@ export function sentence(words) {
 // Any text quoted as one word for a POSIX shell.
 export function shellQuoted(value) {
   return /^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`;
+}
+
+// The settings of races as options of a command; null where the command's default is the same.
+export function settingsOptions({ target, temperature, top_p: topP, seed, max_new_tokens: length }) {
+  return { target: target === DEFAULT_TARGET ? null : target, temperature: temperature || null,
+    "top-p": topP === 1 ? null : topP, seed: seed || null, "max-new-tokens": length };
 }
 
 // Command-line options, without those that are null.

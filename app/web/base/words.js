@@ -23,8 +23,9 @@ export const RIBBONS = {
 };
 export const ALONE = "Plain, best width";
 
-// A lane's title. Both plain lanes are "Plain"; the hidden one is shown as ALONE.
-export function laneTitle(name, first) {
+// A lane's title. Both plain lanes are "Plain"; among all lanes, the one that is not on the board is ALONE.
+export function laneTitle(name, first, sides = null) {
+  if (sides && name === first.plain && name !== sides[0]) return ALONE;
   return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" :
     oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
 }
@@ -34,7 +35,8 @@ export function guessWords(lane) {
   const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
   const words = (DRAFTER_NAMES[name] ?? DRAFTER_WORDS[name] ?? lane.drafter)
     .replace("{}", DRAFTER_NAMES[inside] ?? inside);
-  const tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k, guesses = Number(num) === 1 ? "guess" : "guesses";
+  const tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k;
+  const guesses = Number(num) === 1 ? "guess" : "guesses";
   return oneLine(lane.k === "auto" ? `${words}, automatic length` :
     `${words}, ${tree ? "trees of up to" : "up to"} ${num} ${guesses}`).slice(0, 120);
 }

@@ -1,12 +1,19 @@
 // Everything around the texts: figures, ratio, track, verdict, acceptance, facts.
 
 import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
-import { isElsewhere, isOnServer, mayBranch, ruleOf, sum } from "../base/model.js";
+import { tableRow } from "../base/dom.js";
+import { isElsewhere, isOnServer, laneSpec, mayBranch, ruleOf, sum } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, write } from "../base/text.js";
 import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
 
-const TIMES = [["ttft", "ttft_s"], ["tpot", "tpot_s"], ["itl", "itl_p95_s"]];
+// The times on the board: name, metric, words, the technical term.
+const TIMES = [
+  ["ttft", "ttft_s", "first token", "Time to first token (TTFT), including reading the prompt"],
+  ["tpot", "tpot_s", "per token", "Time per output token (TPOT): time of all steps / tokens written"],
+  ["itl", "itl_p95_s", "slow steps",
+    "95th percentile (p95) of the step times: 19 of 20 steps were faster than this"],
+];
 // Rows of the timing table: plain words, the technical term, the formatted value.
 const TIMING = [
   ["tokens", "tokens written, the end token included", (lane) => String(lane.num_tokens)],
@@ -29,19 +36,29 @@ export class Board {
     this.root = root;
     this.refs = {};
     root.querySelectorAll("[data-ref]").forEach((node) => { this.refs[node.dataset.ref] = node; });
-    this.cells = {};
-    root.querySelectorAll("[data-time]").forEach((node) => { this.cells[node.dataset.time] = node; });
-    this.rows = Object.fromEntries(["left", "right"].map((side) => [side, this.trackRow(side)]));
+    for (const side of ["left", "right"]) this.refs[`${side}Times`].append(...TIMES.map(([name, , words, term]) => {
+      const item = make("div"), title = make("dt", "", words);
+      item.dataset.time = `${side}-${name}`;
+      title.title = term;
+      item.append(title, make("dd", "", "–"));
+      return item;
+    }));
+    this.rows = Object.fromEntries(["left", "right"].map((side) =>
+      [side, this.trackRow(make("div", `pf-track-row pf-track-${side}`))]));
   }
 
-  trackRow(side) {
-    const row = make("div", `pf-track-row pf-track-${side}`), rail = make("span", "pf-rail"), run =
-      make("span", "pf-run");
-    const [name, count] = [make("span", "pf-track-name"), make("span", "pf-track-count pf-num")];
+  // Put the row of a lane, an empty node, at the end of the track.
+  trackRow(row) {
+    const [name, rail, run, count] = ["pf-track-name", "pf-rail", "pf-run", "pf-track-count pf-num"].map((className) =>
+      make("span", className));
     rail.append(run);
     row.append(name, rail, count);
     this.refs.track.append(row);
     return { row, name, run, count };
+  }
+
+  fill(run, tokens, total) {
+    run.style.clipPath = `inset(0 ${100 - 100 * (total ? Math.min(1, tokens / total) : 0)}% 0 0)`;
   }
 
   ribbon(words) {
@@ -68,25 +85,24 @@ export class Board {
 
   title(name, header) {
     const { prompt, spec } = header ?? {}, params = spec?.params;
-    const facts = [prompt?.token_ids?.length > 0 && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
-      params && (params.temperature > 0 ?
-      `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
-      params?.temperature > 0 && ruleOf(header) === "rejection" && "same probabilities (rejection)"].filter(Boolean).join(", ");
+    const sampled = params?.temperature > 0, facts = [
+      prompt?.token_ids?.length > 0 && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
+      params && (sampled ? `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
+      sampled && ruleOf(header) === "rejection" && "same probabilities (rejection)"].filter(Boolean).join(", ");
     write(this.refs.titleName, oneLine(name).slice(0, 60));
     write(this.refs.titleFacts, facts);
-    const term = params?.temperature > 0 ? "Temperature: how random the text is. The seed fixes the random numbers." :
+    const term = sampled ? "Temperature: how random the text is. The seed fixes the random numbers." :
       "Greedy: always the likeliest token.";
     this.refs.titleFacts.title = params ? `${facts}. ${term}` : "";
   }
 
   // first: the name of the first lane of each role
   names(header, sideNames, first) {
-    const spec = (name) => header?.spec?.lanes?.find((lane) => lane.name === name);
     this.elsewhere = isElsewhere(header, sideNames[1]);
     this.root.toggleAttribute("data-servers", isOnServer(header, sideNames[1]));
     this.root.toggleAttribute("data-trees", mayBranch(header, sideNames[1]));
     sideNames.forEach((name, i) => {
-      const side = i ? "right" : "left", lane = spec(name), words = laneTitle(name, first);
+      const side = i ? "right" : "left", lane = laneSpec(header, name), words = laneTitle(name, first);
       for (const ref of [`${side}Name`, `${side}TextName`]) write(this.refs[ref], words);
       write(this.rows[side].name, words);
       const drafts = lane ? lane.drafter !== "none" : i === 1;
@@ -117,40 +133,36 @@ export class Board {
       + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
     refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens per second divided, after reading the prompt."
       + (other ? " Plain ran twice, once at its fastest width; the faster run counts (see Timing)." : "");
-    for (const [cell, key] of TIMES) {
+    for (const [row, [, key]] of TIMES.entries()) {
       const values = [left?.[key], right?.[key]], texts = values.map(duration);
       const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
       ["left", "right"].forEach((side, i) => {
-        const node = this.cells[`${side}-${cell}`], worse = comparable && values[i] > values[1 - i];
-        write(node.querySelector("dd"), texts[i]);
+        const node = refs[`${side}Times`].children[row], worse = comparable && values[i] > values[1 - i];
+        write(node.lastChild, texts[i]);
         node.classList.toggle("pf-worse", worse);
       });
     }
-    const cost = typeof left?.ttft_s === "number" && typeof right?.ttft_s === "number" ? right.ttft_s - left.ttft_s : 0;
-    const [whole, wholeRight] = [other ?? left, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
-    if (!final) write(refs.ttftNote, this.elsewhere ? "" : [
-      cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
-      `With guesses the first token came ${duration(cost)} later.` : "", speedup !== null && whole && wholeRight
-      && left.num_tokens === right.num_tokens ?
-      `The clocks start after the prompt has been read. Including the prompt, the speculative lane was `
-        + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain${other ? " (its faster run)" : ""}.` : ""]
-      .filter(Boolean).join(" "));
-    if (!final) this.timing(metrics, sideNames, first, other);
+    if (final) return;
+    const cost = [left, right].every((lane) => typeof lane?.ttft_s === "number") ? right.ttft_s - left.ttft_s : 0;
+    const [whole, wholeRight] = [other ?? left, right].map((lane) =>
+      (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
+    write(refs.ttftNote, this.elsewhere ? "" : [
+      cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s)
+        && `With guesses the first token came ${duration(cost)} later.`,
+      speedup !== null && whole && wholeRight && left.num_tokens === right.num_tokens
+        && "The clocks start after the prompt has been read. Including the prompt, the speculative lane was "
+        + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain${other ? " (its faster run)" : ""}.`,
+    ].filter(Boolean).join(" "));
+    this.timing(metrics, sideNames, first, other);
   }
 
   // The timing table, with all lanes.
   timing(metrics, sideNames, first, fastest) {
     const names = Object.keys(metrics ?? {}).sort((a, b) => sideOf(sideNames, a) - sideOf(sideNames, b));
-    const row = (cells, tag) => { const line = make("tr"); line.append(...cells.map((words, i) =>
-      make(i ? tag : words ? "th" : "td", "", words))); return line; };
-    const titles = names.map((name) =>
-      (name === first.plain && name !== sideNames[0] ? ALONE : laneTitle(name, first)));
-    this.refs.timingHead.replaceChildren(...(names.length ? [row(["", ...titles], "th")] : []));
-    this.refs.timing.replaceChildren(...(names.length ? TIMING.map(([words, term, value]) => {
-      const line = row([words, ...names.map((name) => value(metrics[name]))], "td");
-      line.title = term;
-      return line;
-    }) : []));
+    const head = tableRow([], ["", ...names.map((name) => make("th", "", laneTitle(name, first, sideNames)))]);
+    this.refs.timingHead.replaceChildren(...(names.length ? [head] : []));
+    this.refs.timing.replaceChildren(...(names.length ? TIMING.map(([words, term, value]) =>
+      Object.assign(tableRow([words], names.map((name) => value(metrics[name]))), { title: term })) : []));
     write(this.refs.fastest, !names.includes(first.plain) || sideNames[0] === first.plain ? "" :
       `Plain uses the same widths as the speculative lane, which makes both texts exact. \u201c${ALONE}\u201d uses `
         + "the fastest width found before the race. The speed-up is against the faster of the two: here "
@@ -172,7 +184,7 @@ export class Board {
       const n = counts[side];
       row.row.hidden = n === null;
       if (n === null) continue;
-      row.run.style.clipPath = `inset(0 ${100 - 100 * (total ? Math.min(1, n / total) : 0)}% 0 0)`;
+      this.fill(row.run, n, total);
       write(row.count, String(n));
     }
     for (const side of ["left", "right"]) {
@@ -206,8 +218,11 @@ export class Board {
         : "not measured";
       const items = [["first difference", `token ${first.position}`], [names[0], choice(0)], [names[1], choice(1)],
         ["margin", margin]];
-      refs.difference.replaceChildren(...items.map(([term, words]) =>
-        { const item = make("div"); item.append(make("dt", "", oneLine(term)), make("dd", "", words)); return item; }));
+      refs.difference.replaceChildren(...items.map(([term, words]) => {
+        const item = make("div");
+        item.append(make("dt", "", oneLine(term)), make("dd", "", words));
+        return item;
+      }));
       refs.difference.hidden = false;
     }
   }

@@ -59,14 +59,19 @@ export function refresh() {
   schedule();
 }
 
-// Show this lane on the right.
-function watchLane(name) {
-  emit("leavingLane");
-  stopAutoplay();
+// Another race or lane takes the place on the right.
+export function clearRight() {
   popover.close();
   views.right.clear();
   chart.clear();
   S.marked.delete("right");
+}
+
+// Show this lane on the right.
+function watchLane(name) {
+  emit("leavingLane");
+  stopAutoplay();
+  clearRight();
   Object.assign(S, { sides: [S.sides[0], name], whatIf: undefined, walk: undefined, asked: {}, timed: false });
   board.names(S.header, S.sides, S.first);
   if (!S.live) {
@@ -81,8 +86,8 @@ function watchLane(name) {
 
 const SEEK_KEYS = {
   " ": () => replay.toggle(),
-  ArrowRight: () => replay.step(1), ArrowUp: () => replay.step(1), ArrowLeft: () => replay.step(-1), ArrowDown: () =>
-    replay.step(-1),
+  ArrowRight: () => replay.step(1), ArrowUp: () => replay.step(1),
+  ArrowLeft: () => replay.step(-1), ArrowDown: () => replay.step(-1),
   Home: () => { replay.pause(); replay.seek(0); }, End: () => { replay.pause(); replay.seek(replay.duration); },
 };
 

@@ -13,13 +13,18 @@ import { newState, S, session } from "./state.js";
 const AFTER_RACE_MS = 1500;
 const OVER = ["finished", "stopped", "failed"];
 
+function clearTexts() {
+  Object.values(views).forEach((view) => view.clear());
+  chart.clear();
+  S?.marked.clear();
+}
+
 export function clear(id, seq = -1) {
   if (S) emit("leaving");
   cancelAutoplay();
   replay.pause();
   popover.close();
-  Object.values(views).forEach((view) => view.clear());
-  chart.clear();
+  clearTexts();
   newState(id, seq);
   replay.load(0, [0]);
   board.alert("");
@@ -33,8 +38,8 @@ export function clear(id, seq = -1) {
 
 // Show one frame of the protocol, given as JSON.
 export function onFrame(source) {
-  let frame;
-  try { frame = JSON.parse(source); } catch { frame = null; }
+  let frame = null;
+  try { frame = JSON.parse(source); } catch { /* cut off */ }
   if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
     return board.alert("The page received data it cannot read. Please reload.");
   if (frame.ribbon?.includes("RECORDED")) session.recorded ??= source;
@@ -95,9 +100,7 @@ export function setRecording(text, recording = JSON.parse(text)) {
 function fillRace(recording) {
   const missed = S.holes > 0 || recording.events.length < S.race.numEvents
     || recording.spec.lanes.some(({ name }) => isOnServer(recording, name));
-  if (missed) Object.values(views).forEach((view) => view.clear());
-  if (missed) S.marked.clear();
-  if (missed) chart.clear();
+  if (missed) clearTexts();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));
   Object.assign(S, { holes: 0, disturbed: disturbance(S.race) });

@@ -10,11 +10,13 @@ const KIND_WORDS = { accepted: "kept", together: "kept guesses and the model's o
   rejected: "dropped", correction: "the model's own token", bonus: "bonus token",
   plain: "the model's own token, no guess" };
 
+const tokenText = ({ kind, text }, tag) => putText(make(tag, `pf-token pf-${kind}${text ? "" : " pf-empty"}`), text);
+
 export function tokenNode(piece) {
-  const node = make(TAGS[piece.kind], `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`);
+  const node = tokenText(piece, TAGS[piece.kind]);
   node.dataset.kind = piece.kind;
   node.dataset.tokenId = piece.id;
-  return putText(node, piece.text);
+  return node;
 }
 
 // How many more guesses a tree lost than are shown. No text of its own: the text around it is the lane's.
@@ -64,9 +66,10 @@ export class LaneView {
   show(steps, n) {
     if (n === this.shown) return false;
     if (n < this.shown) {
-      if (n === 0) this.box.replaceChildren();
-      if (n === 0) this.follows = true;
-      else for (let i = n; i < this.shown; i++) this.nodes[i].remove();
+      if (n === 0) {
+        this.box.replaceChildren();
+        this.follows = true;
+      } else this.nodes.slice(n, this.shown).forEach((node) => node.remove());
     } else {
       const added = document.createDocumentFragment();
       for (let i = this.shown; i < n; i++) {
@@ -133,8 +136,10 @@ export class Popover {
     root.addEventListener("pointerover", (event) => { due = !moved(event); if (!due) hover(event); });
     root.addEventListener("pointermove", (event) => { if (moved(event) && due) { due = false; hover(event); } });
     root.addEventListener("pointerleave", () => this.closeSoon());
-    root.addEventListener("focusin", (event) =>
-      { const node = step(event); if (node) this.open(node); else if (!box.contains(event.target)) this.close(); });
+    root.addEventListener("focusin", (event) => {
+      const node = step(event);
+      if (node) this.open(node); else if (!box.contains(event.target)) this.close();
+    });
     root.addEventListener("focusout", () => this.closeSoon());
     root.addEventListener("click", (event) => {
       const node = step(event);
@@ -177,8 +182,8 @@ export class Popover {
   }
 
   place(node) {
-    const root = this.root.getBoundingClientRect(), rect = node.getClientRects()[0] ?? root, size =
-      this.box.getBoundingClientRect();
+    const root = this.root.getBoundingClientRect(), rect = node.getClientRects()[0] ?? root;
+    const size = this.box.getBoundingClientRect();
     const left = Math.max(0, Math.min(rect.left - root.left, root.width - size.width));
     const below = rect.bottom + size.height + 10 < window.innerHeight || rect.top < size.height + 10;
     this.box.style.left = `${left}px`;
@@ -189,9 +194,8 @@ export class Popover {
 function popoverNodes(step) {
   const rows = tokensOf(step).map((piece, i) => {
     const row = make("li", "pf-pop-row");
-    const word = putText(make("span", `pf-token pf-${piece.kind}${piece.text ? "" : " pf-empty"}`), piece.text);
-    row.append(make("span", "pf-pop-place", String(i + 1)), word, make("span", "pf-pop-kind", KIND_WORDS[piece.kind]),
-      make("span", "pf-pop-id", `#${piece.id}`));
+    row.append(make("span", "pf-pop-place", String(i + 1)), tokenText(piece, "span"),
+      make("span", "pf-pop-kind", KIND_WORDS[piece.kind]), make("span", "pf-pop-id", `#${piece.id}`));
     return row;
   });
   const list = make("ol", "pf-pop-list");

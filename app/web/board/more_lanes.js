@@ -2,9 +2,10 @@
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
 import { isNoise, ratioNoise } from "../base/caveats.js";
+import { makeButton } from "../base/dom.js";
 import { isElsewhere, raceSpeedup, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
-import { make, oneLine, write } from "../base/text.js";
+import { oneLine, write } from "../base/text.js";
 import { guessWords, VERDICTS } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";
 import { S, verdictOn } from "./state.js";
@@ -31,16 +32,6 @@ function placesOf(names) {
   return places;
 }
 
-function laneRow(name) {
-  const row = make("button", "pf-track-row pf-track-more"), rail = make("span", "pf-rail"), run = make("span", "pf-run");
-  const [title, count] = [make("span", "pf-track-name"), make("span", "pf-track-count pf-num")];
-  row.type = "button";
-  rail.append(run);
-  row.append(title, rail, count);
-  row.dataset.watch = name;
-  return { row, title, run, count };
-}
-
 // Draw the rows of the other lanes at lane time t; the track ends at `total` tokens.
 export function drawMore(t, total) {
   const lanes = guessing(), several = lanes.length > 1 && !S.computed, others = several ?
@@ -61,15 +52,13 @@ export function drawMore(t, total) {
     return `${icon} ${tokens}${gain === null ? "" : `  ${gain.toFixed(2)}\u00d7`}`;
   };
   for (const each of others) {
-    if (!more.rows.has(each.name)) {
-      more.rows.set(each.name, laneRow(each.name));
-      refs.track.append(more.rows.get(each.name).row);
-    }
-    const { row, title, run, count } = more.rows.get(each.name), lane = S.race.lane(each.name);
+    if (!more.rows.has(each.name)) more.rows.set(each.name, board.trackRow(makeButton("pf-track-row pf-track-more")));
+    const { row, name, run, count } = more.rows.get(each.name), lane = S.race.lane(each.name);
     const tokens = lane ? lane.tokens[countNow(lane, t)] : 0;
-    write(title, titled(each));
+    row.dataset.watch = each.name;
+    write(name, titled(each));
     row.title = `Show this lane on the right. ${guessWords(each)}`;
-    run.style.clipPath = `inset(0 ${100 - 100 * (total ? Math.min(1, tokens / total) : 0)}% 0 0)`;
+    board.fill(run, tokens, total);
     write(count, counted(each, tokens));
   }
   const shown = lanes.find(({ name }) => name === S.sides[1]), right = S.race.lane(S.sides[1]);

@@ -1,5 +1,6 @@
 // The page's own buttons, outside the race view, and its address. An exported page has no such buttons.
 
+import { laneSpec } from "../base/model.js";
 import { waiting } from "./card.js";
 import { emit } from "./root.js";
 import { refs } from "./screen.js";
@@ -8,12 +9,14 @@ import { S } from "./state.js";
 export const RACING = ["preparing", "running"];
 export const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
+export const examples = () => [...document.querySelectorAll("#page-presets button:not(#page-settings-button)")];
+
 // True if the link brings a prompt: no other prompt's race is shown above it then.
 export function isLinked() { return new URLSearchParams(location.search).has("prompt"); }
 
 // The right lane's settings by the names of the page's controls; null if there is no race yet or it ran on a server.
 export function racedSettings() {
-  const { spec, prompt, model } = S.header ?? {}, lane = spec?.lanes?.find((each) => each.name === S.sides[1]);
+  const { spec, prompt, model } = S.header ?? {}, lane = laneSpec(S.header, S.sides[1]);
   return !lane || !prompt || lane.drafter === "server" ? null : { target: model.name, prompt: prompt.text,
     chat: Boolean(prompt.chat), drafter: lane.drafter, k: lane.k, rule: lane.rule,
     temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,

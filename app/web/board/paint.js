@@ -1,7 +1,7 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
 import { loopSentence, ratioNoise } from "../base/caveats.js";
-import { isElsewhere, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
+import { isElsewhere, laneSpec, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
 import { oneLine, plural, RANDOM_WEIGHTS, seconds, write } from "../base/text.js";
 import { ALONE, VERDICTS } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
@@ -9,7 +9,7 @@ import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";
 import { emit, root } from "./root.js";
 import { board, chart, countNow, refs, replay, views } from "./screen.js";
-import { S, titles, verdictOn } from "./state.js";
+import { S, shownLanes, titles, verdictOn } from "./state.js";
 
 const NUMBERS_EVERY_MS = 100;
 const WORDS = { idle: "Ready.", preparing: "Preparing.", running: "Racing.",
@@ -23,12 +23,10 @@ export function schedule() {
 }
 
 export function paint() {
-  const { race, live } = S, [left, right] = S.sides.map((name) => race.lane(name)), plain = race.lane(S.first.plain);
+  const { race, live } = S, [left, right] = shownLanes(), plain = race.lane(S.first.plain);
   const lanes = { left, right, plain: plain === left ? null : plain };
   const t = live ? race.duration(S.sides) : replay.t;
-  const counts = {};
-  for (const [side, lane] of Object.entries(lanes))
-    counts[side] = lane ? countNow(lane, t) : 0;
+  const counts = Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, lane ? countNow(lane, t) : 0]));
   const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
   for (const [side, view] of Object.entries(views)) {
     if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
@@ -44,12 +42,11 @@ export function paint() {
   drawMore(t, total);
   const [leftTitle, rightTitle] = titles();
   chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: ALONE }, t, !live);
+  write(refs.deckTime, live ? `${seconds(t)} s` : `${seconds(t)} / ${seconds(replay.duration)} s`);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
-    write(refs.deckTime, `${seconds(t)} / ${seconds(replay.duration)} s`);
   }
-  else write(refs.deckTime, `${seconds(t)} s`);
   if (!live && !S.met && t >= replay.duration) { S.met = true; showVerdict(); }
   const now = performance.now(), settled = live || !replay.playing;
   if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
@@ -68,7 +65,8 @@ function drawNumbers(lanes, counts, tokens, t) {
   const first = S.sides[1] === sides(S.header?.spec?.lanes ?? [])[1];
   if (!first) speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   if (!live && !(whole && S.metrics)) {
-    metrics = Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, countNow(lane, t))]));
+    metrics = Object.fromEntries([...race.lanes.values()].map((lane) =>
+      [lane.name, metricsOf(lane, countNow(lane, t))]));
     speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   }
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
@@ -83,7 +81,7 @@ function drawNumbers(lanes, counts, tokens, t) {
   board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise, !whole && S.timed);
   S.timed ||= whole;
   board.cautions(S.disturbed, loop);
-  const spec = S.header?.spec?.lanes?.find((lane) => lane.name === S.sides[1]);
+  const spec = laneSpec(S.header, S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole,
     spec?.drafter === "server");
   write(refs.chartWords, tokens.right ?
@@ -103,15 +101,15 @@ function trackLength(lanes) {
 // Words for each lane that is over. Also shows why a lane failed, above its text.
 function finishWords(lanes, counts) {
   const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
+  const failed = (side) => lanes[side]?.failed && counts[side] === lanes[side].steps.length;
   const words = (side, other) => {
-    if (lanes[side]?.failed && counts[side] === lanes[side].steps.length) return "failed";
+    if (failed(side)) return "failed";
     if (!done(side)) return "";
-    const behind = lanes[other]?.finished && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
-    return behind > 0 && done(other) ?
-      `finish ${seconds(lanes[side].clock)} s, +${seconds(behind)}` : `finish ${seconds(lanes[side].clock)} s`;
+    const behind = done(other) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
+    return `finish ${seconds(lanes[side].clock)} s${behind > 0 ? `, +${seconds(behind)}` : ""}`;
   };
   for (const side of ["left", "right"]) {
-    const message = lanes[side]?.failed && counts[side] === lanes[side].steps.length ? lanes[side].failed.message : "";
+    const message = failed(side) ? lanes[side].failed.message : "";
     refs[`${side}Failed`].hidden = !message;
     write(refs[`${side}Failed`], message ? `This lane failed: ${oneLine(message)}` : "");
   }

@@ -44,4 +44,5 @@ export function verdictOn(name) {
   return Object.hasOwn(verdicts, name) ? verdicts[name] : null;
 }
 
+export function shownLanes() { return S.sides.map((name) => S.race.lane(name)); }
 export function titles() { return S.sides.map((name) => laneTitle(name, S.first)); }

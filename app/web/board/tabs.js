@@ -5,13 +5,15 @@ import { popover, refs, replay, views } from "./screen.js";
 import { S } from "./state.js";
 
 const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
+const panels = [...root.querySelectorAll("[role=tabpanel]")];
 
 export function choose(name) {
   popover.close();
   emit("leavingTab", { from: root.dataset.tab, to: name });
   root.dataset.tab = name;
   for (const tab of tabs) {
-    const chosen = tab.dataset.tab === name;
+    const chosen = tab.dataset.tab === name, shown = tab.getAttribute("aria-controls");
+    if (chosen) panels.forEach((panel) => { panel.hidden = panel.id !== shown; });
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
   }

@@ -1,12 +1,14 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
+import { remember, remembered } from "../base/storage.js";
 import { autoplay } from "./deck.js";
-import { pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { examples, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
 import { on } from "./root.js";
 import { board, refs } from "./screen.js";
 import { ask } from "./served.js";
 import { S } from "./state.js";
 
+const RACE_KEY = "photofinish.race";
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
 const SETTLED_MS = 700;     // until an example's prompt and settings are filled in
@@ -37,38 +39,29 @@ document.addEventListener("click", (event) => {
 });
 
 // A reloaded tab resumes its race by this id; see RESUME_JS in app/page/ui.py.
-function keepRace({ race, state, complete }) {
-  try {
-    if ((state === "finished" && !complete) || ["waiting", ...RACING].includes(state)) sessionStorage.setItem("photofinish.race", race);
-    else if (sessionStorage.getItem("photofinish.race") === race) sessionStorage.removeItem("photofinish.race");
-  } catch { /* a browser may forbid it */ }
-}
-on("frame", keepRace);
+on("frame", ({ race, state, complete }) => {
+  const goesOn = (state === "finished" && !complete) || ["waiting", ...RACING].includes(state);
+  if (goesOn) remember(RACE_KEY, race, true);
+  else if (remembered(RACE_KEY, true) === race) remember(RACE_KEY, null, true);
+});
 
 // A reloaded tab restores the settings of its race; see app/page/start.js.
 function keepSettings(raced) {
   const { target, prompt, ...settings } = raced ?? {};
-  try { sessionStorage.setItem("photofinish.settings", new URLSearchParams(settings).toString()); } catch { /* also */ }
+  remember("photofinish.settings", new URLSearchParams(settings).toString(), true);
 }
 on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
 
 // The prompt typed here is restored at the next visit, unless an example took its place.
-function keepPrompt(text) {
-  try {
-    if (text === null) localStorage.removeItem("photofinish.prompt");
-    else localStorage.setItem("photofinish.prompt", text);
-  } catch { /* a browser may forbid it */ }
-}
-
 document.addEventListener("input", (event) => {
   if (!event.target.closest?.("#page-prompt")) return;
-  keepPrompt(event.target.value);
+  remember("photofinish.prompt", event.target.value);
   document.getElementById("page-presets")?.classList.add("page-own");     // hides the example's sentence
 });
 document.addEventListener("click", (event) => {
-  const example = event.target.closest?.("#page-presets button:not(#page-settings-button)");
+  const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
-  keepPrompt(null);
+  remember("photofinish.prompt", null);
   keepSettings(null);
   document.getElementById("page-presets").classList.remove("page-own");
   if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) autoplay(true);  // already on the screen
@@ -79,7 +72,7 @@ refs.liveHere.addEventListener("click", () => {
   if (S.fromFile) return ask("retry");
   const prompt = document.querySelector("#page-prompt textarea"), race = () => pageButton("race")?.click();
   if (!prompt || prompt.value === S.header?.prompt.text) return race();
-  [...document.querySelectorAll("#page-presets button")].find((each) => each.textContent.trim() === S.name)?.click();
+  examples().find((each) => each.textContent.trim() === S.name)?.click();
   return setTimeout(race, SETTLED_MS);
 });
 // The page's buttons may appear later than the race, much later on a busy machine. An exported race has none.

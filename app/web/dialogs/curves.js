@@ -1,6 +1,6 @@
 // Draws a study of servers under load. Rows and report are those of `python -m engine study`.
 
-import { svg } from "../base/dom.js";
+import { svg, tableRow } from "../base/dom.js";
 import { make, oneLine } from "../base/text.js";
 
 // Metric: [column, factor, decimals, description].
@@ -68,39 +68,29 @@ export function legend(lanes) {
 
 // Table rows: levels, means, and the second lane's improvement.
 export function levelRows(report, lanes, metrics) {
-  const line = (head, cells) => {
-    const row = make("tr");
-    row.append(...head.map((words) => make("th", "", words)), ...cells);
-    return row;
-  };
-  const values = (its) => metrics.map((metric) => make("td", "", shownValue(metric, its[metric])));
+  const values = (its) => metrics.map((metric) => shownValue(metric, its[metric]));
   const rows = report.levels.map((row) => {
     const failed = row.num_errors ? `${row.num_errors} of ${row.num_requests}` : "0";
-    const its = line([oneLine(row.lane), `${row.concurrency}${row.asked_before ? "*" : ""}`, failed], values(row));
+    const its = tableRow([oneLine(row.lane), `${row.concurrency}${row.asked_before ? "*" : ""}`, failed], values(row));
     if (row.num_errors) its.className = "ps-fault";
     return its;
   });
-  const means = Object.entries(report.geomeans).map(([lane, its]) => line([oneLine(lane), "mean", ""], values(its)));
+  const means = Object.entries(report.geomeans).map(([lane, its]) =>
+    tableRow([oneLine(lane), "mean", ""], values(its)));
   const gains = report.improvement_percent;
   if (!Object.keys(gains).length) return [...rows, ...means];
-  const better = line([`Improvement of ${oneLine(lanes[1])}`, "", ""], metrics.map((metric) => {
-    const gain = gains[metric], cell = make("td");
-    if (typeof gain !== "number") { cell.textContent = "–"; return cell; }
-    cell.textContent = `${gain >= 0 ? "+" : "−"}${Math.abs(gain).toFixed(1)} %`;
-    cell.className = gain >= 0 ? "pl-better" : "";
-    return cell;
+  const better = tableRow([`Improvement of ${oneLine(lanes[1])}`, "", ""], metrics.map((metric) => {
+    const gain = gains[metric];
+    return typeof gain !== "number" ? "–" : gain < 0 ? `−${(-gain).toFixed(1)} %` :
+      make("td", "pl-better", `+${gain.toFixed(1)} %`);
   }));
   return [...rows, ...means, better];
 }
 
 export function headRow(metrics) {
-  const row = make("tr"), head = (words, title) => {
-    const cell = make("th", "", words);
-    cell.scope = "col";
-    if (title) cell.title = title;
-    return cell;
-  };
-  row.append(head("lane"), head("users"), head("failed"), ...metrics.map((name) => head(METRICS[name][0], METRICS[name][3])));
+  const row = tableRow(["lane", "users", "failed", ...metrics.map((name) => METRICS[name][0])], []);
+  for (const cell of row.children) cell.scope = "col";
+  metrics.forEach((name, i) => { row.children[i + 3].title = METRICS[name][3]; });
   return row;
 }
 

@@ -1,39 +1,84 @@
-// Shared by the dialogs: opening, closing, choosing a file, saving a result, copying a command.
+// Shared by the dialogs: opening, closing, choosing prompts, start, stop, frames, saving a result, copying a command.
 
-import { element, props, trigger, watch } from "../host.js";
-import { saveAs } from "../base/dom.js";
+import { element, MAX_FILE_CHARS, props, trigger, watch } from "../host.js";
+import { copy, saveAs } from "../base/dom.js";
+import { oneLine, plural } from "../base/text.js";
 
-export const LOST_MS = 15000;      // the server's frames come every two seconds
+const LOST_MS = 15000;      // the server's frames come every two seconds
 const LOOK_MS = 3000;
+const RUNS = ["asked", "waiting", "racing", "running"];
 export const dialog = element.querySelector("dialog");
 export const refs = Object.fromEntries([...dialog.querySelectorAll("[data-ref]")].map((node) =>
   [node.dataset.ref, node]));
+// source: {name, text, num} of the prompts, null if none are chosen; frame: the last one.
+export const study = { source: null, frame: null, heardMs: 0, state: "idle" };
 
-// does: {read(file), start, draw, onFrame(text), isLost, result, command}; button: selector of what opens the dialog;
-// name: of the saved file.
+export const runs = () => RUNS.includes(study.state);
+export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
+
+export function chosen(name, text) {
+  const num = text.split("\n").filter((line) => line.trim()).length, isLong = text.length > MAX_FILE_CHARS;
+  study.source = num && !isLong ? { name, text, num } : null;
+  refs.found.textContent = oneLine(name).slice(0, 80) + (isLong ?
+    ` has ${text.length} characters; at most ${MAX_FILE_CHARS} are allowed.` :
+    `: ${num ? plural(num, "prompt") : "no prompt"}.`);
+}
+
+export async function read(file) {
+  if (!file) return;
+  try {
+    chosen(file.name, new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
+  } catch {
+    study.source = null;
+    refs.found.textContent = `${oneLine(file.name).slice(0, 80)} is not UTF-8 text.`;
+  }
+}
+
+export function start(order) {
+  Object.assign(study, { frame: null, state: "asked", heardMs: Date.now() });
+  trigger("submit", order);
+}
+
+// The parts that all dialogs have. inputs: names of what cannot be changed while a study runs; label: of the button
+// that opens the dialog.
+export function drawControls(inputs, button, label) {
+  for (const name of inputs) refs[name].disabled = runs();
+  refs.stop.disabled = !runs();
+  refs.goes.hidden = study.state === "idle";
+  refs.progress.hidden = !runs();
+  const opener = document.querySelector(button);
+  if (opener) opener.textContent = label;
+}
+
+// does: {order, draw, heard(frame), result, command}; button: selector of what opens the dialog; name: of the saved
+// file.
 export function connect(does, button, name) {
   refs.open.addEventListener("click", () => refs.file.click());
   refs.file.addEventListener("change", async () => {
     const [file] = refs.file.files;
     refs.file.value = "";
-    await does.read(file);
+    await read(file);
+    does.draw();
   });
-  refs.start.addEventListener("click", does.start);
+  refs.start.addEventListener("click", () => { start(does.order()); does.draw(); });
   refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
   refs.close.addEventListener("click", () => dialog.close());
   refs.save.addEventListener("click", () =>
     saveAs(new Blob([JSON.stringify(does.result())], { type: "application/json" }), name));
   refs.copy.addEventListener("click", async () => {
-    const words = refs.copy.textContent;
-    try {
-      await navigator.clipboard.writeText(does.command());
-      refs.copy.textContent = "Copied";
-    } catch { refs.copy.textContent = "This browser blocks copying"; }
-    setTimeout(() => { refs.copy.textContent = words; }, 1200);
+    if (!await copy(refs.copy, does.command())) refs.copy.textContent = "This browser blocks copying";
   });
   document.addEventListener("click", (event) => {
     if (event.target.closest?.(button)) dialog.showModal();
   });
-  setInterval(() => { if (does.isLost()) does.draw(); }, LOOK_MS);
-  watch("value", () => { if (props.value) does.onFrame(props.value); });
+  setInterval(() => { if (isLost()) does.draw(); }, LOOK_MS);
+  watch("value", () => {
+    let frame = null;
+    try { frame = JSON.parse(props.value); } catch { /* cut off */ }
+    if (!frame) return;
+    does.heard(frame);
+    Object.assign(study, { state: frame.state, heardMs: Date.now(), frame });
+    does.draw();
+  });
+  does.draw();
 }

@@ -1,6 +1,7 @@
 // Draws a study of prompts. Rows and report are those of `python -m engine study-prompts`.
 
 import { THRESHOLD } from "../host.js";
+import { tableRow } from "../base/dom.js";
 import { make, oneLine, percent } from "../base/text.js";
 
 export const SHOWN = ["prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length",
@@ -29,28 +30,23 @@ export function verdictWords(report) {
   return `${WORDS[verdict]}: ${best.drafter} at k = ${best.k}${gain}${doubt}`;
 }
 
-// A table row; the first `heads` cells are headers.
-function cells(values, heads) {
-  const line = make("tr");
-  line.append(...values.map((value, i) => make(i < heads ? "th" : "td", "", oneLine(value))));
-  return line;
-}
+const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));
 
 export function summaryRows(summary) {
-  const numbers = (its) => [String(its.num_prompts), times(its.median_speedup), `${times(its.p25)} to ${times(its.p75)}`,
-    percent(its.share_above_1_3), String(its.num_gain), String(its.num_lose)];
+  const numbers = (its) => [String(its.num_prompts), times(its.median_speedup),
+    `${times(its.p25)} to ${times(its.p75)}`, percent(its.share_above_1_3), String(its.num_gain), String(its.num_lose)];
   const kinds = Object.keys(Object.values(summary)[0].by_kind), groups = kinds.length > 1 ? [...kinds, null] : kinds;
   return groups.flatMap((kind) => Object.entries(summary).map(([drafter, its]) =>
-    cells([kind ?? "all", drafter, ...numbers(kind === null ? its : its.by_kind[kind])], 2)));
+    row([kind ?? "all", drafter], numbers(kind === null ? its : its.by_kind[kind]))));
 }
 
 export function promptRows(rows) {
   const slowest = (line) => Math.min(...rows.filter((row) => row.line === line).map((row) => row.speedup ?? 0));
-  return [...rows].sort((a, b) => slowest(a.line) - slowest(b.line) || a.line - b.line).map((row) => {
-    const line = cells([String(row.line), row.prompt, row.drafter, row.fault ? "–" : times(row.speedup),
-      percent(row.acceptance_rate), row.mean_acceptance_length?.toFixed(2) ?? "–", String(row.num_tokens),
-      row.fault || (row.identical ? "yes" : "no")], 2);
-    if (row.fault) line.className = "ps-fault";
+  return [...rows].sort((a, b) => slowest(a.line) - slowest(b.line) || a.line - b.line).map((its) => {
+    const line = row([String(its.line), its.prompt], [its.drafter, its.fault ? "–" : times(its.speedup),
+      percent(its.acceptance_rate), its.mean_acceptance_length?.toFixed(2) ?? "–", String(its.num_tokens),
+      its.fault || (its.identical ? "yes" : "no")]);
+    if (its.fault) line.className = "ps-fault";
     return line;
   });
 }

@@ -1,11 +1,12 @@
-// Race files: saving and opening.
+// Race files: saving and opening. The server makes those of other kinds: a web page that plays the race offline, and
+// its steps as a table.
 
 import { saveAs } from "../base/dom.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
 import { board, refs } from "../board/screen.js";
-import { send } from "../board/served.js";
+import { send, served } from "../board/served.js";
 import { S } from "../board/state.js";
 
 export function fileName(suffix) {
@@ -40,6 +41,20 @@ async function openFile(file) {
   }
 }
 
+async function saveServed(form) {
+  if (!S.raw) return undefined;
+  try {
+    const answer = await fetch(`recordings/${await served()}.${form}`);
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    return download(await answer.blob(), form);
+  } catch {
+    return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
+      + "FILE\u201d later to get a web page or a table.");
+  }
+}
+
+refs.savePage.addEventListener("click", () => saveServed("html"));
+refs.saveSteps.addEventListener("click", () => saveServed("csv"));
 refs.save.addEventListener("click", () => {
   if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json");
 });

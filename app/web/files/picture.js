@@ -6,7 +6,7 @@ import { stopAutoplay } from "../board/deck.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { S, shownLanes } from "../board/state.js";
 import { download } from "./files.js";
 
 const SHOT = { width: 1200, height: 630, pad: 64 };
@@ -29,7 +29,7 @@ function drawPicture() {
     return pen.measureText(shown).width;
   };
   const words = (ref) => refs[ref].textContent.trim();
-  const [left, other] = S.sides.map((name) => S.race.lane(name));
+  const [left, other] = shownLanes();
   const total = Math.max(...[left, other].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
 
   box(0, 0, SHOT.width, SHOT.height, "board");

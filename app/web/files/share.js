@@ -1,6 +1,7 @@
 // Copies a race: as a command, as Python, as JSON, or as a link to this page with its settings.
 
-import { DEFAULT_TARGET, optionWords, shellQuoted } from "../base/text.js";
+import { copy } from "../base/dom.js";
+import { DEFAULT_TARGET, optionWords, settingsOptions, shellQuoted } from "../base/text.js";
 import { guessing } from "../board/more_lanes.js";
 import { racedSettings } from "../board/page.js";
 import { root } from "../board/root.js";
@@ -11,13 +12,9 @@ import { S } from "../board/state.js";
 const ownLanes = () => guessing().filter(({ drafter }) => drafter !== "server");
 
 function commandOf(raced) {
-  const options = { target: raced.target === DEFAULT_TARGET ? null : raced.target, prompt: raced.prompt,
-    ...(ownLanes().length > 1 ? {} : { drafter: raced.drafter, k: raced.k }),
-    rule: raced.rule === "coupled" ? null : raced.rule,
-    temperature: raced.temperature || null,
-    "top-p": raced.top_p === 1 ? null : raced.top_p, seed: raced.seed || null,
-    "max-new-tokens": raced.max_new_tokens };
-  const lanes = ownLanes().length > 1 ? ownLanes() : [];
+  const { target, ...settings } = settingsOptions(raced), lanes = ownLanes().length > 1 ? ownLanes() : [];
+  const options = { target, prompt: raced.prompt, ...(lanes.length ? {} : { drafter: raced.drafter, k: raced.k }),
+    rule: raced.rule === "coupled" ? null : raced.rule, ...settings };
   return [`python -m engine race ${optionWords(options)}`,
     ...lanes.map((lane) => `--lane ${shellQuoted(`${lane.name}=${lane.drafter}@${lane.k}`)}`),
     ...(raced.chat ? ["--chat"] : []), "--audit"].join(" ");
@@ -59,10 +56,6 @@ for (const button of root.querySelectorAll("[data-copy]"))
     if (!S.raw) return undefined;
     if (!raced && button.dataset.copy !== "json")
       return board.alert("A race on servers does not contain their addresses, so only its JSON can be copied.");
-    try { await navigator.clipboard.writeText(textOf(raced)); board.announce("Copied."); } catch {
-      return board.alert("This browser blocks copying. Save the race instead."); }
-    const words = button.textContent;
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = words; }, 1200);
-    return undefined;
+    return await copy(button, textOf(raced)) ? board.announce("Copied.") :
+      board.alert("This browser blocks copying. Save the race instead.");
   });

@@ -3,7 +3,8 @@
 // it and still takes effect.
 
 import { numDrafted, tokensOf } from "../base/steps.js";
-import { make, putText, seconds } from "../base/text.js";
+import { remember, remembered } from "../base/storage.js";
+import { make, makeUnheard, putText, seconds } from "../base/text.js";
 import { announcement, showVerdict } from "../board/paint.js";
 import { emit, on, root } from "../board/root.js";
 import { board, refs, replay, still, views } from "../board/screen.js";
@@ -30,7 +31,7 @@ function opens() {
   const begins = opening.first && S.id?.startsWith("recorded-") && verdictOn(S.sides[1])?.kind.startsWith("identical");
   opening.first = false;
   if (!begins || [...new URLSearchParams(location.search).keys()].some((name) => !name.startsWith("__"))) return false;
-  try { if (localStorage.getItem(OPENING_KEY) !== null) return false; } catch { /* a browser may forbid it */ }
+  if (remembered(OPENING_KEY) !== null) return false;
   if (still.matches) emit("opened");
   return !still.matches;
 }
@@ -49,7 +50,7 @@ function playOpening() {
 function whenSeen() {
   if (!opening.act) return undefined;
   if (document.hidden) return document.addEventListener("visibilitychange", whenSeen, { once: true });
-  try { localStorage.setItem(OPENING_KEY, "seen"); } catch { /* a browser may forbid it: then it plays every time */ }
+  remember(OPENING_KEY, "seen");
   opening.cue = setTimeout(() => { board.announce(""); replay.play(); }, LEAD_MS);
   return undefined;
 }
@@ -106,8 +107,7 @@ export function guessNow(lane) {
   if (opening.guess?.step === step) return;
   land();
   if (!step || !numDrafted(step)) return;
-  const node = make("span", "pf-guess");
-  node.setAttribute("aria-hidden", "true");
+  const node = makeUnheard("span", "pf-guess");
   const shown = tokensOf(step).slice(0, numDrafted(step)).filter(({ aside }) => !aside);
   node.append(...shown.map(({ text }) => putText(make("span"), text)));
   refs.rightText.append(node);
@@ -123,8 +123,7 @@ export function land() {
 }
 
 function fall(token) {
-  const fallen = putText(make("span", "pf-fallen"), token.textContent.trim());
-  fallen.setAttribute("aria-hidden", "true");
+  const fallen = putText(makeUnheard("span", "pf-fallen"), token.textContent.trim());
   fallen.style.left = `${token.offsetLeft}px`;
   fallen.style.top = `${token.offsetTop}px`;
   fallen.addEventListener("animationend", () => fallen.remove());

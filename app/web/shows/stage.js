@@ -4,7 +4,7 @@
 import { trigger } from "../host.js";
 import { make } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
-import { pageButton } from "../board/page.js";
+import { examples, pageButton } from "../board/page.js";
 import { paint } from "../board/paint.js";
 import { on, root } from "../board/root.js";
 import { board, refs, replay, views } from "../board/screen.js";
@@ -32,7 +32,8 @@ const STAGE_KEYS = [
   [["ArrowDown", "-"], "\u2193", "shorter draft (k \u2212 1)", () => changeLength(-1)],
   [["0"], "0", "as raced", () => endWhatIf()],
   [["m"], "M", "marks on or off", () => refs.marks.click()],
-  [["v"], "V", "the verdict alone", () => { root.dataset.stage = root.dataset.stage === "verdict" ? "on" : "verdict"; }],
+  [["v"], "V", "the verdict alone",
+    () => { root.dataset.stage = root.dataset.stage === "verdict" ? "on" : "verdict"; }],
   [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];
@@ -96,8 +97,7 @@ function endStage() {
 
 // Show the recorded race of the previous or next example without changing prompt and settings.
 function showExample(by) {
-  const names = [...document.querySelectorAll("#page-presets button:not(#page-settings-button)")]
-    .map((button) => button.textContent.trim());
+  const names = examples().map((button) => button.textContent.trim());
   const at = names.indexOf(stage.example ?? S.name);
   if (!names.length) return;
   stage.example = names[at < 0 ? (by > 0 ? 0 : names.length - 1) : (at + by + names.length) % names.length];

@@ -1,6 +1,7 @@
 // The story: seven cards that explain the race on the screen, each next to what it highlights. Offered once, after the
 // opening; "How it works" in the page's header resumes it. Starting a race ends it.
 
+import { remember, remembered } from "../base/storage.js";
 import { write } from "../base/text.js";
 import { controls, stopAutoplay } from "../board/deck.js";
 import { clear, onFrame, setHeader } from "../board/frames.js";
@@ -21,17 +22,12 @@ const STORY_GAP = 12;
 // race if a recorded one replaced it; t: the lane time that the card set.
 const story = { on: false, at: 0, tale: null, kept: null, t: 0 };
 
-function rememberStory(at) {
-  try { localStorage.setItem(STORY_KEY, String(at)); } catch { /* a browser may forbid it */ }
-}
-function rememberedStory() { try { return localStorage.getItem(STORY_KEY); } catch { return null; } }
-
 // Offered on a first visit; it never starts by itself.
-function offerStory() { refs.offer.hidden = rememberedStory() !== null || !taleOf(); }
+function offerStory() { refs.offer.hidden = remembered(STORY_KEY) !== null || !taleOf(); }
 
 function closeOffer() {
   refs.offer.hidden = true;
-  rememberStory(rememberedStory() ?? 0);
+  remember(STORY_KEY, remembered(STORY_KEY) ?? "0");
 }
 
 function beginStory() {
@@ -51,7 +47,7 @@ function beginStory() {
   Object.assign(story, { on: true, tale: taleOf() });
   refs.marks.setAttribute("aria-pressed", "true");
   refs.story.hidden = refs.spot.hidden = false;
-  tellCard(Math.min(Number(rememberedStory()) || 0, CARDS.length - 1));
+  tellCard(Math.min(Number(remembered(STORY_KEY)) || 0, CARDS.length - 1));
   refs.storyNext.focus({ preventScroll: true });
   return undefined;
 }
@@ -59,7 +55,7 @@ function beginStory() {
 function tellCard(at) {
   const card = CARDS[at], last = at === CARDS.length - 1;
   story.at = at;
-  rememberStory(at);
+  remember(STORY_KEY, String(at));
   land();
   card.stage(story.tale);
   story.t = replay.t;
@@ -124,7 +120,7 @@ export function endStory(done = false) {
   popover.close();
   land();
   refs.story.hidden = refs.spot.hidden = true;
-  if (done) rememberStory(0);
+  if (done) remember(STORY_KEY, "0");
   refs.marks.setAttribute("aria-pressed", marks);
   choose(tab);
   if (before) bringBack(before, from);

@@ -1,12 +1,12 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
-import { metricsOf, percentile } from "../base/model.js";
+import { laneSpec, metricsOf, percentile } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
 import { DRAFTER_NAMES, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay, views } from "../board/screen.js";
-import { S, verdictOn } from "../board/state.js";
+import { S, shownLanes, verdictOn } from "../board/state.js";
 import { choose } from "../board/tabs.js";
 import { openStep } from "../tabs/step_tab.js";
 import { laneOf, WhatIf } from "../tabs/whatif.js";
@@ -25,7 +25,7 @@ const struckPiece = (step) => step.drafted_pieces[likeliest(step)[0]];
 // What the story needs of a race: the median plain step time, a step with right and wrong guesses, and one that kept
 // the fewest. null if the texts are not identical or no step has both.
 export function taleOf() {
-  const [left, right] = S.sides.map((name) => S.race.lane(name));
+  const [left, right] = shownLanes();
   if (S.live || S.state !== "finished" || S.computed || !left?.finished || !right?.finished
     || !verdictOn(S.sides[1])?.kind.startsWith("identical")) return null;
   const partly = right.steps.filter((step) =>
@@ -36,7 +36,7 @@ export function taleOf() {
   const drafts = right.steps.filter(numDrafted);
   return partly.length ? { left, right, step: clear ?? partly[0], plain_s: percentile(left.steps.map(stepSeconds), 0.5),
     poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
-    params: S.header.spec.params, lane: S.header.spec.lanes.find(({ name }) => name === S.sides[1]) } : null;
+    params: S.header.spec.params, lane: laneSpec(S.header, S.sides[1]) } : null;
 }
 
 function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }

@@ -2,9 +2,11 @@
 // input stays in this browser.
 
 import { isNoise, loopSentence, ratioNoise } from "../base/caveats.js";
-import { isElsewhere, metricsOf, sum } from "../base/model.js";
+import { copy, makeButton, tableRow } from "../base/dom.js";
+import { isElsewhere, laneSpec, metricsOf, sum } from "../base/model.js";
+import { remember, rememberedJson } from "../base/storage.js";
 import { make, rate, write } from "../base/text.js";
-import { ALONE, laneTitle } from "../base/words.js";
+import { laneTitle } from "../base/words.js";
 import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
@@ -19,8 +21,7 @@ const ENTERED = { dollars: "", tokens: "10000000", hours: "24", wanted: "30", go
 const ENTER_A_PRICE = "enter a price";
 const boxes = new Map([...root.querySelectorAll("[data-decide]")].map((node) => [node.dataset.decide, node]));
 let decided = [];       // what the tab was drawn from
-let typed = {};         // the visitor's input, by box
-try { typed = { ...JSON.parse(localStorage.getItem(DECIDE_KEY) ?? "{}") }; } catch { /* a browser may forbid it */ }
+const typed = { ...rememberedJson(DECIDE_KEY) };         // the visitor's input, by box
 
 // Fill the boxes with earlier input or defaults; the default price is the device's.
 function fillBoxes() {
@@ -35,7 +36,7 @@ function fillBoxes() {
 
 function keepBox({ target }) {
   if (target.value === "") delete typed[target.dataset.decide]; else typed[target.dataset.decide] = target.value;
-  try { localStorage.setItem(DECIDE_KEY, JSON.stringify(typed)); } catch { /* a browser may forbid it */ }
+  remember(DECIDE_KEY, JSON.stringify(typed));
   decided = [];
   drawDecide();
 }
@@ -57,9 +58,8 @@ function entered() {
 function lanesToPrice() {
   const of = (name) => {
     const lane = S.race.lane(name), found = lane && (S.metrics?.[name] ?? metricsOf(lane, lane.steps.length));
-    const title = name === S.first.plain && name !== S.sides[0] ? ALONE : laneTitle(name, S.first);
-    return found?.tokens_per_s > 0 ? { name: title, steps: lane.steps, tokensPerS: found.tokens_per_s,
-      prefillS: found.prefill_s ?? 0 } : null;
+    return found?.tokens_per_s > 0 ? { name: laneTitle(name, S.first, S.sides), steps: lane.steps,
+      tokensPerS: found.tokens_per_s, prefillS: found.prefill_s ?? 0 } : null;
   };
   const plain = [of(S.first.plain), S.first.baseline ? of(S.first.baseline) : null].filter(Boolean)
     .sort((a, b) => b.tokensPerS - a.tokensPerS)[0] ?? null;
@@ -80,7 +80,7 @@ function drawDecide() {
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!ready) return;
   drawMoney(plain, other);
-  const lane = S.header.spec.lanes.find(({ name }) => name === S.sides[1]);
+  const lane = laneSpec(S.header, S.sides[1]);
   drawProduction(productionOf(S.header, lane, other.steps));
   drawMemory(lane, sum(other.steps.map((step) => step.token_ids.length)),
     usersAt(other.tokensPerS, entered().wanted));
@@ -99,11 +99,10 @@ function drawMemory(lane, numTokens, numUsers) {
 }
 
 function rowOf(words, term, cells) {
-  const line = make("tr"), head = make("th", "", words);
-  head.scope = "row";
-  line.title = term;
-  line.append(head, ...cells.map((cell) => make("td", "", cell)));
-  return line;
+  const row = tableRow([words], cells);
+  row.firstChild.scope = "row";
+  row.title = term;
+  return row;
 }
 
 function drawMoney(plain, other) {
@@ -122,8 +121,8 @@ function drawMoney(plain, other) {
       `${(other.tokensPerS / plain.tokensPerS).toFixed(2)}\u00d7`],
     ["1,000 tokens", "$/1k", per(a.perMillion), per(b.perMillion), percent1(saved.share)],
     ["1,000,000 tokens", "$/1M", cash(a.perMillion), cash(b.perMillion), percent1(saved.share)],
-    ["machine hours per day", "to write the day's tokens on one machine", hourWords(a.workHours), hourWords(b.workHours),
-      hourWords(a.workHours - b.workHours)],
+    ["machine hours per day", "to write the day's tokens on one machine",
+      ...[a.workHours, b.workHours, a.workHours - b.workHours].map(hourWords)],
     ["machines (GPUs)", "machine hours / hours per day; only whole machines can be rented", machines(a), machines(b),
       String(a.whole - b.whole)],
     ["cost per day, by use", "paying only for the machine hours", cash(a.byWork), cash(b.byWork),
@@ -131,7 +130,8 @@ function drawMoney(plain, other) {
     ["cost per day, rented", "whole machines for all hours per day", cash(a.rented), cash(b.rented),
       year(saved.rented, saved.rentedYear)],
     [`users at ${inputs.wanted} tok/s each`,
-      "lane speed / user speed, rounded down; users take turns", String(users[0]), String(users[1]), `${users[1] < users[0] ? "" : "+"}${users[1] - users[0]}`],
+      "lane speed / user speed, rounded down; users take turns", String(users[0]), String(users[1]),
+      `${users[1] < users[0] ? "" : "+"}${users[1] - users[0]}`],
     [`${inputs.goalTokens} tokens under ${inputs.goalS} s`, "latency: reading the prompt, then this many tokens",
       goal(inTime[0]), goal(inTime[1]), need === null ? "impossible: reading the prompt already takes longer" :
         inTime[0] <= inputs.goalS ? "Plain is enough" : `needs ${needWords(need)}\u00d7`],
@@ -140,8 +140,8 @@ function drawMoney(plain, other) {
   write(refs.decideOther, other.name);
   refs.decideRows.replaceChildren(...rows.map(([words, term, ...cells]) => rowOf(words, term, cells)));
   const less = (value, words) => `${words(Math.abs(value))} ${value < 0 ? "more" : "less"}`;
-  write(refs.decideSays, `${less(saved.share, percent1)} machine time for the same tokens${priced ? `: ${less(saved.byWork,
-    dollarWords)} a day by use, ${less(saved.rented, dollarWords)} rented` : ""}.`);
+  write(refs.decideSays, `${less(saved.share, percent1)} machine time for the same tokens${priced ?
+    `: ${less(saved.byWork, dollarWords)} a day by use, ${less(saved.rented, dollarWords)} rented` : ""}.`);
   write(refs.decideCaution, [...inputs.odd, ...moneyCautions(plain, other)].join(" "));
   const shown = (lane) => `1,000,000 / ${rate(lane.tokensPerS)} tok/s \u00d7 $${inputs.dollars} / 3,600`;
   write(refs.decideFormula, priced ? [[plain, a], [other, b]].map(([lane, day]) =>
@@ -155,22 +155,17 @@ function moneyCautions(plain, other) {
   return [isNoise(other.tokensPerS / plain.tokensPerS, noise) ?
     `The difference is within the noise (\u00b1${(100 * noise).toFixed(0)} %), so this race shows no saving.` : "",
   S.disturbed && "The machine was disturbed: do not quote these figures.",
-  S.header.synthetic?.includes(S.sides[1]) && "The drafts are made up: this is what a real drafter of that accuracy would save.",
+  S.header.synthetic?.includes(S.sides[1])
+    && "The drafts are made up: this is what a real drafter of that accuracy would save.",
   loopSentence(other.steps.flatMap((step) => step.token_ids))].filter(Boolean);
 }
 
 function copyButton(what, text) {
-  const button = make("button", "pf-button", "Copy");
-  button.type = "button";
-  button.setAttribute("aria-label", `Copy the ${what}`);
-  button.addEventListener("click", async () => {
-    try { await navigator.clipboard.writeText(text); } catch {
-      return board.alert("This browser blocks copying. Select the text instead."); }
-    board.announce("Copied.");
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1200);
-    return undefined;
+  const button = makeButton("pf-button", "Copy", async () => {
+    if (await copy(button, text)) board.announce("Copied.");
+    else board.alert("This browser blocks copying. Select the text instead.");
   });
+  button.setAttribute("aria-label", `Copy the ${what}`);
   return button;
 }
 

@@ -1,7 +1,8 @@
 // How one token was chosen, from each lane's own record, side by side: a score (logit) and the seed's noise for every
 // likely token; the largest sum wins.
 
-import { make, write } from "../base/text.js";
+import { makeButton } from "../base/dom.js";
+import { make, makeUnheard, write } from "../base/text.js";
 import { chanceWords, quoted } from "./step.js";
 import { wordNode } from "./step_view.js";
 
@@ -67,8 +68,8 @@ function diceSay(walk, position, left, right, die) {
   const same = left.wins.id === left.id;
   return die === 0 ? `${equal} So both choose ${quoted(left.wins.text)}: ${sums}.` :
     `${here}, with seed ${walk.candidates.seeds[die]}: both lanes would have chosen `
-      + `${same ? "the same token again" : `a different token than ${quoted(walk.text(left.id))}, and both the same one`}, `
-      + `${quoted(left.wins.text)}: ${sums}.`;
+      + (same ? "the same token again" : `a different token than ${quoted(walk.text(left.id))}, and both the same one`)
+      + `, ${quoted(left.wins.text)}: ${sums}.`;
 }
 
 // The same under rejection: equal odds, separate draws.
@@ -88,7 +89,8 @@ function diceNodes(walk, name, found, low, high) {
   const node = make("section", "pf-dice-lane"), list = make("ol", "pf-dice-scores"), { rejects, temperature } = walk;
   const share = (value) => `${(100 * value / (high - low)).toFixed(2)}%`;
   for (const { id, text, logit, noise, sum: total, chance } of found.scores) {
-    const row = make("li", "pf-dice-score"), bar = make("span", "pf-dice-bar"), solid = make("span", "pf-dice-logit");
+    const row = make("li", "pf-dice-score"), bar = makeUnheard("span", "pf-dice-bar");
+    const solid = make("span", "pf-dice-logit");
     const chosen = id === (rejects ? found.id : found.wins.id), from = rejects ? chance : Math.min(logit, total);
     row.classList.toggle("pf-dice-wins", chosen);
     row.dataset.tokenId = id;
@@ -100,7 +102,6 @@ function diceNodes(walk, name, found, low, high) {
       added.style.width = share(Math.abs(noise));
       bar.append(added);
     }
-    bar.setAttribute("aria-hidden", "true");
     const numbers = rejects ? chanceWords(chance) : temperature === 0 ? digits(logit) :
       `${digits(logit)} ${noise < 0 ? "\u2212" : "+"} ${digits(Math.abs(noise))} = ${digits(total)}`;
     row.append(wordNode(text), bar, make("span", "pf-dice-numbers pf-num", numbers),
@@ -116,11 +117,9 @@ function seedButtons(seeds, die, choose) {
   choice.setAttribute("role", "group");
   choice.setAttribute("aria-label", "Seed of the random numbers");
   choice.append(make("span", "", "Random numbers:"), ...seeds.map((value, i) => {
-    const button = make("button", "pf-button", `seed ${value}${i ? "" : " (this race)"}`);
-    button.type = "button";
+    const button = makeButton("pf-button", `seed ${value}${i ? "" : " (this race)"}`, () => choose(i));
     button.dataset.die = i;
     button.setAttribute("aria-pressed", String(i === die));
-    button.addEventListener("click", () => choose(i));
     return button;
   }));
   return choice;

@@ -1,7 +1,7 @@
 // The game "Be the drafter": the player's input is a draft, verified against the target's recorded text. Pure: no DOM.
 
 import { sum } from "../base/model.js";
-import { numDrafted } from "../base/steps.js";
+import { keptIf, numDrafted } from "../base/steps.js";
 
 export const STEPS_A_ROUND = 10;
 
@@ -27,10 +27,8 @@ export class Round {
   // One step with the input as its draft, in the form of a step event with texts for ids.
   guess(typed) {
     const rest = this.pieces.slice(this.at), drafted = guessesOf(typed, rest);
-    let kept = 0;
-    while (kept < drafted.length && drafted[kept] === rest[kept]) kept += 1;
-    const step = { position: this.at, drafted, drafted_pieces: drafted, num_accepted: kept, pieces: rest.slice(0, kept + 1),
-      token_ids: rest.slice(0, kept + 1) };
+    const kept = keptIf(drafted, [], rest).length, pieces = rest.slice(0, kept + 1);
+    const step = { position: this.at, drafted, drafted_pieces: drafted, num_accepted: kept, pieces, token_ids: pieces };
     this.at += step.pieces.length;
     this.steps.push(step);
     return step;

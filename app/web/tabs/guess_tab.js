@@ -1,8 +1,10 @@
 // "Be the drafter" on the page, in place of the texts, which would give the answer away. The room's tally is kept in
 // this browser, by race.
 
+import { tableRow } from "../base/dom.js";
 import { quotient } from "../base/model.js";
 import { tokensOf } from "../base/steps.js";
+import { remember, rememberedJson } from "../base/storage.js";
 import { drafterName, make, percent, plural, putText, write } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { tokenNode } from "../board/lanes.js";
@@ -24,18 +26,12 @@ const game = { S: null, round: null, lengths: null };
 function notPlayed() {
   if (S.live || !S.recording) return "Available after the race.";
   if (!verdictOn(S.sides[1])?.kind.startsWith("identical")) return "Only if both texts are identical.";
-  return S.race.lane(S.sides[0])?.steps.every((step) => step.pieces.length) ? "" : "This race was recorded without its text.";
+  const hasText = S.race.lane(S.sides[0])?.steps.every((step) => step.pieces.length);
+  return hasText ? "" : "This race was recorded without its text.";
 }
 
-function rooms() {
-  try { return JSON.parse(localStorage.getItem(ROOM_KEY)) ?? {}; } catch { return {}; /* forbidden, or not JSON */ }
-}
-
+const rooms = () => rememberedJson(ROOM_KEY) ?? {};
 const roomOf = () => rooms()[S.header.created] ?? { players: 0, from: 0, tallies: {} };
-
-function keepRoom(room) {
-  try { localStorage.setItem(ROOM_KEY, JSON.stringify({ ...rooms(), [S.header.created]: room })); } catch { /* forbidden */ }
-}
 
 function beginGame() {
   choose("text");
@@ -95,8 +91,11 @@ function talliesNow() {
 function endRound() {
   const now = talliesNow(), { players, tallies } = roomOf();
   game.round.ended = true;
-  if (game.round.steps.length) keepRoom({ players: players + 1, from: game.round.at, tallies:
-    Object.fromEntries(Object.entries(now).map(([name, tally]) => [name, added(tallies[name] ?? NO_STEPS, tally)])) });
+  if (game.round.steps.length) {
+    const all = Object.entries(now).map(([name, tally]) => [name, added(tallies[name] ?? NO_STEPS, tally)]);
+    const room = { players: players + 1, from: game.round.at, tallies: Object.fromEntries(all) };
+    remember(ROOM_KEY, JSON.stringify({ ...rooms(), [S.header.created]: room }));
+  }
   drawGame();
   write(refs.gameSays, `${refs.gameSays.textContent} The round is over. ${lineOf("You", now)}`.trim());
   refs.gameNext.focus();
@@ -117,12 +116,8 @@ function drawGame() {
   refs.gameForget.hidden = !room.players;
   write(refs.gameLine, round.steps.length ? lineOf("You", now) : "");
   write(refs.gameRoomLine, room.players ? lineOf(`All players (${plural(room.players, "round")})`, room.tallies) : "");
-  const row = (title, { kept, guessed, tokens, steps } = NO_STEPS) => {
-    const line = make("tr");
-    line.append(make("th", "", title), make("td", "", guessed ? `${percent(kept / guessed)} of ${guessed}` : "–"),
-      make("td", "", quotient(tokens, steps)?.toFixed(2) ?? "–"));
-    return line;
-  };
+  const row = (title, { kept, guessed, tokens, steps } = NO_STEPS) => tableRow([title],
+    [guessed ? `${percent(kept / guessed)} of ${guessed}` : "–", quotient(tokens, steps)?.toFixed(2) ?? "–"]);
   refs.gameScores.replaceChildren(row("You", now.You), ...[...lengths].map(([drafter, k]) =>
     row(`${drafterName(drafter)}, k = ${k}`, now[drafter])), row("All players", room.tallies.You));
   refs.gameText.scrollTop = refs.gameText.scrollHeight;
@@ -137,7 +132,7 @@ refs.gameNewline.addEventListener("click", () => {
 refs.gameEnd.addEventListener("click", endRound);
 refs.gameNext.addEventListener("click", nextPlayer);
 refs.gameForget.addEventListener("click", () => {
-  try { localStorage.removeItem(ROOM_KEY); } catch { /* a browser may forbid it */ }
+  remember(ROOM_KEY, null);
   drawGame();
   (game.round.ended ? refs.gameNext : refs.gameTyped).focus();
 });

@@ -7,8 +7,9 @@ import { DEFAULT_TARGET, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } fro
 
 export const CHECKED = "2026-11-22";
 const SERVERS = { vllm: ["vLLM", "0.32.0"], sglang: ["SGLang", "0.5.23"], llama: ["llama.cpp", "commit 0c1e570"] };
-export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens (vLLM); "
-  + "--draft-max and --draft-min (llama.cpp).";
+export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens "
+  + "(vLLM); --draft-max and --draft-min (llama.cpp).";
+const NO_MEMORY = "The drafter takes no memory: no weights, no cache.";
 const HUB = /^[\w-][\w.-]*\/[\w.-]+$/;
 const LOOKUP_MAX = 4;       // longest match that our n-gram drafter looks for
 const LONGEST_PROMPT = 2000;
@@ -54,11 +55,12 @@ export function productionOf(header, lane, steps) {
     isShipped(head) && SHIPPED,
     !HUB.test(target.name) && "The model is a local folder of the machine that raced; replace it with yours.",
     head.options && `The option \u201c#${oneLine(head.options)}\u201d has no equivalent on servers.`,
-    !memoryKnown(header, lane) && memoryWords(served)].filter(Boolean);
-  const servers = Object.entries({ vllm: vllmOf, sglang: sglangOf, llama: llamaOf }).map(([id, make]) => {
+    !memoryKnown(header, lane)
+      && (served.kind === "ngram" ? NO_MEMORY : "Drafter memory: not in this recording.")].filter(Boolean);
+  const servers = Object.entries({ vllm: vllmOf, sglang: sglangOf, llama: llamaOf }).flatMap(([id, make]) => {
     const [name, version] = SERVERS[id];
     return [make(target, served, k)].flat().map((made) => ({ name, version, command: null, ...made }));
-  }).flat();
+  });
   return { servers, client: clientOf(header, target), notes };
 }
 
@@ -93,7 +95,7 @@ export function memoryKnown(header, lane) { return Object.hasOwn(header.drafter_
 // A drafter's memory as {rows: [what, one user, all users], words}, from bytes. numTokens: the race's prompt and text;
 // numUsers: sharing the weights, with a cache each.
 export function memoryOf({ weights, cache_per_token: cache }, numTokens, numUsers) {
-  if (weights + cache === 0) return { rows: [], words: "The drafter takes no memory: no weights, no cache." };
+  if (weights + cache === 0) return { rows: [], words: NO_MEMORY };
   const users = [...new Set([1, Math.max(1, numUsers)])];
   const cacheOf = (tokens) => [`cache of ${tokens.toLocaleString("en-US")} tokens`,
     ...users.map((n) => bytesWords(cache * tokens * n))];
@@ -110,11 +112,6 @@ function bytesWords(bytes) {
   return `${Number((bytes / size).toPrecision(3))} ${unit}`;
 }
 
-function memoryWords({ kind }) {
-  return kind === "ngram" ? "The drafter takes no memory: no weights, no cache." :
-    "Drafter memory: not in this recording.";
-}
-
 // The shortest match of an n-gram drafter.
 const leastMatch = ({ argument }, usual) => (/^[1-9]\d?$/.test(argument) ? Number(argument) : usual);
 
@@ -125,6 +122,9 @@ function spaced(config) {
   const text = JSON.stringify;
   return `{${Object.entries(config).map(([name, value]) => `${text(name)}: ${text(value)}`).join(", ")}}`;
 }
+
+const noHybrid = (name, { copies }) =>
+  (copies ? [`${name} has no hybrid drafter; this command uses the other half, without copies.`] : []);
 
 export function vllmOf(target, head, k) {
   const of = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
@@ -137,7 +137,7 @@ export function vllmOf(target, head, k) {
   }
   if (isHead(head) && /\bgemma-3-/i.test(target.name))
     return { notes: ["No command: it supports no heads for Gemma 3."] };
-  const notes = head.copies ? ["vLLM has no hybrid drafter; this command uses the other half, without copies."] : [];
+  const notes = noHybrid("vLLM", head);
   const model = { model: head.name, ...(head.revision ? { revision: head.revision } : {}) };
   const own = { command: serve(head.kind, model), notes };
   return isSpeculator(head) ? [own, { command: joined(["vllm", "serve", head.name]),
@@ -158,7 +158,7 @@ function sglangOf(target, head, k) {
   const chain = ["--speculative-num-steps", k, "--speculative-eagle-topk", 1];
   const algorithm = { draft_model: "STANDALONE", eagle3: "EAGLE3", dflash: "DFLASH" }[head.kind];
   return { command: serve(algorithm, [of, head.kind === "dflash" ? [] : chain, tokens]),
-    notes: [counts, ...(head.copies ? ["SGLang has no hybrid drafter; this command uses the other half, without copies."] : [])] };
+    notes: [counts, ...noHybrid("SGLang", head)] };
 }
 
 function llamaOf(target, head, k) {

@@ -1,7 +1,7 @@
 // One verification step in detail: each guess's source, confidence and outcome, the model's answer at every place, and
 // the cost. Pure: no DOM.
 
-import { isElsewhere, percentile } from "../base/model.js";
+import { isElsewhere, laneSpec, percentile } from "../base/model.js";
 import {
   depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
 } from "../base/steps.js";
@@ -18,7 +18,7 @@ export class Walk {
   constructor(recording, race, [plain, walked]) {
     const { spec, prompt, candidates, table_pieces: words } = recording;
     const lane = race.lane(walked), { temperature = 0, top_k: topK, top_p: topP } = spec?.params ?? {};
-    const { drafter = "", rule } = spec?.lanes?.find(({ name }) => name === walked) ?? {};
+    const { drafter = "", rule } = laneSpec(recording, walked) ?? {};
     Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature,
       steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
       filters: temperature > 0 && (topK > 0 || topP < 1), rejects: temperature > 0 && rule === "rejection",
@@ -221,6 +221,6 @@ export function whyStruck(walk, step, places) {
   if (struck.length > 1)
     return `The guesses there were ${struck.slice(0, -1).join(", ")} and ${struck.at(-1)}. The model picks ${choice}, `
       + "which is none of them, so they are dropped.";
-  return `${step.parents ? "The guess there" : `Guess ${step.num_accepted + 1}`} was ${struck[0]}. The model picks ${choice}. They differ, so `
-    + "the guess is dropped.";
+  return `${step.parents ? "The guess there" : `Guess ${step.num_accepted + 1}`} was ${struck[0]}. The model picks `
+    + `${choice}. They differ, so the guess is dropped.`;
 }

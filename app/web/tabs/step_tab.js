@@ -1,5 +1,6 @@
 // The tab "One step": goes through the speculative lane's steps one at a time, by hand or automatically.
 
+import { makeButton } from "../base/dom.js";
 import { rowsOf } from "../base/steps.js";
 import { make, oneLine, putText, write } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -123,9 +124,7 @@ function sectionsOf(walk, step, at, hidden) {
   so.append(putText(make("span", "pf-one-word"), oneLine(`\u2026${walk.soFar(step)}`)));
   const guessed = guessRow(walk, step, places, hidden ? at.place ?? 0 : chosen, pick, hidden);
   if (hidden) {
-    const look = make("button", "pf-button pf-one-look", "Show the answer");
-    look.type = "button";
-    look.addEventListener("click", () => { at.revealed = true; schedule(); });
+    const look = makeButton("pf-button pf-one-look", "Show the answer", () => { at.revealed = true; schedule(); });
     return [so, guessed, oneRow(2, "Check", CHECK_TERM, "", look)];
   }
   const struck = whyStruck(walk, step, places), why = struck ? make("p", "pf-one-why", struck) : "";
@@ -147,26 +146,21 @@ function diceRow(walk, step, place, names, at) {
 }
 
 function toPartButton(walk, position) {
-  const button = make("button", "pf-button", "Go to the first difference");
-  button.type = "button";
-  button.addEventListener("click", () => {
+  return makeButton("pf-button", "Go to the first difference", () => {
     const index = walk.steps.findIndex((step) => position < step.position + step.token_ids.length);
     const step = walk.steps[index], row = rowsOf(step)[position - step.position];
     goTo(index);
     pick(walk.places(step).findIndex((place) => place.row === row));
   });
-  return button;
 }
 
 // The popover links here, for steps of the race as run.
 const canExplain = (step) => !S.live && !S.computed && step.lane === S.sides[1];
 
 function explainButton(step) {
-  const button = make("button", "pf-button pf-pop-explain", "Explain this step");
-  button.type = "button";
+  const button = makeButton("pf-button pf-pop-explain", "Explain this step", () => openStep(step.index));
   button.tabIndex = -1;         // by keyboard: Enter on the step
   button.title = "Enter";
-  button.addEventListener("click", () => openStep(step.index));
   return button;
 }
 

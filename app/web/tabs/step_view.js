@@ -1,7 +1,8 @@
 // Renders one step of a Walk in rows: guess, check, keep, cost.
 
+import { makeButton } from "../base/dom.js";
 import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/steps.js";
-import { duration, make, plural, putText } from "../base/text.js";
+import { duration, make, makeUnheard, plural, putText } from "../base/text.js";
 import { chanceWords, guesses, quoted } from "./step.js";
 
 const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],
@@ -13,16 +14,14 @@ const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
   extra: "bonus: all guesses were right, so the next token counts too",
   own: "no guess: the same as plain decoding" };
 
-const SOURCE_WORDS = { "EAGLE-3 head": "was guessed by the EAGLE-3 head",
-  "DFlash head": "was guessed by the DFlash head",
-  "draft model": "was guessed by the draft model", "made up": "was made up, right at a chosen rate" };
+const SOURCE_WORDS = { "made up": "was made up, right at a chosen rate", guess: "comes from an unknown source" };
 
 const ROW_EM = 3.6;           // a line of a drawn tree with its gap, see step.css
 
+const abbreviation = (className, words, term) => Object.assign(make("abbr", className, words), { title: term });
+
 export function oneRow(number, word, term, time, ...content) {
-  const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head");
-  const name = make("abbr", "", word);
-  name.title = term;
+  const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head"), name = abbreviation("", word, term);
   head.append(make("span", "pf-one-number", String(number)), name, make("span", "pf-one-time pf-num", time));
   const body = make("div", "pf-one-body");
   body.append(...content.filter(Boolean));
@@ -38,13 +37,11 @@ export function wordNode(text, className = "") {
 
 // A place's button, which calls picked(r). Only the chosen one is a tab stop; arrow keys move from it.
 function placeButton(r, chosen, className, label, picked) {
-  const button = make("button", className);
-  button.type = "button";
+  const button = makeButton(className, "", () => picked(r));
   button.dataset.place = r;
   button.tabIndex = r === chosen ? 0 : -1;
   button.setAttribute("aria-pressed", String(r === chosen));
   button.append(make("span", "pf-sr", label));
-  button.addEventListener("click", () => picked(r));
   return button;
 }
 
@@ -110,7 +107,7 @@ function fromNodes(walk, step, places, r) {
   const which = step.parents ? `The guess ${quote} ` : `Guess ${guess + 1}, ${quote}, `;
   const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
-    `${which}${SOURCE_WORDS[source] ?? "comes from an unknown source"}.`;
+    `${which}${SOURCE_WORDS[source] ?? `was guessed by the ${source}`}.`;
   const words = make("p", "pf-one-source", said);
   if (!found) return [words];
   const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
@@ -126,15 +123,14 @@ export function checkRow(walk, step, places, chosen, picked) {
   const tabStop = shown.find((r) => places[r].row === places[chosen].row) ?? shown[0];
   list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
   for (const r of shown) {
-    const { verdict, answers, depth } = places[r], [mark, word] = VERDICT_MARKS[verdict];
+    const { verdict, answers, depth, row } = places[r], [mark, word] = VERDICT_MARKS[verdict];
     const item = make("li", "pf-one-place");
     item.dataset.verdict = verdict;
     const button = placeButton(r, tabStop, "pf-one-verdict", `Position ${depth + 1}: `, picked);
     button.title = VERDICT_TERMS[verdict];
-    const sign = make("span", "", mark);
-    sign.setAttribute("aria-hidden", "true");
-    button.append(sign, make("span", "", word));
-    if (step.parents) button.append(make("span", "pf-one-after", afterWords(walk, step, places, r)));
+    button.append(makeUnheard("span", "", mark), make("span", "", word));
+    if (step.parents) button.append(make("span", "pf-one-after",
+      row === 0 ? "first token" : `after ${quoted(places[row - 1].text ?? "")}`));
     item.append(button, ...(answers ? [answersNode(answers)] : []));
     list.append(item);
   }
@@ -159,12 +155,6 @@ function checkedPlaces(step, places) {
   return [...byRow.values()].sort((one, other) => used(other) - used(one) || places[one].row - places[other].row);
 }
 
-// After which guess the position of a place comes.
-function afterWords(walk, step, places, r) {
-  const { row } = places[r];
-  return row === 0 ? "first token" : `after ${quoted(places[row - 1].text ?? "")}`;
-}
-
 function answersNode(row) {
   const list = make("ol", "pf-one-answers");
   for (const { id, text, chance, guess, chosen } of row) {
@@ -172,8 +162,7 @@ function answersNode(row) {
     item.dataset.tokenId = id;
     item.classList.toggle("pf-one-chosen", chosen);
     item.classList.toggle("pf-one-guessed", guess);
-    const sign = make("span", "pf-one-sign", `${chosen ? "\u25b6" : ""}${guess ? "?" : ""}`);
-    sign.setAttribute("aria-hidden", "true");
+    const sign = makeUnheard("span", "pf-one-sign", `${chosen ? "\u25b6" : ""}${guess ? "?" : ""}`);
     bar.style.width = `${(100 * Math.min(1, chance)).toFixed(2)}%`;
     item.append(sign, word, make("span", "pf-one-chance pf-num", chanceWords(chance)), bar);
     const said = [chosen && "the model's choice", guess && "the guess"].filter(Boolean).join(", ");
@@ -189,8 +178,8 @@ export function keepRow(step) {
   const part = (kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind)).map(({ kind, text }) =>
     wordNode(text, `pf-token pf-${kind}`));
   const word = drafted === 0 ? "the model's own token:" : refuted ? "+ the model's own token:" : "+ bonus token:";
-  const said = make("abbr", "pf-one-plus", word);
-  said.title = drafted === 0 ? "plain decoding" : refuted ? "correction" : "bonus token";
+  const said = abbreviation("pf-one-plus", word,
+    drafted === 0 ? "plain decoding" : refuted ? "correction" : "bonus token");
   line.append(...part(["accepted"]), ...(own ? [said, ...part(["correction", "bonus", "plain"])] : []));
   return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text",
     plural(step.token_ids.length, "token"), line);
@@ -203,8 +192,8 @@ export function costRow(walk, step, plainName) {
       + `(median step). ${saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
   const dropped = make("p", "pf-one-dropped");
   if (numDropped > 0) {
-    const term = make("abbr", "", `Dropped, ${guesses(numDropped)}:`);
-    term.title = "rollback: the cache is reset to the end of the kept text";
+    const term = abbreviation("", `Dropped, ${guesses(numDropped)}:`,
+      "rollback: the cache is reset to the end of the kept text");
     dropped.append(term, ...tokensOf(step).filter(({ kind }) => kind === "rejected").map(({ text }) =>
       wordNode(text, "pf-token pf-rejected")), ...(step.drafted.length ? [] : ["not known which"]));
   }

@@ -1,22 +1,20 @@
 // The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
 // figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
-import { isOnServer, metricsOf, ruleOf, sum } from "../base/model.js";
+import { isOnServer, laneSpec, metricsOf, ruleOf, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
 import { drafterName, make, oneLine, percent, write } from "../base/text.js";
 import { guessWords } from "../base/words.js";
-import { refresh, stopAutoplay } from "../board/deck.js";
+import { clearRight, refresh, stopAutoplay } from "../board/deck.js";
 import { on, root } from "../board/root.js";
-import { board, chart, popover, refs, replay, views } from "../board/screen.js";
+import { board, refs, replay } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { laneOf, offeredTo, sizeOf, WhatIf } from "./whatif.js";
 
 const NO_TABLES = "This race has no tables, so other draft lengths cannot be computed. The page makes them after a "
   + "race, the command line with --tables.";
-
 const NO_TABLES_BY_ODDS = "Under the rule \u201csame probabilities (rejection)\u201d the text depends on the "
   + "guesses, so other lengths cannot be computed. Race with \u201csame tokens (coupled)\u201d.";
-
 const BEING_MADE = "Computing the guesses at every position \u2026";
 
 // The race's WhatIf, or a sentence why there is none. Made at the first call.
@@ -67,7 +65,7 @@ function openWhatIf() {
   return undefined;
 }
 
-export function racedLane() { return S.recording.spec.lanes.find((lane) => lane.name === S.sides[1]); }
+export function racedLane() { return laneSpec(S.recording, S.sides[1]); }
 
 // Select what was raced; "" for a drafter without tables of its own.
 function offerRaced() {
@@ -106,10 +104,7 @@ export function endWhatIf() {
 function replaceRace(now) {
   stopAutoplay();
   replay.pause();
-  popover.close();
-  views.right.clear();
-  S.marked.delete("right");
-  chart.clear();
+  clearRight();
   Object.assign(S, now);
   board.names(S.header, S.sides, S.first);
   replay.load(S.race.duration(S.sides), S.race.times(S.sides));

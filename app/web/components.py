@@ -1,0 +1,51 @@
+"""What the page draws in the browser, as components of Gradio: the race view, and the dialogs "Your prompts" and "Under
+load". Their arguments go to gr.HTML (elem_id, visible, ...)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gradio as gr
+
+from engine.studies.prompts.prompts import MAX_PROMPTS
+from engine.studies.prompts.verdict import THRESHOLD
+
+from ..catalogue.limits import MAX_FILE_CHARS, MAX_NEW_TOKENS
+from ..catalogue.load_request import MAX_REQUESTS, MAX_WORDS
+from . import RACE_VIEW_JS, RACE_VIEW_TEMPLATE
+from .bundle import FOLDER, bundle
+
+DIALOGS = FOLDER / "dialogs"
+DIALOGS_CSS = (DIALOGS / "dialogs.css").read_text(encoding="utf-8")
+EMPTY = "<div></div>"
+"""Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
+one in place, once."""
+IN_PLACE = '"use strict";\nelement.replaceChildren(document.createRange().createContextualFragment({}));\n'
+LIMITS = {"MAX_NEW_TOKENS": MAX_NEW_TOKENS, "MAX_FILE_CHARS": MAX_FILE_CHARS}
+
+
+def race_view(value: str, **arguments: Any) -> gr.HTML:
+    """A race view that begins with the frame `value`."""
+    return _component(RACE_VIEW_TEMPLATE, RACE_VIEW_JS, value=value, **arguments)
+
+
+def study_view(**arguments: Any) -> gr.HTML:
+    """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`."""
+    return _dialog("study_view", arguments, MAX_PROMPTS=MAX_PROMPTS, THRESHOLD=THRESHOLD)
+
+
+def load_view(separate: bool, **arguments: Any) -> gr.HTML:
+    """The dialog for a study of servers, closed. Its frames are those of `app.jobs.load`. separate: whether the servers
+    are asked at the same time."""
+    return _dialog("load_view", arguments, MAX_REQUESTS=MAX_REQUESTS, MAX_WORDS=MAX_WORDS, SEPARATE=separate)
+
+
+def _dialog(name: str, arguments: dict[str, Any], **constants: Any) -> gr.HTML:
+    template = (DIALOGS / f"{name}.html").read_text(encoding="utf-8")
+    return _component(template, bundle(f"dialogs/{name}.js", constants=LIMITS | constants), **arguments)
+
+
+def _component(template: str, program: str, **arguments: Any) -> gr.HTML:
+    script = IN_PLACE.format(json.dumps(template)) + program
+    return gr.HTML(html_template=EMPTY, js_on_load=script, apply_default_css=False, **arguments)
