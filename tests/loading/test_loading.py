@@ -28,8 +28,6 @@ from engine.session import TorchRace
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from tests.helpers.tiny import TRAINED
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
 
 @pytest.fixture
 def folder(tmp_path) -> Path:

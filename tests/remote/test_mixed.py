@@ -95,15 +95,6 @@ def test_no_bit_of_a_local_lane_depends_on_a_server(alone):
     assert all(told["lanes"]["there-1"][name] > 0 for name in ("tokens_per_s", "ttft_s"))
 
 
-def test_a_server_after_the_other_where_they_share_a_device():
-    """Two servers on one device would slow each other while the recording says that they did not."""
-    with servers(ANSWER, ANSWER) as found:
-        recording = recorded(with_server(race_here(False), *(each.url for each in found), same_device=True))
-    at = {(e["lane"], e["type"]): e["wall_s"] for e in recording["events"] if "wall_s" in e}
-    assert at["there-1", "started"] > at["there-0", "finished"]
-    assert "one after the other" in recording["places"]["sentence"] and not recording["spec"]["solo"]
-
-
 @pytest.mark.parametrize("how", ["closed", "refuses", "breaks"])
 def test_a_failed_server_fails_its_lane_alone(how, alone):
     """A server that is down would take the local lanes, their verdicts or the recording with it."""

@@ -1,5 +1,5 @@
-"""Races captured in graphs that share one pool, on a stand-in for CUDA that spoils shared memory (`fake_cuda.py`): every
-lane drafts and writes what it does by torch's kernels on the CPU, where nothing is captured."""
+"""Races captured in graphs that share one pool, on a stand-in for CUDA that spoils shared memory (`fake_cuda.py`): they
+are the races of torch's kernels on the CPU, where nothing is captured."""
 
 from __future__ import annotations
 

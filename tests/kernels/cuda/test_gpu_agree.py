@@ -26,7 +26,7 @@ DEPTH = 200
 """Columns: four splits of 64, and more than a window."""
 DEEPER = 300
 """More than 8 bits can count, and of twice as many columns in all."""
-RIGHT = [("qwen3", DEEPER, (1, MOST_ROWS)), ("gemma3", DEPTH, (5,))]
+RIGHT = [("qwen3", DEEPER, (MOST_ROWS,)), ("gemma3", DEPTH, (5,))]
 attend, combine = attention.attend, attention._combine
 
 
