@@ -15,13 +15,12 @@ import pytest
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.by_rate import ByRateDrafter
 from engine.events import Failed, Prompt, Step
-from engine.kernels.cuda.available import SWITCH
 from engine.loading.loading import LoadedModel
 from engine.runner.prepare import prepare
 from engine.session import TorchRace, lanes
 from engine.session import set_up as backend
 from engine.spec import LaneSpec, RaceSpec, SamplingParams
-from tests.helpers.cuda_races import LANES, PROMPT, quick_races, read, trained
+from tests.helpers.cuda_races import LANES, PROMPT, read, trained
 from tests.helpers.fake_cuda import fake_cuda
 from tests.helpers.tiny import TORCH, TRAINED
 
@@ -59,10 +58,8 @@ def on_cpu(folder: Path) -> LoadedModel:
 
 
 @pytest.fixture
-def steady(monkeypatch, few_rows, tmp_path_factory) -> None:
+def steady(quick, monkeypatch) -> None:
     """Races of widths 1, 2 and 4 in which no decision depends on a measured time."""
-    quick_races(monkeypatch, tmp_path_factory.getbasetemp() / "quick_races")
-    monkeypatch.setenv(SWITCH, "0")
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))
     for kind in (AutoDrafter, ByRateDrafter):

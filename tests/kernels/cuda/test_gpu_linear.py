@@ -137,33 +137,23 @@ def test_where_tiles_do_not_fit_the_next_ones_are_taken(monkeypatch: pytest.Monk
 # Tuning
 
 
-def linears() -> list[GpuLinear]:
-    sizes = [(64, 32, None), (96, 32, None), (64, 32, None), (64, 32, "silu")]
-    return [GpuLinear(nn.Linear(k, n).bfloat16(), act) for n, k, act in sizes]
-
-
-class Clock:
-    """Times that a configuration's place among the candidates gives: the first cannot run, the third is the fastest."""
-
-    def __init__(self) -> None:
-        self.groups: list[int] = []
-
-    def __call__(self, group: Sequence[GpuLinear], config: Config) -> float:
-        first = group[0]
-        place = first.candidates.index(config)
-        if place == 0:
-            self.groups.append(len(group))
-            raise OutOfResources(1, 0, "shared memory")
-        return abs(place - 2) + 1.0
-
-
 def test_of_every_shape_the_fastest_tiles_are_found() -> None:
     """Equal linears of two layers need one timing; a candidate that cannot run, or a shape of which none can, must not
     end the tuning, nor look as if it were measured."""
-    clock, told, made = Clock(), [], linears()
-    before = [linear.config for linear in made]
-    found = tune(made, lambda sentence, share: told.append(sentence), clock)
-    assert clock.groups == [2, 1, 1] and len(told) == len(found) == 3
+    sizes = [(64, 32, None), (96, 32, None), (64, 32, None), (64, 32, "silu")]
+    made = [GpuLinear(nn.Linear(k, n).bfloat16(), act) for n, k, act in sizes]
+    before, groups, told = [linear.config for linear in made], list[int](), list[str]()
+
+    def seconds(group: Sequence[GpuLinear], config: Config) -> float:
+        """The first candidate cannot run, the third is the fastest."""
+        place = group[0].candidates.index(config)
+        if place == 0:
+            groups.append(len(group))
+            raise OutOfResources(1, 0, "shared memory")
+        return abs(place - 2) + 1.0
+
+    found = tune(made, lambda sentence, share: told.append(sentence), seconds)
+    assert groups == [2, 1, 1] and len(told) == len(found) == 3
     assert [linear.config for linear in made] == before
     for entry, linear in zip(found, (made[0], made[1], made[3]), strict=True):
         assert Config(**entry["config"]) == linear.candidates[2]

@@ -17,13 +17,12 @@ import torch
 from engine.drafters.head_drafter import HeadBuffers
 from engine.errors import CaptureError, RaceError, UnsupportedModel
 from engine.events import Step
-from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.loading.loading import LoadedModel, load
 from engine.runner.target import StaticTarget
 from engine.runner.whole_step import DeviceStep
 from engine.session import TorchRace, set_up
-from tests.helpers.cuda_races import LANES, on_device, quick_races, race_of, runs
+from tests.helpers.cuda_races import LANES, on_device, race_of, runs
 from tests.helpers.fake_cuda import CUDA, fake_cuda
 from tests.helpers.fake_device import CudaGraph
 from tests.helpers.tiny import TRAINED
@@ -31,14 +30,8 @@ from tests.helpers.tiny import TRAINED
 DRAFT = TRAINED.parent / "draft"
 OF_A_RACE = (StaticTarget, DeviceStep, FixedCall, GraphPool, HeadBuffers, TorchRace)
 ENDINGS = ("finished", "stopped", "failed", "failed at set-up")
+pytestmark = pytest.mark.usefixtures("quick")
 NO_GRAPHS = "; no CUDA graphs: "
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, few_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """On torch's kernels. What the probe finds is the same in all of these tests."""
-    quick_races(monkeypatch, tmp_path_factory.getbasetemp() / "quick_races")
-    monkeypatch.setenv(SWITCH, "0")
 
 
 @pytest.mark.slow
