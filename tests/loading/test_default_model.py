@@ -88,8 +88,12 @@ def contents(root: Path) -> set[str]:
 
 
 def test_our_conversion_is_the_one_of_transformers(package):
-    """Weights in other places, norms off by one or a wrong rope base would make another model of it."""
-    folder = converted()
+    """Weights in other places, norms off by one or a wrong rope base would make another model of it; or the bar jump,
+    run backwards or never fill."""
+    said: list[tuple[str, float | None]] = []
+    folder = converted(lambda stage, share: said.append((stage, share)))
+    shares = [share for _, share in said if share is not None]
+    assert shares == sorted(shares) and shares[-1] == 1 and len({stage for stage, _ in said}) >= 4
     source = str(package.SOURCE.parent)
     theirs = AutoModelForCausalLM.from_pretrained(source, gguf_file="model.gguf", dtype=torch.bfloat16)
     ours, report = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, output_loading_info=True)

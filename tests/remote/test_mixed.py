@@ -18,7 +18,7 @@ from engine.remote.race import RemoteRace
 from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
-from tests.helpers.loopback import Answer, Body, refusal, says, servers, sse, stream_of
+from tests.helpers.loopback import Answer, Body, raw, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, trained
@@ -94,13 +94,31 @@ def test_no_bit_of_a_local_lane_depends_on_a_server(alone):
     assert all(told["lanes"]["there-1"][name] > 0 for name in ("tokens_per_s", "ttft_s"))
 
 
-def test_a_failed_server_fails_its_lane_alone(alone):
-    """A server that breaks off would take the local lanes, their verdicts or the recording with it."""
-    with servers(says([sse(*stream_of([1] * NUM_NEW, WORDS)[:3])], end=False)) as found:
+def test_a_server_after_the_other_where_they_share_a_device():
+    """Two servers on one device would slow each other while the recording says that they did not."""
+    with servers(ANSWER, ANSWER) as found:
+        recording = recorded(with_server(race_here(False), *(each.url for each in found), same_device=True))
+    at = {(e["lane"], e["type"]): e["wall_s"] for e in recording["events"] if "wall_s" in e}
+    assert at["there-1", "started"] > at["there-0", "finished"]
+    assert "one after the other" in recording["places"]["sentence"] and not recording["spec"]["solo"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_judged"),
+    [
+        (raw(refusal(500, b'{"error": {"message": "no"}}')), False),
+        (says([sse(*stream_of([1] * NUM_NEW, WORDS)[:3])], end=False), True),
+    ],
+    ids=["refuses", "breaks"],
+)
+def test_a_failed_server_fails_its_lane_alone(answer, is_judged, alone):
+    """A server that is down would take the local lanes, their verdicts or the recording with it."""
+    with servers(answer) as found:
         recording = recorded(with_server(race_here(), found[0].url))
     assert list(recordings.failures(recording)) == ["there-0"] and not recordings.faults(recording)
     assert all(of_lane(recording, lane) == of_lane(alone, lane) for lane in EXACT)
     assert all(recording["verdicts"][lane] == alone["verdicts"][lane] for lane in EXACT[1:])
+    assert ("there-0" in recording["verdicts"]) == is_judged
 
 
 def saying(pieces: Sequence[str], ids: Sequence[int] | None, prompt_ids: Sequence[int]) -> Answer:

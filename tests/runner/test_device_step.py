@@ -98,7 +98,7 @@ models = [partial(prepared, name) for name in NAMES] + [partial(hybrid, name) fo
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.sampled_from(models), st.sampled_from(DTYPES), temperatures, CUTS, st.integers(0, 99), st.integers(0, 40))
 def test_whole_steps_write_what_rows_write(model, dtype, temperature, cuts, seed, num_prompt):
     """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a

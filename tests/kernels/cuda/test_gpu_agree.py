@@ -102,8 +102,6 @@ def test_a_fault_that_shows_only_deep_down_is_found(fault: str, monkeypatch: pyt
     made = prepared(name)
     monkeypatch.setattr(where, what, wrong)
     shallow_check(made)  # which sees nothing of it
-    found = agree.agreement(made)
-    assert not found["agrees"] and all(step["worst"] > 2 for step in found["steps"]), found
     with pytest.raises(UnsupportedModel, match=f"over {depth} columns"):
         agree.check_agreement(made)
 
