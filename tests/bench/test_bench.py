@@ -3,12 +3,12 @@ tokens."""
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -45,13 +45,12 @@ PARAMS = SamplingParams(max_new_tokens=12)
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory) -> dict:
+def report() -> dict:
     """A whole bench of two kinds, as another program reads it."""
     asked = shlex.split(f"--json --drafter ngram {DRAFT} synthetic:0.7 --kinds chat json")
-    command = [sys.executable, "-m", "engine", *BENCH, *asked]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    return json.loads(done.stdout)
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        assert cli.main([*BENCH, *asked]) == 0 and err.getvalue() == "", err.getvalue()
+    return json.loads(out.getvalue())
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ from functools import cache
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from engine.bench.peers import ASSISTED, COMPILED, EAGER, PROMPT_LOOKUP, Generated, Peers
 from engine.errors import RaceError
 from engine.spec import SamplingParams
-from tests.helpers.tiny import TORCH, TRAINED, fresh, random_ids, stock
+from tests.helpers.tiny import BASE, TORCH, TRAINED, WINDOW, build, fresh, random_ids, stock
 
 NUM_NEW = 20
 WAYS = (EAGER, PROMPT_LOOKUP, ASSISTED)
@@ -34,15 +34,18 @@ def prompt_of(name: str) -> list[int]:
     return random_ids(12, vocab_size, 4) * 2  # repeated, so that prompt lookup has something to find
 
 
-@cache
-def greedy(name: str) -> tuple[int, ...]:
-    """The stock model's own choice, token by token, everything computed anew each time."""
-    ids = prompt_of(name)
-    start = len(ids)
+def chosen_by(model, ids: list[int]) -> tuple[int, ...]:
+    """The model's own choice, token by token, everything computed anew each time."""
+    ids, start = list(ids), len(ids)
     with torch.inference_mode():
         for _ in range(NUM_NEW):
-            ids.append(int(stock(name)(torch.tensor([ids])).logits[0, -1].argmax()))
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
     return tuple(ids[start:])
+
+
+@cache
+def greedy(name: str) -> tuple[int, ...]:
+    return chosen_by(stock(name), prompt_of(name))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -58,10 +61,13 @@ def test_a_peer_writes_the_stock_models_own_tokens(name, way):
 @pytest.mark.skipif(bool(TORCH.reason_against_compiling()), reason="no C++ compiler")
 def test_the_compiled_peer_writes_them_too():
     """With a static cache it would ignore the model's window, or be timed while it compiles."""
-    compiled = Peers(fresh("qwen3"), SamplingParams(), (COMPILED,))
-    assert compiled.warm([prompt_of("qwen3")], NUM_NEW) == []
-    written = compiled.run(COMPILED, prompt_of("qwen3"), NUM_NEW)
-    assert written.token_ids == greedy("qwen3") and written.decode_s < 5
+    config = MistralConfig(**{**BASE, "num_hidden_layers": 1}, vocab_size=256, sliding_window=WINDOW)
+    model, ids = build(MistralForCausalLM, config), random_ids(24, 256, 4)
+    expected = chosen_by(model, ids)
+    compiled = Peers(model, SamplingParams(), (COMPILED,))
+    assert compiled.warm([ids], NUM_NEW) == []
+    written = compiled.run(COMPILED, ids, NUM_NEW)
+    assert written.token_ids == expected and written.decode_s < 5
 
 
 @pytest.mark.parametrize("way", WAYS)

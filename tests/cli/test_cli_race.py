@@ -24,12 +24,12 @@ from engine.cli.commands import check_outcome
 from engine.cli.terminal import Screen
 from engine.errors import RaceError
 from engine.events import Started
-from engine.interfaces import Draft, Drafter
 from engine.recordings import recording as recordings
 from engine.runner import target
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 from tests.helpers import ROOT, races
+from tests.helpers.fakes import Raises
 
 TARGET = str(ROOT / "tests/fixtures/trained/target")
 RACE = ["race", "--prompt", "def f(x):\n", "--target", TARGET]
@@ -55,13 +55,8 @@ def test_json_is_the_result_and_nothing_else(saved, capsys):
     """A script would read more than one object, or a replay print another result than the race."""
     summary = printed(capsys, "replay", saved, "--json")
     assert summary["verdict"]["kind"] == "identical_bits" and summary["verdict"]["rows_different"] == 0
-    assert (summary["seed"], summary["temperature"], summary["audit"], summary["dtype"], summary["device"]) == (
-        5,
-        0.9,
-        True,
-        "float32",
-        "cpu",
-    )
+    told = {"seed": 5, "temperature": 0.9, "audit": True, "dtype": "float32", "device": "cpu"}
+    assert {name: summary[name] for name in told} == told
     baseline, speculative = summary["lanes"]["baseline"], summary["lanes"]["speculative"]
     assert baseline["token_ids"] == speculative["token_ids"] and baseline["text"] == speculative["text"]
     assert 1 <= baseline["num_tokens"] <= 24 and summary["speedup"] > 0
@@ -166,23 +161,7 @@ def test_what_only_the_model_can_refuse_is_refused_in_one_line(capsys, arguments
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
 
 
-class Broken(Drafter):
-    """A drafter that works twice and then raises."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def prefill(self, prompt_ids, hidden) -> None:
-        pass
-
-    def propose(self, token_ids, hidden, k) -> Draft:
-        self.calls += 1
-        if self.calls > 2:
-            raise ZeroDivisionError("oh\nno")
-        return Draft()
-
-
-BROKEN = drafters.Kind(parse=str, make=lambda argument, context: Broken(), label="breaks")
+BROKEN = drafters.Kind(str, lambda *unused: Raises((), 3, ZeroDivisionError("oh\nno")), label="breaks")
 
 
 def test_a_drafter_that_raises_fails_its_lane_only(monkeypatch, capsys, tmp_path):

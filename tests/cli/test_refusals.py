@@ -21,8 +21,6 @@ PROMPTS = '{"prompt": "a"}\n'
 K, FRACTION = "must be auto, tree:N or an integer from 0 to 63, not ", "must be a number above 0 and at most 1, not "
 COMMANDS = "bench, export, load, race, replay, study, study-prompts, sweep, train, verify"
 
-NO_TEXT = {"bytes": "is not UTF-8 text", "cut": "is not UTF-8 text", "nul": "NUL"}
-
 REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
     "": [("nonsense", f"unknown command 'nonsense'; choose one of: {COMMANDS}")],
     "race": [

@@ -3,9 +3,7 @@ picked row by row on the host."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,10 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafters import DrafterContext, model_kinds
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter, drafter_of
-from engine.drafters.device_picks import stays_on_device
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
 from engine.errors import RaceError
 from engine.heads.names import parse_name
@@ -29,18 +25,14 @@ from engine.spec import SamplingParams
 from tests.helpers import linear_models, tiny
 from tests.helpers.head_files import published
 from tests.helpers.head_fixtures import (
-    FIXTURES,
     FORMATS,
     HEADS,
     context,
     formats_target,
     hidden_rows,
-    raced,
     trained_target,
 )
-from tests.helpers.tapes import record_fixed_calls
-from tests.helpers.tiny import PACKED, random_ids
-from tests.helpers.trained import DRAFT
+from tests.helpers.tiny import random_ids
 
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0.0, seed=5),
@@ -174,51 +166,6 @@ def test_what_must_be_picked_row_by_row_is():
         head = load_head(kind, parse_name(kind, str(folder)), trained_target(), silent)
         here = context(trained_target(), HEAD_K, temperature=1.0, keep_logits=True)
         assert type(drafter_of(head, here, True)) is type(drafter_of(head, here, False))
-
-
-# Races, with every fixed call recorded
-
-
-def made_for(kind: str, here: DrafterContext, on_device: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As a race makes it."""
-    if kind in HEADS:
-        return drafter_of(load_head(kind, parse_name(kind, str(HEADS[kind])), here.loaded, silent), here, on_device)
-    with monkeypatch.context() as patch:
-        patch.setattr("engine.drafters.device_picks.stays_on_device", partial(stays_on_device, wanted=on_device))
-        return model_kinds.KIND.make(str(DRAFT), here)
-
-
-@pytest.mark.parametrize(
-    ("kind", "k", "which"),
-    [
-        ("eagle3", 5, "top-k and top-p"),
-        ("dflash", 5, "temperature"),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in (
-                ("eagle3", 5, "greedy"),
-                ("dflash", 5, "top-k and top-p"),
-                ("draft_model", 1, "greedy"),
-                ("draft_model", 4, "top-k and top-p"),
-                ("draft_model", 7, "temperature"),
-            )
-        ),
-    ],
-)
-def test_recorded_drafts_of_a_race_are_the_same(kind, k, which, monkeypatch):
-    """A graph repeats what was done when it was captured: every draft would be that of one place."""
-    prompt = json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"]
-    target, params = trained_target(), SAMPLINGS[which]
-    here = replace(
-        context(target, k, prompt), params=params, sample=Sampler(params, target.prepared.vocab_size, PACKED)
-    )
-    lanes = [raced(target, made_for(kind, here, False, monkeypatch), prompt, k, params.temperature)]
-    record_fixed_calls(monkeypatch)
-    drafter = made_for(kind, here, True, monkeypatch)
-    assert isinstance(drafter, MADE[kind])
-    lanes.append(raced(target, drafter, prompt, k, params.temperature))
-    theirs, ours = ([(s.drafted, s.num_accepted, s.token_ids, s.checksums) for s in lane] for lane in lanes)
-    assert ours == theirs and len({s.num_accepted for s in lanes[0]}) > 1
 
 
 # What is not a number

@@ -32,8 +32,8 @@ from tests.helpers.random_heads import (
     DFLASH,
     DFLASH_FORMS,
     EAGLE3,
+    EAGLE3_FORMS,
     LAYERS,
-    SLIDING,
     ZLAB_CONFIG,
     dflash_tensors,
     eagle3_tensors,
@@ -48,7 +48,7 @@ RACES = st.tuples(
         st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5
     ),  # the k of a step, what it commits
 )
-few = settings(max_examples=8)
+few = settings(max_examples=5)
 
 
 def drafts(drafter: Any, race: Any, layers: Sequence[int]) -> Iterator[tuple[Draft, int, list[int], torch.Tensor]]:
@@ -109,39 +109,6 @@ def check(
 def check_eagle3(drafter: Any, dense: Dense, config: Any, race: Any, layers: Sequence[int]) -> None:
     embedding, output = stock_target().get_input_embeddings().weight, stock_target().lm_head.weight
     check(drafter, race, layers, lambda aux, ids, k: eagle3(dense, config, embedding, output, aux, ids, k))
-
-
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-LLAMA3 |= {"original_max_position_embeddings": 64}
-MROPE = {"type": "mrope", "mrope_section": [2, 3, 3]}
-BY_KIND = {"sliding_attention": {"rope_theta": 500.0}, "full_attention": {"rope_theta": 9e4}}
-PLAIN = {"rope_parameters": {"rope_theta": 500.0}}
-EAGLE3_FORMS = {
-    "speculators": {},
-    "residual after the norm": {"config": {"norm_before_residual": False}},
-    "one norm before fc": {"config": {"norm_before_fc": True}},
-    "a norm for each state": {"config": {"fc_norm": True}},
-    "fed back after the norm": {"config": {"norm_output": True}},
-    "two states": {"config": {"eagle_aux_hidden_state_layer_ids": [1, 5]}},
-    "embeddings and the last state": {"config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 6]}},
-    "two layers": {"layers": {"num_hidden_layers": 2}},
-    "normed queries": {"qk_norm": True},
-    "qwen3 layers": {"layers": {"model_type": "qwen3"}, "qk_norm": True},
-    "biases": {"layers": {"attention_bias": True}},
-    "wide heads": {"layers": {"head_dim": 32}},
-    "another theta": {"layers": {"rope_theta": 500.0}},
-    "llama3 angles": {"layers": {"rope_scaling": LLAMA3}},
-    "mrope, which is plain for text": {"layers": {"rope_scaling": MROPE}, "dense": {"rope_scaling": None}},
-    "angles by kind of layer": {"layers": {"rope_parameters": BY_KIND}, "dense": PLAIN},
-    "sliding layers": {"layers": {**SLIDING, "sliding_window": 5}, "qk_norm": True},
-    "its own embedding": {"own": VOCAB},
-    "another width": {"layers": {"hidden_size": 48}, "own": VOCAB},
-    "a padded embedding": {"own": VOCAB + 40},
-    "the whole vocabulary": {"config": {"draft_vocab_size": VOCAB}},
-    "the target's output layer": {"config": {"draft_vocab_size": VOCAB}, "without": ["lm_head.weight"]},
-    "no d2t": {"without": ["d2t"]},
-    "no t2d": {"without": ["t2d"]},
-}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from engine.errors import RaceError
 from engine.events import Failed, Started, Step
 from engine.interfaces import Draft
 from tests.helpers.fake_races import races
-from tests.helpers.fakes import VOCAB, Empty, FakeTarget, Garbage, Meddles, NoDraft, Raises, TooLong, run, tokens_of
+from tests.helpers.fakes import VOCAB, Empty, FakeTarget, Garbage, Meddles, Raises, TooLong, run, tokens_of
 
 GARBAGE = [-1, VOCAB, 10**30, 1.0, float("nan"), True, None, "1", (1,)]
 
@@ -22,7 +22,7 @@ GARBAGE = [-1, VOCAB, 10**30, 1.0, float("nan"), True, None, "1", (1,)]
 def test_garbage_fails_its_lane_in_words_and_the_tokens_before_stand(race, value, good):
     """A drafter's garbage would reach the embedding (an index error, or another token), or be taken for a draft."""
     lane, table, truth = race
-    _, *steps, last = run(FakeTarget(table), Garbage(tokens_of(truth), value, good), **lane)
+    _, *steps, last = run(FakeTarget(table), Garbage(tokens_of(truth), Draft((value,)), good), **lane)
     tokens = tokens_of(truth)
     if isinstance(last, Failed):
         assert repr(value) in last.message and str(VOCAB - 1) in last.message and "drafter" in last.message
@@ -35,7 +35,7 @@ def test_numpy_and_torch_integers_are_garbage_too():
     """A recording of them would not be JSON."""
     numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     for value in (numpy.int64(3), torch.tensor(3)):
-        events = list(run(FakeTarget(), Garbage([1] * 9, value, 0), [1, 2], 8, 3))
+        events = list(run(FakeTarget(), Garbage([1] * 9, Draft((value,)), 0), [1, 2], 8, 3))
         assert isinstance(events[-1], Failed) and repr(value) in events[-1].message
 
 
@@ -93,7 +93,7 @@ def test_a_drafter_that_changes_what_it_was_shown_changes_no_token(how, k):
 @pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)
 def test_what_is_no_draft_fails_the_lane(value):
     """A drafter that returns a list, or nothing, would end the race with a traceback."""
-    _, *steps, last = run(FakeTarget(), NoDraft([1] * 9, value, 0), [1, 2], 8, 3)
+    _, *steps, last = run(FakeTarget(), Garbage([1] * 9, value, 0), [1, 2], 8, 3)
     assert steps == [] and isinstance(last, Failed) and "drafter" in last.message
 
 

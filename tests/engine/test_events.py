@@ -30,7 +30,8 @@ from tests.helpers.trained import ARGUMENTS, text_of
 
 LIGHT = (
     "events spec errors interfaces decode sampling.accept race exactness.widths analysis.verdict text cache progress "
-    "loading.sources analysis.roofline drafters"
+    "loading.sources analysis.roofline analysis.metrics drafters recordings.recording recordings.replay cli.main "
+    "cli.commands cli.verify"
 )
 
 counts = st.integers(0, MAX_INT)

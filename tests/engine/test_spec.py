@@ -104,13 +104,6 @@ def test_an_impossible_lane_is_refused(name, value):
         LaneSpec(**{"name": "a", name: value})
 
 
-@pytest.mark.parametrize("lane", [{"width": 4, "k": 4}, {"drafter": "ngram", "k": 0}])
-def test_a_lane_whose_parts_do_not_fit_is_refused(lane):
-    """A draft would not fit its step, or a drafter be loaded and never asked."""
-    with pytest.raises(UsageError, match="k"):
-        LaneSpec("a", **lane)
-
-
 def test_a_race_needs_lanes_that_can_be_told_apart():
     """Two lanes of one name would be added up as one."""
     with pytest.raises(UsageError):

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from engine.drafters.head_drafter import HeadDrafter
 from engine.errors import RaceError, is_out_of_memory
 from engine.events import Failed
-from engine.interfaces import Acceptance, Draft, Drafter
+from engine.interfaces import Acceptance, Draft
 from engine.kernels.torch import TorchKernels
 from engine.runner.memory import sequence_bytes
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace, set_up, threads
 from engine.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
+from tests.helpers.fakes import Raises
 from tests.helpers.tiny import prepared
 from tests.helpers.trained import PROMPTS, race, text_of, trained
 
@@ -34,21 +35,6 @@ def race_of(lanes: tuple[LaneSpec, ...], num_new: int = NUM_NEW, temperature: fl
 
 
 # Verdicts
-
-
-class Broken(Drafter):
-    """Drafts nothing once and then raises."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def prefill(self, prompt_ids: Any, hidden: Any) -> None: ...
-
-    def propose(self, token_ids: Any, hidden: Any, k: int) -> Draft:
-        self.asked += 1
-        if self.asked > 1:
-            raise ZeroDivisionError("broken")
-        return Draft()
 
 
 class Wrong:
@@ -85,7 +71,7 @@ def test_each_lane_is_judged_for_itself(faults, drafter):
     for i, fault in enumerate(faults):
         lane = race.lanes[str(i)]
         if fault == "fails":
-            lane.drafter = Broken()
+            lane.drafter = Raises((), 2, ZeroDivisionError("broken"))
         elif fault is not None:
             lane.accept = Wrong(lane.accept, fault)
     list(race.events())

@@ -7,19 +7,19 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 from engine.errors import UsageError
 from engine.heads.build import build
 from engine.heads.compact import with_output
 from engine.loading.heads import read_spec, read_tensors
 from engine.training.heads import save_head
-from tests.helpers.head_files import changed, config_of, pickled, save, tensors_of
+from tests.helpers.head_files import changed, pickled, save, tensors_of
 from tests.helpers.head_fixtures import FORMATS, HEADS, NUM_LAYERS, SIZE, formats_target, made
 from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, ZLAB
 from tests.helpers.training_heads import made as trained_head
@@ -253,49 +253,31 @@ def test_the_wrong_kind_is_named(kind, other):
     refused(HEADS[other], kind, f"is of kind {other}; ask for it as {other}:")
 
 
-def without_scale(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["fc.weight_scale"]
-    save_file(tensors, folder / "model.safetensors")
+def scale_is(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda t: t.update({"fc.weight_scale": change(t["fc.weight_scale"])})
 
 
-def with_scale(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
-    def damage(folder: Path) -> None:
-        tensors = load_file(folder / "model.safetensors")
-        save_file({**tensors, "fc.weight_scale": change(tensors["fc.weight_scale"])}, folder / "model.safetensors")
-
-    return damage
-
-
-def in_four_bits(folder: Path) -> None:
-    config = config_of(folder)
+def in_four_bits(config: dict[str, Any]) -> None:
     config["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"] = 4
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-def untied(folder: Path) -> None:
-    config = config_of(folder)
-    config["tie_word_embeddings"] = False
-    (folder / "config.json").write_text(json.dumps(config))
 
 
 @pytest.mark.parametrize(
-    ("damage", "num_words", "match"),
+    ("config", "tensors", "num_words", "match"),
     [
-        (without_scale, 2048, r"fc\.weight_scale"),
-        (with_scale(lambda scale: scale[:-1].clone()), 2048, r"fc\.weight is in 8 bits"),
-        (with_scale(lambda scale: scale.to(torch.int32)), 2048, r"fc\.weight is in 8 bits"),
-        (in_four_bits, 2048, "quantization_config"),
-        (untied, 2048, "lm_head"),
-        (lambda folder: None, 100, "outside"),
+        (None, without("fc.weight_scale"), 2048, r"fc\.weight_scale"),
+        (None, scale_is(lambda scale: scale[:-1].clone()), 2048, r"fc\.weight is in 8 bits"),
+        (None, scale_is(lambda scale: scale.to(torch.int32)), 2048, r"fc\.weight is in 8 bits"),
+        (in_four_bits, None, 2048, "quantization_config"),
+        (lambda c: c.update(tie_word_embeddings=False), None, 2048, "lm_head"),
+        (None, None, 100, "outside"),
     ],
     ids=["no scale", "a scale too few", "whole scales", "four bits", "no output of its own", "another target"],
 )
-def test_a_compact_head_that_does_not_fit_is_refused(damage, num_words, match, features, tmp_path):
+def test_a_compact_head_that_does_not_fit_is_refused(config, tensors, num_words, match, features, tmp_path):
     """Codes would be taken for weights, or a head draft with rows that are not its own."""
     head, _ = trained_head("eagle3", features)
-    save_head(head, tmp_path, "t", 3, compact=True)
-    damage(tmp_path)
+    save_head(head, tmp_path / "whole", "t", 3, compact=True)
+    folder = changed(tmp_path / "whole", tmp_path / "changed", config, tensors)
     with pytest.raises(UsageError, match=match):
-        spec, tensors = read_spec(tmp_path, "eagle3", 6), read_tensors(tmp_path)
-        build(spec, with_output(tensors, spec, stock().model.get_input_embeddings().weight[:num_words]), 128, 2048)
+        spec, read = read_spec(folder, "eagle3", 6), read_tensors(folder)
+        build(spec, with_output(read, spec, stock().model.get_input_embeddings().weight[:num_words]), 128, 2048)

@@ -104,8 +104,7 @@ class CudaGraph:
 
 
 class Device(TorchDispatchMode):
-    """While entered through `fake_cuda`: the device. waits: how often the host has waited for it. graphs: captured so
-    far."""
+    """While entered through `fake_cuda`: the device. graphs: captured so far."""
 
     _mode_key = torch._C._TorchDispatchModeKey.FAKE
     """With this torch does not look for a driver when a tensor on "cuda" is asked for."""
@@ -113,13 +112,11 @@ class Device(TorchDispatchMode):
 
     def __init__(self, run_kernels: bool) -> None:
         super().__init__()
-        self.waits = 0
         self.graphs: list[Graph] = []
         self._run_kernels = run_kernels
         self._capturing: Graph | None = None
         self.broken_by = ""
         """What broke the present capture, which ends in an error then."""
-        self._pinned: list[Tensor] = []
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -140,9 +137,7 @@ class Device(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         if kwargs.pop("pin_memory", None):
             assert torch.device(kwargs.get("device") or "cpu").type == "cpu", "only memory of the host can be pinned"
-            out = func(*args, **kwargs)
-            self._pinned.append(out)
-            return out
+            return func(*args, **kwargs)
         ours: list[CudaTensor] = []
         theirs: list[Tensor] = []
         sort_out(args, ours, theirs)
@@ -156,7 +151,7 @@ class Device(TorchDispatchMode):
             to_cuda = isinstance(args[0], CudaTensor)
         if not ours and not to_cuda:
             return func(*args, **kwargs)
-        self._check(func, about, args, kwargs, ours, theirs, to_cuda)
+        self._check(about, args, theirs, to_cuda)
         if asked is not None:
             cpu = torch.device("cpu")
             args = mapped(lambda x: cpu if isinstance(x, torch.device) else x, args)
@@ -185,29 +180,18 @@ class Device(TorchDispatchMode):
 
         return known_or_new(out) if isinstance(out, Tensor) else mapped(known_or_new, out)
 
-    def _check(
-        self,
-        func: Any,
-        about: Traits,
-        args: Any,
-        kwargs: Any,
-        ours: list[CudaTensor],
-        theirs: list[Tensor],
-        to_cuda: bool,
-    ) -> None:
-        """Raise what a GPU would; count a wait for it."""
+    def _check(self, about: Traits, args: Any, theirs: list[Tensor], to_cuda: bool) -> None:
+        """Raise what a GPU would."""
         name = about.name
         if about.copies and (theirs or not to_cuda):
             self.forbid_in_capture(f"a copy between host and device ({name})")
-            is_async = kwargs.get("non_blocking") or (func is aten.copy_.default and args[2:] == (True,))
-            self.waits += not (is_async and all(map(self.is_pinned, theirs)))
             return
         if about.indexes and isinstance(args[0], CudaTensor):
             indices = [x for x in args[1] if isinstance(x, Tensor)]
             if not all(isinstance(x, CudaTensor) for x in indices):
-                self._wait_for(f"an index on the host ({name})")
+                self.forbid_in_capture(f"an index on the host ({name})")
             if any(x.dtype in (torch.bool, torch.uint8) for x in indices):
-                self._wait_for(f"as many rows as a mask has ({name})")
+                self.forbid_in_capture(f"as many rows as a mask has ({name})")
         elif theirs and any(x.dim() for x in theirs):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
@@ -216,18 +200,11 @@ class Device(TorchDispatchMode):
         elif theirs:
             self.forbid_in_capture(f"a number on the host ({name})")
         elif about.waits:
-            self._wait_for(name)
+            self.forbid_in_capture(name)
         if about.is_random:
             self.forbid_in_capture(f"random numbers ({name})")
         if about.is_on_cpu_alone:
             raise NotImplementedError(f"Could not run '{name}' with arguments from the 'CUDA' backend.")
-
-    def _wait_for(self, what: str) -> None:
-        self.forbid_in_capture(what)
-        self.waits += 1
-
-    def is_pinned(self, x: Tensor) -> bool:
-        return any(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() for y in self._pinned)
 
     def forbid_in_capture(self, what: str) -> None:
         if self._capturing is not None:
@@ -272,7 +249,6 @@ class Device(TorchDispatchMode):
 
     def synchronize(self, *unused: Any) -> None:
         self.forbid_in_capture("synchronize")
-        self.waits += 1
 
     @contextmanager
     def graph(

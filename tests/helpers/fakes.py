@@ -209,27 +209,14 @@ class TooLong(Oracle):
 
 
 class Garbage(Oracle):
-    """The truth for `good` proposals, then `value` in place of a token id."""
-
-    def __init__(self, truth: Sequence[int], value: Any, good: int = 2) -> None:
-        super().__init__(truth)
-        self.value, self.good = value, good
-
-    def guess(self, done: int, k: int) -> Draft:
-        if self.num_proposals > self.good and k:
-            return Draft((self.value,))
-        return super().guess(done, k)
-
-
-class NoDraft(Oracle):
-    """The truth for `good` proposals, then something that is no Draft at all."""
+    """The truth for `good` proposals, then `value` in place of a draft."""
 
     def __init__(self, truth: Sequence[int], value: Any, good: int = 2) -> None:
         super().__init__(truth)
         self.value, self.good = value, good
 
     def guess(self, done: int, k: int) -> Any:
-        return self.value if self.num_proposals > self.good else super().guess(done, k)
+        return self.value if self.num_proposals > self.good and k else super().guess(done, k)
 
 
 class Raises(Oracle):

@@ -226,7 +226,7 @@ FAMILIES = {
     ),
     "copies of a long prompt": Family(
         lambda n: race(lanes(s=singly([7] * (n // 400), drafted=[7], copied=[0, 0], num_accepted=1)), prompt=[7] * n),
-        2**19,
+        2**18,
     ),
     "copies into themselves": Family(
         lambda n: race(lanes(s=singly([7] * n, drafted=[7] * 63, copied=[0, 0], num_accepted=1)), prompt=[7]), 2**9
@@ -267,7 +267,7 @@ FAMILIES = {
     "tables of every length": Family(
         lambda n: tables(n, {f"dflash@{k}": [7] * 63 for k in range(1, 64)}, drafter="dflash"), 2**7
     ),
-    "tables of a long text": Family(lambda n: tables(n, {"ngram": [], "eagle3": []}), 2**16),
+    "tables of a long text": Family(lambda n: tables(n, {"ngram": [], "eagle3": []}), 2**15),
     "tables of no guesses": Family(lambda n: tables(n, {"ngram": []}, named=("baseline",)), 2**12),
     "many tables": Family(lambda n: tables(9, many(n, [])), 2**11, "has 2048 tables; at most 64"),
     "a long name of a table": Family(lambda n: tables(9, {"ngram@1" * n: []}), 2**11, "a name of 14336 characters"),

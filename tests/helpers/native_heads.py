@@ -17,40 +17,32 @@ from engine.layers.layers import fuse_layers
 from engine.loading.heads import read_spec
 from tests.helpers.head_files import save
 from tests.helpers.head_fixtures import VOCAB, context, formats_target, hidden_rows, made
-from tests.helpers.random_heads import DFLASH, DFLASH_FORMS, EAGLE3, LAYERS, ZLAB_CONFIG, dflash_tensors, eagle3_tensors
+from tests.helpers.random_heads import (
+    DFLASH,
+    DFLASH_FORMS,
+    EAGLE3,
+    EAGLE3_FORMS,
+    LAYERS,
+    ZLAB_CONFIG,
+    dflash_tensors,
+    eagle3_tensors,
+)
 
 K = 5
 PROMPT = list(range(7, 60))
 WIDE = {"head_dim": 32}
-SLIDING = {
-    "model_type": "qwen3",
-    "num_hidden_layers": 2,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 5,
-    "use_sliding_window": True,
-}
+LEFT_OUT = ("embeddings and the last state", "qwen3 layers", "wide heads", "llama3 angles", "no d2t", "no t2d")
+LEFT_OUT += ("mrope, which is plain for text", "angles by kind of layer", "another width", "a padded embedding")
 FORMS: dict[str, Any] = {
-    "speculators": {},
-    "residual after the norm": {"config": {"norm_before_residual": False}},
-    "one norm before fc": {"config": {"norm_before_fc": True}},
-    "a norm for each state": {"config": {"fc_norm": True}},
+    **{form: case for form, case in EAGLE3_FORMS.items() if form not in (*LEFT_OUT, "the whole vocabulary")},
     "both norms": {"config": {"fc_norm": True, "norm_before_fc": True}},
-    "fed back after the norm": {"config": {"norm_output": True}},
-    "two states": {"config": {"eagle_aux_hidden_state_layer_ids": [1, 5]}},
-    "two layers": {"layers": {"num_hidden_layers": 2}},
-    "normed queries": {"qk_norm": True},
-    "biases": {"layers": {"attention_bias": True}},
     "a head of keys for each of queries": {"layers": {"num_key_value_heads": 4}},
     "one head of keys": {"layers": {"num_key_value_heads": 1, "head_dim": 64}},
-    "another theta": {"layers": {"rope_theta": 500.0}},
     "yarn, whose angles are scaled": {
         "layers": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}
     },
-    "sliding layers": {"layers": SLIDING, "qk_norm": True},
-    "its own embedding": {"own": VOCAB},
     "another width, six heads over two": {"layers": {"hidden_size": 48, "num_attention_heads": 6}, "own": VOCAB},
     "words that fill no block": {"config": {"draft_vocab_size": 77}},
-    "the target's output layer": {"config": {"draft_vocab_size": VOCAB}, "without": ["lm_head.weight"]},
 }
 DFLASH_MORE: dict[str, Any] = {
     **DFLASH_FORMS,

@@ -147,6 +147,37 @@ SLIDING = {
     "sliding_window": 4,
     "use_sliding_window": True,
 }
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 64}
+MROPE = {"type": "mrope", "mrope_section": [2, 3, 3]}
+BY_KIND = {"sliding_attention": {"rope_theta": 500.0}, "full_attention": {"rope_theta": 9e4}}
+PLAIN = {"rope_parameters": {"rope_theta": 500.0}}
+EAGLE3_FORMS = {
+    "speculators": {},
+    "residual after the norm": {"config": {"norm_before_residual": False}},
+    "one norm before fc": {"config": {"norm_before_fc": True}},
+    "a norm for each state": {"config": {"fc_norm": True}},
+    "fed back after the norm": {"config": {"norm_output": True}},
+    "two states": {"config": {"eagle_aux_hidden_state_layer_ids": [1, 5]}},
+    "embeddings and the last state": {"config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 6]}},
+    "two layers": {"layers": {"num_hidden_layers": 2}},
+    "normed queries": {"qk_norm": True},
+    "qwen3 layers": {"layers": {"model_type": "qwen3"}, "qk_norm": True},
+    "biases": {"layers": {"attention_bias": True}},
+    "wide heads": {"layers": {"head_dim": 32}},
+    "another theta": {"layers": {"rope_theta": 500.0}},
+    "llama3 angles": {"layers": {"rope_scaling": LLAMA3}},
+    "mrope, which is plain for text": {"layers": {"rope_scaling": MROPE}, "dense": {"rope_scaling": None}},
+    "angles by kind of layer": {"layers": {"rope_parameters": BY_KIND}, "dense": PLAIN},
+    "sliding layers": {"layers": {**SLIDING, "sliding_window": 5}, "qk_norm": True},
+    "its own embedding": {"own": VOCAB},
+    "another width": {"layers": {"hidden_size": 48}, "own": VOCAB},
+    "a padded embedding": {"own": VOCAB + 40},
+    "the whole vocabulary": {"config": {"draft_vocab_size": VOCAB}},
+    "the target's output layer": {"config": {"draft_vocab_size": VOCAB}, "without": ["lm_head.weight"]},
+    "no d2t": {"without": ["d2t"]},
+    "no t2d": {"without": ["t2d"]},
+}
 ZLAB_CONFIG = {
     "architectures": ["DFlashDraftModel"],
     "block_size": 8,

@@ -347,5 +347,5 @@ SEQUENCES: dict[str, Callable[[], Cached]] = {
     "Triton placing": partial(triton_placing, False),
     "Triton placing, normed": partial(triton_placing, True),
     "Triton delta rule": triton_delta,
-    **{f"Triton decoder, {name}": partial(triton_decoder, name) for name in ("gemma3", "qwen3", DELTA)},
+    **{f"Triton decoder, {name}": partial(triton_decoder, name) for name in ("gemma3", DELTA)},
 }

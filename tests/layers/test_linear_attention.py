@@ -1,5 +1,5 @@
-"""Hybrid models with linear attention: one arithmetic at every width, and refusals in words. That they are the stock
-models is in tests/runner/test_target.py."""
+"""Hybrid models with linear attention: one arithmetic at every width. That they are the stock models is in
+tests/runner/test_target.py and test_model_families.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -23,16 +22,10 @@ from engine.layers.delta_rule import DeltaLayer, delta_rule_in_chunks
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from tests.helpers.linear_models import (
-    HYBRID,
-    LINEAR,
-    VOCAB,
-    equal,
     fresh,
-    memory,
     prepared,
-    target_of,
 )
-from tests.helpers.tiny import BASE, DTYPES, LENGTH, build, random_ids
+from tests.helpers.tiny import DTYPES, LENGTH
 
 
 @settings(max_examples=15)
@@ -58,87 +51,11 @@ def test_chunks_are_the_same_sums_as_tokens(num, seed, forgetting):
     torch.testing.assert_close(last, states[-1, 0, 0], atol=1e-9, rtol=1e-9)
 
 
-def test_padding_does_not_touch_what_counts():
-    """Zeros in the rows after the real tokens, or any others: the same states."""
-    a, b = target_of("qwen3_next"), target_of("qwen3_next")
-    for target, filling in ((a, 0), (b, 7)):
-        target.extend(random_ids(20, VOCAB), 0)
-        for i in range(0, 24, 3):
-            target.extend([*random_ids(3, VOCAB, i), *[filling] * 5], 3)
-            target.rollback(target.length - 5)
-    assert equal(memory(a), memory(b))
-
-
-# Which models
-
-
-def plain(name: str, **more: Any) -> Callable[[], Any]:
-    return lambda: getattr(transformers, name)(
-        **{**BASE, **LINEAR, "num_hidden_layers": 4, "layer_types": HYBRID, "vocab_size": 256, **more}
-    )
-
-
-REFUSED = {
-    "olmo hybrid": ("OlmoHybridForCausalLM", plain("OlmoHybridConfig"), r"linear attention in layer 0 of a kind"),
-    "mamba and attention": (
-        "BambaForCausalLM",
-        lambda: transformers.BambaConfig(
-            **{**BASE, "attn_layer_indices": [1]}, vocab_size=256, mamba_n_heads=8, mamba_d_state=16
-        ),
-        "Bamba",
-    ),
-}
-
-
-@pytest.mark.parametrize("family", sorted(REFUSED))
-def test_other_recurrences_are_refused_in_words(family):
-    """A layer that keeps a state elsewhere would be raced as if it had none."""
-    name, config, said = REFUSED[family]
-    with pytest.raises(UnsupportedModel, match=said) as caught:
-        prepare(build(getattr(transformers, name), config()))
-    assert name in str(caught.value)
-
-
-def test_a_linear_layer_that_computes_otherwise_is_refused():
-    """What the comparison with the stock model is for: a later transformers may change the layer under the same
-    name."""
-    model = fresh("qwen3_5")
-    layer = model.model.layers[1].linear_attn
-    layer.A_log.data += 3.0
-    forward = DeltaLayer.__init__
-
-    def older(self: DeltaLayer, stock: Any) -> None:
-        forward(self, stock)
-        self.rate.mul_(0.01)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(UnsupportedModel, match="differ"):
-        patch.setattr(DeltaLayer, "__init__", older)
-        prepare(model)
-
-
 def test_a_linear_layer_that_is_not_handled_is_refused(monkeypatch):
     """It would run as transformers runs it, without a state: as if every step were the first."""
     monkeypatch.setattr("engine.runner.prepare.fix_linear_layers", lambda model: None)
     with pytest.raises(UnsupportedModel, match="layer 0 does not go through"):
         prepare(fresh("qwen3_next"))
-
-
-def test_a_mixture_of_experts_is_served_too():
-    """Qwen3-Next as published: experts behind linear layers."""
-    experts: dict[str, Any] = {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 32,
-        "shared_expert_intermediate_size": 32,
-    }
-    model = fresh("qwen3_next", mlp_only_layers=[], **experts)
-    ids = random_ids(40, VOCAB)
-    with torch.inference_mode():
-        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, 24:]
-    target = StaticTarget(prepare(model), LENGTH, (8,))
-    target.extend(ids[:24], 0)
-    rows = torch.cat([target.extend(ids[i : i + 8], 8)[0].clone() for i in (24, 32)])
-    torch.testing.assert_close(rows, logits, atol=1e-3, rtol=1e-3)
 
 
 # What the probe of widths sees of linear layers
@@ -175,11 +92,6 @@ def test_a_width_whose_rows_differ_in_a_linear_layer_is_found(few_rows, monkeypa
     assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4, 8),)
     plant(monkeypatch, lambda out: shifted(out, len(out) >= 8))
     assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4,), (8,))
-    (at_width,) = linear_attention_at_widths(
-        prepared("qwen3_5").model, torch.float32, 24, torch.Generator().manual_seed(0)
-    )
-    with torch.inference_mode():
-        assert same_bits(at_width(2), at_width(4)) and not same_bits(at_width(4), at_width(8))
 
 
 def test_rows_of_a_linear_layer_that_depend_on_their_place_are_found(few_rows, monkeypatch):

@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.errors import RaceError, UsageError
+from engine.kernels.cpu.build import has_kernels
 from engine.loading import default_model
 from engine.loading.default_model import MANIFEST, NAME, converted, is_intact, load_tokenizer, read_manifest
 from engine.loading.gguf_file import GgufFile
@@ -73,6 +74,7 @@ _ABSENT = object()
 @pytest.fixture
 def package(site, tmp_path, monkeypatch):
     """The tiny model's package, imported in place of the real one, and an empty cache."""
+    has_kernels()  # the CPU's are compiled once for all tests, not into this cache
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     spec = spec_from_file_location(MODULE, site / MODULE / "__init__.py")
     module = module_from_spec(spec)
@@ -86,8 +88,12 @@ def contents(root: Path) -> set[str]:
 
 
 def test_our_conversion_is_the_one_of_transformers(package):
-    """Weights in other places, norms off by one or a wrong rope base would make another model of it."""
-    folder = converted()
+    """Weights in other places, norms off by one or a wrong rope base would make another model of it; or the bar jump,
+    run backwards or never fill."""
+    said: list[tuple[str, float | None]] = []
+    folder = converted(lambda stage, share: said.append((stage, share)))
+    shares = [share for _, share in said if share is not None]
+    assert shares == sorted(shares) and shares[-1] == 1 and len({stage for stage, _ in said}) >= 4
     source = str(package.SOURCE.parent)
     theirs = AutoModelForCausalLM.from_pretrained(source, gguf_file="model.gguf", dtype=torch.bfloat16)
     ours, report = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, output_loading_info=True)
@@ -114,14 +120,6 @@ def test_a_second_start_converts_nothing_and_gives_the_same_model(package):
     second = load()
     assert second.info == info and read_manifest(converted())["files"] == sizes and len(package.calls) == 1
     assert first.model.config.vocab_size == len(WORDS) and not any(p.requires_grad for p in first.model.parameters())
-
-
-def test_progress_tells_a_growing_share(package):
-    """The bar would jump, run backwards or never fill."""
-    said: list[tuple[str, float | None]] = []
-    converted(lambda stage, share: said.append((stage, share)))
-    shares = [share for _, share in said if share is not None]
-    assert shares == sorted(shares) and shares[-1] == 1 and len({stage for stage, _ in said}) >= 4
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", MANIFEST])
@@ -255,6 +253,7 @@ def test_a_damaged_gguf_file_is_a_value_error(tmp_path_factory, site, data):
 @pytest.mark.slow
 def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     """The first start would take minutes, the next ones too, or the weights be another model's."""
+    has_kernels()
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
     started = time.perf_counter()
     folder = converted()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 
@@ -18,6 +19,7 @@ DIGITS = 2e-4
 """Logits and noise are kept with four."""
 
 
+@cache
 def recorded(
     *drafters: str, k: int | str = 5, temperature: float = 0.0, rule: str = "coupled", audit: bool = True, **params
 ):

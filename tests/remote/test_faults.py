@@ -144,13 +144,6 @@ def test_its_steps_are_the_servers_own(path: Path, cuts: list[int]) -> None:
     assert accepted[:-1] == told["per_step_accepted"][:-1] and accepted[-1] <= told["per_step_accepted"][-1]
 
 
-@pytest.mark.parametrize("which", ["code", "words"])
-def test_the_same_text_whoever_drafted(which: str) -> None:
-    """Streams that were not of the same question."""
-    texts = {"".join(read_stream(stream(path), [])[1].pieces) for path in STREAMS if path.stem.endswith(which)}
-    assert len(texts) == 1
-
-
 def test_a_server_that_names_no_tokens_counts_them_at_the_end() -> None:
     reader, events = Reader(40), Events()
     for _, part in stream(FOLDER / "vllm_plain_words_bare.json")["reads"]:

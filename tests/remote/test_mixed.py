@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -104,22 +103,22 @@ def test_a_server_after_the_other_where_they_share_a_device():
     assert "one after the other" in recording["places"]["sentence"] and not recording["spec"]["solo"]
 
 
-@pytest.mark.parametrize("how", ["closed", "refuses", "breaks"])
-def test_a_failed_server_fails_its_lane_alone(how, alone):
+@pytest.mark.parametrize(
+    ("answer", "is_judged"),
+    [
+        (raw(refusal(500, b'{"error": {"message": "no"}}')), False),
+        (says([sse(*stream_of([1] * NUM_NEW, WORDS)[:3])], end=False), True),
+    ],
+    ids=["refuses", "breaks"],
+)
+def test_a_failed_server_fails_its_lane_alone(answer, is_judged, alone):
     """A server that is down would take the local lanes, their verdicts or the recording with it."""
-    answer = {
-        "closed": ANSWER,
-        "refuses": raw(refusal(500, b'{"error": {"message": "no"}}')),
-        "breaks": says([sse(*stream_of([1] * NUM_NEW, WORDS)[:3])], end=False),
-    }[how]
-    with servers(answer) as found, socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1" if how == "closed" else found[0].url
-        recording = recorded(with_server(race_here(), url))
+    with servers(answer) as found:
+        recording = recorded(with_server(race_here(), found[0].url))
     assert list(recordings.failures(recording)) == ["there-0"] and not recordings.faults(recording)
     assert all(of_lane(recording, lane) == of_lane(alone, lane) for lane in EXACT)
     assert all(recording["verdicts"][lane] == alone["verdicts"][lane] for lane in EXACT[1:])
-    assert ("there-0" in recording["verdicts"]) == (how == "breaks")
+    assert ("there-0" in recording["verdicts"]) == is_judged
 
 
 def saying(pieces: Sequence[str], ids: Sequence[int] | None, prompt_ids: Sequence[int]) -> Answer:

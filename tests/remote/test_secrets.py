@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import random
+import shlex
 import string
 
 import pytest
@@ -86,7 +87,7 @@ def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
     num_failed = num_races = num_hidden = 0
     with servers(fuzzed) as found:
         where += found
-        url_begins = found[0].url[:16]
+        url, url_begins = found[0].url, found[0].url[:16]
         while len(found[0].asked) < NUM_CALLS:
             key = "sk-" + "".join(rng.choice(KEYS) for _ in range(rng.randrange(8, 40)))
             endpoints = [Endpoint(lane, "a-model", found[0].url, key) for lane in ("baseline", "speculative")]
@@ -104,15 +105,7 @@ def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
             texts = [json.dumps(race.header()), repr(live), shown.getvalue(), *logged(caplog), repr(endpoints)]
             texts += strings_in(recording)
             texts += ["".join(race.lanes[lane].written.pieces) for lane in race.lanes]
-            secrets = (
-                key,
-                key[:10],
-                url_begins,
-                json.dumps(key)[1:-1],
-                repr(key)[1:-1],
-                found[0].url,
-                found[0].url.split("/v1")[0],
-            )
+            secrets = (key, key[:10], json.dumps(key)[1:-1], repr(key)[1:-1], url_begins, url.split("/v1")[0])
             for text in texts:
                 assert not any(secret.lower() in text.lower() for secret in secrets), text[:500]
             caplog.clear()
@@ -187,19 +180,7 @@ def test_the_command_races_servers_and_its_file_can_be_read(tmp_path, capsys, mo
     whole = sse(*stream_of([1] * 10, words))
     with servers(says([whole]), says([whole])) as (a, b):
         lanes = [f"--lane={name}=openai:{each.url}" for name, each in (("plain", a), ("baseline", b))]
-        asked = [
-            "--model",
-            "m",
-            "--chat",
-            "--stop",
-            "END",
-            "--top-k",
-            "5",
-            "--max-new-tokens",
-            "10",
-            "--temperature",
-            "0.5",
-        ]
+        asked = shlex.split("--model m --chat --stop END --top-k 5 --max-new-tokens 10 --temperature 0.5")
         assert cli.main(["race", "--prompt", "Once", *lanes, *asked, "--save", str(file), "--timeout", "5"]) == 0
         texts = [*capsys.readouterr(), file.read_text()]
         question = a.asked[-1]

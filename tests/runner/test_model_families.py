@@ -11,6 +11,7 @@ import transformers
 from engine.errors import UnsupportedModel
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
+from tests.helpers.linear_models import HYBRID, LINEAR
 from tests.helpers.tiny import BASE, CONFIGS, LENGTH, NAMES, ROPE, WINDOW, build, prepared, random_ids
 
 LONG_WINDOW = 32
@@ -24,6 +25,10 @@ YARN = {**ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embed
 DYNAMIC = {**ROPE, "rope_type": "dynamic", "factor": 4.0}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
 ROUTED = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+HYBRIDS = {**BASE, **LINEAR, "num_hidden_layers": 4, "layer_types": HYBRID, "vocab_size": 256}
+GATED = {**HYBRIDS, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+NEXT_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "mlp_only_layers": []}
+MAMBA = {**BASE, "attn_layer_indices": [1], "vocab_size": 256, "mamba_n_heads": 8, "mamba_d_state": 16}
 OLMO = ["sliding_attention", "sliding_attention", "full_attention"]
 PER_LAYER = {"vocab_size_per_layer_input": 256, "hidden_size_per_layer_input": 8}
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -41,18 +46,28 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "granite": ("GraniteForCausalLM", "GraniteConfig", {**SMALL, "logits_scaling": 8.0}),
     "llama, dynamic rope": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": DYNAMIC}),
     "llama, yarn": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": YARN}),
+    "bamba": ("BambaForCausalLM", "BambaConfig", MAMBA),
     "bloom": ("BloomForCausalLM", "BloomConfig", {**OTHER, "hidden_size": 64}),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", EXPERTS),
+    "olmo hybrid": ("OlmoHybridForCausalLM", "OlmoHybridConfig", HYBRIDS),
     "olmo 3": ("Olmo3ForCausalLM", "Olmo3Config", {**SLIDING, "layer_types": OLMO}),
     "persimmon": ("PersimmonForCausalLM", "PersimmonConfig", SMALL),
     "phi 3": ("Phi3ForCausalLM", "Phi3Config", SLIDING),
     "phi moe": ("PhimoeForCausalLM", "PhimoeConfig", EXPERTS),
     "qwen 2": ("Qwen2ForCausalLM", "Qwen2Config", SLIDING | {"use_sliding_window": True, "max_window_layers": 1}),
+    "qwen 3 next with experts": (
+        "Qwen3NextForCausalLM", "Qwen3NextConfig", {**HYBRIDS, **NEXT_EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen 3.5": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", GATED),
+    "qwen 3.5 with biases": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", {**GATED, "attention_bias": True}),
+    "qwen 3.5, turned whole": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", {**GATED, "partial_rotary_factor": 1.0}),
+    "qwen 3.5, other heads": (
+        "Qwen3_5ForCausalLM", "Qwen3_5TextConfig", {**GATED, "head_dim": 24, "num_key_value_heads": 4}),
     "stablelm": ("StableLmForCausalLM", "StableLmConfig", SMALL),
 }  # fmt: skip
 REFUSED = {"gemma 2": "softcap", "gpt-oss": "attention sinks", "llama, dynamic rope": "dynamic", "bloom": "interface"}
+REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "Bamba"}
 SERVED = {"cohere", "gemma", "gemma 3 with a cap on its logits", "gpt2", "granite", "llama, yarn", "mixtral", "olmo 3"}
-SERVED |= {"phi 3", "qwen 2"}
+SERVED |= {"phi 3", "qwen 2", *(family for family in FAMILIES if family.startswith("qwen 3"))}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.sampling import noise
 from engine.sampling import sampler as sampling
-from engine.sampling.noise import first_argmax, gumbel, gumbel_rows, splitmix64, uniform
+from engine.sampling.noise import first_argmax, gumbel, gumbel_rows, keys_of, splitmix64, uniform
 from engine.sampling.sampler import LikelyBits, Sampler
 from engine.spec import SamplingParams
 from tests.helpers.chances import excess
@@ -33,6 +33,8 @@ def test_noise_is_decided_by_seed_position_and_token_alone(seed, position, token
     gumbel(arange(50), seed + 1, position + 1)
     alone = torch.cat([gumbel(torch.tensor([t], dtype=torch.int32), seed, position) for t in reversed(tokens)]).flip(0)
     assert torch.equal(together, alone)
+    rows = gumbel_rows(torch.tensor(tokens, dtype=torch.int32), keys_of(seed, torch.arange(position - 1, position + 2)))
+    assert torch.equal(rows[1], together)
 
 
 def test_noise_does_not_change_its_tokens():

@@ -25,6 +25,7 @@ from engine.sampling.sampler import Sampler
 from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
+from tests.helpers import chances
 from tests.helpers.fakes import Ends, FakeTarget
 from tests.helpers.tiny import PACKED, TRAINED
 from tests.helpers.trained import DRAFT
@@ -88,20 +89,14 @@ def joint(sampler: Sampler, row_after: Any) -> dict[tuple[int, int], float]:
 
 
 def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
-    """A chi-square statistic in standard deviations (Wilson and Hilferty 1931), cells of fewer than 5 expected put
-    together."""
-    total, rest = seen.total(), [0.0, 0.0]
+    """`chances.excess`, pairs of fewer than 5 expected put together."""
     assert not set(seen) - set(odds), "a token was written that the target never says"
-    chi2, cells = 0.0, 0
-    for pair, p in odds.items():
-        if p * total < 5:
-            rest = [rest[0] + seen[pair], rest[1] + p * total]
-        else:
-            chi2, cells = chi2 + (seen[pair] - p * total) ** 2 / (p * total), cells + 1
-    if rest[1] >= 1:
-        chi2, cells = chi2 + (rest[0] - rest[1]) ** 2 / rest[1], cells + 1
-    df = cells - 1
-    return ((chi2 / df) ** (1 / 3) - (1 - 2 / (9 * df))) / math.sqrt(2 / (9 * df))
+    total = seen.total()
+    often = {pair: p * total for pair, p in odds.items() if p * total >= 5}
+    observed, expected = [seen[pair] for pair in often], [*often.values()]
+    if (rest := total - sum(expected)) >= 1:
+        observed, expected = [*observed, total - sum(observed)], [*expected, rest]
+    return chances.excess(torch.tensor(observed), torch.tensor(expected))
 
 
 def bias(

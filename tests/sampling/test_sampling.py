@@ -20,12 +20,7 @@ from tests.helpers.chances import excess
 from tests.helpers.tiny import PACKED
 
 SEEDS = st.integers(0, 2**63 - 1)
-POSITIONS = st.integers(0, 100_000)
 DTYPES = [torch.float32, torch.bfloat16]
-
-
-def arange(size: int) -> torch.Tensor:
-    return torch.arange(size, dtype=torch.int32)
 
 
 # The distribution

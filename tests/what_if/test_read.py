@@ -16,15 +16,7 @@ from engine.events import steps, token_ids
 from engine.recordings.recording import Recording, loads
 from engine.what_if.read import MAX_WORK, what_if_of
 from engine.what_if.tables import seconds_of
-from tests.helpers.races import (
-    MOST,
-    events_of,
-    fixed_race,
-    recordings,
-    servers_races,
-    with_tables,
-    with_trees,
-)
+from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, with_tables, with_trees
 
 RACES = st.builds(with_tables, recordings(), st.randoms(use_true_random=False))
 TREES = st.builds(with_trees, recordings(), st.randoms(use_true_random=False))

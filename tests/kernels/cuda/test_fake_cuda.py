@@ -31,7 +31,7 @@ from tests.helpers import (
 from tests.helpers.cuda_races import PROMPT, fresh, quick_races, ready, trained
 from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 from tests.helpers.fakes import Empty, Oracle, Random, tokens_of
-from tests.helpers.tiny import LENGTH, random_ids
+from tests.helpers.tiny import LENGTH, TORCH, random_ids
 
 WIDTHS = (1, 4)
 STEPS = [("llama", torch.bfloat16), ("gemma3", torch.float16), ("qwen3", torch.bfloat16), ("qwen3_5", torch.bfloat16)]
@@ -61,16 +61,18 @@ def committed(events: list[Any]) -> list[int]:
 @pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
     """The first step on a GPU would end in an error: a tensor left on the CPU, a question to the host in a capture,
-    memory laid out otherwise than on a CPU; or top-k and top-p wait for the host in every row."""
+    memory laid out otherwise than on a CPU; top-k and top-p wait for the host in every row; or a graph repeats the
+    position at which it was captured."""
     monkeypatch.setenv(SWITCH, "0")
-    model = fresh(name, dtype)
+    model, on_cpu = fresh(name, dtype), preparing.prepare(fresh(name, dtype), TORCH)
+    expected = {which: committed(lane(on_cpu, Empty(), params)) for which, params in SAMPLINGS.items()}
     with fake_cuda() as device:
         model = ready(model)
         assert not model.kernels.triton
-        for params in SAMPLINGS.values():
+        for which, params in SAMPLINGS.items():
             plain = lane(model, Empty(), params)
             truth = committed(plain)
-            assert len(truth) == 5 and plain[-1].reason == "length"
+            assert len(truth) == 5 and truth == expected[which] and plain[-1].reason == "length"
             num_graphs = len(device.graphs)
             events = lane(model, Oracle(truth), params)
             steps = [e for e in events if isinstance(e, Step)]

@@ -26,7 +26,7 @@ DEPTH = 200
 """Columns: four splits of 64, and more than a window."""
 DEEPER = 300
 """More than 8 bits can count, and of twice as many columns in all."""
-RIGHT = [("qwen3", DEEPER, (1, MOST_ROWS)), ("gemma3", DEPTH, (5,))]
+RIGHT = [("qwen3", DEEPER, (MOST_ROWS,)), ("gemma3", DEPTH, (5,))]
 attend, combine = attention.attend, attention._combine
 
 
@@ -102,8 +102,6 @@ def test_a_fault_that_shows_only_deep_down_is_found(fault: str, monkeypatch: pyt
     made = prepared(name)
     monkeypatch.setattr(where, what, wrong)
     shallow_check(made)  # which sees nothing of it
-    found = agree.agreement(made)
-    assert not found["agrees"] and all(step["worst"] > 2 for step in found["steps"]), found
     with pytest.raises(UnsupportedModel, match=f"over {depth} columns"):
         agree.check_agreement(made)
 

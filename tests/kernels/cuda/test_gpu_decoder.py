@@ -12,14 +12,14 @@ from engine.events import Step
 from engine.runner.target import StaticTarget
 from engine.spec import SamplingParams
 from tests.helpers.fakes import Empty, Oracle, Random
-from tests.helpers.gpu_models import LAYERS, fresh, prepared
+from tests.helpers.gpu_models import DELTA, LAYERS, fresh, prepared
 from tests.helpers.tiny import LENGTH, WINDOW, lane, random_ids
 
 pytestmark = pytest.mark.slow
 HIDDEN = (0, 1)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", [*LAYERS, DELTA])
 def test_a_model_on_the_kernels_is_the_same_model(name: str) -> None:
     """Another model than transformers', by more than rounding: in its logits, or in its hidden states."""
     num_prefill, num = WINDOW + 3, WINDOW + 3 + 11

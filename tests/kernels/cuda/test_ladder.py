@@ -22,23 +22,17 @@ from engine.runner import prepare as preparing
 from engine.runner import target as target_module
 from engine.runner import trial
 from engine.session import lanes, set_up
-from tests.helpers.cuda_races import LANES, on_device, outcome, quick_races, race_of, runs
+from tests.helpers.cuda_races import LANES, on_device, outcome, race_of, runs
 from tests.helpers.fake_cuda import fake_cuda
 from tests.helpers.fake_device import CudaGraph
 from tests.helpers.tiny import TRAINED
 
 DRAFT = TRAINED.parent / "draft"
+pytestmark = pytest.mark.usefixtures("quick")
 NO_GRAPHS = "; no CUDA graphs: "
 NO_PLAIN = "; no plain lane: there was no memory for it"
 GONE = "the device says no"
 ALWAYS = range(10**6)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, few_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """On torch's kernels. What the probe finds is the same in all of these tests."""
-    quick_races(monkeypatch, tmp_path_factory.getbasetemp() / "quick_races")
-    monkeypatch.setenv(SWITCH, "0")
 
 
 def fail_at(patch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException, at: Any) -> None:

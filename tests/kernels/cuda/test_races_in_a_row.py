@@ -1,4 +1,5 @@
-"""Races one after the other in one process: nothing is left of one when the next is set up."""
+"""Races one after the other in one process: nothing is left of one when the next is set up; and what is said of a
+capture that fails."""
 
 from __future__ import annotations
 
@@ -14,15 +15,14 @@ import pytest
 import torch
 
 from engine.drafters.head_drafter import HeadBuffers
-from engine.errors import RaceError
+from engine.errors import CaptureError, RaceError, UnsupportedModel
 from engine.events import Step
-from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.loading.loading import LoadedModel, load
 from engine.runner.target import StaticTarget
 from engine.runner.whole_step import DeviceStep
 from engine.session import TorchRace, set_up
-from tests.helpers.cuda_races import LANES, on_device, quick_races, race_of, runs
+from tests.helpers.cuda_races import LANES, on_device, race_of, runs
 from tests.helpers.fake_cuda import CUDA, fake_cuda
 from tests.helpers.fake_device import CudaGraph
 from tests.helpers.tiny import TRAINED
@@ -30,14 +30,8 @@ from tests.helpers.tiny import TRAINED
 DRAFT = TRAINED.parent / "draft"
 OF_A_RACE = (StaticTarget, DeviceStep, FixedCall, GraphPool, HeadBuffers, TorchRace)
 ENDINGS = ("finished", "stopped", "failed", "failed at set-up")
+pytestmark = pytest.mark.usefixtures("quick")
 NO_GRAPHS = "; no CUDA graphs: "
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, few_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """On torch's kernels. What the probe finds is the same in all of these tests."""
-    quick_races(monkeypatch, tmp_path_factory.getbasetemp() / "quick_races")
-    monkeypatch.setenv(SWITCH, "0")
 
 
 @pytest.mark.slow
@@ -141,3 +135,35 @@ def test_a_collection_that_comes_in_the_middle_of_a_capture_breaks_none(no_chanc
         leave_a_graph()
         monkeypatch.setattr(torch.cuda, "graph", collecting)
         assert NO_GRAPHS not in runs(race_of(loaded))
+
+
+def raising(error: BaseException) -> Any:
+    def step() -> None:
+        raise error
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "says"),
+    [
+        (
+            lambda: torch.cuda.synchronize(),
+            CaptureError,
+            "x could not be captured as a CUDA graph: RuntimeError: CUDA error: operation not permitted when stream is "
+            "capturing: synchronize",
+        ),
+        (raising(MemoryError()), CaptureError, "x could not be captured as a CUDA graph: MemoryError"),
+        (raising(UnsupportedModel("it does something else")), UnsupportedModel, "it does something else"),
+    ],
+    ids=["not allowed", "no memory", "refused"],
+)
+def test_a_capture_that_fails_names_its_first_cause(step, kind, says):
+    """A lane would fail with CUDA's last words, a refusal be buried in a sentence about graphs, or a race begun because
+    something else had failed blame that."""
+    try:
+        raise UnsupportedModel("the one before")
+    except UnsupportedModel:
+        with fake_cuda(), pytest.raises(kind, match=f"^{says}$"):
+            FixedCall(step, CUDA, name="x")()
+    assert gc.isenabled()

@@ -268,9 +268,9 @@ def test_a_load_tries_the_parts_apart_once_and_says_what_stays_off(monkeypatch: 
         with fake_cuda(tries=True):
             told.clear()
             made = preparing.prepare(on_cuda(copy.deepcopy(model)), progress=lambda text, share: told.append(text))
-        assert made.kernels.off == {"attention": "its process ended with SIGSEGV"}
+        assert made.kernels.off == {"attention": "it is wrong here"}
         assert "linears: 13 Triton; attention: torch's; " in (says := made.kernels.runs(made.model)["sentence"])
         assert says.endswith(
-            "; no Triton attention: its process ended with SIGSEGV; no Triton decoder: it needs the Triton attention"
+            "; no Triton attention: it is wrong here; no Triton decoder: it needs the Triton attention"
         )
         assert is_first == any("once for this machine" in text for text in told)

@@ -176,7 +176,7 @@ def test_the_published_study_is_recomputed() -> None:
 TIMEOUT_S, NUM = 1.5, 3
 NO_FAULT = {"counts go back", "no counts", "its own reason"}
 """What makes a race impossible and is nothing to a study, which counts by usage alone."""
-CASES = [case for case in SAID if case[0] not in NO_FAULT][::3]
+CASES = [case for case in SAID if case[0] not in NO_FAULT][::5]
 """A sample: a study reads answers with the client of a race, whose tests have every fault."""
 
 
