@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from typing import Any
 
@@ -15,31 +14,9 @@ from hypothesis import strategies as st
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.jobs.queue import PER_ADDRESS, PER_VISITOR, RaceQueue
-from app.jobs.races import Stage, first_frame
 from app.page.handlers import _address
 from app.page.ui import SPACE_PROXIES
 from engine.errors import UsageError
-from tests.helpers.races import fixed_race
-from tests.helpers.staged import StagedBackend, watch
-
-RACE = fixed_race()
-
-
-def test_an_address_has_twelve_races_at_most() -> None:
-    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it
-    likes."""
-
-    async def run() -> None:
-        stage = Stage(StagedBackend(RACE, step_s=0.01))
-        tasks = [asyncio.create_task(watch(stage, f"name {i}", "one address")) for i in range(20)]
-        await asyncio.sleep(0.05)
-        other = asyncio.create_task(watch(stage, "b", "another address"))
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(each) for each in ended] == [list] * PER_ADDRESS + [UsageError] * (20 - PER_ADDRESS)
-        assert "your address already has" in str(ended[-1])
-        assert (await other)[-1]["state"] == "finished"
-
-    asyncio.run(run())
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("xy"), st.booleans()), max_size=60))
@@ -74,15 +51,6 @@ def test_the_expected_wait_is_learnt() -> None:
     assert (second.place, second.expected_s, third.expected_s) == (0, 0.0, 10.0)
     now[0] = 14.0
     assert third.expected_s == 6.0
-
-
-def test_a_frame_holds_no_markup() -> None:
-    """Gradio looks for script tags in what a gr.HTML is given; hostile text must come through exactly, as text."""
-    hostile = "</script><img onerror=x>${x}{{y}}`"
-    recording = json.loads(json.dumps(RACE).replace('"end"', json.dumps(hostile)))
-    frames = asyncio.run(watch(Stage(StagedBackend(recording)), "a"))
-    assert hostile in [piece for frame in frames for event in frame["events"] for piece in event.get("pieces", ())]
-    assert "<" not in first_frame(None)
 
 
 @pytest.mark.parametrize(
