@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from app.catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
 from app.page import gate as gate_module
 from app.page.gate import MAX_INCOMING_BYTES, MAX_OPEN, MAX_OUTSIDE_BYTES, MAX_QUOTES, REFUSED, SMALL_BYTES, Gate
+from tests.helpers.staged import in_loop
 
 JOIN, DIRECT, CANCEL = "/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/cancel"
 RACE_ID = "0a" * 16
@@ -149,37 +150,34 @@ def test_a_body_that_is_slow_to_parse_is_refused(gate, inside) -> None:
     assert inside.bodies == []
 
 
-def test_one_address_leaves_room_for_others(gate, inside) -> None:
+@in_loop
+async def test_one_address_leaves_room_for_others(gate, inside) -> None:
     """One caller could keep a thousand streams open, or send bodies that never end."""
+    inside.hold = asyncio.Event()
+    streams = [asyncio.create_task(ask(gate, "GET", "/gradio_api/queue/data")) for _ in range(MAX_OPEN)]
+    await asyncio.sleep(0.1)
+    assert (await ask(gate, "GET", "/config")).status_code == 429
+    files = [asyncio.create_task(ask(gate, "GET", "/assets/a.js")) for _ in range(MAX_OPEN)]
+    other = asyncio.create_task(ask(gate, "GET", "/config", address="192.0.2.2"))
+    inside.hold.set()
+    assert {each.status_code for each in await asyncio.gather(other, *files, *streams)} == {200}
+    assert (await ask(gate, "GET", "/config")).status_code == 200
 
-    async def run() -> None:
-        inside.hold = asyncio.Event()
-        streams = [asyncio.create_task(ask(gate, "GET", "/gradio_api/queue/data")) for _ in range(MAX_OPEN)]
-        await asyncio.sleep(0.1)
-        assert (await ask(gate, "GET", "/config")).status_code == 429
-        files = [asyncio.create_task(ask(gate, "GET", "/assets/a.js")) for _ in range(MAX_OPEN)]
-        other = asyncio.create_task(ask(gate, "GET", "/config", address="192.0.2.2"))
-        inside.hold.set()
-        assert {each.status_code for each in await asyncio.gather(other, *files, *streams)} == {200}
-        assert (await ask(gate, "GET", "/config")).status_code == 200
+    ends = asyncio.Event()
 
-        ends = asyncio.Event()
+    async def slow() -> AsyncIterator[bytes]:
+        yield b" " * (MAX_BODY_BYTES - 1_000)
+        await ends.wait()
 
-        async def slow() -> AsyncIterator[bytes]:
-            yield b" " * (MAX_BODY_BYTES - 1_000)
-            await ends.wait()
-
-        sending = [
-            asyncio.create_task(ask(gate, "POST", JOIN, slow())) for _ in range(MAX_INCOMING_BYTES // MAX_BODY_BYTES)
-        ]
-        await asyncio.sleep(0.5)
-        assert (await ask(gate, "POST", JOIN, in_parts(50_000))).status_code == 429
-        assert (await ask(gate, "POST", JOIN, b"{}", address="192.0.2.2")).status_code == 200
-        ends.set()
-        await asyncio.gather(*sending)
-        assert (await ask(gate, "POST", JOIN, b"{}")).status_code == 200
-
-    asyncio.run(run())
+    sending = [
+        asyncio.create_task(ask(gate, "POST", JOIN, slow())) for _ in range(MAX_INCOMING_BYTES // MAX_BODY_BYTES)
+    ]
+    await asyncio.sleep(0.5)
+    assert (await ask(gate, "POST", JOIN, in_parts(50_000))).status_code == 429
+    assert (await ask(gate, "POST", JOIN, b"{}", address="192.0.2.2")).status_code == 200
+    ends.set()
+    await asyncio.gather(*sending)
+    assert (await ask(gate, "POST", JOIN, b"{}")).status_code == 200
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(gate, monkeypatch) -> None:

@@ -28,6 +28,7 @@ from app.page.ui import build
 from engine.errors import UsageError
 from tests.helpers.hostile_calls import copied, mixed
 from tests.helpers.pageserver import ORDER
+from tests.helpers.staged import in_loop
 
 PAGE = build(load(Machine()), TorchBackend())
 NUMBERS = {each.api_name: number for number, each in PAGE.fns.items()}
@@ -164,33 +165,30 @@ def message(num_bytes: int) -> ProcessGeneratingMessage:
     return ProcessGeneratingMessage(output={"data": ["x" * num_bytes]}, success=True)
 
 
-def test_who_reads_nothing_is_told_no_more(monkeypatch) -> None:
+@in_loop
+async def test_who_reads_nothing_is_told_no_more(monkeypatch) -> None:
     """Frames would pile up for a session that never opens its stream, or for many sessions of one address."""
     monkeypatch.setattr(gradio_faults, "SESSION_UNREAD", 10_000)
     monkeypatch.setattr(gradio_faults, "ADDRESS_UNREAD", 25_000)
-
-    async def run() -> None:
-        queue = guarded()
-        alone, other, reads = (event_of(queue, name, name) for name in ("alone", "other", "reads"))
-        for _ in range(12):
-            queue.send_message(alone, message(1_000))
-            queue.send_message(reads, message(1_000))
-            await queue.pending_messages_per_session["reads"].get()
-            await asyncio.sleep(0)
-        assert not alone.alive and "alone" not in queue.pending_messages_per_session
-        assert reads.alive and other.alive
-        many = [event_of(queue, f"many {i}", "one address") for i in range(5)]
-        for each in many:
-            queue.send_message(each, message(8_000))
-            await asyncio.sleep(0)
-        assert all(each.alive for each in many)  # a first message is every session's share
-        for each in many:
-            queue.send_message(each, message(8_000))
-            await asyncio.sleep(0)
-        unread = sum(box.num_bytes for box in queue.pending_messages_per_session.values())
-        assert not all(each.alive for each in many) and unread < 34_000
-
-    asyncio.run(run())
+    queue = guarded()
+    alone, other, reads = (event_of(queue, name, name) for name in ("alone", "other", "reads"))
+    for _ in range(12):
+        queue.send_message(alone, message(1_000))
+        queue.send_message(reads, message(1_000))
+        await queue.pending_messages_per_session["reads"].get()
+        await asyncio.sleep(0)
+    assert not alone.alive and "alone" not in queue.pending_messages_per_session
+    assert reads.alive and other.alive
+    many = [event_of(queue, f"many {i}", "one address") for i in range(5)]
+    for each in many:
+        queue.send_message(each, message(8_000))
+        await asyncio.sleep(0)
+    assert all(each.alive for each in many)  # a first message is every session's share
+    for each in many:
+        queue.send_message(each, message(8_000))
+        await asyncio.sleep(0)
+    unread = sum(box.num_bytes for box in queue.pending_messages_per_session.values())
+    assert not all(each.alive for each in many) and unread < 34_000
 
 
 def test_what_nobody_reads_is_forgotten(monkeypatch) -> None:
@@ -244,35 +242,32 @@ def test_a_caller_who_leaves_is_not_worked_for(monkeypatch) -> None:
     assert drawn == ["first", "last"]
 
 
-def test_jobs_of_one_address_are_few() -> None:
+@in_loop
+async def test_jobs_of_one_address_are_few() -> None:
     """One caller's files would keep everyone else's figures waiting, or run in several threads next to a race."""
+    jobs, running, most = Jobs(), 0, 0
 
-    async def run() -> None:
-        jobs, running, most = Jobs(), 0, 0
+    def work() -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.02)
+        running -= 1
+        return most
 
-        def work() -> int:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            time.sleep(0.02)
-            running -= 1
-            return most
-
-        mine = [asyncio.create_task(jobs.run("a", work)) for _ in range(PER_ADDRESS)]
-        await asyncio.sleep(0)
-        with pytest.raises(UsageError, match=str(PER_ADDRESS)):
-            await jobs.run("a", work)
-        assert await jobs.run("b", work) == 1 and await asyncio.gather(*mine) == [1] * PER_ADDRESS
-        many = [asyncio.create_task(jobs.run(str(i), work)) for i in range(MAX_JOBS)]
-        await asyncio.sleep(0)
-        with pytest.raises(UsageError, match=str(MAX_JOBS)):
-            await jobs.run("c", work)
-        for each in many:
-            each.cancel()
-        await asyncio.gather(*many, return_exceptions=True)
-        assert await jobs.run("a", work) == 1
-
-    asyncio.run(run())
+    mine = [asyncio.create_task(jobs.run("a", work)) for _ in range(PER_ADDRESS)]
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match=str(PER_ADDRESS)):
+        await jobs.run("a", work)
+    assert await jobs.run("b", work) == 1 and await asyncio.gather(*mine) == [1] * PER_ADDRESS
+    many = [asyncio.create_task(jobs.run(str(i), work)) for i in range(MAX_JOBS)]
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match=str(MAX_JOBS)):
+        await jobs.run("c", work)
+    for each in many:
+        each.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+    assert await jobs.run("a", work) == 1
 
 
 @pytest.mark.slow
