@@ -103,12 +103,11 @@ def shared_page(open_page: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def page(shared_page: Any) -> Iterator[Any]:
-    """A page that plays nothing by itself, loaded anew for each test: half the work of a new one. Its context is the
-    same, so a test that stops the clock needs a page of its own."""
+    """A page that plays nothing by itself, loaded anew for each test: half the work of a new one. The mouse and the
+    clock of the last test are still there, so a test of either needs a page of its own."""
     shared_page.goto("about:blank")
     shared_page.set_viewport_size({"width": 1280, "height": 1000})
     shared_page.emulate_media(color_scheme="light", forced_colors="none", reduced_motion="reduce")
-    shared_page.mouse.move(0, 0)
     shared_page.set_content(page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS))
     shared_page.problems.clear()
     yield shared_page

@@ -102,8 +102,9 @@ def test_what_is_no_models_wears_its_ribbon(page: Any) -> None:
     assert "SYNTHETIC" in words(page, "ribbon") and page.is_visible("[data-ref=ribbon]")
 
 
-def test_a_step_tells_what_it_did(page: Any) -> None:
+def test_a_step_tells_what_it_did(open_page: Any) -> None:
     """On hover, on focus and on tap: how many were kept, the whole draft, the times; Escape puts it away."""
+    page = open_page(reduced_motion="reduce")
     feed(page, SHORT)
     step = next(e for e in steps_of(SHORT) if 0 < e["num_accepted"] < len(e["drafted"]))
     node = page.locator(f"[data-ref=rightText] [data-step='{step['index']}']")
