@@ -73,8 +73,9 @@ def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
     assert seen[0] != seen[1]
 
 
-def test_stop_is_stop_and_buttons_look_as_they_are(tab: Any) -> None:
+def test_stop_is_stop_and_buttons_look_as_they_are(visit: Any) -> None:
     """Race while racing and Stop while idle do nothing, so they must look it. Stop ends the race; the next one runs."""
+    tab = visit()
 
     def only(can: str, cannot: str) -> None:
         for state, name in (("enabled", can), ("disabled", cannot)):
@@ -214,8 +215,9 @@ def test_at_temperature_0_both_rules_are_one(tab: Any) -> None:
     assert ODDS not in words(tab, "titleFacts") and "greedy" in words(tab, "titleFacts")
 
 
-def test_the_python_of_the_api_page_is_python(tab: Any) -> None:
+def test_the_python_of_the_api_page_is_python(visit: Any) -> None:
     """A default with line breaks would be quoted unescaped: whoever copies it gets a syntax error."""
+    tab = visit(until="page")
     tab.click("text=Use via API")
     tab.wait_for_selector("code:has-text('api_name=\"/race\"')", timeout=LOAD_MS, state="attached")
     codes = [text for text in tab.locator("code").all_inner_texts() if text.lstrip().startswith("from gradio_client")]

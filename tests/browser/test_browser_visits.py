@@ -169,7 +169,7 @@ def test_a_live_race_on_the_default_model(browser: Any, tmp_path: Path) -> None:
         tab = watched(browser.new_page(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce"))
         tab.goto(running.url)
         tab.wait_for_selector('.page-model[data-state="ready"]', timeout=240_000)
-        settings(tab, Maximum_length="16")
+        settings(tab, Maximum_length="32")
         run_race(tab)
         assert tab.get_attribute("[data-ref=verdict]", "data-kind") == "identical_bits"
         assert tab.evaluate(f"{STATE}.metrics.speculative.mean_acceptance_length") > 1

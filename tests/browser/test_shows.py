@@ -234,10 +234,10 @@ def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
     assert lengths == pytest.approx({k: times[k] for k in lengths}, abs=0.006)
 
 
-def test_the_story_leaves_the_page_as_it_was(tab: Any) -> None:
+def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     """Who comes back begins anew; who skips finds another tab, moment or marks than before; a card over a race that
     runs; or an own race that is gone because the story needed another one."""
-    tab.evaluate("localStorage.removeItem('photofinish.story')")
+    tab = visit()
     tab.focus("[data-ref=scrub]")
     for _ in range(5):
         tab.keyboard.press("ArrowLeft")

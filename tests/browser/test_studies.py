@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
 NUM_TOKENS = 12
 HOSTILE = "<img src=x onerror=alert(1)> {{value}} ${1}\n"
-TEXTS = [*PROMPTS[:2], HOSTILE, *(f"x{i} = [{i}, {i + 1}]" for i in range(4))]
+TEXTS = [*PROMPTS[:2], HOSTILE, *(f"x{i} = [{i}, {i + 1}]" for i in range(7))]
 FILE = "".join(json.dumps({"prompt": text, "kind": f"<b>{i % 2}</b>"}) + "\n" for i, text in enumerate(TEXTS))
 OVER = "dialog.ps section[data-verdict]:not([data-verdict=''])"
 
@@ -92,7 +92,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     tab.keyboard.press("Enter")
     tab.wait_for_selector(f"{ps['stop']}:enabled", timeout=RACE_MS)
     tab.keyboard.press("Escape")
-    tab.wait_for_function(r"() => /[1-9]\/\d+$/.test(document.querySelector('#page-study-button').textContent)")
+    tab.wait_for_function(r"() => /[1-9]\/10$/.test(document.querySelector('#page-study-button').textContent)")
     tab.click("[data-tab=steps]")
     tab.click("#page-study-button")
     tab.click(ps["stop"])
