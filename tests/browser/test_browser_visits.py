@@ -30,7 +30,7 @@ from tests.helpers.page_browser import (
     to_end,
     watched,
 )
-from tests.helpers.pageserver import WITHOUT_TORCH, served
+from tests.helpers.pageserver import served
 from tests.helpers.race_pages import TOKENS, expected, words
 
 pytestmark = pytest.mark.browser
@@ -139,7 +139,7 @@ def test_below_a_path_nothing_is_asked_for_outside_of_it(
     """Behind a proxy, such as a Space's, buttons would address another site: no exported file, no figures, a dead
     link."""
     monkeypatch.setenv("GRADIO_ROOT_PATH", "/photofinish")
-    with served(page_cache, script=WITHOUT_TORCH) as server:  # what is asked for here needs no model
+    with served(page_cache) as server:
         context = browser.new_context(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
         context.add_init_script(SEEN)
         tab, asked = watched(context.new_page()), []
