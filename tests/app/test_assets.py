@@ -32,17 +32,12 @@ from tests.helpers.races import fixed_race
 RECORDED_RACES = sorted(RACES.glob("*.json"))
 
 
-@pytest.mark.parametrize("preset", load_presets(), ids=lambda preset: preset.id)
-def test_a_preset_can_be_raced_as_it_is(preset) -> None:
-    """A button that answers with an error."""
-    catalogue = load(SMALL)
-    names = ("prompt", "drafter", "k", "temperature", "seed", "max_new_tokens")
-    asked = {name: getattr(preset, name) for name in names}
-    others = {"pair": catalogue.default.id, "top_p": 1.0, "width": "auto", "audit": True, "chat": False}
-    read_request(catalogue, {**asked, **others, "rule": "coupled", "more": []})
-    assert preset.kind in KINDS and preset.name and preset.message.strip() and preset.expect.endswith(".")
-    assert recorded_view(preset.id) is not None, "a preset plays its own recording"
-    assert "peculation" not in preset.expect, "whether it pays is measured, not promised"
+def test_a_preset_says_what_to_look_for_and_plays_its_own_race() -> None:
+    """A button that answers with an error, or a promise; whether each can be raced: tests/app/test_controls.py."""
+    for preset in load_presets():
+        assert preset.kind in KINDS and preset.name and preset.message.strip() and preset.expect.endswith(".")
+        assert recorded_view(preset.id) is not None, preset.id
+        assert "peculation" not in preset.expect, "whether it pays is measured, not promised"
 
 
 def test_trees_race_chains() -> None:
@@ -67,14 +62,11 @@ def test_a_preset_suits_every_target() -> None:
     catalogue = load(SMALL, target="./elsewhere")
     for preset in catalogue.presets:
         drafter, k = catalogue.drafting(preset, catalogue.default)
-        assert drafter in catalogue.drafters(catalogue.default) and (drafter, k) in (
-            (preset.drafter, preset.k),
-            (catalogue.default.drafter, catalogue.default.k),
-        )
+        of_the_target = catalogue.default.drafter, catalogue.default.k
+        assert drafter in catalogue.drafters(catalogue.default)
+        assert (drafter, k) in ((preset.drafter, preset.k), of_the_target)
         bundled = load(SMALL)
-        assert bundled.drafting(preset, bundled.default) == (preset.drafter, preset.k), (
-            "the target that ships has the heads that ship"
-        )
+        assert bundled.drafting(preset, bundled.default) == (preset.drafter, preset.k), "its heads ship"
 
 
 def test_presets_show_both_sides() -> None:
@@ -89,11 +81,11 @@ def test_presets_show_both_sides() -> None:
     assert presets[0].prompt == (ASSETS / "prompts" / "csv_to_json.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["pairs", "presets"])
-def test_no_field_is_left_out_or_made_up(name) -> None:
+@pytest.mark.parametrize(("name", "made"), [("pairs", Pair), ("presets", Preset)])
+def test_no_field_is_left_out_or_made_up(name, made) -> None:
     """A misspelt field would be ignored, or break the page at its start."""
-    known = {field.name for field in fields(Pair if name == "pairs" else Preset)}
-    assert all(set(entry) == known for entry in json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8")))
+    entries = json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
+    assert all(set(entry) == {field.name for field in fields(made)} for entry in entries)
 
 
 def test_the_fields_pairs_are_there() -> None:
@@ -115,12 +107,10 @@ def test_a_small_machine_gets_the_bundled_model_and_reasons() -> None:
     """Everything else is greyed, with the reason; asking for it all the same is refused with that reason."""
     catalogue = load(SMALL)
     assert catalogue.default.target == DEFAULT_TARGET
-    assert {pair.target for pair in catalogue.runnable} == {DEFAULT_TARGET} and catalogue.runnable[
-        0
-    ] == catalogue.default
-    assert all(
-        "GPU" in offer.reason or "run it on a server" in offer.reason for offer in catalogue.offers if offer.reason
-    )
+    assert {pair.target for pair in catalogue.runnable} == {DEFAULT_TARGET}
+    assert catalogue.runnable[0] == catalogue.default
+    reasons = [offer.reason for offer in catalogue.offers if offer.reason]
+    assert all("GPU" in each or "run it on a server" in each for each in reasons)
     with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
         catalogue.pair("qwen3-8b-draft")
 
@@ -208,11 +198,8 @@ def test_a_recording_is_a_race_that_is_over(tmp_path) -> None:
     view = recorded_view("a", folder=tmp_path)
     assert view is not None and (view.state, view.ribbon, view.recording) == ("finished", "RECORDED", fixed_race())
     first = json.loads(first_frame(view))
-    assert (
-        first["events"] == fixed_race()["events"]
-        and json.loads(first["recording"]) == fixed_race()
-        and set(first["metrics"]) == {"plain", "baseline", "speculative"}
-    )
+    assert first["events"] == fixed_race()["events"] and json.loads(first["recording"]) == fixed_race()
+    assert set(first["metrics"]) == {"plain", "baseline", "speculative"}
     assert recorded_view("b", folder=tmp_path) is None
     (tmp_path / "c.json").write_text("{}")
     with pytest.raises(UsageError):
@@ -230,9 +217,8 @@ def test_the_repository_is_a_space() -> None:
     header = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert header, "README.md has no front matter"
     values = dict(re.findall(r"^(\w+): *(.+?) *$", header[1], re.MULTILINE))
-    pinned = dict(
-        re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    requirements = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)$", requirements, re.MULTILINE))
     assert values["sdk"] == "gradio"
     assert values["sdk_version"].strip("'\"") == pinned["gradio"]
     assert values["app_file"] == "app.py" and (ROOT / values["app_file"]).is_file()

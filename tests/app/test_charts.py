@@ -127,7 +127,7 @@ def test_without_a_table_of_the_lane_there_is_no_oracle() -> None:
 STRANGERS = st.builds(with_trees, recordings(), st.randoms(use_true_random=False)) | servers_races()
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(STRANGERS, st.sampled_from(["ngram", "eagle3:<b>x</b>\n" + "y" * 99]))
 def test_a_strangers_tables_are_drawn_or_refused(race, drafter) -> None:
     """A file would end in a fault of the program instead of a figure or a sentence."""

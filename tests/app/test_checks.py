@@ -26,8 +26,8 @@ from engine.errors import UsageError
 from engine.kernels.usable import GPU_TOOL
 from engine.loading.sources import DEFAULT_TARGET
 from tests.helpers.hub import TOKEN, ask_at, config_hub
-from tests.helpers.machines import CONFIGS, DFLASH, EAGLE3, LARGE
-from tests.helpers.pageserver import TARGET, served
+from tests.helpers.machines import CONFIGS, DFLASH, EAGLE3
+from tests.helpers.pageserver import TARGET, WITHOUT_TORCH, served
 from tests.helpers.published import PUBLISHED
 
 H100 = int(78.5 * GIB), "bfloat16"
@@ -180,22 +180,26 @@ def test_what_torch_says_decides_and_not_another_program(monkeypatch, gpu, says,
     assert note in catalogue.note and bool(note) == bool(catalogue.note)
 
 
-def test_a_slow_first_import_of_torch_is_waited_for(monkeypatch):
-    """From a cloud disk it takes minutes: the page settled on the small model for its whole life."""
+def test_the_page_opens_before_and_changes_after(monkeypatch):
+    """A visitor would wait for torch and the hub, or a page opened early never learn of the headline pair. From a cloud
+    disk torch's first import takes minutes: the page settled on the small model for its whole life."""
     monkeypatch.setattr(checks, "LATE_S", 0.2)
     answer, asked = threading.Event(), []
     with config_hub(monkeypatch, CONFIGS):
-        gpu = lambda: (answer.wait(30), H100)[1]  # noqa: E731
         first = load(Machine(gpu=True))
+        gpu = lambda: (answer.wait(30), H100)[1]  # noqa: E731
         check = Check(first, lambda: load(look(Machine(gpu=True), on_hub(), gpu)), asked.append)
         handlers = Handlers(first, TorchBackend(), check)
         status = handlers.model()
-        assert not check.is_late and "Finding the best" in asyncio.run(anext(status))
+        assert not check.is_late and "best model and drafter for this machine" in asyncio.run(anext(status))
         check.start()
         assert "Still starting torch" in asyncio.run(anext(status)) and check.is_late and check.found is None
+        assert handlers.catalogue.default.target == DEFAULT_TARGET
+        assert NOT_CHECKED in {offer.reason for offer in handlers.catalogue.offers}
         answer.set()
-        pairs, _ = asyncio.run(handlers.offers())
-    assert pairs["value"] == "qwen3-8b-eagle3" == asked[0].default.id and not check.is_late
+        pairs, refused = asyncio.run(handlers.offers())
+    assert pairs["value"] == "qwen3-8b-eagle3" == asked[0].default.id == handlers.catalogue.default.id
+    assert "attention sinks" in refused and NOT_CHECKED not in refused and not check.is_late
 
 
 def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
@@ -242,23 +246,6 @@ def test_a_head_is_judged_by_the_engines_own_reader(monkeypatch, drafter, config
     assert not said or said.startswith("needs the drafter owner/head, which this engine does not read: ")
 
 
-def test_the_page_opens_before_and_changes_after(monkeypatch):
-    """A visitor would wait for torch and the hub; or a page opened early would never learn of the headline pair."""
-    go, asked = threading.Event(), []
-    first = load(Machine(gpu=True))
-    check = Check(first, lambda: (go.wait(5), load(LARGE))[1], asked.append)
-    handlers = Handlers(first, TorchBackend(), check)
-    check.start()
-    assert handlers.catalogue.default.target == DEFAULT_TARGET
-    assert NOT_CHECKED in {offer.reason for offer in handlers.catalogue.offers}
-    status = handlers.model()
-    assert "best model and drafter for this machine" in asyncio.run(anext(status))
-    go.set()
-    pairs, refused = asyncio.run(handlers.offers())
-    assert pairs["value"] == "qwen3-8b-eagle3" == asked[0].default.id == handlers.catalogue.default.id
-    assert "attention sinks" in refused and NOT_CHECKED not in refused
-
-
 def test_a_check_that_fails_leaves_the_page_as_it_was():
     """One fault in it would leave every visitor before a page that looks for ever."""
     first, asked = load(Machine(gpu=True)), []
@@ -278,14 +265,8 @@ def test_what_hangs_does_not_hold_up_what_does_not():
     assert time.monotonic() - started < 1
 
 
-WITHOUT_TORCH = (
-    "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; "
-    "runpy.run_path('app.py', run_name='__main__')"
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [("app.py",), ("-c", WITHOUT_TORCH)], ids=["with torch", "without torch"])
+@pytest.mark.parametrize("script", [("app.py",), WITHOUT_TORCH], ids=["with torch", "without torch"])
 def test_the_page_is_up_while_it_checks_and_stays(script, page_cache, tmp_path, monkeypatch):
     """A machine with a GPU that torch cannot use, and that reaches no hub: nobody waits for either, the log says why,
     and what cannot load says so."""

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -36,10 +35,10 @@ print(json.dumps({**page, "plotly": json.dumps(figures, default=str)}))
 """
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(APP)))
-def test_no_colour_stands_elsewhere(path: Path) -> None:
+def test_no_colour_stands_elsewhere() -> None:
     """A colour written out in a second place keeps its old value when the first one is changed."""
-    assert LITERAL.findall(path.read_text(encoding="utf-8")) == []
+    found = {path.relative_to(APP): LITERAL.findall(path.read_text(encoding="utf-8")) for path in FILES}
+    assert len(found) > 50 and not any(found.values()), found
 
 
 def test_no_value_stands_twice_in_the_file_itself() -> None:

@@ -14,7 +14,7 @@ from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
 from engine.errors import RaceError, UsageError
 from tests.helpers.races import fixed_race
-from tests.helpers.staged import ORDER, StagedBackend, after, watch
+from tests.helpers.staged import ORDER, StagedBackend, after, in_loop, watch
 
 RACE = fixed_race()
 MEMBERS = {"tables": {"ngram": [[1, 2]] * 5}, "oracles": {}}
@@ -41,146 +41,129 @@ async def until(holds: Any) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_the_end_is_shown_before_anything_is_made() -> None:
+@in_loop
+async def test_the_end_is_shown_before_anything_is_made() -> None:
     """Numbers and verdict would wait for tables that nobody opened, the recording be sent twice, or a visitor's leaving
     go unnoticed meanwhile."""
-
-    async def run() -> None:
-        backend = asking(25)
-        stage = Stage(backend)
-        frames = []
-        async with aclosing(stage.frames("a", "at a", ORDER)) as source:
-            async for text in source:
-                frames.append(json.loads(text))
-                await asyncio.sleep(5 * POSITION_S if frames[-1]["recording"] else 0)  # a slow line to the browser
-                assert not backend.asked
-        assert frames[-1]["state"] == "finished" and sent(frames) == [RACE] and not frames[-1]["complete"]
-        assert not stage.racing("a")
-        later = await after(stage, "a")
-        assert backend.asked == 25 and later[-1]["complete"] and len(later) > 2
-        assert later[-1]["recording"] and sent(later) == [WITH_EXTRAS]
-        assert [frame["seq"] for frame in frames + later] == list(range(len(frames + later)))
-        assert not any(frame["complete"] for frame in later[:-1])
-        for frame in later:
-            assert (frame["race"], frame["state"]) == (frames[0]["race"], "finished")
-            assert (frame["events"], frame["metrics"], frame["header"]) == ([], None, None)
-        assert await after(stage, "a") == await after(stage, "b") == []
-
-    asyncio.run(run())
+    backend = asking(25)
+    stage = Stage(backend)
+    frames = []
+    async with aclosing(stage.frames("a", "at a", ORDER)) as source:
+        async for text in source:
+            frames.append(json.loads(text))
+            await asyncio.sleep(5 * POSITION_S if frames[-1]["recording"] else 0)  # a slow line to the browser
+            assert not backend.asked
+    assert frames[-1]["state"] == "finished" and sent(frames) == [RACE] and not frames[-1]["complete"]
+    assert not stage.racing("a")
+    later = await after(stage, "a")
+    assert backend.asked == 25 and later[-1]["complete"] and len(later) > 2
+    assert later[-1]["recording"] and sent(later) == [WITH_EXTRAS]
+    assert [frame["seq"] for frame in frames + later] == list(range(len(frames + later)))
+    assert not any(frame["complete"] for frame in later[:-1])
+    for frame in later:
+        assert (frame["race"], frame["state"]) == (frames[0]["race"], "finished")
+        assert (frame["events"], frame["metrics"], frame["header"]) == ([], None, None)
+    assert await after(stage, "a") == await after(stage, "b") == []
 
 
 @pytest.mark.parametrize("why", ["stop", "nobody watches", "another waits", "his own next race waits"])
-def test_it_is_given_up_at_once(why) -> None:
+@in_loop
+async def test_it_is_given_up_at_once(why) -> None:
     """Stop would do nothing, tables be made for nobody, or a visitor wait for another one's tables."""
-
-    async def run() -> None:
-        backend = asking(1000)
-        stage = Stage(backend, grace_s=0.15)
-        await watch(stage, "a")
-        making = asyncio.create_task(after(stage, "a"))
-        await until(lambda: backend.asked)
-        given_up = time.monotonic()
-        if why == "stop":
-            assert stage.stop("a") == 1
-        elif why == "nobody watches":
-            making.cancel()
-        else:
-            backend.num_positions = 0
-            visitor = "b" if why == "another waits" else "a"
-            assert (await watch(stage, visitor))[-1]["state"] == "finished"
-            assert len(backend.orders) == 2
-        if why != "nobody watches":
-            found = await making
-            assert found[-1]["complete"] and sent(found) == []
-        await until(lambda: not stage.queue._tickets)
-        assert time.monotonic() - given_up < 0.15 + 2 * POSITION_S + SLACK_S
-        asked = backend.asked
-        await asyncio.sleep(3 * POSITION_S)
-        assert backend.asked == asked < 1000 and backend.most == 1
-
-    asyncio.run(run())
+    backend = asking(1000)
+    stage = Stage(backend, grace_s=0.15)
+    await watch(stage, "a")
+    making = asyncio.create_task(after(stage, "a"))
+    await until(lambda: backend.asked)
+    given_up = time.monotonic()
+    if why == "stop":
+        assert stage.stop("a") == 1
+    elif why == "nobody watches":
+        making.cancel()
+    else:
+        backend.num_positions = 0
+        visitor = "b" if why == "another waits" else "a"
+        assert (await watch(stage, visitor))[-1]["state"] == "finished"
+        assert len(backend.orders) == 2
+    if why != "nobody watches":
+        found = await making
+        assert found[-1]["complete"] and sent(found) == []
+    await until(lambda: not stage.queue._tickets)
+    assert time.monotonic() - given_up < 0.15 + 2 * POSITION_S + SLACK_S
+    asked = backend.asked
+    await asyncio.sleep(3 * POSITION_S)
+    assert backend.asked == asked < 1000 and backend.most == 1
 
 
-def test_nothing_is_begun_while_another_race_waits() -> None:
+@in_loop
+async def test_nothing_is_begun_while_another_race_waits() -> None:
     """Each of a long line's races would begin tables that nobody gets."""
-
-    async def run() -> None:
-        backend = asking(5, step_s=0.01)
-        stage = Stage(backend)
-        first = asyncio.create_task(watch(stage, "a"))
-        await asyncio.sleep(0.02)
-        second = asyncio.create_task(watch(stage, "b"))
-        frames = await first
-        assert sent([*frames, *await after(stage, "a")]) == [RACE] and not backend.asked
-        frames = await second
-        assert sent([*frames, *await after(stage, "b")]) == [RACE, WITH_EXTRAS]
-
-    asyncio.run(run())
+    backend = asking(5, step_s=0.01)
+    stage = Stage(backend)
+    first = asyncio.create_task(watch(stage, "a"))
+    await asyncio.sleep(0.02)
+    second = asyncio.create_task(watch(stage, "b"))
+    frames = await first
+    assert sent([*frames, *await after(stage, "a")]) == [RACE] and not backend.asked
+    frames = await second
+    assert sent([*frames, *await after(stage, "b")]) == [RACE, WITH_EXTRAS]
 
 
 @pytest.mark.parametrize("left", ["before the end", "after the end", "when all is made"])
-def test_a_page_that_is_loaded_again_gets_it_too(left) -> None:
+@in_loop
+async def test_a_page_that_is_loaded_again_gets_it_too(left) -> None:
     """Whoever reloads would see the race and never what belongs to it, or get it twice."""
-
-    async def run() -> None:
-        backend = asking(8, step_s=0.005)
-        stage = Stage(backend)
-        if left == "before the end":
-            frames = stage.frames("old", "here", ORDER)
-            race = json.loads(await anext(frames))["race"]
-            await frames.aclose()
-        else:
-            race = (await watch(stage, "old"))[-1]["race"]
-            if left == "when all is made":
-                await after(stage, "old")
-        async with aclosing(stage.resume("new", race)) as source:
-            again = [json.loads(text) async for text in source]
-        later = await after(stage, "new")
-        assert [frame["seq"] for frame in again + later] == list(range(len(again + later)))
-        assert sent(again + later) == ([WITH_EXTRAS] if left == "when all is made" else [RACE, WITH_EXTRAS])
-        assert [frame["complete"] for frame in again + later].index(True) == len(again + later) - 1
-        assert backend.asked == 8
-
-    asyncio.run(run())
+    backend = asking(8, step_s=0.005)
+    stage = Stage(backend)
+    if left == "before the end":
+        frames = stage.frames("old", "here", ORDER)
+        race = json.loads(await anext(frames))["race"]
+        await frames.aclose()
+    else:
+        race = (await watch(stage, "old"))[-1]["race"]
+        if left == "when all is made":
+            await after(stage, "old")
+    async with aclosing(stage.resume("new", race)) as source:
+        again = [json.loads(text) async for text in source]
+    later = await after(stage, "new")
+    assert [frame["seq"] for frame in again + later] == list(range(len(again + later)))
+    assert sent(again + later) == ([WITH_EXTRAS] if left == "when all is made" else [RACE, WITH_EXTRAS])
+    assert [frame["complete"] for frame in again + later].index(True) == len(again + later) - 1
+    assert backend.asked == 8
 
 
 @pytest.mark.parametrize("how", ["stopped", "failed"])
-def test_what_did_not_run_to_its_end_gets_nothing(how) -> None:
+@in_loop
+async def test_what_did_not_run_to_its_end_gets_nothing(how) -> None:
     """A table would accompany half a race, or the page wait for one that never comes."""
 
     def fail() -> None:
         raise RaceError("out of memory")
 
-    async def run() -> None:
-        backend = asking(5, step_s=0.05, failing=fail if how == "failed" else None)
-        stage = Stage(backend)
-        task = asyncio.create_task(watch(stage, "a"))
-        await asyncio.sleep(0.12)
-        stage.stop("a")
-        assert (await task)[-1]["state"] == how
-        assert await after(stage, "a") == [] and not backend.asked and stage.stop("a") == 0
-
-    asyncio.run(run())
+    backend = asking(5, step_s=0.05, failing=fail if how == "failed" else None)
+    stage = Stage(backend)
+    task = asyncio.create_task(watch(stage, "a"))
+    await asyncio.sleep(0.12)
+    stage.stop("a")
+    assert (await task)[-1]["state"] == how
+    assert await after(stage, "a") == [] and not backend.asked and stage.stop("a") == 0
 
 
 @pytest.mark.parametrize("error", [UsageError("no table of it"), RaceError("no memory"), ZeroDivisionError("secret")])
-def test_a_fault_leaves_the_race_as_it_is(error) -> None:
+@in_loop
+async def test_a_fault_leaves_the_race_as_it_is(error) -> None:
     """A drafter without tables, or a bug in them, would spoil a race that is over, or keep the device."""
+    backend = StagedBackend(RACE)
 
-    async def run() -> None:
-        backend = StagedBackend(RACE)
+    def fails(race: Any, progress: Any) -> dict[str, Any]:
+        raise error
 
-        def fails(race: Any, progress: Any) -> dict[str, Any]:
-            raise error
-
-        backend.extras = fails  # type: ignore[method-assign]
-        stage = Stage(backend)
-        for _ in range(2):
-            frames = [*await watch(stage, "a"), *await after(stage, "a")]
-            assert frames[-1]["complete"] and "secret" not in json.dumps(frames)
-            assert sent(frames) == [RACE]
-
-    asyncio.run(run())
+    backend.extras = fails  # type: ignore[method-assign]
+    stage = Stage(backend)
+    for _ in range(2):
+        frames = [*await watch(stage, "a"), *await after(stage, "a")]
+        assert frames[-1]["complete"] and "secret" not in json.dumps(frames)
+        assert sent(frames) == [RACE]
 
 
 def test_a_wait_is_told_without_what_nobody_waits_for() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -27,7 +28,8 @@ from app.page.gradio_faults import ADDRESS_CALLS, SESSION_CALLS, GuardedQueue, M
 from app.page.ui import build
 from engine.errors import UsageError
 from tests.helpers.hostile_calls import copied, mixed
-from tests.helpers.pageserver import LONG, ORDER, TARGET, Watched, served
+from tests.helpers.pageserver import ORDER
+from tests.helpers.staged import in_loop
 
 PAGE = build(load(Machine()), TorchBackend())
 NUMBERS = {each.api_name: number for number, each in PAGE.fns.items()}
@@ -36,18 +38,6 @@ LOADED, RACE, MODEL, CHARTS = (NUMBERS[name] for name in ("model_now", "race", "
 EXAMPLE = NUMBERS["named"]
 """A function that does not: an example's button."""
 ODD_NAMES = (" ", "a b", "a\n", "\0", "é", "x" * 101, "x" * 100_000, 7, None, [], {}, True)
-FAULTY = """
-import runpy
-from gradio.queueing import Queue
-real = Queue.get_events
-def get_events(queue):
-    found = real(queue)
-    if found and found[0][0].session_hash == "poison":
-        raise ZeroDivisionError("planted")
-    return found
-Queue.get_events = get_events
-runpy.run_path("app.py", run_name="__main__")
-"""
 
 
 def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
@@ -62,36 +52,21 @@ def at_once(url: str, bodies: Sequence[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "bodies",
-    [
-        [{"fn_index": LOADED, "session_hash": ""}],
-        [{"fn_index": number, "session_hash": ""} for number in (RACE, MODEL)],
-        [{"fn_index": LOADED, "session_hash": name} for name in ODD_NAMES],
-        [
-            {"fn_index": LOADED},
-            {"session_hash": "a"},
-            *({"fn_index": number, "session_hash": "a"} for number in (-1, 98, 99, 2**70, "race", None)),
-        ],
-    ],
-    ids=["empty", "empty, others", "odd", "numbers"],
-)
-def test_an_unusable_session_stops_nobody(server, bodies) -> None:
-    """Six joins with an empty session name ended Gradio's worker task, and with it all races until a restart."""
+def test_an_unusable_session_stops_nobody(server) -> None:
+    """Six joins with an empty session name ended Gradio's worker task, and with it all races until a restart. The other
+    way into the queue takes a session name too."""
+    bodies: list[dict[str, Any]] = [
+        *({"fn_index": number, "session_hash": ""} for number in (LOADED, RACE, MODEL)),
+        *({"fn_index": LOADED, "session_hash": name} for name in ODD_NAMES),
+        *({"fn_index": number, "session_hash": "a"} for number in (-1, 98, 99, 2**70, "race", None)),
+        *({"fn_index": LOADED}, {"session_hash": "a"}),
+    ]
     for body in bodies:
         statuses = at_once(f"{server.url}/gradio_api/queue/join", [{"data": [], **body}] * 6)
         assert all(400 <= status < 500 for status in statuses), (str(body)[:60], statuses)
+    call = {"data": list(ORDER.values()), "session_hash": ""}
+    assert set(at_once(f"{server.url}/gradio_api/call/race", [call] * 6)) == {400}
     assert server.visitor("ordinary").race()[-1]["state"] == "finished"
-
-
-@pytest.mark.slow
-def test_a_call_with_an_empty_session_stops_nobody(server) -> None:
-    """The other way into the queue takes a session name too; a call without one gets a name of its own, and works."""
-    call = f"{server.url}/gradio_api/call/race"
-    assert set(at_once(call, [{"data": list(ORDER.values()), "session_hash": ""}] * 6)) == {400}
-    event_id = httpx.post(call, json={"data": list(ORDER.values())}).json()["event_id"]
-    with httpx.stream("GET", f"{call}/{event_id}", timeout=60) as stream:
-        assert "event: complete" in list(stream.iter_lines())
 
 
 @contextmanager
@@ -113,7 +88,7 @@ def test_wrong_values_are_the_callers_mistake(server) -> None:
     wrote 100 MB."""
     rng, before = random.Random(0), server.log.stat().st_size
     with stranger(server, 1) as client:
-        for _ in range(600):
+        for _ in range(300):
             method, path, more = mixed(rng)
             with client.stream(method, f"{server.url}{path}", **more) as answer:
                 assert answer.status_code < 500, (answer.status_code, method, path, str(more)[:1000])
@@ -191,33 +166,30 @@ def message(num_bytes: int) -> ProcessGeneratingMessage:
     return ProcessGeneratingMessage(output={"data": ["x" * num_bytes]}, success=True)
 
 
-def test_who_reads_nothing_is_told_no_more(monkeypatch) -> None:
+@in_loop
+async def test_who_reads_nothing_is_told_no_more(monkeypatch) -> None:
     """Frames would pile up for a session that never opens its stream, or for many sessions of one address."""
     monkeypatch.setattr(gradio_faults, "SESSION_UNREAD", 10_000)
     monkeypatch.setattr(gradio_faults, "ADDRESS_UNREAD", 25_000)
-
-    async def run() -> None:
-        queue = guarded()
-        alone, other, reads = (event_of(queue, name, name) for name in ("alone", "other", "reads"))
-        for _ in range(12):
-            queue.send_message(alone, message(1_000))
-            queue.send_message(reads, message(1_000))
-            await queue.pending_messages_per_session["reads"].get()
-            await asyncio.sleep(0)
-        assert not alone.alive and "alone" not in queue.pending_messages_per_session
-        assert reads.alive and other.alive
-        many = [event_of(queue, f"many {i}", "one address") for i in range(5)]
-        for each in many:
-            queue.send_message(each, message(8_000))
-            await asyncio.sleep(0)
-        assert all(each.alive for each in many)  # a first message is every session's share
-        for each in many:
-            queue.send_message(each, message(8_000))
-            await asyncio.sleep(0)
-        unread = sum(box.num_bytes for box in queue.pending_messages_per_session.values())
-        assert not all(each.alive for each in many) and unread < 34_000
-
-    asyncio.run(run())
+    queue = guarded()
+    alone, other, reads = (event_of(queue, name, name) for name in ("alone", "other", "reads"))
+    for _ in range(12):
+        queue.send_message(alone, message(1_000))
+        queue.send_message(reads, message(1_000))
+        await queue.pending_messages_per_session["reads"].get()
+        await asyncio.sleep(0)
+    assert not alone.alive and "alone" not in queue.pending_messages_per_session
+    assert reads.alive and other.alive
+    many = [event_of(queue, f"many {i}", "one address") for i in range(5)]
+    for each in many:
+        queue.send_message(each, message(8_000))
+        await asyncio.sleep(0)
+    assert all(each.alive for each in many)  # a first message is every session's share
+    for each in many:
+        queue.send_message(each, message(8_000))
+        await asyncio.sleep(0)
+    unread = sum(box.num_bytes for box in queue.pending_messages_per_session.values())
+    assert not all(each.alive for each in many) and unread < 34_000
 
 
 def test_what_nobody_reads_is_forgotten(monkeypatch) -> None:
@@ -271,35 +243,32 @@ def test_a_caller_who_leaves_is_not_worked_for(monkeypatch) -> None:
     assert drawn == ["first", "last"]
 
 
-def test_jobs_of_one_address_are_few() -> None:
+@in_loop
+async def test_jobs_of_one_address_are_few() -> None:
     """One caller's files would keep everyone else's figures waiting, or run in several threads next to a race."""
+    jobs, running, most = Jobs(), 0, 0
 
-    async def run() -> None:
-        jobs, running, most = Jobs(), 0, 0
+    def work() -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.02)
+        running -= 1
+        return most
 
-        def work() -> int:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            time.sleep(0.02)
-            running -= 1
-            return most
-
-        mine = [asyncio.create_task(jobs.run("a", work)) for _ in range(PER_ADDRESS)]
-        await asyncio.sleep(0)
-        with pytest.raises(UsageError, match=str(PER_ADDRESS)):
-            await jobs.run("a", work)
-        assert await jobs.run("b", work) == 1 and await asyncio.gather(*mine) == [1] * PER_ADDRESS
-        many = [asyncio.create_task(jobs.run(str(i), work)) for i in range(MAX_JOBS)]
-        await asyncio.sleep(0)
-        with pytest.raises(UsageError, match=str(MAX_JOBS)):
-            await jobs.run("c", work)
-        for each in many:
-            each.cancel()
-        await asyncio.gather(*many, return_exceptions=True)
-        assert await jobs.run("a", work) == 1
-
-    asyncio.run(run())
+    mine = [asyncio.create_task(jobs.run("a", work)) for _ in range(PER_ADDRESS)]
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match=str(PER_ADDRESS)):
+        await jobs.run("a", work)
+    assert await jobs.run("b", work) == 1 and await asyncio.gather(*mine) == [1] * PER_ADDRESS
+    many = [asyncio.create_task(jobs.run(str(i), work)) for i in range(MAX_JOBS)]
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match=str(MAX_JOBS)):
+        await jobs.run("c", work)
+    for each in many:
+        each.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+    assert await jobs.run("a", work) == 1
 
 
 @pytest.mark.slow
@@ -345,16 +314,38 @@ def test_who_cannot_be_told_anything_ends_only_himself() -> None:
     assert not event.alive
 
 
-@pytest.mark.slow
-def test_the_queue_serves_on_after_a_fault_of_its_own(page_cache, tmp_path) -> None:
+def test_the_queue_serves_on_after_a_fault_of_its_own(monkeypatch, caplog) -> None:
     """An exception that nobody foresaw may cost one call, but neither the race that runs nor those to come."""
-    log = tmp_path / "output"
-    with served(page_cache, "--target", TARGET, "--dtype", "float32", script=("-c", FAULTY), log=log) as server:
-        before = Watched(server.visitor("before"), **{**LONG, "max_new_tokens": 200})
-        before.until("running")
-        server.visitor("poison").join("model_now")
-        time.sleep(0.5)
-        after = Watched(server.visitor("after"))
-        for race in (before, after):
-            race.until("finished")
-    assert log.read_text().count("ZeroDivisionError: planted") == 1
+    served, real = list[str](), Queue.get_events
+    monkeypatch.setattr(gradio_faults, "RESTART_S", 0.01)
+
+    def get_events(queue: Queue) -> Any:
+        found = real(queue)
+        if found and found[0][0].session_hash == "poison":
+            raise ZeroDivisionError("planted")
+        return found
+
+    async def process(queue: Any, events: Any, *more: Any) -> None:
+        while events[0].session_hash == "before" and not served:
+            await asyncio.sleep(0.01)
+        served.append(events[0].session_hash)
+
+    monkeypatch.setattr(Queue, "get_events", get_events)
+    monkeypatch.setattr(Queue, "process_events", process)
+
+    async def run() -> None:
+        queue = guarded()
+        queue.stopped, queue.active_jobs = False, [None] * 3
+        serving = asyncio.create_task(queue.start_processing())
+        request = SimpleNamespace(client=None, scope={})
+        for name in ("before", "poison", "after"):
+            body = SimpleNamespace(fn_index=LOADED, session_hash=name, data=[])
+            assert (await queue.push(body, request, None))[0]
+        async with asyncio.timeout(10):
+            while len(served) < 2:
+                await asyncio.sleep(0.01)
+        queue.close()
+        await serving
+
+    asyncio.run(run())
+    assert served == ["after", "before"] and caplog.text.count("ZeroDivisionError: planted") == 1

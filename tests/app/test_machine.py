@@ -16,6 +16,7 @@ from app.catalogue.machine import NO_ZERO_GPU, NOTES, Machine, is_own_address, i
 from app.page.texts import refused, safe
 from engine.kernels.usable import GPU_TOOL
 from engine.loading.sources import DEFAULT_TARGET
+from engine.session.threads import leave_a_core
 from tests.helpers import ROOT
 
 
@@ -94,15 +95,15 @@ def test_who_can_see_what_is_served(host: str, own: bool) -> None:
     assert is_own_address(host) is own
 
 
-@pytest.mark.slow
-def test_a_core_is_left_to_the_browser() -> None:
+@pytest.mark.parametrize(("cores", "num", "left"), [(8, 64, 7), (8, 2, 2), (2, 2, 1), (1, 1, 1), (None, 4, 1)])
+def test_a_core_is_left_to_the_browser(cores, num, left, monkeypatch) -> None:
     """With a thread on every core each step waits for the browser; with no thread left nothing runs."""
-    code = (
-        "import torch; from engine.session.threads import leave_a_core; torch.set_num_threads(64); "
-        "leave_a_core(); print(torch.get_num_threads())"
-    )
-    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert int(out) == max(1, (os.cpu_count() or 1) - 1)
+    chosen: list[int] = []
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("torch.get_num_threads", lambda: num)
+    monkeypatch.setattr("torch.set_num_threads", chosen.append)
+    leave_a_core()
+    assert chosen == [left]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from app.catalogue.catalogue import Pair, load
 from app.catalogue.machine import Machine
-from app.catalogue.request import read_request
 from app.jobs.backend import TorchBackend
 from app.page.ui import build
 from engine.drafters import DRAFTERS, Kind, check, label
@@ -25,7 +24,6 @@ from engine.errors import UsageError
 from engine.loading.sources import DEFAULT_TARGET
 from engine.spec import MAX_DRAFTER, LaneSpec
 from tests.helpers.machines import LARGE, SMALL
-from tests.helpers.pageserver import ORDER
 
 CATALOGUES = {machine: load(machine) for machine in (SMALL, LARGE)}
 LOOKED: list[str] = []
@@ -150,14 +148,6 @@ def test_a_label_never_hides_what_an_argument_says() -> None:
     named = ("ngram:3", "eagle3:owner/name", "hybrid:ngram:3+eagle3", "hybrid:ngram+draft_model:a/b", "synthetic:1")
     for text in named:
         assert label(text) == text
-
-
-def test_an_order_names_nothing_that_is_not_offered() -> None:
-    """A visitor could race a drafter that is not on offer: every request must pass the check."""
-    catalogue = CATALOGUES[SMALL]
-    with pytest.raises(UsageError, match="unknown drafter"):
-        changes = {"pair": catalogue.default.id, "drafter": "synthetic:0.5+draft_model:/etc"}
-        read_request(catalogue, {**ORDER, **changes})
 
 
 def ids(machine: Machine, pairs: str, *arguments: str) -> set[str]:

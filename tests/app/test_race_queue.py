@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from typing import Any
 
@@ -15,36 +14,17 @@ from hypothesis import strategies as st
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.jobs.queue import PER_ADDRESS, PER_VISITOR, RaceQueue
-from app.jobs.races import Stage, first_frame
 from app.page.gate import address_of
 from app.page.ui import SPACE_PROXIES
 from engine.errors import UsageError
-from tests.helpers.races import fixed_race
-from tests.helpers.staged import StagedBackend, watch
 
-RACE = fixed_race()
+MOVES = st.tuples(st.integers(0, 4), st.sampled_from("xxxy"), st.sampled_from([True, True, True, True, False]))
 
 
-def test_an_address_has_twelve_races_at_most() -> None:
-    """Twenty made-up names from one address took most of the line of fifty, and a script makes up as many as it
-    likes."""
-
-    async def run() -> None:
-        stage = Stage(StagedBackend(RACE, step_s=0.01))
-        tasks = [asyncio.create_task(watch(stage, f"name {i}", "one address")) for i in range(20)]
-        await asyncio.sleep(0.05)
-        other = asyncio.create_task(watch(stage, "b", "another address"))
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(each) for each in ended] == [list] * PER_ADDRESS + [UsageError] * (20 - PER_ADDRESS)
-        assert "your address already has" in str(ended[-1])
-        assert (await other)[-1]["state"] == "finished"
-
-    asyncio.run(run())
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("xy"), st.booleans()), max_size=60))
+@given(st.lists(MOVES, min_size=30, max_size=60))
 def test_the_queue_is_a_line(moves) -> None:
-    """Whoever came first goes first, whatever leaves from the middle; a place counts exactly those before it."""
+    """Whoever came first goes first, whatever leaves from the middle; a place counts exactly those before it. Made-up
+    names from one address would take most of the line, and a script makes up as many as it likes."""
     queue, line = RaceQueue(), []
     for number, address, enters in moves:
         visitor = f"{number} at {address}"
@@ -74,15 +54,6 @@ def test_the_expected_wait_is_learnt() -> None:
     assert (second.place, second.expected_s, third.expected_s) == (0, 0.0, 10.0)
     now[0] = 14.0
     assert third.expected_s == 6.0
-
-
-def test_a_frame_holds_no_markup() -> None:
-    """Gradio looks for script tags in what a gr.HTML is given; hostile text must come through exactly, as text."""
-    hostile = "</script><img onerror=x>${x}{{y}}`"
-    recording = json.loads(json.dumps(RACE).replace('"end"', json.dumps(hostile)))
-    frames = asyncio.run(watch(Stage(StagedBackend(recording)), "a"))
-    assert hostile in [piece for frame in frames for event in frame["events"] for piece in event.get("pieces", ())]
-    assert "<" not in first_frame(None)
 
 
 @pytest.mark.parametrize(

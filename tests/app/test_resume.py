@@ -24,7 +24,7 @@ from app.page.handlers import Handlers
 from engine.errors import UsageError
 from engine.events import from_json
 from tests.helpers.races import events_of, fixed_race, recordings
-from tests.helpers.staged import ORDER, StagedBackend, watch
+from tests.helpers.staged import ORDER, StagedBackend, in_loop, watch
 
 RACE = fixed_race()
 STEP_S, SLACK_S = 0.05, 0.4
@@ -65,34 +65,31 @@ def test_whoever_comes_back_sees_the_whole_race(recording, leaves, step_s) -> No
 
 
 @pytest.mark.parametrize("left", ["racing", "preparing", "waiting", "not even begun"])
-def test_where_nobody_comes_back_nothing_is_left(left) -> None:
+@in_loop
+async def test_where_nobody_comes_back_nothing_is_left(left) -> None:
     """A closed tab would hold the device or a place in the line, and each one a little memory."""
-
-    async def run() -> None:
-        backend = StagedBackend(RACE, step_s=STEP_S, prepare_s=30.0 if left == "preparing" else 0.0)
-        stage = Stage(backend, grace_s=0.3)
-        before = asyncio.create_task(watch(stage, "a")) if left == "waiting" else None
+    backend = StagedBackend(RACE, step_s=STEP_S, prepare_s=30.0 if left == "preparing" else 0.0)
+    stage = Stage(backend, grace_s=0.3)
+    before = asyncio.create_task(watch(stage, "a")) if left == "waiting" else None
+    await asyncio.sleep(0.01)
+    frames = stage.frames("b", "at b", ORDER)
+    if left != "not even begun":
+        await seen(frames, 4)
+    await frames.aclose()
+    closed = time.monotonic()
+    await asyncio.sleep(0.15)
+    assert len(stage._runs) == (2 if before else 1)
+    if left == "racing":
+        assert backend.running == 1
+    if before:
+        stage.stop("a")
+        assert (await before)[-1]["state"] == "stopped"
+    while stage._runs or stage.queue._tickets or backend.running:
+        assert time.monotonic() - closed < 0.3 + STEP_S + SLACK_S
         await asyncio.sleep(0.01)
-        frames = stage.frames("b", "at b", ORDER)
-        if left != "not even begun":
-            await seen(frames, 4)
-        await frames.aclose()
-        closed = time.monotonic()
-        await asyncio.sleep(0.15)
-        assert len(stage._runs) == (2 if before else 1)
-        if left == "racing":
-            assert backend.running == 1
-        if before:
-            stage.stop("a")
-            assert (await before)[-1]["state"] == "stopped"
-        while stage._runs or stage.queue._tickets or backend.running:
-            assert time.monotonic() - closed < 0.3 + STEP_S + SLACK_S
-            await asyncio.sleep(0.01)
-        assert len(asyncio.all_tasks()) == 1 and not stage.racing("b") and stage.stop("b") == 0
-        backend.prepare_s = 0.0
-        assert (await watch(stage, "c"))[-1]["state"] == "finished" and backend.most == 1
-
-    asyncio.run(run())
+    assert len(asyncio.all_tasks()) == 1 and not stage.racing("b") and stage.stop("b") == 0
+    backend.prepare_s = 0.0
+    assert (await watch(stage, "c"))[-1]["state"] == "finished" and backend.most == 1
 
 
 def test_a_device_is_not_held_for_long() -> None:
@@ -100,89 +97,77 @@ def test_a_device_is_not_held_for_long() -> None:
     assert 3.0 <= Stage(StagedBackend(RACE))._grace_s == GRACE_S <= 10.0
 
 
-def test_the_race_is_whose_it_is_now() -> None:
+@in_loop
+async def test_the_race_is_whose_it_is_now() -> None:
     """Stop would do nothing on the page that was loaded again, or the page that was left end its race."""
-
-    async def run() -> None:
-        backend = StagedBackend(RACE, step_s=STEP_S)
-        stage = Stage(backend, grace_s=0.1)
-        first = stage.frames("old", "here", ORDER)
-        race = json.loads(await anext(first))["race"]
-        task = asyncio.create_task(seen(stage.resume("new", race)))
-        await asyncio.sleep(0.1)
-        await first.aclose()  # later than the other one came
-        await asyncio.sleep(0.3)
-        assert stage.racing("new") and not stage.racing("old") and backend.running == 1
-        assert stage.stop("old") == 0
-        asked = time.monotonic()
-        assert stage.stop("new") == 1
-        frames = await task
-        assert frames[-1]["state"] == "stopped" and time.monotonic() - asked < STEP_S + SLACK_S
-        recording = json.loads(frames[-1]["recording"])
-        assert recording["stopped"] and recording["events"] == [event for frame in frames for event in frame["events"]]
-
-    asyncio.run(run())
+    backend = StagedBackend(RACE, step_s=STEP_S)
+    stage = Stage(backend, grace_s=0.1)
+    first = stage.frames("old", "here", ORDER)
+    race = json.loads(await anext(first))["race"]
+    task = asyncio.create_task(seen(stage.resume("new", race)))
+    await asyncio.sleep(0.1)
+    await first.aclose()  # later than the other one came
+    await asyncio.sleep(0.3)
+    assert stage.racing("new") and not stage.racing("old") and backend.running == 1
+    assert stage.stop("old") == 0
+    asked = time.monotonic()
+    assert stage.stop("new") == 1
+    frames = await task
+    assert frames[-1]["state"] == "stopped" and time.monotonic() - asked < STEP_S + SLACK_S
+    recording = json.loads(frames[-1]["recording"])
+    assert recording["stopped"] and recording["events"] == [event for frame in frames for event in frame["events"]]
 
 
-def test_a_race_that_is_resumed_counts_once() -> None:
+@in_loop
+async def test_a_race_that_is_resumed_counts_once() -> None:
     """Whoever loads the page again would be refused a race, or an address have as many as it likes."""
-
-    async def run() -> None:
-        stage = Stage(StagedBackend(RACE, step_s=0.006))
-        tasks = [asyncio.create_task(watch(stage, f"name {i}", "here")) for i in range(PER_ADDRESS - PER_VISITOR)]
-        mine = [stage.frames("old", "here", ORDER) for _ in range(PER_VISITOR)]
-        races = [json.loads(await anext(frames))["race"] for frames in mine]
-        with pytest.raises(UsageError, match="already have"):
-            stage.frames("old", "here", ORDER)
-        for frames, race in zip(mine, races, strict=True):
-            await frames.aclose()
-            tasks.append(asyncio.create_task(seen(stage.resume("new", race))))
-        await asyncio.sleep(0.05)
-        with pytest.raises(UsageError, match="already have"):
-            stage.frames("new", "elsewhere", ORDER)
-        with pytest.raises(UsageError, match="your address already has"):
-            stage.frames("old", "here", ORDER)
-        assert (await watch(stage, "old", "elsewhere"))[-1]["state"] == "finished"
-        assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"finished"}
-
-    asyncio.run(run())
+    stage = Stage(StagedBackend(RACE, step_s=0.006))
+    tasks = [asyncio.create_task(watch(stage, f"name {i}", "here")) for i in range(PER_ADDRESS - PER_VISITOR)]
+    mine = [stage.frames("old", "here", ORDER) for _ in range(PER_VISITOR)]
+    races = [json.loads(await anext(frames))["race"] for frames in mine]
+    with pytest.raises(UsageError, match="already have"):
+        stage.frames("old", "here", ORDER)
+    for frames, race in zip(mine, races, strict=True):
+        await frames.aclose()
+        tasks.append(asyncio.create_task(seen(stage.resume("new", race))))
+    await asyncio.sleep(0.05)
+    with pytest.raises(UsageError, match="already have"):
+        stage.frames("new", "elsewhere", ORDER)
+    with pytest.raises(UsageError, match="your address already has"):
+        stage.frames("old", "here", ORDER)
+    assert (await watch(stage, "old", "elsewhere"))[-1]["state"] == "finished"
+    assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"finished"}
 
 
-def test_a_race_has_few_watchers() -> None:
+@in_loop
+async def test_a_race_has_few_watchers() -> None:
     """150 unread streams of one race took 92 MB and slowed all other requests down. Closing one makes room."""
-
-    async def run() -> None:
-        handlers = Handlers(load(Machine()), TorchBackend())
-        handlers.stage = Stage(StagedBackend(RACE, step_s=STEP_S))
-        own = handlers.stage.frames("a", "here", ORDER)
-        race = json.loads(await anext(own))["race"]
-        requests: list[Any] = [SimpleNamespace(session_hash=f"b{i}", client=None) for i in range(MAX_WATCHERS)]
-        others = [handlers.resume(race, request) for request in requests]
-        for each in others[:-1]:
-            assert json.loads(await anext(each))["race"] == race
-        with pytest.raises(gr.Error, match=f"already has {MAX_WATCHERS} viewers"):
-            await anext(others[-1])
-        await others[0].aclose()
-        assert (await seen(handlers.resume(race, requests[-1])))[-1]["state"] == "finished"
-        for each in (own, *others):
-            await each.aclose()
-
-    asyncio.run(run())
+    handlers = Handlers(load(Machine()), TorchBackend())
+    handlers.stage = Stage(StagedBackend(RACE, step_s=STEP_S))
+    own = handlers.stage.frames("a", "here", ORDER)
+    race = json.loads(await anext(own))["race"]
+    requests: list[Any] = [SimpleNamespace(session_hash=f"b{i}", client=None) for i in range(MAX_WATCHERS)]
+    others = [handlers.resume(race, request) for request in requests]
+    for each in others[:-1]:
+        assert json.loads(await anext(each))["race"] == race
+    with pytest.raises(gr.Error, match=f"already has {MAX_WATCHERS} viewers"):
+        await anext(others[-1])
+    await others[0].aclose()
+    assert (await seen(handlers.resume(race, requests[-1])))[-1]["state"] == "finished"
+    for each in (own, *others):
+        await each.aclose()
 
 
-def test_a_guess_finds_nothing() -> None:
+@in_loop
+async def test_a_guess_finds_nothing() -> None:
     """Anybody can send anything as a race's id: it must neither show somebody's race nor be an error."""
     guesses: list[Any] = ["", "none", "0" * 16, None, 7, [], {"race": 1}, ["x"] * 1000, True, "\ud800"]
-
-    async def run() -> None:
-        handlers = Handlers(load(Machine()), TorchBackend())
-        handlers.stage = Stage(StagedBackend(RACE, step_s=0.01))
-        task = asyncio.create_task(watch(handlers.stage, "a"))
-        await asyncio.sleep(0.1)
-        request: Any = SimpleNamespace(session_hash="b", client=None)
-        for guess in guesses:
-            assert [frame async for frame in handlers.resume(guess, request)] == []
-        assert handlers.stage.racing("a") and not handlers.stage.racing("b")
-        assert (await task)[-1]["state"] == "finished"
-
-    asyncio.run(run())
+    handlers = Handlers(load(Machine()), TorchBackend())
+    handlers.stage = Stage(StagedBackend(RACE, step_s=0.01))
+    task = asyncio.create_task(watch(handlers.stage, "a"))
+    await asyncio.sleep(0.1)
+    request: Any = SimpleNamespace(session_hash="b", client=None)
+    for guess in guesses:
+        assert [frame async for frame in handlers.resume(guess, request)] == []
+    assert handlers.stage.racing("a") and not handlers.stage.racing("b")
+    assert (await task)[-1]["state"] == "finished"

@@ -23,7 +23,7 @@ from app.jobs.worker import Worker
 from engine.errors import RaceError, UsageError
 from engine.events import Started, from_json
 from tests.helpers.races import events_of, fixed_race, recordings
-from tests.helpers.staged import ORDER, StagedBackend, watch
+from tests.helpers.staged import ORDER, StagedBackend, in_loop, watch
 
 RACE = fixed_race()
 
@@ -44,7 +44,7 @@ def test_a_browser_gets_the_whole_race(recording) -> None:
     assert [from_json(event) for frame in frames for event in frame["events"]] == events_of(recording)
     assert [frame["seq"] for frame in frames] == list(range(len(frames)))
     assert frames[-1]["state"] == "finished" and json.loads(frames[-1]["recording"]) == recording
-    assert len({frame["race"] for frame in frames}) == 1
+    assert len({frame["race"] for frame in frames}) == 1 and {frame["name"] for frame in frames} == {ORDER.name}
 
 
 def test_frames_keep_their_rate() -> None:
@@ -93,81 +93,37 @@ def test_one_race_at_a_time_first_come_first_served() -> None:
 
 
 @pytest.mark.parametrize("prepare_s", [0.0, 30.0], ids=["racing", "preparing"])
-def test_stop_ends_it_within_a_step_and_lets_the_next_one_in(prepare_s) -> None:
+@in_loop
+async def test_stop_ends_it_within_a_step_and_lets_the_next_one_in(prepare_s) -> None:
     """Stop that waits for the end of the race is no stop."""
-
-    async def run() -> None:
-        backend = StagedBackend(RACE, step_s=0.1, prepare_s=prepare_s)
-        stage = Stage(backend)
-        first = asyncio.create_task(watch(stage, "a"))
-        await asyncio.sleep(0.3)
-        second = asyncio.create_task(watch(stage, "b"))
-        await asyncio.sleep(0.1)
-        started = time.monotonic()
-        assert stage.stop("a") == 1
-        frames = await first
-        assert time.monotonic() - started < 0.5
-        assert frames[-1]["state"] == "stopped"
-        backend.prepare_s = 0.0
-        if prepare_s == 0.0:
-            assert (await second)[-1]["state"] == "finished"
-        else:
-            assert stage.stop("b") == 1 and (await second)[-1]["state"] == "stopped"
-
-    asyncio.run(run())
+    backend = StagedBackend(RACE, step_s=0.1, prepare_s=prepare_s)
+    stage = Stage(backend)
+    first = asyncio.create_task(watch(stage, "a"))
+    await asyncio.sleep(0.3)
+    second = asyncio.create_task(watch(stage, "b"))
+    await asyncio.sleep(0.1)
+    started = time.monotonic()
+    assert stage.stop("a") == 1
+    frames = await first
+    assert time.monotonic() - started < 0.5
+    assert frames[-1]["state"] == "stopped"
+    backend.prepare_s = 0.0
+    if prepare_s == 0.0:
+        assert (await second)[-1]["state"] == "finished"
+    else:
+        assert stage.stop("b") == 1 and (await second)[-1]["state"] == "stopped"
 
 
-def test_stop_takes_the_waiting_ones_too() -> None:
+@in_loop
+async def test_stop_takes_the_waiting_ones_too() -> None:
     """A visitor who stops does not want the races they queued to start one after the other."""
-
-    async def run() -> None:
-        backend = StagedBackend(RACE, step_s=0.05)
-        stage = Stage(backend)
-        tasks = [asyncio.create_task(watch(stage, "a")) for _ in range(PER_VISITOR)]
-        await asyncio.sleep(0.1)
-        assert stage.stop("a") == PER_VISITOR
-        assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"stopped"}
-        assert len(backend.orders) == 1
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("prepare_s", [0.0, 30.0], ids=["racing", "preparing"])
-def test_who_leaves_frees_the_device(prepare_s) -> None:
-    """A closed tab must not decode for nobody while others wait."""
-
-    async def run() -> StagedBackend:
-        backend = StagedBackend(RACE, step_s=0.05, prepare_s=prepare_s)
-        stage = Stage(backend, grace_s=0.2)
-        frames = stage.frames("a", "at a", ORDER)
-        async for _ in frames:
-            if backend.orders and (prepare_s or backend.running):
-                break
-        await frames.aclose()
-        backend.prepare_s = 0.0
-        started = time.monotonic()
-        assert (await watch(stage, "b"))[-1]["state"] == "finished"
-        assert time.monotonic() - started < 1.5
-        return backend
-
-    backend = asyncio.run(run())
-    assert backend.running == 0 and backend.most == 1
-
-
-def test_a_visitor_has_three_races_at_most() -> None:
-    """One visitor must not fill the queue."""
-
-    async def run() -> None:
-        stage = Stage(StagedBackend(RACE, step_s=0.03))
-        tasks = [asyncio.create_task(watch(stage, "a")) for _ in range(PER_VISITOR)]
-        await asyncio.sleep(0.05)
-        with pytest.raises(UsageError, match="already have 3 races"):
-            await watch(stage, "a")
-        other = await watch(stage, "b")
-        assert other[-1]["state"] == "finished"
-        assert all(frames[-1]["state"] == "finished" for frames in await asyncio.gather(*tasks))
-
-    asyncio.run(run())
+    backend = StagedBackend(RACE, step_s=0.05)
+    stage = Stage(backend)
+    tasks = [asyncio.create_task(watch(stage, "a")) for _ in range(PER_VISITOR)]
+    await asyncio.sleep(0.1)
+    assert stage.stop("a") == PER_VISITOR
+    assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"stopped"}
+    assert len(backend.orders) == 1
 
 
 @pytest.mark.parametrize(
@@ -179,25 +135,21 @@ def test_a_visitor_has_three_races_at_most() -> None:
         (RuntimeError("CUDA out of memory; secret"), "There is not enough memory for this; choose a smaller model"),
     ],
 )
-def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None:
+@in_loop
+async def test_a_failure_is_one_sentence_and_the_next_race_works(error, words) -> None:
     """A visitor reads what to do, never a traceback, and an error must not keep the device."""
 
     def fail() -> None:
         raise error
 
-    async def run() -> None:
-        backend = StagedBackend(RACE, failing=fail)
-        stage = Stage(backend)
-        frames = await watch(stage, "a")
-        assert (
-            frames[-1]["state"] == "failed"
-            and words in frames[-1]["status"]["text"]
-            and "secret" not in json.dumps(frames)
-        )
-        backend.fail = lambda: None
-        assert (await watch(stage, "a"))[-1]["state"] == "finished"
-
-    asyncio.run(run())
+    backend = StagedBackend(RACE, failing=fail)
+    stage = Stage(backend)
+    frames = await watch(stage, "a")
+    assert (
+        frames[-1]["state"] == "failed" and words in frames[-1]["status"]["text"] and "secret" not in json.dumps(frames)
+    )
+    backend.fail = lambda: None
+    assert (await watch(stage, "a"))[-1]["state"] == "finished"
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -218,20 +170,6 @@ def test_a_race_is_gone_before_its_place_on_the_device_is_free(stopped) -> None:
         until(lambda: backend.running)
         worker.stop()
     assert worker.join(5) and gone[1:] == [True]
-
-
-def test_a_visitor_races_until_the_race_is_over() -> None:
-    """A preset that is clicked meanwhile would put its recording on the screen, and the race's frames over it."""
-
-    async def run() -> None:
-        stage = Stage(StagedBackend(RACE, step_s=0.05))
-        task = asyncio.create_task(watch(stage, "a"))
-        await asyncio.sleep(0.1)
-        assert stage.racing("a") and not stage.racing("b")
-        assert {frame["name"] for frame in await task} == {ORDER.name}
-        assert not stage.racing("a")
-
-    asyncio.run(run())
 
 
 @given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=9), st.integers(0, 5))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -146,15 +148,20 @@ def test_a_wait_is_told_as_it_is(place, expected_s) -> None:
         assert fold(view, news).left_s is None
 
 
+def test_a_frame_has_no_script_tag_and_no_nan() -> None:
+    """gr.HTML warns at script tags in a value; NaN is no JSON and would stop the page."""
+    assert "<" not in frame_json({"text": "<script>"})
+    assert json.loads(frame_json({"text": "<script>\u2028"})) == {"text": "<script>\u2028"}
+    with pytest.raises(ValueError):
+        frame_json({"speedup": float("nan")})
+
+
 def test_the_view_imports_nothing_heavy() -> None:
     """State and frames must be there before torch, plotly or Gradio are."""
-    import subprocess
-
     heavy = ("torch", "transformers", "gradio", "plotly", "numpy")
-    modules = (
+    light = (
         "app.jobs.frames, app.jobs.races, app.catalogue.request, app.page.controls, app.web.colours, app.jobs.recorded"
     )
-    code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-    )
+    code = f"import sys, {light}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

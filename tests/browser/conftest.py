@@ -96,11 +96,19 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
         page.close()
 
 
+@pytest.fixture(scope="module")
+def shared_page(open_page: Callable[..., Any]) -> Any:
+    return open_page(reduced_motion="reduce")
+
+
 @pytest.fixture
-def page(open_page: Callable[..., Any]) -> Iterator[Any]:
-    """A page that plays nothing by itself."""
-    page = open_page(reduced_motion="reduce")
-    yield page
-    ran = page.evaluate("window.ran")
-    page.close()
-    assert page.problems == [] and ran is None
+def page(shared_page: Any) -> Iterator[Any]:
+    """A page that plays nothing by itself, loaded anew for each test: half the work of a new one. The mouse and the
+    clock of the last test are still there, so a test of either needs a page of its own."""
+    shared_page.goto("about:blank")
+    shared_page.set_viewport_size({"width": 1280, "height": 1000})
+    shared_page.emulate_media(color_scheme="light", forced_colors="none", reduced_motion="reduce")
+    shared_page.set_content(page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS))
+    shared_page.problems.clear()
+    yield shared_page
+    assert shared_page.problems == [] and shared_page.evaluate("window.ran") is None

@@ -18,7 +18,7 @@ from app.jobs.recorded import RACES
 from app.web.player.player import describe, player
 from engine.recordings.recording import loads
 from engine.recordings.steps_csv import steps_csv
-from tests.helpers.page_browser import UNREADABLE, open_tab
+from tests.helpers.page_browser import UNREADABLE, watched
 from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TOKENS, expected, race_over, words
 from tests.helpers.races import with_tables
 
@@ -27,45 +27,30 @@ RACE = RACES / "story.json"
 PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
 
 
-class Exported:
-    """A page from file:// in a browser without a network: what it requested, and what went wrong."""
-
-    def __init__(self, browser: Any, file: Path, **options: Any) -> None:
-        self.context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
-        self.page = self.context.new_page()
-        self.problems: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on(
-            "console",
-            lambda message: message.type in ("error", "warning") and self.problems.append(message.text),
-        )
-        self.page.goto(file.as_uri())
-        self.page.wait_for_selector("#about:not([hidden])")
-
-    def saved(self, button: str) -> Path:
-        with self.page.expect_download() as download:
-            self.page.click(button)
-        self.name = download.value.suggested_filename
-        return download.value.path()
-
-
 @pytest.fixture
 def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    opened: list[Exported] = []
+    """Opens pages from file:// in a browser without a network."""
+    opened: list[Any] = []
 
-    def make(recording: bytes, **options: Any) -> Exported:
+    def make(recording: bytes, **options: Any) -> Any:
         file = tmp_path / "race.html"
         file.write_text(player(recording), encoding="utf-8")
-        opened.append(Exported(browser, file, **options))
+        context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
+        opened.append(watched(context.new_page(), "file:"))
+        opened[-1].goto(file.as_uri())
+        opened[-1].wait_for_selector("#about:not([hidden])")
         return opened[-1]
 
     yield make
-    for each in opened:
-        assert each.problems == [] and [url for url in each.asked if not url.startswith(("file:", "blob:"))] == []
-        assert each.page.evaluate("window.ran") is None
-        each.context.close()
+    for page in opened:
+        assert page.problems == [] and page.evaluate("window.ran") is None
+        page.context.close()
+
+
+def download(page: Any, button: str) -> Any:
+    with page.expect_download() as got:
+        page.click(button)
+    return got.value
 
 
 @pytest.mark.smoke
@@ -73,8 +58,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     """A part that needs the server after all: a replay that does not move, a dead slider or tab, a file that is not the
     recording's."""
     recording = loads(RACE.read_bytes())
-    one = exported(RACE.read_bytes())
-    page = one.page
+    page = exported(RACE.read_bytes())
     assert page.title() == describe(recording)[0] and words(page, "ribbon").startswith("RECORDED")
     page.wait_for_selector('.pf[data-mode="replay"]')  # by itself
     before = page.evaluate(STATE)["t"]
@@ -101,12 +85,13 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     assert words(page, "storyPlace") == "Card 1 of 7"
     page.keyboard.press("Escape")
 
-    assert one.saved("[data-ref=save]").read_bytes() == RACE.read_bytes()
-    assert page.inner_text("#about code") == f"python -m engine verify {one.name}"
+    race = download(page, "[data-ref=save]")
+    assert race.path().read_bytes() == RACE.read_bytes()
+    assert page.inner_text("#about code") == f"python -m engine verify {race.suggested_filename}"
     about = page.inner_text("#about")
     assert all(fact in about for fact in (recording["commit"], recording["device"]["name"], recording["created"]))
     page.click("[data-ref=share] summary")
-    assert one.saved("[data-ref=picture]").read_bytes().startswith(b"\x89PNG")
+    assert download(page, "[data-ref=picture]").path().read_bytes().startswith(b"\x89PNG")
     names = ("[data-copy=link]", *(f"[data-ref={name}]" for name in ("savePage", "saveSteps", "open", "liveHere")))
     needs_server = page.locator(", ".join(names))
     assert needs_server.count() == 5 and not any(each.is_visible() for each in needs_server.all())
@@ -116,7 +101,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
 def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme: str) -> None:
     """A hidden tab that takes the focus; text without contrast, since the rules around the race view are others here; a
     page that scrolls sideways on a phone."""
-    page = exported(RACE.read_bytes(), color_scheme=scheme, reduced_motion="reduce").page
+    page = exported(RACE.read_bytes(), color_scheme=scheme, reduced_motion="reduce")
     assert page.evaluate("document.documentElement.scrollHeight") <= 800
     page.focus("#pf-tab-text")
     seen = []
@@ -140,13 +125,12 @@ def test_a_strangers_race_runs_nothing(exported: Any) -> None:
     race["prompt"]["text"] = "\n".join(HOSTILE)
     for part, key in ((race["model"], "name"), (race["device"], "name"), (race, "created"), (race, "commit")):
         part[key] = "".join(each for each in HOSTILE if len(each) < 100) + "@@race@@ <!-- </title> </noscript>"
-    one = exported(json.dumps(race, ensure_ascii=False).encode(), reduced_motion="reduce")
-    page = one.page
+    page = exported(json.dumps(race, ensure_ascii=False).encode(), reduced_motion="reduce")
     assert page.evaluate(TOKENS) == expected(race)
     for tab in ("onestep", "whatif", "charts", "timing"):
         page.click(f"#pf-tab-{tab}")
     assert page.evaluate("document.querySelectorAll('.pf script, #about script, img, b').length") == 0
-    assert one.problems == []
+    assert page.problems == []
     refused = page.evaluate("""async () => {
         const script = document.createElement("script"), image = new Image();
         script.textContent = "window.ran = 1";
@@ -157,22 +141,13 @@ def test_a_strangers_race_runs_nothing(exported: Any) -> None:
         image.src = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=";
         return [await why, await fetch("data:,x").then(() => "fetched", () => "refused")]; }""")
     assert refused == ["refused", "refused"]
-    assert len(one.problems) >= 3
-    one.problems.clear()  # what the policy said of these three
+    assert len(page.problems) >= 3
+    page.problems.clear()  # what the policy said of these three
 
 
-def test_the_page_gives_the_files_that_the_command_makes(browser: Any, server: Any) -> None:
+def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
     """A button whose file has another title, or not the recording; a race that the server has forgotten, or a lane at a
     length that was not raced; a server that does not answer."""
-    tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-    open_tab(tab, server)
-
-    def saved(button: str) -> bytes:
-        tab.evaluate("document.querySelector('[data-ref=share]').open = true")
-        with tab.expect_download() as download:
-            tab.click(f"[data-ref={button}]")
-        return download.value.path().read_bytes()
-
     race = json.loads(RACE.read_bytes())
     made_up = {**race, "synthetic": ["speculative"], "model": {**race["model"], "name": "a <b> & 'c' \"d\""}}
     for recording in (race, made_up):
@@ -180,13 +155,15 @@ def test_the_page_gives_the_files_that_the_command_makes(browser: Any, server: A
         tab.evaluate("text => window.photofinish.open(text, 'a.json')", text)  # the server has not seen it
         tab.click("#pf-tab-whatif")
         tab.press("[data-ref=whatIfK]", "Home")
-        page = saved("savePage").decode()
+        tab.evaluate("document.querySelector('[data-ref=share]').open = true")
+        page = download(tab, "[data-ref=savePage]").path().read_bytes().decode()
         assert page == player(text.encode())
         assert gzip.decompress(b64decode(PACKED.findall(page)[0])) == text.encode()
-        assert saved("saveSteps").decode() == steps_csv(loads(text.encode()))
+        tab.evaluate("document.querySelector('[data-ref=share]').open = true")
+        assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(loads(text.encode()))
     tab.route("**/recordings/**", lambda route: route.abort())
     tab.evaluate("document.querySelector('[data-ref=share]').open = true")
     tab.click("[data-ref=savePage]")
     tab.wait_for_selector("[data-ref=alert]:not([hidden])")
     assert "python -m engine export" in words(tab, "alertText")
-    tab.close()
+    tab.problems.clear()  # what the browser says of the request that was aborted

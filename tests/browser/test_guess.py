@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,7 +13,8 @@ from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from engine.analysis.metrics import lane_metrics
 from engine.recordings.recording import read
 from tests.helpers.guesses import drafter_over
-from tests.helpers.race_pages import SETTLED, page_html, race_over, words, words_of
+from tests.helpers.page_browser import watched
+from tests.helpers.race_pages import opened, page_html, race_over, words, words_of
 from tests.helpers.races import events_of
 
 pytestmark = pytest.mark.browser
@@ -29,21 +29,18 @@ NEXT_LETTERS = 24
 def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     """Pages with an address, so that they have storage; without a server."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-    page = context.new_page()
+    page = watched(context.new_page(), ADDRESS)
     html = page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS)
     page.route("**/*", lambda route: route.fulfill(body=html, content_type="text/html"))
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
 
     def make(recording: Mapping[str, Any]) -> Any:
         page.goto(ADDRESS)
-        assert page.evaluate("text => window.photofinish.open(text, 'race.json')", json.dumps(dict(recording)))
-        page.evaluate(SETTLED)
+        opened(page, recording)
         return page
 
     yield make
     context.close()
-    assert problems == []
+    assert page.problems == []
 
 
 def pieces_of(recording: Mapping[str, Any]) -> list[str]:
@@ -151,8 +148,7 @@ def test_the_room_and_the_ways_out(visit) -> None:
     play(page, "x")
     page.click("[data-ref=gameForget]")
     assert words(page, "gameRoomLine") == "" and page.evaluate("localStorage.getItem('photofinish.room')") is None
-    assert page.evaluate("text => window.photofinish.open(text, 'other.json')", json.dumps(dict(recording)))
-    page.evaluate(SETTLED)
+    opened(page, recording)
     assert not page.locator(".pf[data-game]").count(), "another race is on the screen"
 
 

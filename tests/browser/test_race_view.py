@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import re
 from typing import Any
@@ -25,25 +26,24 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import on_servers, recordings, servers_races
+from tests.helpers.races import recordings, servers_races
 
 pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 SHORT = race_over(words_of(TEXT)[:60], seed=5)
-SERVERS = on_servers(SHORT)
+
+
+RACE_IDS = map(str, itertools.count())
 
 
 @settings(max_examples=12)
 @given(recorded=recordings() | servers_races(recordings()), failing=recordings(failing=True))
-def test_the_dom_is_the_event_stream(open_page: Any, recorded: dict[str, Any], failing: dict[str, Any]) -> None:
+def test_the_dom_is_the_event_stream(shared_page: Any, recorded: dict[str, Any], failing: dict[str, Any]) -> None:
     """A highlight found any other way than by its event would mark the wrong token."""
-    page = getattr(open_page, "shared", None) or open_page(reduced_motion="reduce")
-    open_page.shared = page  # type: ignore[attr-defined]
     for one in (recorded, failing):
-        open_page.count = getattr(open_page, "count", 0) + 1  # type: ignore[attr-defined]
-        feed(page, one, race_id=f"race {open_page.count}", every=2)  # type: ignore[attr-defined]
-        assert page.evaluate(TOKENS) == expected(one)
-        assert page.problems == []
+        feed(shared_page, one, race_id=next(RACE_IDS), every=2)
+        assert shared_page.evaluate(TOKENS) == expected(one)
+        assert shared_page.problems == []
 
 
 def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
@@ -61,19 +61,6 @@ def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
         page.evaluate(SETTLED)
         t = page.evaluate(STATE)["t"]
         assert page.evaluate(TOKENS) == expected(RACE, t)
-
-
-def test_the_numbers_follow_the_replay(page: Any) -> None:
-    """Another lane time's numbers under the texts. Whether they are the engine's: tests/app/test_twins.py."""
-    feed(page, SERVERS)
-    page.focus("[data-ref=scrub]")
-    page.keyboard.press("Home")
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
-        page.evaluate(SETTLED)
-        state = page.evaluate(STATE)
-        wanted = numbers_at(SERVERS, state["t"])
-        assert rounded({"metrics": state["metrics"], "speedup": state["speedup"]}) == rounded(wanted)
 
 
 def test_no_text_is_made_up_for_guesses_that_nobody_knows(page: Any) -> None:
@@ -113,7 +100,7 @@ def test_live_numbers_are_the_servers(page: Any) -> None:
 
 def test_dividing_the_figures_gives_the_ratio(page: Any) -> None:
     """The ratio shown must be the quotient of the numbers shown, even if the third lane was the faster plain one."""
-    for seed in range(6):
+    for seed in range(4):
         faster = race_over(words_of(TEXT)[:80], seed=seed)
         feed(page, faster, race_id=f"faster {seed}")
         numbers = numbers_at(faster, float("inf"))
@@ -170,7 +157,8 @@ def test_a_new_race_clears_the_old(page: Any) -> None:
 
 
 def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
-    """Arrow keys go from step to step, Home and End to the ends, space plays and pauses."""
+    """Arrow keys go from step to step, Home and End to the ends, space plays and pauses; or another lane time's numbers
+    under the texts. Whether they are the engine's: tests/app/test_twins.py."""
     feed(page, SHORT)
     page.focus("[data-ref=scrub]")
     times = sorted({e["clock_s"] for e in SHORT["events"] if e["type"] == "step" and e["lane"] != "plain"})
@@ -181,8 +169,11 @@ def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
     for wanted in times[:5]:
         page.keyboard.press("ArrowRight")
         page.evaluate(SETTLED)
-        assert page.evaluate(STATE)["t"] == pytest.approx(wanted, abs=1e-9)
+        state = page.evaluate(STATE)
+        assert state["t"] == pytest.approx(wanted, abs=1e-9)
         assert page.evaluate(TOKENS) == expected(SHORT, wanted)
+        shown = {"metrics": state["metrics"], "speedup": state["speedup"]}
+        assert rounded(shown) == rounded(numbers_at(SHORT, state["t"]))
     page.keyboard.press("ArrowLeft")
     page.evaluate(SETTLED)
     assert page.evaluate(TOKENS) == expected(SHORT, times[3])

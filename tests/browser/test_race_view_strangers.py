@@ -1,5 +1,5 @@
-"""The live component against strangers: text that wants to run, files that are not what they say, and what gradio does
-to a page."""
+"""The live component against strangers: text that wants to run, files that are not what they say or have lanes of any
+number and name, and what gradio does to a page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from app.jobs.frames import frame_json
+from app.jobs.recorded import RACES
 from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
+from engine.analysis.metrics import race_speedups
+from engine.errors import UsageError
 from engine.recordings.recording import loads
-from tests.helpers.broken_races import SHORT
-from tests.helpers.page_browser import open_tab
+from tests.helpers.broken_races import SHORT, mutants, with_more_lanes
+from tests.helpers.page_browser import saved
 from tests.helpers.race_pages import (
     HOSTILE,
     SETTLED,
@@ -25,12 +27,13 @@ from tests.helpers.race_pages import (
     expected,
     feed,
     frames,
+    opened,
     race_over,
     show,
     words,
     words_of,
 )
-from tests.helpers.races import known_in_part, on_servers
+from tests.helpers.races import events_of, known_in_part, on_servers, spec_of
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 
@@ -70,14 +73,6 @@ def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> 
         RACE_VIEW_CSS,
     )
     assert lost == []
-
-
-def test_a_frame_has_no_script_tag_and_no_nan() -> None:
-    """gr.HTML warns at script tags in a value; NaN is no JSON and would stop the page."""
-    assert "<" not in frame_json({"text": "<script>"})
-    assert json.loads(frame_json({"text": "<script>\u2028"})) == {"text": "<script>\u2028"}
-    with pytest.raises(ValueError):
-        frame_json({"speedup": float("nan")})
 
 
 # ---- hostile text
@@ -122,12 +117,11 @@ def test_hostile_labels_run_nothing(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_files_are_checked_saved_and_opened(browser: Any, server: Any, tmp_path: Path) -> None:
-    """A stranger's broken race over the one that was there; or a saved race that is no longer the same file, since a
-    checksum has 64 bits and JavaScript's numbers 53. What is refused, and why: tests/recordings."""
-    tab = browser.new_page(reduced_motion="reduce")
-    open_tab(tab, server)
-    good, path = json.dumps(SHORT, indent=1), tmp_path / "race.json"
+def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
+    """A stranger's broken race over the one that was there; a saved race that is no longer the same file, since a
+    checksum has 64 bits and JavaScript's numbers 53; or an example that no click brings back, since its frame was the
+    last one from the server. What is refused, and why: tests/recordings."""
+    good, path, example = json.dumps(SHORT, indent=1), tmp_path / "race.json", tab.evaluate(STATE)["race"]
 
     def open_file(content: bytes) -> None:
         path.write_bytes(content)
@@ -139,9 +133,7 @@ def test_files_are_checked_saved_and_opened(browser: Any, server: Any, tmp_path:
     tab.evaluate(SETTLED)
     before = tab.evaluate(TOKENS)
     assert before == expected(SHORT) and "RECORDED" in words(tab, "ribbon")
-    with tab.expect_download() as download:
-        tab.click("[data-ref=save]")
-    assert Path(download.value.path()).read_bytes() == good.encode()
+    assert saved(tab) == good.encode()
     wrong = json.dumps({**SHORT, "verdicts": {"nobody": {}}})
     for content, why in (
         (wrong.encode(), "nobody"),
@@ -156,39 +148,42 @@ def test_files_are_checked_saved_and_opened(browser: Any, server: Any, tmp_path:
         said = words(tab, "alertText")
         assert said.startswith("race.json cannot be opened: ") and said.endswith(".") and why in said
     assert tab.evaluate(TOKENS) == before
-    tab.close()
-
-
-@pytest.mark.browser
-def test_the_example_of_the_first_page_replaces_an_opened_file(browser: Any, server: Any, tmp_path: Path) -> None:
-    """Its frame was the last one from the server, so a click on it would do nothing."""
-    tab = browser.new_page(reduced_motion="reduce")
-    open_tab(tab, server)
-    tab.wait_for_function("window.photofinish.state.race?.startsWith('recorded-')")
-    first, path = tab.evaluate("window.photofinish.state.race"), tmp_path / "race.json"
-    path.write_text(json.dumps(SHORT), encoding="utf-8")
-    tab.set_input_files("[data-ref=file]", path)
-    tab.wait_for_function("window.photofinish.state.fromFile")
+    assert all("the server responded with a status of 4" in each for each in tab.problems)
+    tab.problems.clear()
     tab.locator("#page-presets button:not(#page-settings-button)").first.click()
     tab.wait_for_function("!window.photofinish.state.fromFile")
-    assert tab.evaluate("window.photofinish.state.race") == first
-    tab.close()
+    assert tab.evaluate(STATE)["race"] == example and example.startswith("recorded-")
 
 
 @pytest.mark.browser
 def test_every_kind_of_good_recording_is_shown(page: Any) -> None:
-    """Races that are known in part, of servers, without an audit: people would be locked out of their own."""
-    races = (RACE, race_over(HOSTILE, seed=9), race_over(words_of(TEXT)[:9], audit=False))
+    """Races that are known in part, of servers, without an audit, or that ship: people would be locked out of their
+    own, or be shown another verdict."""
     in_part = known_in_part(SHORT, random.Random(4))
     assert loads(json.dumps(in_part).encode()) == in_part
-    for recorded in (*races, in_part):
-        page.evaluate("text => window.photofinish.open(text)", json.dumps(recorded, ensure_ascii=False))
-        page.evaluate(SETTLED)
+    shipped = [json.loads(path.read_bytes()) for path in sorted(RACES.glob("*.json"))[::3]]
+    for recorded in (race_over(HOSTILE, seed=9), race_over(words_of(TEXT)[:9], audit=False), in_part, *shipped):
+        opened(page, recorded)
         assert page.evaluate(TOKENS) == expected(recorded)
         assert words(page, "verdictWord").startswith("Identical") and words(page, "plainVerdict")
-    page.evaluate("text => window.photofinish.open(text)", json.dumps(on_servers(SHORT)))
-    page.evaluate(SETTLED)
+    opened(page, on_servers(SHORT))
     assert page.evaluate(TOKENS) == expected(on_servers(SHORT)) and words(page, "verdictWord") == "The same text"
+
+
+@pytest.mark.browser
+def test_whatever_the_check_accepts_can_be_shown(page: Any) -> None:
+    """An odd file that the server accepts would stop the program."""
+
+    def is_good(text: str) -> bool:
+        try:
+            return bool(loads(text.encode()))
+        except UsageError:
+            return False
+
+    good = [*filter(is_good, mutants(300))]
+    page.evaluate("texts => texts.forEach(text => window.photofinish.open(text))", good)
+    page.evaluate(SETTLED)
+    assert 20 < len(good) < 250
 
 
 @pytest.mark.browser
@@ -197,8 +192,47 @@ def test_a_file_on_screen_stays_until_the_next_race(page: Any) -> None:
     sent = frames(RACE, race_id="served")
     show(page, sent[:-1])
     assert page.is_disabled("[data-ref=open]")
-    page.evaluate("text => window.photofinish.open(text)", json.dumps(SHORT))
+    opened(page, SHORT)
     show(page, sent[-1:])
     assert page.evaluate(TOKENS) == expected(SHORT)
     show(page, frames(RACE, race_id="next")[:3])
     assert page.evaluate(STATE)["race"] == "next"
+
+
+# ---- lanes of any number and name
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("live", [True, False], ids=["live", "file"])
+@pytest.mark.parametrize("names", [["a", "b", "c", "d", "e"], ["__proto__", "toString", "constructor"]])
+def test_the_page_shows_the_baseline_and_the_first_that_drafts(page: Any, names: list[str], live: bool) -> None:
+    """The last lane, or the one called speculative, would be shown, with another lane's verdict or ratio."""
+    recorded = with_more_lanes(names, first=1)
+    if live:
+        feed(page, recorded)
+    else:
+        opened(page, recorded)
+    page.wait_for_function("!window.photofinish.state.live")
+    state = page.evaluate(STATE)
+    assert state["lanes"] == ["baseline", names[0]]
+    assert page.evaluate(TOKENS) == expected(recorded, lanes=("baseline", names[0]))
+    assert words(page, "verdictSentence") == f"Identical tokens: baseline and {names[0]}."
+    assert words(page, "plainVerdict").startswith("The plain lane not shown: ")
+    gains = race_speedups(events_of(recorded), spec_of(recorded).lanes)
+    assert state["speedup"] == pytest.approx(gains[names[0]])
+    clocks = {e["lane"]: e["clock_s"] for e in recorded["events"]}
+    shown = max(clocks[name] for name in ("plain", "baseline", names[0]))
+    assert state["duration"] == pytest.approx(shown), "the replay would go on after both lanes' ends"
+
+
+@pytest.mark.browser
+def test_roles_and_not_names_say_which_lane_is_which(page: Any) -> None:
+    """A baseline of another name would be shown as the lane that drafts."""
+    text = json.dumps(SHORT).replace('"plain"', '"p"').replace('"baseline"', '"b"').replace('"speculative"', '"s"')
+    recorded = json.loads(text)
+    for lane, role in zip(recorded["spec"]["lanes"], ("plain", "baseline", "speculative"), strict=True):
+        lane["role"] = role
+    assert loads(json.dumps(recorded).encode()) == recorded
+    opened(page, recorded)
+    assert page.evaluate(STATE)["lanes"] == ["b", "s"]
+    assert page.evaluate(TOKENS) == expected(recorded, lanes=("b", "s"))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,31 +11,15 @@ import pytest
 from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics
 from engine.recordings.extras import EXTRAS
-from engine.recordings.recording import Recording, loads, read
+from engine.recordings.recording import Recording, read
 from engine.what_if.read import what_if_of
-from tests.helpers.page_browser import RACE_MS, open_tab, run_race
-from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, race_over, words, words_of
+from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, opened, race_over, words, words_of
 from tests.helpers.races import events_of, with_trees
 
 pytestmark = pytest.mark.browser
 CSV = RACES / "csv_to_json.json"
 SLIDE = "value => { const k = document.querySelector('[data-ref=whatIfK]'); k.value = value; \
 k.dispatchEvent(new Event('input')); }"
-
-FRAMES = """() => {
-    const parse = JSON.parse;
-    window.frames_ = [];
-    JSON.parse = (...given) => {
-        const value = parse(...given);
-        if (value && typeof value === "object" && "seq" in value && "complete" in value) window.frames_.push(value);
-        return value;
-    };
-}"""
-
-
-def opened(page: Any, recording: Mapping[str, Any]) -> None:
-    assert page.evaluate("text => window.photofinish.open(text, 'race.json')", json.dumps(dict(recording)))
-    page.evaluate(SETTLED)
 
 
 def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
@@ -54,7 +36,7 @@ def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
     assert shown.startswith("as raced: "), "a drafter is named that did not race"
     for drafter in ("ngram", "eagle3"):
         page.select_option("[data-ref=whatIfDrafter]", drafter)
-        for k in (1, 4, 7):
+        for k in (1, 7):
             page.evaluate(SLIDE, str(k - 1))
             page.evaluate(SETTLED)
             steps = found.steps(drafter, k)
@@ -135,22 +117,3 @@ def test_a_race_without_tables_says_so(page: Any) -> None:
     opened(page, recording)
     page.click("[data-tab=whatif]")
     assert page.is_enabled("[data-ref=whatIfK]")
-
-
-def test_a_live_race_brings_its_tables_and_lets_the_next_one_in(browser, server) -> None:
-    """The page would never get them, or the button do nothing until they are made."""
-    tab = browser.new_page(reduced_motion="reduce")
-    open_tab(tab, server)
-    tab.evaluate(FRAMES)
-    for _ in range(2):
-        run_race(tab)
-    tab.wait_for_function("() => window.frames_.at(-1).complete", timeout=RACE_MS)
-    frames = tab.evaluate("window.frames_")
-    tab.close()
-    ended = [frame for frame in frames if frame["state"] == "finished"]
-    whole = [frame for frame in ended if frame["recording"]]
-    assert len({frame["race"] for frame in ended}) == 2 and len(whole) in (3, 4)  # the first may lack its extras
-    last = [frame for frame in ended if frame["race"] == whole[-1]["race"]]
-    assert [frame["complete"] for frame in last] == [*[False] * (len(last) - 1), True]
-    found = what_if_of(loads(last[-1]["recording"].encode()))
-    assert found is not None and found.offered()

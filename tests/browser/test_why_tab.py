@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +14,27 @@ from app.jobs.frames import frame_json
 from app.jobs.recorded import RACES
 from engine.recordings.recording import Recording, read
 from tests.helpers.made_races import a_race
-from tests.helpers.page_browser import open_tab
 from tests.helpers.race_pages import frames, words
 
 pytestmark = pytest.mark.browser
+CSV = RACES / "csv_to_json.json"
+SENTENCES = "#page-why .page-chart-sentence"
+NOTHING = "#page-why >> text=There is nothing to compare >> nth=4"
 SHOWN = """() => { const figures = document.querySelector('#page-why');
   return !figures.classList.contains('page-stale') && !document.querySelector('[data-ref=cheats]').disabled; }"""
 OUTSIDE = """() => ['.pf-title', '.pf-board', '.pf-verdict', '.pf-bar', '.pf-lanes'].map(
     name => document.querySelector(name).outerHTML)"""
 
 
-@pytest.fixture(scope="module")
-def tab(browser: Any, server: Any) -> Iterator[Any]:
-    tab = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-    errors: list[str] = []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    open_tab(tab, server)
-    yield tab
-    tab.close()
-    assert errors == []
-
-
 def opened(tab: Any, file: Path) -> Recording:
-    """Open this race, and its tab "Why"."""
-    tab.set_input_files("[data-ref=file]", file)
-    tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
+    """Open the tab "Why" of this race, and the race if it is not on the screen. All switches are off."""
+    if tab.evaluate("window.photofinish.state.race") != f"file:{file.name}":
+        tab.set_input_files("[data-ref=file]", file)
+        tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
     tab.click("[role=tab][data-tab=why]")
     tab.wait_for_function(SHOWN, timeout=30_000)
+    for switch in tab.locator("[data-cheat]").all():
+        switch.uncheck()
     return read(file)
 
 
@@ -55,20 +48,19 @@ def test_a_race_is_sent_once(tab: Any) -> None:
     """Megabytes that the server already has would go up again for every figure, and be checked again."""
     posted: list[int] = []
     tab.on("request", lambda request: posted.append(len(request.post_data or "")))
-    race = opened(tab, RACES / "csv_to_json.json")
-    assert sum(posted) < 1.1 * (RACES / "csv_to_json.json").stat().st_size + 5_000
+    race = opened(tab, CSV)
+    assert sum(posted) < 1.1 * CSV.stat().st_size + 5_000
     posted.clear()
     tab.click("[data-tab=charts]")
     tab.wait_for_selector("#page-charts:not(.page-stale) .js-plotly-plot", timeout=30_000)
     assert race and max(posted) < 2_000
 
 
-@pytest.mark.parametrize("name", ["csv_to_json", "story", "titles"])
-def test_the_tab_says_what_the_engine_says(tab: Any, name: str) -> None:
+def test_the_tab_says_what_the_engine_says(tab: Any) -> None:
     """Sentences or figures of another race, a table without its rows, a ratio that is not the board's."""
-    race = opened(tab, RACES / f"{name}.json")
+    race = opened(tab, CSV)
     drawn, sent = why(race), cheats(compared_of(race))
-    assert tab.locator("#page-why .page-chart-sentence").all_inner_texts() == [each.sentence for each in drawn]
+    assert tab.locator(SENTENCES).all_inner_texts() == [each.sentence for each in drawn]
     assert tab.locator("#page-why .page-chart-title").all_inner_texts() == [each.title for each in drawn]
     tables = [
         [row.locator("th, td").all_text_contents() for row in table.locator("tr").all()]
@@ -82,14 +74,15 @@ def test_the_tab_says_what_the_engine_says(tab: Any, name: str) -> None:
 
 
 def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
-    """An inflated number that could be taken for this race's, that stays when its switch is off, or that reaches the
-    board."""
-    race = opened(tab, RACES / "csv_to_json.json")
+    """An inflated number that could be taken for this race's, that no screen reader announces, that stays when its
+    switch is off, or that reaches the board."""
+    race = opened(tab, CSV)
     sent = cheats(compared_of(race))
     honest, before = f"{sent['ratios'][0]:.2f}×", tab.evaluate(OUTSIDE)
     on = 0
     for place, name in enumerate(sent["names"]):
-        tab.check(f"[data-cheat={name}]")
+        tab.focus(f"[data-cheat={name}]")
+        tab.keyboard.press("Space")
         on |= 1 << place
         assert words(tab, "cheatRatio") == f"{sent['ratios'][on]:.2f}×"
         assert words(tab, "cheatHonest") == f"instead of the honest {honest}"
@@ -98,7 +91,7 @@ def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
         assert alone > sent["ratios"][0]
         said = tab.inner_text(f"[data-exposed={name}]")
         assert said == f"SIMULATED {alone:.2f}× instead of {honest}. {sent['exposed'][place]}"
-    assert tab.evaluate(OUTSIDE) == before
+    assert tab.evaluate(OUTSIDE) == before and tab.get_attribute("[data-ref=cheated]", "role") == "status"
     for name in sent["names"]:
         tab.uncheck(f"[data-cheat={name}]")
         assert tab.is_hidden(f"[data-exposed={name}]")
@@ -106,82 +99,43 @@ def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
     assert tab.evaluate(OUTSIDE) == before
 
 
-def test_switches_belong_to_one_race(tab: Any) -> None:
-    """Another race would be shown as inflated, or with the first one's numbers."""
-    opened(tab, RACES / "csv_to_json.json")
+def test_switches_belong_to_one_race(tab: Any, tmp_path: Path) -> None:
+    """Another race would be shown as inflated, or with the first one's numbers; copies that are not counted."""
+    opened(tab, CSV)
     tab.check("[data-cheat=loop]")
-    race = opened(tab, RACES / "story.json")
+    copies = a_race([(3, 3)] * 6, token_ids=[1, 2, 3, 50] * 6, drafter="ngram")
+    for event in copies["events"]:
+        if event["lane"] == "speculative" and event["type"] == "step":
+            event["copied"] = [0, 0]
+    tab.set_input_files("[data-ref=file]", file := written(tmp_path, copies))
+    tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
+    tab.wait_for_function(SHOWN, timeout=30_000)
     assert not tab.is_checked("[data-cheat=loop]") and tab.is_hidden("[data-ref=cheatRibbon]")
-    assert words(tab, "cheatRatio") == f"{cheats(compared_of(race))['ratios'][0]:.2f}×"
+    assert words(tab, "cheatRatio") == f"{cheats(compared_of(read(file)))['ratios'][0]:.2f}×"
+    said = tab.inner_text(f"{SENTENCES} >> nth=0")
+    assert "Of 18 accepted tokens 18 were copied from the prompt" in said and "starts to loop after 4 tokens" in said
     tab.check("[data-cheat=loop]")
     tab.evaluate("frame => window.photofinish.frame(frame)", frame_json(frames(a_race([(3, 2)] * 4), "begins")[0]))
     assert tab.is_disabled("[data-cheat=loop]") and words(tab, "cheatRatio") == "–"
-    assert tab.is_hidden("#page-why .page-chart-sentence >> nth=0")
+    assert tab.is_hidden(f"{SENTENCES} >> nth=0")
 
 
-def test_a_race_with_copies_and_one_of_a_stranger(tab: Any, tmp_path: Path) -> None:
-    """Copies that are not counted; a name from a file that becomes markup."""
-    race = a_race([(3, 3)] * 6, token_ids=[1, 2, 3, 50] * 6, drafter="ngram")
-    for event in race["events"]:
-        if event["lane"] == "speculative" and event["type"] == "step":
-            event["copied"] = [0, 0]
-    opened(tab, written(tmp_path, race))
-    assert "Of 18 accepted tokens 18 were copied from the prompt" in tab.inner_text(
-        "#page-why .page-chart-sentence >> nth=0"
-    )
-    assert "starts to loop after 4 tokens" in tab.inner_text("#page-why .page-chart-sentence >> nth=0")
-    hostile = json.loads(json.dumps(a_race([(3, 2)] * 4)).replace('"ngram"', '"<img src=x onerror=window.ran=1>"'))
-    opened(tab, written(tmp_path, hostile))
-    assert tab.evaluate("window.ran") is None and tab.locator("#page-why img").count() == 0
-
-
-def test_a_race_without_a_ratio_offers_no_switches(tab: Any, tmp_path: Path) -> None:
-    """Switches that inflate nothing, or a number of the race before."""
+def test_a_race_of_a_stranger_and_one_without_a_ratio(tab: Any, tmp_path: Path) -> None:
+    """A name from a file that becomes markup; switches that inflate nothing, or a number of the race before."""
     race = a_race([(3, 2)] * 4)
+    opened(
+        tab, written(tmp_path, json.loads(json.dumps(race).replace('"ngram"', '"<img src=x onerror=window.ran=1>"')))
+    )
+    assert tab.evaluate("window.ran") is None and tab.locator("#page-why img").count() == 0
     race["events"] = [event for event in race["events"] if event["lane"] == "speculative"]
     race["spec"]["lanes"] = [lane for lane in race["spec"]["lanes"] if lane["role"] == "speculative"]
     race["verdicts"] = {}
     tab.set_input_files("[data-ref=file]", written(tmp_path, race))
-    tab.wait_for_selector("#page-why >> text=There is nothing to compare >> nth=4", timeout=30_000)
+    tab.wait_for_selector(NOTHING, timeout=30_000)
     assert tab.is_disabled("[data-cheat=eager]") and words(tab, "cheatRatio") == "–"
 
 
-def test_the_keyboard_opens_the_tab_and_turns_a_switch(tab: Any) -> None:
-    """A tab or a switch that only a mouse can reach, or that a screen reader does not announce."""
-    opened(tab, RACES / "csv_to_json.json")
-    tab.click("[data-tab=timing]")
-    tab.keyboard.press("Home")
-    while tab.evaluate("document.activeElement.dataset.tab") != "why":
-        tab.keyboard.press("ArrowRight")
-    assert tab.get_attribute("#pf-tab-why", "aria-selected") == "true"
-    panel = tab.locator("#pf-panel-why")
-    assert panel.is_visible() and panel.get_attribute("aria-labelledby") == "pf-tab-why"
-    tab.focus("[data-cheat=eager]")
-    tab.keyboard.press("Space")
-    assert tab.is_visible("[data-exposed=eager]")
-    assert tab.get_attribute("[data-ref=cheated]", "role") == "status"
-    tab.keyboard.press("Space")
-    assert tab.is_hidden("[data-exposed=eager]")
-
-
-@pytest.mark.parametrize("size", [(1280, 800), (360, 760), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_it_fits(tab: Any, size: tuple[int, int]) -> None:
-    """A page that scrolls sideways; tabs that push the replay into a second line on a laptop."""
-    opened(tab, RACES / "csv_to_json.json")
-    tab.set_viewport_size({"width": size[0], "height": size[1]})
-    tab.wait_for_timeout(300)
-    for name in ("eager", "prefill", "chunks", "best", "loop"):
-        tab.check(f"[data-cheat={name}]")
-    assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-    if size[0] >= 1280:
-        tabs, deck = (tab.locator(name).bounding_box() for name in (".pf-tabs", ".pf-deck"))
-        assert tabs["x"] + tabs["width"] <= deck["x"] and deck["y"] < tabs["y"] + tabs["height"]
-    tab.set_viewport_size({"width": 1280, "height": 800})
-
-
-def test_while_nothing_is_known_there_is_nothing_to_switch(open_page: Any) -> None:
+def test_while_nothing_is_known_there_is_nothing_to_switch(page: Any) -> None:
     """Before the end of a race, and without a server, a number would describe a race that never ran."""
-    page = open_page(reduced_motion="reduce")
     page.click("[data-tab=why]")
     assert page.is_disabled("[data-cheat=eager]") and words(page, "cheatRatio") == "–"
-    assert page.problems == []

@@ -40,6 +40,12 @@ ORDER: dict[str, Any] = {
     "more": [],
 }
 LONG = {"max_new_tokens": 900, "temperature": 0.9}
+WITHOUT_TORCH = (
+    "-c",
+    "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; "
+    "runpy.run_path('app.py', run_name='__main__')",
+)
+"""As `script` of `served`: a page that can load no model, at a third of the work."""
 
 
 @dataclass

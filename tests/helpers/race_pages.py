@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +15,6 @@ from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.events import Event, LaneEvent, Started, Step
 from engine.race import race
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from tests.helpers import ROOT
 from tests.helpers.races import events_of, finished, recording
 
 TEXT = """[
@@ -26,33 +26,12 @@ TEXT = """[
 ]
 """
 HOSTILE = [
-    "${window.ran=1}",
-    "{{constructor}}",
-    "`+(window.ran=1)+`",
-    "</script><script>window.ran=1</script>",
-    "<img src=x onerror=window.ran=1>",
-    "\u202eevil\u202c",
-    "a\u200bb",
-    "\ufeff",
-    "👩\u200d",
-    "\U0001f680",
-    "👩\u200d💻",
-    "W" * 10_000,
-    "\x00\x07\x1b[31m",
-    "\r\n",
-    "\t\n\n",
-    "é\u0301\u0301\u0301",
-    "\u2028",
-    "مرحبا",
-    "\\u003cb>",
-    "",
-    "'\"&amp;",
-    "javascript:alert(1)",
-    "__proto__",
-    "\U000e0041",
-]
+    "${window.ran=1}", "{{constructor}}", "`+(window.ran=1)+`", "</script><script>window.ran=1</script>",
+    "<img src=x onerror=window.ran=1>", "\u202eevil\u202c", "a\u200bb", "\ufeff", "👩\u200d", "\U0001f680",
+    "👩\u200d💻", "W" * 10_000, "\x00\x07\x1b[31m", "\r\n", "\t\n\n", "é\u0301\u0301\u0301", "\u2028", "مرحبا",
+    "\\u003cb>", "", "'\"&amp;", "javascript:alert(1)", "__proto__", "\U000e0041",
+]  # fmt: skip
 
-ARTEFACTS = ROOT / "artefacts"
 TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step => [
     step.dataset.lane, +step.dataset.step, [...step.querySelectorAll('[data-token-id]')].map(token => [
         token.dataset.kind, +token.dataset.tokenId, token.textContent])])"""
@@ -60,63 +39,41 @@ STATE = "() => JSON.parse(JSON.stringify(window.photofinish.state))"
 SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
+def token_of(word: str) -> int:
+    return sum(map(ord, word)) % 200_000 + 1
+
+
 def steps_over(
-    rng: random.Random,
-    words: list[str],
-    k: int,
-    hit: float,
-    draft_s: float,
-    verify_s: float,
-    width: int,
-    audit: bool = True,
+    rng: random.Random, words: list[str], k: int, hit: float, draft_s: float, verify_s: float, width: int, audit: bool
 ) -> list[Step]:
     """Steps that commit exactly `words`, one token each, with drafts right as often as `hit`."""
     done: list[Step] = []
-    ids = [sum(map(ord, word)) % 200_000 + 1 for word in words]
+    ids = [token_of(word) for word in words]
     position = 0
     while position < len(words):
         size = k if k and rng.random() < 0.85 else 0
         kept = 0
         while kept < min(size, len(words) - position) and rng.random() < hit:
             kept += 1
-        own = words[position : position + kept + 1]
+        own = slice(position, position + kept + 1)
         wrong = [rng.choice(words) for _ in range(size - kept)]
-        wrong_ids = [sum(map(ord, word)) % 200_000 + 1 for word in wrong]
+        wrong_ids = [token_of(word) for word in wrong]
         if wrong and position + kept < len(words) and wrong_ids[0] == ids[position + kept]:
             wrong[0], wrong_ids[0] = " maybe", 210_000
-        committed = tuple(ids[position : position + kept + 1])
-        sums = tuple(2**63 + 3 * (position + i) for i in range(len(committed))) if audit else ()
+        sums = tuple(2**63 + 3 * (position + i) for i in range(len(ids[own]))) if audit else ()
         drafted = (*ids[position : position + kept], *wrong_ids)
         pieces = (*words[position : position + kept], *wrong)
-        done.append(
-            Step(
-                len(done),
-                position,
-                drafted,
-                kept,
-                committed,
-                draft_s * (1 + rng.random()),
-                verify_s * (0.9 + 0.3 * rng.random()),
-                width,
-                tuple(own),
-                pieces,
-                sums,
-            )
-        )
-        position += len(committed)
+        times = draft_s * (1 + rng.random()), verify_s * (0.9 + 0.3 * rng.random())
+        texts = tuple(words[own]), pieces, sums
+        done.append(Step(len(done), position, drafted, kept, tuple(ids[own]), *times, width, *texts))
+        position += len(ids[own])
     return done
 
 
 def race_over(
-    words: list[str],
-    seed: int = 1,
-    hit: float = 0.8,
-    k: int = 7,
-    scale: float = 1.0,
-    audit: bool = True,
-    drafter: str = "ngram",
+    words: list[str], seed: int = 1, hit: float = 0.8, k: int = 7, audit: bool = True, drafter: str = "ngram"
 ) -> dict[str, Any]:
-    """A recording of the three standard lanes over `words`, at about 25 ms a step times `scale`."""
+    """A recording of the three standard lanes over `words`, at about 25 ms a step."""
     rng = random.Random(seed)
     spec = RaceSpec(standard_lanes(drafter, k), SamplingParams(max_new_tokens=len(words)), audit=audit)
     lanes: dict[str, list[Event]] = {}
@@ -125,7 +82,7 @@ def race_over(
         ("baseline", 0, 0.026, 8),
         ("speculative", k, 0.0275, 8),
     ):
-        done = steps_over(rng, words, size, hit, 0.0004 * scale if size else 0.0, verify_s * scale, width, audit)
+        done = steps_over(rng, words, size, hit, 0.0004 if size else 0.0, verify_s, width, audit)
         lanes[name] = [Started(3, 0.21 + 0.004 * size), *finished("length", done)]
     return recording(spec, [2, 3, 4], list(race({name: iter(events) for name, events in lanes.items()})))
 
@@ -144,51 +101,20 @@ def frames(
     status: str = "The race is over.",
 ) -> list[dict[str, Any]]:
     """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
-    events, known, out = recorded["events"], events_of(recorded), []
+    events, known, out = recorded["events"], events_of(recorded), list[dict[str, Any]]()
     header = {key: value for key, value in recorded.items() if key not in ("schema", "format", "events", "verdicts")}
-    base = {
-        "race": race_id,
-        "ribbon": ribbon,
-        "header": None,
-        "events": [],
-        "metrics": None,
-        "speedup": None,
-        "recording": None,
-        "complete": False,
-    }
-    out.append(
-        {
-            **base,
-            "seq": 0,
-            "state": "preparing",
-            "status": {"text": "Measuring what each width costs.", "share": 0.4},
-            "header": header,
-        }
-    )
+    blank = {"header": None, "events": [], "metrics": None, "speedup": None, "recording": None, "complete": False}
+
+    def add(state: str, text: str, share: float | None = None, **more: Any) -> None:
+        told = {"state": state, "status": {"text": text, "share": share}}
+        out.append({"race": race_id, "ribbon": ribbon, "seq": len(out), **blank, **told, **more})
+
+    add("preparing", "Measuring what each width costs.", 0.4, header=header)
     for start in range(0, len(events), every):
-        seq = len(out)
-        so_far = numbers(recorded, known[: start + every]) if seq % 5 == 1 else {}
-        out.append(
-            {
-                **base,
-                "seq": seq,
-                "state": "running",
-                "status": {"text": "Racing.", "share": None},
-                "events": events[start : start + every],
-                **so_far,
-            }
-        )
-    out.append(
-        {
-            **base,
-            "seq": len(out),
-            "state": state,
-            "status": {"text": status, "share": None},
-            "recording": json.dumps(recorded, ensure_ascii=False),
-            "complete": True,
-            **numbers(recorded, known),
-        }
-    )
+        so_far = numbers(recorded, known[: start + every]) if len(out) % 5 == 1 else {}
+        add("running", "Racing.", events=events[start : start + every], **so_far)
+    whole = json.dumps(recorded, ensure_ascii=False)
+    add(state, status, recording=whole, complete=True, **numbers(recorded, known))
     return out
 
 
@@ -201,14 +127,7 @@ def numbers(recorded: dict[str, Any], events: list[LaneEvent]) -> dict[str, Any]
 
 def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
     """engine.analysis.metrics over the steps that were over at lane time t."""
-    events = [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9]
-    return {
-        "metrics": {
-            lane: json.loads(json.dumps(asdict(lane_metrics(events, lane))))
-            for lane in ("plain", "baseline", "speculative")
-        },
-        "speedup": race_speedup(events),
-    }
+    return numbers(recorded, [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9])
 
 
 def rounded(value: Any) -> Any:
@@ -241,6 +160,15 @@ def feed(page: Any, recorded: dict[str, Any], **options: Any) -> list[dict[str, 
 
 def show(page: Any, sent: list[dict[str, Any]]) -> None:
     page.evaluate("all => all.forEach(frame => window.photofinish.frame(frame))", [frame_json(frame) for frame in sent])
+    page.evaluate(SETTLED)
+
+
+def opened(page: Any, recording: Mapping[str, Any], tab: str = "") -> None:
+    """Open the recording as a file, without a server, and a tab of the page."""
+    text = json.dumps(dict(recording), ensure_ascii=False)
+    assert page.evaluate("text => window.photofinish.open(text, 'race.json')", text), words(page, "alertText")
+    if tab:
+        page.click(f"#pf-tab-{tab}")
     page.evaluate(SETTLED)
 
 

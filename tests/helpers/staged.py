@@ -3,11 +3,13 @@ backend that counts who runs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +86,16 @@ class StagedBackend:
         with self.lock:
             self.running -= 1
             self.ended += 1
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test in an event loop of its own."""
+
+    @wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        asyncio.run(test(*arguments, **options))
+
+    return run
 
 
 ORDER: Any = SimpleNamespace(name="an order", recorded=None)
