@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..interfaces import BranchingDrafter, Draft, Drafter, Node
-from .chances import NUM_SCORES
+from .chances import NUM_SCORES, sharpness
 from .ngram import NgramDrafter
 from .pace import Pace, SizeTime
 from .tree import SURE, Tree
@@ -42,6 +42,7 @@ class AutoDrafter(Drafter):
     parts: from `parts_of`.
     step_s: seconds of the target's step that verifies 0, 1, ... drafted tokens; its length limits a draft.
     branches: whether the target takes trees; if not, drafts are chains.
+    temperature: of the race.
     size: drafts have this many tokens, as far as there are any; 0: as many as pay.
     """
 
@@ -50,6 +51,7 @@ class AutoDrafter(Drafter):
         drafter: Drafter,
         step_s: Sequence[float],
         branches: bool,
+        temperature: float,
         size: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -59,6 +61,7 @@ class AutoDrafter(Drafter):
         self.hidden_layers, self.synthetic, self.memory = drafter.hidden_layers, drafter.synthetic, drafter.memory
         self._copies, self._rated = parts
         self._step_s, self._branches, self._size, self._clock = tuple(step_s), branches, size, clock
+        self._weight = sharpness(temperature)
         self._first_s, self._pass_s = SizeTime(), SizeTime()
         self._start(0)
 
@@ -94,7 +97,7 @@ class AutoDrafter(Drafter):
         rated, self._last_s = self._rated, 0.0
         if rated is not None:
             rated.begin(token_ids, hidden if rated.hidden_layers else None)
-        tree = Tree(self._copies, token_ids, k, self._branches)
+        tree = Tree(self._copies, token_ids, k, self._branches, self._weight)
         while True:
             nodes = tree.ranked()[:k]
             num = size or self._best_size(nodes)

@@ -17,13 +17,14 @@ COPIES = {
 agreed: the best other place has the same token there; lone: there is no other, or it has parted before; contested: it
 parts here. Measured on structured text and prose; docs/log.md, 2026-11-22, `auto` judged by the oracle."""
 SECOND = 0.1
-"""Chance of the other place's token where the two part. This and all below measured: the maximum likelihood for 8,716
-places in 24 texts of six everyday kinds (default model, its EAGLE-3 head, temperature 0.8)."""
-SHARPNESS = 0.9
-"""Weight of a score, noise included, in the logarithm of its token's chance."""
-OTHERS, OTHERS_BY_LAST = 2.48, 0.79
-"""The same for all tokens without a score: at a last score equal to the best, and per unit of the last score."""
-OTHERS_ALONE, OTHERS_BY_MARGIN = 1.42, 0.71
+"""Chance of the other place's token where the two part. This and all below: the maximum likelihood over texts of ten
+kinds at temperatures 0, 0.3, 0.8 and 1.2 (default model, its EAGLE-3 head; docs/log.md, 2026-11-24)."""
+SHARPNESS, WARM = 1.65, 1.2
+"""Weight of a logit in the logarithm of its token's chance at temperature 0, and the temperature at which it weighs
+half as much: where noise decides more, a drafter's logits say less."""
+OTHERS, OTHERS_BY_LAST = 2.84, 0.98
+"""The logarithm for all tokens without a score: at a last score equal to the best, and its share of the last one's."""
+OTHERS_ALONE, OTHERS_BY_MARGIN = 1.42, 0.79
 """The same where only the best token and its lead over the next are known."""
 HEAD, BOTH = 0.42, 0.64
 """A token's chance where a copy and a drafter propose it, in logits: the copy's, this share of the drafter's, and a
@@ -32,6 +33,8 @@ UNRATED = 0.003
 """A drafter's chance for a token that is not among its best."""
 FAR = -10.0
 """Scores this far below the best are not reported."""
+UNREPORTED = -4.6
+"""The most that such a score weighs; at temperatures below 0.3, FAR is not far."""
 MOST = 0.998
 
 
@@ -45,18 +48,24 @@ def of_copy(match: int, agreed: int | None, place: int, rank: int) -> float:
     return by_match[min(max(match, 1).bit_length(), len(by_match)) - 1]
 
 
-def of_scores(scores: Sequence[float]) -> list[float]:
-    """Chances of a drafter's best tokens by their scores, noise included, best first."""
+def sharpness(temperature: float) -> float:
+    """Weight of a score in the logarithm of its token's chance. A score is a logit by the temperature, or itself at 0,
+    and the noise."""
+    return (temperature or 1.0) * SHARPNESS / (1 + (temperature / WARM) ** 2)
+
+
+def of_scores(scores: Sequence[float], weight: float) -> list[float]:
+    """Chances of a drafter's best tokens by their scores, noise included, best first. weight: from `sharpness`."""
     below = [score - scores[0] for score in scores]
-    last = below[-1] if len(below) == NUM_SCORES else FAR
-    weights = [math.exp(SHARPNESS * max(each, 2 * FAR)) for each in below]
-    total = sum(weights) + math.exp(OTHERS + OTHERS_BY_LAST * last)
-    return [min(MOST, weight / total) for weight in weights]
+    last = weight * below[-1] if len(below) == NUM_SCORES else min(weight * FAR, UNREPORTED)
+    values = [math.exp(weight * each) for each in below]
+    total = sum(values) + math.exp(OTHERS + OTHERS_BY_LAST * last)
+    return [min(MOST, value / total) for value in values]
 
 
-def of_margin(margin: float) -> float:
-    """Chance of a drafter's best token by its lead over the next, noise included."""
-    return min(MOST, 1 / (1 + math.exp(OTHERS_ALONE - OTHERS_BY_MARGIN * min(margin, -FAR))))
+def of_margin(margin: float, weight: float) -> float:
+    """Chance of a drafter's best token by its lead over the next, noise included. weight: from `sharpness`."""
+    return min(MOST, 1 / (1 + math.exp(OTHERS_ALONE - OTHERS_BY_MARGIN * weight * min(margin, -FAR))))
 
 
 def with_copies(rated: Mapping[int, float], copies: Mapping[int, float]) -> dict[int, float]:

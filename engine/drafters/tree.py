@@ -23,11 +23,15 @@ class Tree:
     copies: where copies are found, if anywhere.
     longest: the depth of the deepest nodes.
     branches: whether a node may have several children; if not, the ranking is a chain.
+    weight: of the drafter's scores, from `sharpness`.
     """
 
-    def __init__(self, copies: NgramDrafter | None, token_ids: Sequence[int], longest: int, branches: bool) -> None:
+    def __init__(
+        self, copies: NgramDrafter | None, token_ids: Sequence[int], longest: int, branches: bool, weight: float
+    ) -> None:
         self.root = Node()
         self._copies, self._token_ids, self._longest, self._branches = copies, token_ids, longest, branches
+        self._weight = weight
         self._copy_after(self.root)
 
     def ranked(self) -> list[Node]:
@@ -69,9 +73,10 @@ class Tree:
             return
         (first, best), *rest = rated
         if rest and rest[0][0] < 0:
-            chances = {first: of_margin(best - rest[0][1])}
+            chances = {first: of_margin(best - rest[0][1], self._weight)}
         else:
-            chances = dict(zip([token_id for token_id, _ in rated], of_scores([s for _, s in rated]), strict=True))
+            token_ids, scores = zip(*rated, strict=True)
+            chances = dict(zip(token_ids, of_scores(scores, self._weight), strict=True))
         copies = {token_id: child.own for token_id, child in node.children.items()}
         for token_id, chance in with_copies(chances, copies).items():
             if token_id in node.children:

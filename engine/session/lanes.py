@@ -184,7 +184,7 @@ def sized(
     if not takes_trees:
         kernels = order.prepared.kernels.name
         order.notes.append(f"lane {spec.name} drafts chains: this model's steps on {kernels} kernels take no trees")
-    return AutoDrafter(drafter, step_s, takes_trees, size)
+    return AutoDrafter(drafter, step_s, takes_trees, order.spec.params.temperature, size)
 
 
 def reference(order: Order, widths: Widths) -> list[int]:

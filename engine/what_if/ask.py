@@ -113,7 +113,7 @@ class _Question:
         is_tree = isinstance(k, str) and parts_of(made) is not None
         if is_tree:
             branches = race.lanes[race.spec.first(BASELINE)].target.takes_trees
-            made = AutoDrafter(made, (1.0,) * (size + 1), branches, size)
+            made = AutoDrafter(made, (1.0,) * (size + 1), branches, race.spec.params.temperature, size)
         self.drafter, self.made, self.name = drafter, made, _table_name(drafter, k, made)
         self.drafts: list[Draft] = []
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.by_rate import ByRateDrafter
+from engine.drafters.chances import of_scores, sharpness
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.none import NoDrafter
@@ -244,7 +245,7 @@ def test_a_size_is_a_number_of_nodes_and_smaller_trees_are_their_beginnings(toke
     split = 1 + seed * len(tokens) // 20
     both = [
         AutoDrafter(
-            HybridDrafter(NgramDrafter(1), Sure(tokens[split:], FakeClock(), seed, share)), COSTS, branches, num
+            HybridDrafter(NgramDrafter(1), Sure(tokens[split:], FakeClock(), seed, share)), COSTS, branches, 0.8, num
         )
         for num in (size, MAX_AUTO_K)
     ]
@@ -346,3 +347,15 @@ def test_a_class_with_a_cheap_floor_is_preferred():
     seconds = {1: 1.0, 2: 1.05, 4: 1.1, 8: 1.25, 16: 1.45}
     assert plan(WidthClasses(((1,), (2, 4, 8), (16,))), seconds, 0, auto_k=True).step_widths == (2, 4, 8)
     assert plan(WidthClasses(((1,), (2, 4, 8, 16))), seconds, 0, auto_k=True).step_widths == (2, 4, 8, 16)
+
+
+@given(st.lists(st.floats(0, 12), min_size=6, max_size=6), st.floats(0.02, 0.3))
+def test_little_temperature_is_like_none(below, temperature):
+    """Greedy and nearly greedy drafts would be as doubtful as those with noise, at 5 to 10 % of their speed."""
+    logits = [-each for each in sorted(below)]
+    greedy = of_scores(logits, sharpness(0.0))
+    warm = of_scores([logit / temperature for logit in logits], sharpness(temperature))
+    assert all(abs(a - b) < 0.06 for a, b in zip(greedy, warm, strict=True))
+    assert sum(greedy) < 1 and greedy == sorted(greedy, reverse=True)
+    assert of_scores([0.0, -2.0], sharpness(0.0))[0] > of_scores([0.0, -2.0 / 1.2], sharpness(1.2))[0]
+    assert 0.7 < of_scores([0.0], sharpness(temperature))[0] < 1

@@ -25,7 +25,7 @@ NUM_TOKENS = 256
 def auto_of(drafter: Any, clock: FakeClock, branches: bool = True) -> Any:
     """The drafter at k "auto"."""
     return (
-        AutoDrafter(drafter, COSTS, branches, clock=clock)
+        AutoDrafter(drafter, COSTS, branches, 0.8, clock=clock)
         if parts_of(drafter)
         else ByRateDrafter(drafter, COSTS, clock)
     )

@@ -264,7 +264,7 @@ def test_lanes_write_what_the_baseline_writes(temperature):
     for text in (name, f"hybrid:ngram+{name}"):
         fixed = raced(target, made(text, target, 3, prompt=prompt, temperature=temperature), prompt, 3, temperature)
         inner = made(text, target, 7, prompt=prompt, temperature=temperature, auto_k=True)
-        auto = AutoDrafter(inner, [1 + 0.06 * num for num in range(8)], branches=True)
+        auto = AutoDrafter(inner, [1 + 0.06 * num for num in range(8)], True, 0.8)
         for steps in (fixed, raced(target, auto, prompt, 7, temperature)):
             assert written(steps) == expected and sum(step.num_accepted for step in steps) > 0, text
         lengths = {len(step.drafted) for step in steps}
