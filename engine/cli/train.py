@@ -110,7 +110,7 @@ def _windows(
     windows = list(
         itertools.islice(cut(tokenizer, all_texts(options.data, options.seed), options.length, rng), options.windows)
     )
-    if not windows:
+    if options.windows and not windows:
         raise UsageError("there is no training text: --data gave nothing long enough")
     rng.shuffle(windows)
     data.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,11 @@ from ..errors import UsageError
 from ..interfaces import BranchingDrafter, Draft, Drafter, Node
 from ..progress import Progress
 from . import DrafterContext, Kind, cache_bytes, check, make, parse
+from .chances import sharpness
 
 NOT_INSIDE = ("none", "synthetic")
+LOG_ODDS = 1.8
+"""Of a tree's token against the next best, at any temperature: enough branches for tests to reach every shape."""
 
 
 class SyntheticDrafter(Drafter):
@@ -54,7 +57,10 @@ class SyntheticDrafter(Drafter):
 
 class SyntheticTree(SyntheticDrafter, BranchingDrafter):
     """The same drafts, with branches: where the first token of a place is spoiled, the true one is among those that
-    follow, and no token is likelier than `rate`."""
+    follow."""
+
+    gap = 2.0
+    """Between the scores of successive tokens. They say nothing of what is right."""
 
     def begin(self, token_ids: Sequence[int], hidden: Any) -> None:
         self._at = len(token_ids) - self._num_prompt_tokens
@@ -71,7 +77,7 @@ class SyntheticTree(SyntheticDrafter, BranchingDrafter):
         first, true = self._proposals[place], self._reference[place]
         others = [(true + i) % self._vocab_size for i in range(3)]
         ranked = list(dict.fromkeys((first, *(others[place % 3 :] + others[: place % 3]))))
-        return [(token, -2.0 * rank) for rank, token in enumerate(ranked)]
+        return [(token, -self.gap * rank) for rank, token in enumerate(ranked)]
 
 
 def _spoil(token: int, position: int, rate: float, seed: int, vocab_size: int) -> int:
@@ -104,8 +110,12 @@ def _make(parts: tuple[float, str], context: DrafterContext) -> SyntheticDrafter
     if context.reference is None:
         raise UsageError("drafter 'synthetic' needs the target's own completion, which this race does not provide")
     inner = make(cost, context) if cost else None
-    made = SyntheticDrafter if cost else SyntheticTree
-    return made(context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size, inner)
+    given = (context.reference(), rate, context.params.seed, context.loaded.prepared.vocab_size)
+    if inner is not None:
+        return SyntheticDrafter(*given, inner)
+    tree = SyntheticTree(*given)
+    tree.gap = LOG_ODDS / sharpness(context.params.temperature)
+    return tree
 
 
 def _cache_bytes(parts: tuple[float, str], loaded: Any, k: int, length: int, progress: Progress) -> int:
