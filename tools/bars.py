@@ -63,7 +63,7 @@ def finished_race(
 def exact(num_tokens: int, only: str) -> list[dict[str, Any]]:
     rows = []
     trained, small = str(TRAINED / "target"), ["ngram", "synthetic:0.5", f"draft_model:{TRAINED / 'draft'}"]
-    large = ["ngram", "synthetic:0.7", "eagle3", "hybrid:ngram+eagle3"]
+    large = ["ngram", "synthetic:0.7", "eagle3", "dflash", "hybrid:ngram+eagle3"]
     plans = [  # the last: its share of the tokens
         ("gemma-3-270m", "bfloat16", large, 160, 0.1),
         ("gemma-3-270m", "int8", large, 160, 0.08),

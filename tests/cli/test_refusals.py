@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from engine import drafters
+from engine.cli.main import COMMANDS
 from engine.studies.prompts.prompts import digest, read_prompts
 from tests.helpers import ROOT
 from tests.helpers.tiny import TRAINED
@@ -19,10 +21,10 @@ from tests.helpers.trained import text_of
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
 PROMPTS = '{"prompt": "a"}\n'
 K, FRACTION = "must be auto, tree:N or an integer from 0 to 63, not ", "must be a number above 0 and at most 1, not "
-COMMANDS = "bench, export, load, race, replay, study, study-prompts, sweep, train, verify"
+DRAFTERS = ", ".join(sorted(drafters.DRAFTERS))
 
 REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
-    "": [("nonsense", f"unknown command 'nonsense'; choose one of: {COMMANDS}")],
+    "": [("nonsense", f"unknown command 'nonsense'; choose one of: {', '.join(sorted(COMMANDS))}")],
     "race": [
         ("", "exactly one prompt, by --prompt TEXT or --prompt-file FILE, not none"),
         ("--prompt a --prompt b", "exactly one prompt"),
@@ -71,7 +73,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         (f"--lane {'n' * 41}=ngram", "at most 40 characters"),
         (["--lane", "a\x1b[2J=ngram"], "all visible"),
         ("--lane a=ngram --lane a=none", "lanes with different names, not 4: plain, baseline, a, a"),
-        ("--lane a=nonsense@3", "unknown drafter 'nonsense'; choose one of: dflash, draft_model"),
+        ("--lane a=nonsense@3", f"unknown drafter 'nonsense'; choose one of: {DRAFTERS}"),
         ("--lane a=openai:localhost:8000/v1@7 --model m", "lane 'a' needs openai:http://HOST:PORT/v1"),
         *((f"{more} --lane a=ngram", "give it without --drafter and --k") for more in ("--drafter ngram", "--k 7")),
         ([f"--lane={i}=ngram" for i in range(15)], "a race needs from 1 to 16 lanes with different names, not 17"),
@@ -86,7 +88,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--prompt x --k 1,,3", "a list with commas, each thing in it once, not '1,,3'"),
         ("--prompt x --k 3,3", "each thing in it once"),
         ("--prompt x --drafter ngram,", "a list with commas"),
-        ("--prompt x --drafter nonsense", "unknown drafter 'nonsense'; choose one of: dflash, draft_model"),
+        ("--prompt x --drafter nonsense", f"unknown drafter 'nonsense'; choose one of: {DRAFTERS}"),
         ("--prompt x --drafter ngram,none", "drafter 'none' has no table of drafts by position; choose one of: ngram,"),
         ("--prompt x --k tree:64", "--k: must be auto, tree:N or an integer from 1 to 63, not 'tree:64'"),
         (f"--prompt x --measure --k {','.join(map(str, range(1, 16)))}", "at most 14, not 15"),

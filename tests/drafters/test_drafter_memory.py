@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine import drafters
+from engine.drafters import weightless
 from engine.drafters.by_rate import ByRateDrafter
 from engine.interfaces import Memory
 from engine.loading.loading import LoadedModel, load
@@ -23,7 +24,6 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import ARGUMENTS, DRAFT, text_of
 
 DTYPES = ("float32", "bfloat16")
-WEIGHTLESS = ("none", "ngram", "synthetic")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -99,7 +99,7 @@ def test_every_kind_says_what_it_allocates(name: str, dtype: str) -> None:
     drafter, num_bytes = allocated(text_of(name), loaded)
     assert drafter.memory.weight_bytes == num_bytes
     assert drafter.memory.token_bytes == cache_growth(text_of(name), loaded)
-    assert (drafter.memory == Memory()) == (name in WEIGHTLESS)
+    assert (drafter.memory == Memory()) == (name in (*weightless(), "synthetic"))
     assert ByRateDrafter(drafter, [0.01, 0.011]).memory == drafter.memory
 
 
