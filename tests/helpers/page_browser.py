@@ -163,10 +163,15 @@ def run_race(tab: Any, state: str = "finished", button: str = "#page-race-button
 def new_race(tab: Any, before: str | None, state: str = "finished", missed: bool = False) -> bool:
     """Wait until another race than `before` is in `state`, or over. Returns whether it was in `state`, which only a
     caller who accepts that it `missed` it needs to know."""
-    tab.wait_for_function("before => window.photofinish.state.race !== before", arg=before, timeout=RACE_MS)
     over = ("finished", "stopped", "failed")
-    tab.wait_for_selector(", ".join(f'.pf[data-state="{each}"]' for each in {state, *over}), timeout=RACE_MS)
-    found = tab.get_attribute(".pf", "data-state")
+    reached = (
+        "({ before, states }) => { const { race, state } = window.photofinish.state;"
+        " return race !== before && states.includes(state) && state; }"
+    )  # the board is painted a frame later
+    found = tab.wait_for_function(
+        reached, arg={"before": before, "states": [state, *over]}, timeout=RACE_MS
+    ).json_value()
+    tab.wait_for_selector(", ".join(f'.pf[data-state="{each}"]' for each in (found, *over)), timeout=RACE_MS)
     assert found == state or (missed and found == "finished"), found
     return found == state
 
