@@ -227,7 +227,7 @@ TRAIN = Command(
         _count("--new-tokens", 2, 100_000, 176, "tokens of such a window, its beginning apart"),
         _count("--together", 1, 4096, 128, "such windows written together"),
         _count("--length", 48, 100_000, 384, "tokens of a window"),
-        _count("--vocabulary", 2, 10_000_000, 24_576, "words the head drafts among, those the target most likely says"),
+        _count("--vocabulary", 2, 10_000_000, 16_384, "words the head drafts among, those the target most likely says"),
         option(
             "--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"
         ),

@@ -35,7 +35,7 @@ class Design:
     kind: str
     num_layers: int = 1
     intermediate_size: int = 2048
-    draft_vocab_size: int = 24_576
+    draft_vocab_size: int = 16_384
     block_size: int = 8
     num_steps: int = 3
     train_output: bool = False
