@@ -20,7 +20,7 @@ KINDS = {
     "code": 0.2, "json": 0.12, "sql": 0.1, "prose": 0.2, "dialogue": 0.11, "translation": 0.06, "questions": 0.1,
     "mathematics": 0.06, "documents": 0.05,
 }  # fmt: skip
-"""Everyday proportions, with more structured text than that: speculation is used for it most."""
+"""Everyday proportions, with more structured text than that: speculation is used most for it."""
 KEPT = {"csv": 0.6, "chat": 0.6, "essay": 0.5, "summary": 0.5}
 """Fewer prompts of kinds that are similar to others."""
 PROMPT_TOKENS, TEXT_TOKENS = (12, 96), (6, 64)

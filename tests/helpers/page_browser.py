@@ -153,10 +153,10 @@ def to_end(tab: Any) -> None:
 def run_race(tab: Any, state: str = "finished", button: str = "#page-race-button") -> None:
     """Race, and wait for a race that was not there before (the recorded one on the page has ended too) to be in
     `state`. Race again where a busy browser first sees the race when it is over."""
-    for attempt in range(3):
+    for attempt in range(6):
         before = tab.evaluate("window.photofinish.state.race")
         tab.click(button)
-        if new_race(tab, before, state, missed=state == "running" and attempt < 2):
+        if new_race(tab, before, state, missed=state == "running" and attempt < 5):
             return
 
 
