@@ -91,7 +91,7 @@ def prompts() -> Iterator[dict[str, str]]:
 
 def races(groups: int) -> Iterator[dict[str, Any]]:
     loaded, compared, equal = load(), 0, 0
-    for index, item in enumerate(islice(prompts(), groups)):
+    for index, item in enumerate(islice(cycle(prompts()), groups)):
         sizes = islice(cycle(range(1, 16)), 7 * index, None)
         lanes: list[Any] = [(drafter, f"tree:{next(sizes)}") for drafter in (*DRAFTERS, "dflash") for _ in range(3)]
         lanes += [[("ngram", 7), ("dflash", 5)], [("eagle3", 4), ("hybrid:ngram+eagle3", 6)]][index // 2 % 2]

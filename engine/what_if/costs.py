@@ -55,7 +55,10 @@ def filled(times: Times, shape: Mapping[int, float]) -> dict[int, float]:
     sizes = sorted(shape)
     rising = dict(zip(sizes, accumulate((shape[size] for size in sizes), max), strict=True))
     known = _rising({size: times[size] for size in sizes if times.get(size)})
-    return {size: _at(size, known, rising) for size in sizes} if known else rising
+    if not known:
+        return rising
+    between = accumulate((_at(size, known, rising) for size in sizes), max)  # interpolation may round up past the next
+    return dict(zip(sizes, between, strict=True))
 
 
 def _rising(times: Times) -> dict[int, float]:
