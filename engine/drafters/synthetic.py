@@ -18,7 +18,7 @@ from .chances import sharpness
 
 NOT_INSIDE = ("none", "synthetic")
 LOG_ODDS = 1.8
-"""Of a tree's token against the next best, at any temperature: enough branches for tests to reach every shape."""
+"""A token's lead over the next best, at any temperature: leaves enough branches for tests to reach every shape."""
 
 
 class SyntheticDrafter(Drafter):
