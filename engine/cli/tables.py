@@ -106,8 +106,8 @@ def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, 
 def print_prompts(
     console: Console, report: Mapping[str, Any], rows: Sequence[Row], num_prompts: int, about: Mapping[str, Any]
 ) -> None:
-    """Print a study of prompts: the verdict, its reason, a table by kind and drafter, prompts that lose. report: the object of
-    --json. num_prompts: the number requested. about: from `Study.about`."""
+    """Print a study of prompts: the verdict, its reason, a table by kind and drafter, prompts that lose. report:
+    the object of --json. num_prompts: the number requested. about: from `Study.about`."""
     best = report["best"]
     how = "measured" if best["measured"] else "computed"
     gain = "" if best["median_speedup"] is None else f", {times(best['median_speedup'])} at the median ({how})"
@@ -143,8 +143,8 @@ def _by_kind(summary: Mapping[str, Any]) -> Table:
 
 
 def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:
-    """Print a study of servers: each level, geometric means, improvement, where the curves cross; docs/load.md defines the
-    numbers. found: the object of --json."""
+    """Print a study of servers: each level, geometric means, improvement, where the curves cross; docs/load.md
+    defines the numbers. found: the object of --json."""
     for part in PARTS:
         metrics = [metric for metric in part if any(level[metric] is not None for level in found["levels"])]
         if metrics:

@@ -17,12 +17,12 @@ COPIES = {
 agreed: the best other place has the same token there; lone: there is no other, or it has parted before; contested: it
 parts here. Measured on structured text and prose; docs/log.md, 2026-11-22, `auto` judged by the oracle."""
 SECOND = 0.1
-"""Chance of the other place's token where the two part. This, HEAD, BOTH and OTHERS_ALONE: the maximum likelihood for 24
-texts at temperature 0.8, with the EAGLE-3 head of before (docs/log.md, 2026-11-24)."""
+"""Chance of the other place's token where the two part. This, HEAD, BOTH and OTHERS_ALONE: the maximum likelihood
+for 24 texts at temperature 0.8, with the EAGLE-3 head of before (docs/log.md, 2026-11-24)."""
 SHARPNESS, WARM = 1.65, 1.2
 """Weight of a logit in the logarithm of its token's chance at temperature 0, and the temperature at which it weighs
-half as much: where noise decides more, a drafter's logits say less. This and OTHERS: fitted with that head to everyday texts at temperatures 0, 0.3, 0.8 and 1.2,
-at 0.8 also to `held_out.json`."""
+half as much: where noise decides more, a drafter's logits say less. This and OTHERS: fitted with that head to
+everyday texts at temperatures 0, 0.3, 0.8 and 1.2, at 0.8 also to `held_out.json`."""
 OTHERS, OTHERS_BY_LAST = 2.84, 0.98
 """The logarithm for all tokens without a score: at a last score equal to the best, and its share of the last one's."""
 OTHERS_ALONE, OTHERS_BY_MARGIN = 1.42, 0.79
