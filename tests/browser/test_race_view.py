@@ -110,7 +110,7 @@ def test_dividing_the_figures_gives_the_ratio(page: Any) -> None:
         assert (told is not None) == (plain > numbers["metrics"]["baseline"]["tokens_per_s"])
         divisor = float(told.group(1) if told else left)
         assert ratio == f"{float(right) / divisor:.2f}×"
-        assert float(ratio[:-1]) == pytest.approx(numbers["speedup"], rel=0.01)
+        assert float(ratio[:-1]) == pytest.approx(numbers["speedup"], rel=0.01, abs=0.006)
         lane, other = (numbers["metrics"][name] for name in ("speculative", "plain" if told else "baseline"))
         whole = (other["prefill_s"] + other["decode_s"]) / (lane["prefill_s"] + lane["decode_s"])
         with_it = f"Including the prompt, the speculative lane was {whole:.2f}× as fast as Plain"

@@ -73,7 +73,7 @@ def test_the_opening_from_its_first_act_to_its_last(open_page: Any, width: int) 
     assert not shown(page, "ratio")
     until(page, "whole")
     ratio = race_speedup(events_of(recording), "speculative")
-    assert shown(page, "ratio") and float(words(page, "ratio")[:-1]) == pytest.approx(ratio, rel=0.01)
+    assert shown(page, "ratio") and float(words(page, "ratio")[:-1]) == pytest.approx(ratio, rel=0.01, abs=0.006)
     assert page.get_attribute(".pf-verdict", "data-kind") == "none"
     until(page, "meet")
     page.evaluate(FINISH)
@@ -219,7 +219,7 @@ def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
     fewest = min(e["num_accepted"] for e in own if e["drafted"])
     assert any(f"kept {fewest} of {len(e['drafted'])}: {len(e['token_ids'])} token" in loses for e in own)
     (ratio,) = re.findall(r"was ([\d.]+)× as fast", loses)
-    assert float(ratio) == pytest.approx(race_speedup(events_of(recording), "speculative"), rel=0.01)
+    assert float(ratio) == pytest.approx(race_speedup(events_of(recording), "speculative"), rel=0.01, abs=0.006)
     found = what_if_of(recording)
     assert found is not None
     events = events_of(recording)
