@@ -21,7 +21,7 @@ FLOORS = (
     ("engine.drafters", "engine.training"),
     ("engine.session",),
     ("engine", "engine.what_if"),
-    ("engine.bench", "engine.studies"),
+    ("engine.bench", "engine.doctor", "engine.studies"),
     ("app", "app.catalogue"),
     ("app.jobs", "app.web"),
     ("app.figures",),

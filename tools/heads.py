@@ -1,6 +1,7 @@
 """Compare drafters on held-out prompts.
 
     python -m tools.heads --lanes ngram@7 eagle3@4 dflash@3 hybrid:ngram+eagle3@auto [--repeats 3] [--out FILE]
+    python -m tools.heads --prompts FILE     # a JSON list of {"id", "kind", "prompt"} that nothing was fitted to
 
 Every race has the lanes plain, baseline and one for each DRAFTER@K, interleaved step by step in one process; each
 repeat has another seed. Reported per kind of prompt, over all races: tokens per step, acceptance rate, speed-up over
@@ -35,6 +36,7 @@ COLUMNS = {"mean_acceptance_length": "tokens/step", "acceptance_rate": "accepted
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lanes", nargs="+", default=["ngram@7", "eagle3@4", "dflash@3", "hybrid:ngram+eagle3@auto"])
+    parser.add_argument("--prompts", type=Path, default=PROMPTS)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--per-kind", type=int, default=6, help="prompts of each kind")
     parser.add_argument("--repeats", type=int, default=1)
@@ -48,7 +50,7 @@ def main() -> None:
     for name in options.lanes:
         drafter, _, k = name.rpartition("@")
         lanes.append(LaneSpec(name, drafter=drafter, k=k if k == "auto" else int(k)))
-    held_out = json.loads(PROMPTS.read_text())
+    held_out = json.loads(options.prompts.read_text())
     rows: list[dict[str, Any]] = []
     for kind in options.kinds:
         for item in [each for each in held_out if each["kind"] == kind][: options.per_kind]:

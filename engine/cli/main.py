@@ -28,6 +28,10 @@ COMMANDS = {
         "engine.cli.sweep:SWEEP",
         "compute what drafters would do at several k, from one race and one pass over its text, and the oracle",
     ),
+    "doctor": (
+        "engine.cli.doctor:DOCTOR",
+        "say why a drafter is not faster with a target, and what to change first",
+    ),
     "study-prompts": (
         "engine.cli.study_prompts:STUDY",
         "race a file of your prompts and say whether speculative decoding is worth it on them",

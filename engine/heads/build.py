@@ -16,7 +16,8 @@ from .vocabulary import draft_ids, embedding_of, is_whole
 
 
 def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab_size: int) -> Eagle3Head | DFlashHead:
-    """A head for a target of that hidden size and vocabulary. Raises UsageError naming what does not fit."""
+    """A head for a target of that hidden size and vocabulary. Raises UsageError naming what does not fit. Matrices on
+    the meta device are checked by their shapes."""
     kind, what = (eagle3, "the EAGLE-3 head") if spec.kind == "eagle3" else (dflash, "the DFlash head")
     tensors = dict(tensors)
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
@@ -82,6 +83,6 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> No
             raise UsageError(
                 f"{what}: {name} is {value.dtype}; this engine reads heads of float32, bfloat16 or float16"
             )
-        if not bool(value.isfinite().all()):
+        if not value.is_meta and not bool(value.isfinite().all()):
             raise UsageError(f"{what}: {name} holds values that are not finite numbers")
     module.load_state_dict({name: tensors[name].to(parameter.dtype) for name, parameter in wanted.items()}, assign=True)

@@ -111,6 +111,10 @@ class LoadedModel:
             self._attached[key] = make()
         return self._attached[key]
 
+    def let_go(self, key: Any) -> None:
+        """Forget what is `attached` under that key, if anything; races that use it keep it."""
+        self._attached.pop(key, None)
+
     def companion(self, name: str, progress: Progress = silent) -> LoadedModel:
         """Another model on the same device in the dtype this one computes in, loaded once; this model itself for its
         own name."""

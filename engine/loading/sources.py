@@ -79,6 +79,12 @@ def find(target: str, progress: Progress = silent, accept: Accept | None = None)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
 
 
+def is_repository(name: str) -> bool:
+    """Whether `find` would look for this name on the hub."""
+    is_path = name.startswith(("/", ".", "~")) or os.path.lexists(os.path.expanduser(name))
+    return not is_path and _REPOSITORY.fullmatch(name) is not None
+
+
 def _local(target: str, path: Path) -> Source:
     if not path.is_dir():
         raise UsageError(

@@ -47,10 +47,12 @@ def queries_of(spec: RaceSpec) -> list[Query]:
     return [(lane.drafter, lane.k) for lane in lanes]
 
 
-def what_if(race: TorchRace, queries: Iterable[Query] | None = None, progress: Progress = silent) -> WhatIf:
+def what_if(
+    race: TorchRace, queries: Iterable[Query] | None = None, progress: Progress = silent, most: int | None = None
+) -> WhatIf:
     """Let drafters propose after every token that the race's baseline committed, as many tokens as its widest step can
-    verify. The race must be over; it does not change, and its lanes' clocks stand still. Each draft is what the drafter
-    would propose there in a race, as far as rows are exact on this device (see `WidthPlan.exact`).
+    verify, or at most `most`. The race must be over; it does not change, and its lanes' clocks stand still. Each draft
+    is what the drafter would propose there in a race, as far as rows are exact on this device (see `WidthPlan.exact`).
 
     queries: None for those of the race's lanes. At k auto or tree:N a drafter that rates tokens proposes trees. Another
         k matters only where drafts depend on it.
@@ -64,14 +66,16 @@ def what_if(race: TorchRace, queries: Iterable[Query] | None = None, progress: P
         race.spec.params.max_new_tokens,
     )
     queries = list(queries_of(race.spec) if queries is None else queries)
+    widest = max(race.widths.plan.step_widths) - 1
+    most = widest if most is None else min(most, widest)
     questions: dict[str, _Question] = {}
     with race.guard():
         for drafter, k in queries:
             size = max(MAX_AUTO_K, *(tree_size(each) for other, each in queries if other == drafter))
             if (drafter if isinstance(k, int) else table_name(drafter, TREES)) not in questions:
-                question = _Question(race, drafter, k, size)
+                question = _Question(race, drafter, k, size, most)
                 questions.setdefault(question.name, question)
-        _ask(race, text, list(questions.values()), progress)
+        _ask(race, text, list(questions.values()), most, progress)
     tables = {name: Table(name, question.drafter, tuple(question.drafts)) for name, question in questions.items()}
     return WhatIf(text, tables, _costs(race, tables))
 
@@ -103,10 +107,9 @@ def auto_shares(race: TorchRace) -> dict[str, float]:
 
 
 class _Question:
-    """Collects the drafts of one table, position by position. size: the most tokens of a tree."""
+    """Collects the drafts of one table, position by position. size: the most tokens of a tree; longest: of a chain."""
 
-    def __init__(self, race: TorchRace, drafter: str, k: int | str, size: int) -> None:
-        longest = max(race.widths.plan.step_widths) - 1
+    def __init__(self, race: TorchRace, drafter: str, k: int | str, size: int, longest: int) -> None:
         chains = longest if serves_every_k(drafter) else k
         lane = LaneSpec(f"the table of {drafter}", drafter, f"{TREE}{size}" if isinstance(k, str) else chains)
         made = race.build_drafter(lane)
@@ -132,13 +135,12 @@ def _table_name(drafter: str, k: int | str, made: Drafter) -> str:
     return table_name(drafter, k if isinstance(k, int) else min(inner.max_k, MAX_AUTO_K))
 
 
-def _ask(race: TorchRace, text: Text, questions: Sequence[_Question], progress: Progress) -> None:
+def _ask(race: TorchRace, text: Text, questions: Sequence[_Question], most: int, progress: Progress) -> None:
     layers = sorted({layer for question in questions for layer in question.made.hidden_layers})
     hidden = _hidden(race, text, layers, lambda share: progress(STAGE, 0.0)) if layers else repeat(None)
     rows = next(hidden)
     for question in questions:
         question.made.prefill(text.prompt_ids, _columns(rows, layers, question.made))
-    most = max(race.widths.plan.step_widths) - 1
     for position in range(len(text.token_ids)):
         progress(STAGE, position / len(text.token_ids))
         token_ids, rows = (*text.prompt_ids, *text.token_ids[:position]), next(hidden)

@@ -1,0 +1,1 @@
+"""Why speculation is not faster with this target and drafter, and the one thing to change first."""

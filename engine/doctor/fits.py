@@ -1,0 +1,201 @@
+"""Before any weights are loaded: whether a drafter fits its target, from configuration files and the shapes of tensors.
+
+The faults are the field's: heads without output layer or vocabulary map, for other layers or another tokenizer, most of
+which a server accepts without a word and then never keeps a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UsageError, sentence
+from ..heads.build import build
+from ..heads.compact import restored
+from ..heads.formats import spec_of
+from ..heads.names import HeadName
+from ..heads.spec import KINDS, HeadSpec
+from ..heads.vocabulary import may_be_padding
+from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part
+from .files import TABLES, Files
+from .findings import Finding
+
+MAX_IDS = 12
+
+
+def target_findings(target: Files) -> Iterator[Finding]:
+    """Whether this engine can run the target at all."""
+    if why := refusal(target.config) or quantised(target.config):
+        yield Finding("fault", "target", f"The target {why}.", "Choose the unquantised model, or another target.")
+
+
+def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
+    """A draft model against its target: do the same ids mean the same tokens?"""
+    yield from (Finding(each.level, "draft model", each.says, each.change) for each in target_findings(draft))
+    ours, theirs = target.vocabulary, draft.vocabulary
+    if not ours or not theirs:
+        return
+    if ours == theirs:
+        sizes = _num_words(target), _num_words(draft)
+        padded = "" if sizes[0] == sizes[1] else f"; {sizes[0]:,} and {sizes[1]:,} rows differ by padding alone"
+        yield Finding("ok", "vocabulary", f"Both tokenizers have the same {len(ours):,} tokens{padded}.")
+        return
+    by_id = {i: token for token, i in theirs.items()}
+    i, token = min((i, token) for token, i in ours.items() if by_id.get(i) != token)
+    there = f"{by_id[i]!r}" if i in by_id else "nothing"
+    num_same = sum(theirs.get(each) == at for each, at in ours.items())
+    moved = token in theirs and theirs[token] != i
+    yield Finding(
+        "fault",
+        "vocabulary",
+        f"The tokenizers differ: token {i} is {token!r} for the target and {there} for the draft model"
+        f"{f', which has {token!r} as {theirs[token]}' if moved else ''}; {num_same:,} of {len(ours):,} ids agree.",
+        "Choose a draft model of the target's own family, with the same tokenizer.json.",
+    )
+
+
+def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iterator[Finding]:
+    """A draft head against its target. What follows from a fault that was found is not checked."""
+    try:
+        spec = _spec(kind, name, head, target)
+    except UsageError as error:
+        yield _unknown(kind, name, head, target, str(error))
+        return
+    yield Finding("ok", "format", f"A head of kind {kind}, reading hidden states {_ids(spec.hidden_layers)}.")
+    yield from _trained_for(head, target)
+    if not head.tensors:
+        yield Finding("ok", "tensors", "Their shapes are not known before the weights are downloaded.")
+        return
+    tensors = {key.replace("midlayer.", "layers.0."): value for key, value in head.tensors.items()}
+    fault = _fault(spec, tensors, target)
+    yield fault or Finding("ok", "tensors", "All are there, in the shapes that the target needs.")
+    if fault is None:
+        yield from _words(spec, tensors, target)
+
+
+def _spec(kind: str, name: HeadName, head: Files, target: Files) -> HeadSpec:
+    num_layers = text_part(target.config).get("num_hidden_layers") or 0
+    return spec_of(head.config, head.name, kind, num_layers, name.aux, name.causal)
+
+
+def _unknown(kind: str, name: HeadName, head: Files, target: Files, why: str) -> Finding:
+    """The fault of a configuration that makes no head of this kind, told apart by what would make one."""
+    for other in KINDS:
+        try:
+            _spec(other, HeadName(name.source), head, target)
+        except UsageError:
+            continue
+        if other != kind:
+            change = f"Give it as --drafter {other}:{name.source or head.name}"
+            return Finding("fault", "format", f"This is a head of kind {other}, not {kind}.", change)
+        return Finding("fault", "format", f"{sentence(why)}", "Leave out the options after #.")
+    if "hidden state" in why:
+        change = "Use a head trained for this target, or name the hidden states it should read with #aux="
+        return Finding("fault", "tapped layers", sentence(why), change)
+    change = f"Check that this is a draft head, and which kind: {', '.join(KINDS)}, or a whole model (draft_model)"
+    return Finding("fault", "format", sentence(why), change)
+
+
+def _trained_for(head: Files, target: Files) -> Iterator[Finding]:
+    """The target that the head names, if it names one."""
+    about: Any = head.config.get("speculators_config")
+    verifier = about.get("verifier") if isinstance(about, Mapping) else None
+    stated = str(verifier.get("name_or_path") or "") if isinstance(verifier, Mapping) else ""
+    own, other = (each.rstrip("/").partition("@")[0].rpartition("/")[2].lower() for each in (stated, target.name))
+    if not own:
+        return
+    if own == other:
+        yield Finding("ok", "trained for", f"The head names {stated} as its target.")
+    else:
+        change = f"Use it with --target {stated}, or a head for {target.name}"
+        yield Finding("doubt", "trained for", f"The head names {stated} as its target, not {target.name}.", change)
+
+
+def _fault(spec: HeadSpec, tensors: Mapping[str, Tensor], target: Files) -> Finding | None:
+    """What keeps these tensors from being a head for this target."""
+    size, num_words = text_part(target.config).get("hidden_size") or 0, _num_words(target)
+    fc, output, own = (tensors.get(f"{each}.weight") for each in ("fc", "lm_head", "embed_tokens"))
+    num_states = len(spec.hidden_layers)
+    if fc is not None and fc.dim() == 2 and fc.shape[1] != num_states * size:
+        num_read, rest = divmod(fc.shape[1], size)
+        says = (
+            f"fc reads {fc.shape[1]:,} features; {num_states} hidden states of this target have {num_states * size:,}"
+        )
+        if rest:
+            change = f"Use a head for a target of hidden size {size}"
+            return Finding("fault", "hidden size", f"{says}: no number of its states, of {size} each, fits.", change)
+        change = (
+            f"The head reads {num_read} hidden states, but its config.json names {num_states}: name all of them, as "
+            f"its training did, in config.json or with #aux={','.join('N' * num_read)}"
+        )
+        return Finding("fault", "tapped layers", f"{says}.", change)
+    reduced = spec.draft_vocab_size is not None and not may_be_padding(spec.draft_vocab_size, num_words)
+    has_own = reduced or spec.layers.hidden_size != size or (spec.kind == "eagle3" and own is not None)
+    if output is None and has_own and not spec.tied_output:
+        change = "Export the head again with lm_head.weight: servers fill it with random numbers and keep no guess"
+        says = "lm_head.weight is missing, and this head cannot borrow the target's."
+        return Finding("fault", "output layer", says, change)
+    num_rows = spec.draft_vocab_size or 0 if output is None else len(output)
+    if reduced and not any(each in tensors for each in TABLES):
+        says = f"d2t is missing: which of the target's {num_words:,} tokens are the head's {num_rows:,} words?"
+        change = "Export the head again with d2t (and t2d), from the training run that chose its words"
+        return Finding("fault", "vocabulary map", says, change)
+    if own is not None and not may_be_padding(len(own), num_words):
+        says = f"The head embeds {len(own):,} words, and the target has {num_words:,}: they have other tokenizers."
+        return Finding("fault", "vocabulary", says, "Use a head trained with this target's tokenizer")
+    d2t = tensors.get("d2t")
+    if (
+        d2t is not None
+        and not d2t.is_meta
+        and _leads_out(d2t, num_words)
+        and not _leads_out(d2t - _rows(d2t), num_words)
+    ):
+        change = "Subtract each row's number from d2t: it holds offsets, so that row + d2t[row] is the target's id"
+        return Finding("fault", "vocabulary map", "d2t holds the target's ids themselves instead of offsets.", change)
+    whole = dict(tensors)
+    if any(each in whole and whole[each].is_meta for each in TABLES):  # on the hub: their values are not known yet
+        whole |= {"d2t": torch.zeros(num_rows, dtype=torch.long)}
+        whole.pop("t2d", None)
+    if output is None and spec.tied_output and reduced:  # borrowed from the target's embedding
+        whole["lm_head.weight"] = torch.empty(num_rows, spec.layers.hidden_size, device="meta")
+    try:
+        build(spec, restored(whole), size, num_words)
+    except UsageError as error:
+        return Finding("fault", "tensors", sentence(str(error)), "Use a head that was trained for this target")
+    return None
+
+
+def _words(spec: HeadSpec, tensors: Mapping[str, Tensor], target: Files) -> Iterator[Finding]:
+    """How much of the vocabulary the head can draft, and whether both of its tables say so."""
+    d2t, t2d = (tensors.get(each) for each in TABLES)
+    if d2t is None or d2t.is_meta:
+        if t2d is not None:
+            change = "Add d2t to the head's tensors"
+            yield Finding("doubt", "vocabulary map", "There is t2d but no d2t, which vLLM and SGLang need.", change)
+        return
+    ids = _rows(d2t) + d2t.long()
+    if t2d is not None and not t2d.is_meta and not torch.equal(t2d.flatten().nonzero().flatten(), ids.sort().values):
+        says = f"d2t and t2d disagree: t2d marks {int(t2d.count_nonzero()):,} tokens, d2t leads to {len(ids):,} others."
+        yield Finding("fault", "vocabulary map", says, "Export both tables again from the same training run")
+        return
+    yield Finding("ok", "vocabulary map", f"{len(ids):,} of {_num_words(target):,} tokens can be drafted.")
+
+
+def _rows(d2t: Tensor) -> Tensor:
+    return torch.arange(len(d2t))
+
+
+def _leads_out(d2t: Tensor, num_words: int) -> bool:
+    """Whether these offsets lead outside the vocabulary, or two rows to one token."""
+    ids = _rows(d2t) + d2t.long()
+    return not 0 <= int(ids.min()) <= int(ids.max()) < num_words or len(ids.unique()) < len(ids)
+
+
+def _num_words(of: Files) -> int:
+    return text_part(of.config).get("vocab_size") or DEFAULT_WORDS
+
+
+def _ids(ids: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ids[:MAX_IDS]))

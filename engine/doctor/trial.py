@@ -1,0 +1,187 @@
+"""Twenty tokens and more: a race of the drafter over a few prompts, and at every position what it would have guessed.
+
+A head is compared with its `variants` on the same positions: what helps more than chance can is the fault's remedy."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ..drafters import parse as parse_drafter
+from ..errors import PhotofinishError, sentence
+from ..events import Prompt
+from ..heads.names import parse_name
+from ..loading.loading import LoadedModel
+from ..progress import Progress, silent
+from ..session import TorchRace
+from ..spec import PLAIN, RaceSpec, SamplingParams, lanes_of
+from ..what_if.ask import what_if
+from ..what_if.judged import WhatIf
+from ..what_if.tables import Table
+from .findings import Finding
+from .variants import Variant
+
+K = 4
+LANE = "drafter"
+CHANCE, MOST_BY_CHANCE = 1.5, 0.15
+"""A drafter hardly knows its target if it is right at most 1.5 times as often as the text's commonest token would be,
+guessed everywhere, and at most at this share of positions: in a loop that token alone is often right."""
+NOTHING = 0.03
+"""Up to this share it knows nothing of it."""
+LOW = 0.3
+"""Below this a healthy head would be a rare one."""
+MIN_GAIN, MIN_DEVIATIONS = 0.06, 3.0
+"""A variant is better if it is right at this share of positions more, and by this many standard deviations."""
+MIN_COVERED = 0.9
+FOREIGN = "Use a drafter trained for exactly this target: other models or versions have other hidden states"
+
+
+class ToEncode(Protocol):
+    def encode(self, tokenizer: Any) -> Prompt: ...
+
+
+@dataclass
+class Trial:
+    """found: tables and costs of each prompt's race. plain_s: seconds of its faster plain lane."""
+
+    text: str
+    found: list[WhatIf] = field(default_factory=list)
+    plain_s: list[float] = field(default_factory=list)
+    variants: dict[str, list[Table]] = field(default_factory=dict)
+
+    def tables(self, drafter: str = "") -> Iterator[tuple[WhatIf, Table]]:
+        """Each race with its drafter's table, or a variant's."""
+        for i, each in enumerate(self.found):
+            if not drafter:
+                yield each, each.tables_of(self.text, K)[-1]
+            elif drafter in self.variants:
+                yield each, self.variants[drafter][i]
+
+    def right(self, drafter: str = "", depth: int = 0) -> list[bool]:
+        """Of every position that has a draft of more than `depth` tokens, whether that one is right and all before it
+        are."""
+        return [
+            len(each.text.right(draft, at)) > depth
+            for each, table in self.tables(drafter)
+            for at, draft in enumerate(table.drafts[: len(each.text.token_ids)])
+            if len(draft) > depth and at + depth < len(each.text.token_ids)
+        ]
+
+    @property
+    def written(self) -> Counter[int]:
+        """The target's tokens."""
+        return Counter(token for each in self.found for token in each.text.token_ids)
+
+
+def share(right: Sequence[bool]) -> float:
+    return sum(right) / len(right) if right else 0.0
+
+
+def run(
+    loaded: LoadedModel,
+    text: str,
+    prompts: Sequence[ToEncode],
+    params: SamplingParams,
+    others: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Trial:
+    """Race the drafter `text` on each prompt, and query it and `others`, its variants, at every position. A variant
+    that cannot be made is left out. Raises what a race raises."""
+    trial = Trial(text)
+    for i, prompt in enumerate(prompts):
+        progress(f"racing prompt {i + 1} of {len(prompts)}", None)
+        spec = RaceSpec(lanes_of([(LANE, text, K)]), replace(params, seed=params.seed + i))
+        race = TorchRace(loaded, spec, prompt.encode(loaded.tokenizer), progress)
+        for _ in race.events():
+            pass
+        race.result()
+        trial.found.append(what_if(race, [(text, K)], progress))
+        plain = [sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, "baseline")]
+        trial.plain_s.append(min(plain))
+        for n, other in enumerate(others):
+            progress("trying the head's settings", n / len(others))
+            if (table := _table(race, other, loaded)) is not None:
+                trial.variants.setdefault(other, []).append(table)
+    trial.variants = {name: each for name, each in trial.variants.items() if len(each) == len(prompts)}
+    return trial
+
+
+def _table(race: TorchRace, drafter: str, loaded: LoadedModel) -> Table | None:
+    try:
+        return what_if(race, [(drafter, K)], most=1).tables_of(drafter, K)[-1]
+    except PhotofinishError:
+        return None  # for example a block without a token to draft
+    finally:
+        kind, argument = parse_drafter(drafter)
+        loaded.let_go((kind, parse_name(kind, argument)))
+
+
+def draft_findings(trial: Trial, tried: Sequence[Variant], untrained: Callable[[], bool]) -> Iterator[Finding]:
+    """What the drafts say about the drafter.
+
+    tried: the variants of the trial.
+    untrained: whether the head's weights look as if they were never trained."""
+    right = trial.right()
+    if not right:
+        yield Finding("doubt", "drafts", "It proposed nothing, so nothing can be said about it.", "Try longer prompts")
+        return
+    own, num = share(right), len(right)
+    best = max(tried, key=lambda each: share(trial.right(each.drafter)), default=None)
+    if best and is_better(trial.right(best.drafter), right):
+        changed = share(trial.right(best.drafter))
+        says = f"Its first guess is right at {own:.0%} of {num} positions; with this change at {changed:.0%} of them."
+        yield Finding("fault", "settings", says, best.change)
+        return
+    written = trial.written
+    chance = max(written.values()) / written.total()
+    by_depth = ", ".join(f"{share(trial.right(depth=d)):.0%}" for d in range(K) if trial.right(depth=d))
+    if own <= min(MOST_BY_CHANCE, max(CHANCE * chance, 3 / num)):
+        says = (
+            f"Its first guess is right at {own:.0%} of {num} positions; the commonest token alone would be right at "
+            f"{chance:.0%}."
+        )
+        if untrained():
+            change = "These weights are as they were initialised: use the trained checkpoint"
+            yield Finding("fault", "weights", says, change)
+        else:
+            yield Finding("fault" if own <= max(NOTHING, 3 / num) else "doubt", "acceptance", says, FOREIGN)
+        return
+    turned = next((share(trial.right(each.drafter)) for each in tried if each.is_reversed), 0.0)
+    if own < LOW and turned > own / 2:
+        says = (
+            f"Its first guess is right at {own:.0%} of {num} positions, and at {turned:.0%} if it reads its hidden "
+            "states in the wrong order: they mean little to it."
+        )
+        yield Finding("doubt", "acceptance", says, FOREIGN)
+        return
+    yield Finding("ok", "acceptance", f"Guesses 1 to {K} of a chain are right at {by_depth} of {num} positions.")
+
+
+def covered(trial: Trial, words: set[int] | None) -> Iterator[Finding]:
+    """The limit that a reduced vocabulary sets. words: the ids it can draft; None for all."""
+    if words is None:
+        return
+    written = trial.written
+    most = sum(num for token, num in written.items() if token in words) / written.total()
+    says = f"{most:.0%} of the target's own {written.total()} tokens are among the {len(words):,} that it can draft."
+    if most < MIN_COVERED:
+        yield Finding("doubt", "reduced vocabulary", says, "Train the head with the words that your own text has")
+    else:
+        yield Finding("ok", "reduced vocabulary", says)
+
+
+def is_better(one: Sequence[bool], other: Sequence[bool]) -> bool:
+    """Whether `one` is right more often than `other` at the same positions, beyond chance: a sign test."""
+    if len(one) != len(other):
+        return share(one) > share(other) + 0.2
+    wins = sum(a and not b for a, b in zip(one, other, strict=True))
+    losses = sum(b and not a for a, b in zip(one, other, strict=True))
+    return wins - losses > max(MIN_GAIN * len(one), MIN_DEVIATIONS * math.sqrt(wins + losses))
+
+
+def failed(error: PhotofinishError) -> Finding:
+    """A race that could not be set up, or that ended in an error."""
+    return Finding("fault", "race", sentence(str(error)), "Fix this first; nothing else could be tried")

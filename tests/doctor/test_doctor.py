@@ -1,0 +1,281 @@
+"""Planted faults of heads and draft models, each of which the doctor must name first, and healthy pairs, on which it
+must find none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.cli.doctor import PROMPTS as OWN
+from engine.cli.main import main
+from engine.doctor.checkup import Checkup
+from engine.doctor.findings import Finding, first, is_faulty
+from engine.heads.compact import restored
+from engine.loading.heads import BUNDLED
+from engine.loading.loading import DEFAULT_TARGET, LoadedModel, load
+from engine.spec import SamplingParams
+from engine.studies.prompts.prompts import FilePrompt
+from tests.helpers.head_files import changed, config_of
+from tests.helpers.head_fixtures import HEADS
+from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import DRAFT, PROMPTS, trained
+
+LAYERS = "transformer_layer_config"
+Plant = Callable[[Path], tuple[str, Any]]
+"""Makes a faulty head or model in a folder: the drafter, and the target."""
+
+
+def head(kind: str = "eagle3", config: Any = None, tensors: Any = None, given: str = "") -> Plant:
+    def plant(folder: Path) -> tuple[str, Path]:
+        return f"{given or kind}:{changed(HEADS[kind], folder / 'head', config, tensors)}", TRAINED
+
+    return plant
+
+
+def reduced(tensors: Any = None) -> Plant:
+    """The EAGLE-3 head with fewer words, and tables of them."""
+
+    def few(own: dict[str, torch.Tensor]) -> None:
+        num_words = len(own["lm_head.weight"])
+        shuffled = torch.randperm(num_words - 1, generator=torch.Generator().manual_seed(7))
+        ids = shuffled[: num_words - 100].sort().values  # never the last one, so that all offsets may be one more
+        own |= {"lm_head.weight": own["lm_head.weight"][ids], "d2t": ids - torch.arange(len(ids))}
+        own["t2d"] = torch.zeros(num_words, dtype=torch.bool).index_fill_(0, ids, True)
+        if tensors:
+            tensors(own)
+
+    return head(config=lambda config: config.update(draft_vocab_size=config["draft_vocab_size"] - 100), tensors=few)
+
+
+def shipped(kind: str, config: Any = None, tensors: Any = None) -> Plant:
+    """A head for the default model, its matrices in bfloat16."""
+
+    def whole(own: dict[str, torch.Tensor]) -> None:
+        found = restored(own)
+        own.clear()
+        own |= found
+        if tensors:
+            tensors(own)
+
+    def plain(own: dict[str, Any]) -> None:
+        del own["quantization_config"]
+        if config:
+            config(own)
+
+    def plant(folder: Path) -> tuple[str, Any]:
+        return f"{kind}:{changed(BUNDLED / kind, folder / 'head', plain, whole)}", DEFAULT_TARGET
+
+    return plant
+
+
+def draft_model(change: Callable[[dict[str, Any]], None]) -> Plant:
+    """The draft model with another tokenizer."""
+
+    def plant(folder: Path) -> tuple[str, Path]:
+        made = Path(shutil.copytree(DRAFT, folder / "draft"))
+        tokenizer = json.loads((made / "tokenizer.json").read_text())
+        change(tokenizer["model"]["vocab"])
+        (made / "tokenizer.json").write_text(json.dumps(tokenizer))
+        return f"draft_model:{made}", TRAINED
+
+    return plant
+
+
+def quantised(folder: Path) -> tuple[str, Path]:
+    made = Path(shutil.copytree(TRAINED, folder / "target"))
+    config = {**config_of(made), "quantization_config": {"quant_method": "awq"}}
+    (made / "config.json").write_text(json.dumps(config))
+    return f"eagle3:{HEADS['eagle3']}", made
+
+
+def without(*names: str) -> Callable[[dict[str, Any]], None]:
+    return lambda values: [values.pop(name, None) for name in names]  # type: ignore[return-value]
+
+
+def setting(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda config: config.update(values)
+
+
+def reading(ids: list[int]) -> Callable[[dict[str, Any]], None]:
+    return setting(eagle_aux_hidden_state_layer_ids=ids)
+
+
+def edit(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str, Any]], None]:
+    return lambda tensors: tensors.update({name: change(tensors[name])})
+
+
+def swapped(vocab: dict[str, int]) -> None:
+    one, other = (next(token for token, i in vocab.items() if i == at) for at in (300, 301))
+    vocab[one], vocab[other] = vocab[other], vocab[one]
+
+
+def renamed(vocab: dict[str, int]) -> None:
+    vocab["a word of another language"] = vocab.pop(next(token for token, i in vocab.items() if i == 400))
+
+
+def one_off(tensors: dict[str, Any]) -> None:
+    del tensors["t2d"]
+    tensors["d2t"] = tensors["d2t"] + 1
+
+
+def fresh(tensors: dict[str, Any]) -> None:
+    """Weights as before training."""
+    for i, (name, value) in enumerate(sorted(tensors.items())):
+        if value.is_floating_point():
+            generator = torch.Generator().manual_seed(i)
+            tensors[name] = (
+                torch.ones_like(value) if "norm" in name else 0.02 * torch.randn(value.shape, generator=generator)
+            )
+
+
+def foreign(tensors: dict[str, Any]) -> None:
+    """A trained head of another target: its hidden states have other directions."""
+    order = torch.randperm(tensors["fc.weight"].shape[1], generator=torch.Generator().manual_seed(1))
+    tensors["fc.weight"] = tensors["fc.weight"][:, order]
+
+
+BY_FILES: dict[str, tuple[Plant, str, str]] = {
+    "no output layer": (head(tensors=without("lm_head.weight")), "output layer", "lm_head.weight"),
+    "no map of the vocabulary": (reduced(without("d2t", "t2d")), "vocabulary map", "d2t"),
+    "two of three tapped layers in config.json": (head(config=reading([1, 3])), "tapped layers", "#aux=N,N,N"),
+    "two of three tapped layers in fc": (
+        head(tensors=edit("fc.weight", lambda fc: fc[:, : fc.shape[1] // 3 * 2].clone())),
+        "tapped layers",
+        "reads 2 hidden states",
+    ),
+    "layers of a deeper target": (head(config=reading([2, 18, 33])), "tapped layers", "#aux="),
+    "a head for a narrower target": (
+        head(tensors=edit("fc.weight", lambda fc: fc[:, : fc.shape[1] * 3 // 4 - 1].clone())),
+        "hidden size",
+        "hidden size",
+    ),
+    "DFlash given as EAGLE-3": (head("dflash", given="eagle3"), "format", "dflash:"),
+    "EAGLE-3 given as DFlash": (head("eagle3", given="dflash"), "format", "eagle3:"),
+    "a whole model given as a head": (lambda folder: (f"eagle3:{DRAFT}", TRAINED), "format", "draft_model"),
+    "an embedding of other words": (
+        head(tensors=lambda t: t.update({"embed_tokens.weight": torch.zeros(9000, t["norm.weight"].shape[0])})),
+        "vocabulary",
+        "tokenizer",
+    ),
+    "a map out of the vocabulary": (reduced(edit("d2t", lambda d: d + 10**6)), "tensors", "trained for"),
+    "a map of ids instead of offsets": (
+        reduced(edit("d2t", lambda d: d + torch.arange(len(d)))), "vocabulary map", "Subtract each row's number",
+    ),
+    "tables of two training runs": (
+        reduced(edit("t2d", lambda t: t.roll(5))),
+        "vocabulary map",
+        "same training run",
+    ),
+    "a layer lost": (head(tensors=without("layers.0.mlp.up_proj.weight")), "tensors", "trained for"),
+    "a draft model with two tokens swapped": (draft_model(swapped), "vocabulary", "same tokenizer"),
+    "a draft model with another token": (draft_model(renamed), "vocabulary", "same tokenizer"),
+    "a mask token that does not exist": (
+        head("dflash", config=setting(mask_token_id=10**6)), "tensors", "trained for",
+    ),
+    "a quantised target": (quantised, "target", "unquantised"),
+}  # fmt: skip
+"""Name -> the plant; the first finding's check; words of its remedy."""
+BY_TOKENS: dict[str, tuple[Plant, str, str]] = {
+    "weights never trained": (head(tensors=fresh), "weights", "trained checkpoint"),
+    "a head of another target": (head(tensors=foreign), "acceptance", "exactly this target"),
+    "a map one off": (reduced(one_off), "settings", "subtract 1"),
+    "the residual from the wrong place": (head(config=setting(norm_before_residual=False)), "settings", "true"),
+    "DFlash never trained": (head("dflash", tensors=fresh), "weights", "trained checkpoint"),
+}  # fmt: skip
+SHIPPED: dict[str, tuple[Plant, str, str]] = {
+    "EAGLE-3's tapped layers in another order": (
+        shipped("eagle3", config=reading([15, 9, 2])), "settings", "#aux=2,9,15",
+    ),
+    "DFlash's tapped layers in another order": (
+        shipped("dflash", config=setting(aux_hidden_state_layer_ids=[15, 9, 2])), "settings", "#aux=2,9,15",
+    ),
+    "an order given after #": (
+        lambda folder: (f"eagle3:{BUNDLED / 'eagle3'}#aux=9,15,2", DEFAULT_TARGET), "settings", "#aux=2,9,15",
+    ),
+    "EAGLE-3 of another target": (shipped("eagle3", tensors=foreign), "acceptance", "exactly this target"),
+    "DFlash of another target": (shipped("dflash", tensors=foreign), "acceptance", "exactly this target"),
+    "EAGLE-3 never trained": (shipped("eagle3", tensors=fresh), "weights", "trained checkpoint"),
+}  # fmt: skip
+"""Of the heads that ship, which read their target's states well."""
+
+
+@cache
+def default() -> LoadedModel:
+    return load()
+
+
+@cache
+def examined(drafter: str, target: str, with_tokens: bool) -> tuple[Finding, ...]:
+    checkup = Checkup(target, drafter)
+    found = [*checkup.before_weights()]
+    if with_tokens and not is_faulty(found):
+        loaded, texts = (default, OWN) if target == DEFAULT_TARGET else (trained, PROMPTS)
+        prompts = [FilePrompt(i, "", text) for i, text in enumerate(texts)]
+        found += checkup.with_tokens(loaded, prompts, SamplingParams(max_new_tokens=48))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("fault", BY_FILES)
+def test_a_fault_in_the_files_is_named_first(fault: str, tmp_path: Path) -> None:
+    """A drafter that cannot work, and nobody says why before gigabytes are loaded."""
+    plant, check, remedy = BY_FILES[fault]
+    drafter, target = plant(tmp_path)
+    found = first(examined(drafter, str(target), False))
+    assert found and (found.level, found.check) == ("fault", check), found
+    assert remedy in found.change, found
+
+
+@pytest.mark.parametrize("fault", [*BY_TOKENS, *(pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED)])
+def test_a_fault_that_only_drafts_show_is_named_first(fault: str, tmp_path: Path) -> None:
+    """A head that loads, drafts nothing right, and leaves its user guessing."""
+    plant, check, remedy = {**BY_TOKENS, **SHIPPED}[fault]
+    drafter, target = plant(tmp_path)
+    found = first(examined(drafter, str(target), True))
+    assert found and found.check == check, found
+    assert remedy in found.change, found
+
+
+@pytest.mark.parametrize(
+    "drafter", [*(f"{kind}:{folder}" for kind, folder in HEADS.items()), f"draft_model:{DRAFT}", "ngram"]
+)
+def test_a_healthy_pair_has_no_fault(drafter: str) -> None:
+    """A false alarm."""
+    found = examined(drafter, str(TRAINED), True)
+    assert not is_faulty(found), first(found)
+    assert any(each.check == "worth it" for each in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_that_ships_has_neither_fault_nor_doubt(kind: str) -> None:
+    """A false alarm about our own heads."""
+    assert first(examined(kind, DEFAULT_TARGET, True)) is None
+
+
+def test_a_head_for_another_target_by_name_is_doubted(tmp_path: Path) -> None:
+    """A head that says what it was trained for, and nobody reads it."""
+    drafter, target = head(config=lambda c: c["speculators_config"]["verifier"].update(name_or_path="Qwen/Qwen3-8B"))(
+        tmp_path
+    )
+    found = first(examined(drafter, str(target), False))
+    assert found and (found.level, found.check) == ("doubt", "trained for")
+    assert "--target Qwen/Qwen3-8B" in found.change
+
+
+def test_the_command_says_what_to_change_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An exit status or a JSON report that programs cannot act on."""
+    drafter, target = BY_FILES["no output layer"][0](tmp_path)
+    assert main(["doctor", "--target", str(target), "--drafter", drafter, "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["first"]["check"] == "output layer" and report["first"] in report["findings"]
+    healthy = ["doctor", "--target", str(TRAINED), "--drafter", f"eagle3:{HEADS['eagle3']}", "--files-only"]
+    assert main(healthy) == 0 and "Nothing to change." in capsys.readouterr().out
+    assert main(["doctor", "--target", str(tmp_path), "--drafter", "ngram"]) == 2
+    assert "could not check" in capsys.readouterr().err
