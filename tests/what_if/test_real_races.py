@@ -79,12 +79,13 @@ def assert_told(race: TorchRace) -> None:
         assert found.oracle(lane.spec.drafter, lane.spec.k) <= seconds_of(told) * (1 + 1e-9)
 
 
-ALTERNATELY = zip(["ngram", "draft_model", "eagle3", "dflash", "synthetic", "hybrid"], [0.0, 0.8] * 3, strict=True)
-each_drafter = pytest.mark.parametrize(("name", "temperature"), [*ALTERNATELY])
-"""How tokens are picked knows nothing of what is drafted: each drafter at one temperature."""
+CHAINS = {"ngram": 0.0, "draft_model": 0.8, "eagle3": 0.0, "dflash": 0.8, "synthetic": 0.0, "hybrid": 0.8}
+"""Drafters with tables, each at one temperature: how tokens are picked knows nothing of what is drafted."""
+TREES = ("ngram", "draft_model", "eagle3", "dflash", "synthetic", "hybrid")
+"""Those that draft trees."""
 
 
-@each_drafter
+@pytest.mark.parametrize(("name", "temperature"), CHAINS.items())
 def test_a_table_tells_every_real_race(name, temperature):
     """The page would show a race at another k that never would have been."""
     ks = [1, 4] if name == "dflash" else [1, 9]
@@ -99,7 +100,7 @@ def test_a_text_that_stops_within_a_draft():
 
 
 @needs_kernels
-@each_drafter
+@pytest.mark.parametrize(("name", "temperature"), [(name, CHAINS[name]) for name in TREES])
 def test_one_table_gives_the_race_of_every_size_of_trees(name, temperature):
     """The first N of a table's trees would not be the best N: no size but the table's own could be computed."""
     drafter = drafter_of(name)
