@@ -27,13 +27,15 @@ from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
 from ..jobs.load import LoadStudies
+from ..jobs.loader import ModelStatus
 from ..jobs.pool import Jobs
 from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
-from ..jobs.servers import ServersBackend
+from ..jobs.servers import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
 from ..jobs.study import Studies, refused_study
-from .controls import chat_help, more_choices, pair_choices, preset_values, text_for
+from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, text_for
+from .doors import Doors
 from .gate import address_of
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 
@@ -89,8 +91,10 @@ class Handlers:
         backend: TorchBackend | ServersBackend,
         check: Check | None = None,
         under_load: bool = False,
+        own: bool = False,
     ) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
+        self.doors = Doors(backend) if own and isinstance(backend, MixedBackend) else None
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
         self.recorded = {name: None if view is None else first_frame(view) for name, view in views.items()}
         """By preset id: the frame that shows its recorded race, or None."""
@@ -98,14 +102,13 @@ class Handlers:
         self.stage = Stage(backend, shelf=self.shelf)
         self._jobs = Jobs()
         self._studies = Studies(backend, self.stage.queue)
-        self.loads: LoadStudies | None = None
-        if under_load and isinstance(backend, ServersBackend):
-            self.loads = LoadStudies(backend.endpoints, not backend.same_device, self.stage.queue)
+        self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
 
     @property
     def catalogue(self) -> Catalogue:
         """What is on offer now."""
-        return (self._check and self._check.found) or self._catalogue
+        found = (self._check and self._check.found) or self._catalogue
+        return found if self.doors is None else self.doors.added_to(found)
 
     def is_idle(self) -> bool:
         """Whether no race has the device or waits for it."""
@@ -117,7 +120,7 @@ class Handlers:
             await asyncio.sleep(MODEL_POLL_S)
 
     async def offers(self) -> tuple[Any, str]:
-        """The pairs on offer and the refused ones, once all are checked."""
+        """The pairs on offer and the refused ones, once all are checked, with those that the owner has named."""
         await self.checked()
         catalogue = self.catalogue
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
@@ -153,9 +156,11 @@ class Handlers:
     @_streamed_study
     async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the page's servers under load."""
-        assert self.loads is not None
+        assert self.loads is not None and not isinstance(self.backend, TorchBackend)
+        servers = self.backend if isinstance(self.backend, ServersBackend) else self.backend.servers
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
-        of = self.loads.endpoints, self.loads.separate, settings, event._data
+        whose = "" if self.doors is None else servers.id
+        of = servers.endpoints, not servers.same_device, settings, event._data, whose
         asked = await self._jobs.run(address_of(request), read_load, *of)
         return self.loads.frames(_visitor(request), address_of(request), asked)
 
@@ -177,16 +182,19 @@ class Handlers:
 
     async def model(self) -> Frames:
         """The status line of the default model, until it is ready."""
-        loader = self.backend.loader
-        shown = ""
+        loader, shown = self.backend.loader, ""
         while self._check is not None and self._check.found is None:
             if (line := model_line(None, self._check.is_late)) != shown:
                 shown = line
                 yield line
             await asyncio.sleep(MODEL_POLL_S)
-        loader.start(self.catalogue.default.target)
+        default = self.catalogue.default
+        while (now := loader.status) and now.state == "loading" and now.target != default.target:
+            await asyncio.sleep(MODEL_POLL_S)
+        if default.lanes is None:
+            loader.start(default.target)
         while True:
-            status = loader.status
+            status = self._status(default)
             if (line := model_line(status)) != shown:
                 shown = line
                 yield line
@@ -194,9 +202,15 @@ class Handlers:
                 return
             await asyncio.sleep(MODEL_POLL_S)
 
-    def model_now(self) -> str:
-        """The status line of the loaded model: a race may have loaded another one."""
-        return model_line(self.backend.loader.status)
+    def model_now(self, pair_id: object) -> str:
+        """The status line of the chosen pair's servers, or of the loaded model: a race may have loaded another one."""
+        catalogue = self.catalogue
+        return model_line(self._status(next((e for e in catalogue.runnable if e.id == pair_id), catalogue.default)))
+
+    def _status(self, pair: Pair) -> ModelStatus | None:
+        if pair.lanes is None or not isinstance(self.backend, MixedBackend):
+            return self.backend.loader.status
+        return self.backend.servers.loader.status
 
     def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
         """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
@@ -223,16 +237,27 @@ class Handlers:
 
     def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
         """The drafters on offer, k, whether there is a chat template, and the text of a preset in the form that suits
-        the target, by name."""
+        the target, by name. Settings that servers choose for themselves are hidden."""
         pair = self._pair(pair_id)
         preset = self.catalogue.preset_of(prompt)
+        here: dict[str, Any] = {} if self.doors is None else {"visible": pair.lanes is None}
         return {
-            "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter),
-            "k": str(pair.k),
-            "more": gr.update(choices=more_choices(self.catalogue, pair), value=[]),
+            **{name: gr.update(**here) for name in OF_THE_ENGINE},
+            "model": gr.skip() if self.doors is None else model_line(self._status(pair)),
+            "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter, **here),
+            "k": gr.update(value=str(pair.k), **here),
+            "more": gr.update(choices=more_choices(self.catalogue, pair), value=[], **here),
             "chat": gr.update(value=bool(pair.chat), interactive=pair.chat is not False, info=chat_help(pair)),
             "prompt": text_for(preset, pair) if preset else gr.skip(),
         }
+
+    def door(self, name: str, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
+        """Choose what the owner has named in a dialog, with all that choosing a pair sets, by name."""
+        assert self.doors is not None
+        with _as_gradio_errors():
+            pair = self.doors.choose(name, self.catalogue, self.catalogue.pair(pair_id))
+        chosen = gr.update(choices=pair_choices(self.catalogue), value=pair.id)
+        return {**self.pair(pair.id, prompt, request), "pair": chosen}
 
     def drafter_line(self, pair_id: object, drafter: object) -> str:
         """What is special about the chosen target and drafter."""

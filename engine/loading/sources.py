@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,36 @@ def find(target: str, progress: Progress = silent, accept: Accept | None = None)
         )
     folder = _fetch(match[1], match[2], progress, accept)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
+
+
+def config_of(target: str) -> dict[str, Any]:
+    """The configuration of a target other than the default one. Nothing else is fetched. Raises UsageError as `find`
+    does."""
+    found: dict[str, Any] = {}
+
+    class Enough(BaseException):
+        pass
+
+    def accept(config: dict[str, Any]) -> None:
+        found.update(config)
+        raise Enough
+
+    with suppress(Enough):
+        find(target, accept=accept)
+    return found
+
+
+def is_here(target: str) -> bool:
+    """Whether a target's weights need not be downloaded."""
+    match = _REPOSITORY.fullmatch(target)
+    if target == DEFAULT_TARGET or match is None or os.path.lexists(os.path.expanduser(target)):
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(match[1], "config.json", revision=match[2])
+    return isinstance(config, str) and any(
+        each.suffix in (".safetensors", ".bin") for each in Path(config).parent.iterdir()
+    )
 
 
 def _local(target: str, path: Path) -> Source:
