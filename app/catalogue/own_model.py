@@ -36,8 +36,8 @@ class Room:
     graphs: bool
 
 
-def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, str]:
-    """The pair, and what it is and takes, in sentences. Of a repository only config.json is fetched. Raises UsageError
+def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
+    """The pair, and what it is and takes, in paragraphs. Of a repository only config.json is fetched. Raises UsageError
     with the reason if it cannot run here."""
     check_drafter(drafter)
     config, size = _config(target), BYTES.get(room.dtype, 2)
@@ -65,7 +65,7 @@ def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, str]:
         told.append(
             f"It takes {needed / GIB:.1f} GiB of memory ({words_of(parts)}); {room.free / GIB:.1f} GiB is free."
         )
-    return pair, " ".join(told)
+    return pair, told
 
 
 def _config(name: str) -> Mapping[str, Any]:
@@ -79,7 +79,8 @@ def _told(name: str, config: Mapping[str, Any]) -> str:
     kind = (config.get("architectures") or [text_part(config).get("model_type")])[0]
     stored = config.get("dtype") or config.get("torch_dtype") or text_part(config).get("dtype")
     num = num_parameters({**config, **(config.get("transformer_layer_config") or {})})
-    size = f"{num / GB:.2f} billion parameters" if num else "of unknown size"
+    size = f"{num / GB:.2f} billion" if num >= GB else f"{num / 1e6:.1f} million"
+    size = f"{size} parameters" if num else "of unknown size"
     if name.startswith(RANDOM):
         return f"{name}: {kind}, {size}, drawn at random."
     if is_here(name):

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from engine.errors import sentence
 from engine.remote.client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.reply import Reply
@@ -49,7 +50,8 @@ async def look(endpoint: Endpoint) -> Seen:
     except TimeoutError:
         return Seen(None, f"It did not answer within {LOOK_S:g} s.")
     except RemoteError as error:
-        return Seen(None, f"{str(error)[:1].upper()}{endpoint.redact(str(error))[1:]}.")
+        words = str(error).replace(f" of lane {endpoint.lane}", "").removeprefix(f"lane {endpoint.lane}: ")
+        return Seen(None, sentence(endpoint.redact(words)))
 
 
 async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:

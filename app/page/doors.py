@@ -46,15 +46,15 @@ class Doors:
         return catalogue.adding(self._pairs.values(), self._pairs.get(self._chosen))
 
     async def model(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What a target and a drafter are and take, in a sentence; with `use` they can be chosen from now on. Raises
+        """What a target and a drafter are and take, in sentences; with `use` they can be chosen from now on. Raises
         UsageError with the reason if they cannot run here."""
         target, drafter = (_text(asked, name, MAX_CHARS) for name in ("target", "drafter"))
         if not target:
             raise UsageError("name a model first: owner/name on the hub, or a folder of this machine")
-        pair, sentence = await asyncio.to_thread(lambda: check_own(target, drafter or "ngram", self._backend.room()))
+        pair, told = await asyncio.to_thread(lambda: check_own(target, drafter or "ngram", self._backend.room()))
         if asked.get("use") is True:
             self._pairs[OWN] = pair
-        return {"sentence": sentence}
+        return {"sentences": told}
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What one or two servers are, a sentence each, and whether they can race; with `use`, those last tried can be
@@ -77,7 +77,8 @@ class Doors:
         if len(found) == len(seen):
             self._can_race = ServersBackend(found, asked.get("same_device") is True)
             self._chat = any(each.chat for each in seen)
-        return {"sentences": [each.sentence for each in seen], "can_race": self._can_race is not None}
+        told = [each.sentence if len(seen) == 1 else f"{i}. {each.sentence}" for i, each in enumerate(seen, 1)]
+        return {"sentences": told, "can_race": self._can_race is not None}
 
     def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
         """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,

@@ -156,8 +156,8 @@ class Handlers:
     @_streamed_study
     async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the page's servers under load."""
-        assert self.loads is not None and not isinstance(self.backend, TorchBackend)
-        servers = self.backend if isinstance(self.backend, ServersBackend) else self.backend.servers
+        servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
+        assert self.loads is not None and isinstance(servers, ServersBackend)
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
         whose = "" if self.doors is None else servers.id
         of = servers.endpoints, not servers.same_device, settings, event._data, whose

@@ -12,6 +12,7 @@ from engine.loading.default_model import NAME, NOTICE
 from engine.spec import RANDOM
 
 from ..catalogue.catalogue import Offer, Pair, Preset
+from ..catalogue.fits import SERVER
 from ..jobs.loader import ModelStatus
 
 TITLE = "Photofinish"
@@ -27,8 +28,7 @@ HEADER = """
     model</button>
   <button type="button" id="page-servers-button" title="Race servers of your own: vLLM, SGLang, llama.cpp and others"
     >Your servers</button>
-  <p>One model writes your text twice: token by token, and by checking several guesses at once. Same text, less
-  time.</p>
+  <p>The same text twice: token by token, and by checking several guesses at once.</p>
 </header>
 """
 STUDY_BUTTON = (
@@ -121,8 +121,8 @@ def refused(offers: Sequence[Offer], note: str = "") -> str:
     runnable = {offer.pair.target for offer in offers if not offer.reason}
     reasons = {o.pair.target: o for o in reversed(offers) if o.reason and o.pair.target not in runnable}
     rows = "".join(
-        f"<li><strong>{safe(offer.pair.title.partition(' + ')[0])}</strong> {safe(offer.reason)}</li>"
-        for offer in reversed(reasons.values())
+        f"<li><strong>{safe(o.pair.title.partition(' + ')[0])}</strong> {safe(o.reason.removesuffix(SERVER))}.</li>"
+        for o in reversed(reasons.values())
     )
     about = f"<p>{safe(note)}</p>" if note else ""
     return f'<div class="page-refused">{about}<p>{REFUSED}</p><ul>{rows}</ul></div>' if rows else about

@@ -131,14 +131,13 @@ def build(
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if handlers.doors is not None:
+            set_by_door = _named(("pair", *SET_BY_PAIR), components)
             for name, door in doors.items():
-                set_by_door = _named(("pair", *SET_BY_PAIR), components)
-                chosen = door.submit(
-                    _by_name(partial(handlers.door, name), components), by_pair[0], set_by_door, **PRIVATE
-                )
-                chosen.success(handlers.model, None, model, **PRIVATE)
-                if name == SERVERS:
-                    chosen.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
+                choose = _by_name(partial(handlers.door, name), components), by_pair[0], set_by_door
+                raced, chosen = door.submit(*choose, **PRIVATE), door.select(*choose, **PRIVATE)
+                raced.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
+                for each in (raced, chosen):
+                    each.success(handlers.model, None, model, **PRIVATE)
         if check is not None or handlers.doors is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
         resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)

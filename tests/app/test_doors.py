@@ -44,11 +44,12 @@ def test_a_model_of_the_hub_is_known_by_its_configuration_alone(monkeypatch: Any
     one = config("google/gemma-3-1b-it")
     with config_hub(monkeypatch, {"a/target": one, "a/draft": {**one, "torch_dtype": "float32"}}) as hub:
         ask_at(monkeypatch, hub.address, tmp_path)
-        pair, told = check_own("a/target", "draft_model:a/draft", ROOM)
+        pair, lines = check_own("a/target", "draft_model:a/draft", ROOM)
+        told = " ".join(lines)
         assert {path for _, path in hub.asked} - {""} == {"resolve/main/config.json"}, hub.asked
         assert (pair.id, pair.target, pair.drafter, pair.chat) == (OWN, "a/target", "draft_model:a/draft", None)
-        assert "a/target: Gemma3ForCausalLM, 1.00 billion parameters. About 2.0 GB to download." in told
-        assert "a/draft: Gemma3ForCausalLM, 1.00 billion parameters. About 4.0 GB to download." in told
+        assert "a/target: Gemma3ForCausalLM, 999.8 million parameters. About 2.0 GB to download." in told
+        assert "a/draft: Gemma3ForCausalLM, 999.8 million parameters. About 4.0 GB to download." in told
         assert "of weights" in told and "for the drafter" in told and "64.0 GiB is free" in told
 
 
@@ -89,7 +90,7 @@ def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
     doors, before = Doors(backend), load(Machine())
     draft = f"draft_model:{FIXTURES / 'trained' / 'draft'}"
     asked = {"target": folder, "drafter": draft}
-    assert "nothing to download" in asyncio.run(doors.model(asked))["sentence"]
+    assert "nothing to download" in asyncio.run(doors.model(asked))["sentences"][0]
     with pytest.raises(UsageError, match="name a model first"):
         doors.choose(OWN, before, before.default)
     asyncio.run(doors.model({**asked, "use": True}))
@@ -130,8 +131,8 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     assert found == {
         "can_race": True,
         "sentences": [
-            "vLLM with a/model; speculation is off: its metrics count no drafts.",
-            "vLLM with a/model; speculation is on: it drafted 9 tokens for a short answer and kept 9.",
+            "1. vLLM with a/model; speculation is off: its metrics count no drafts.",
+            "2. vLLM with a/model; speculation is on: it drafted 9 tokens for a short answer and kept 9.",
         ],
     }
     assert all(f"authorization: bearer {KEY}" in head.lower() for each in two for head in each.headers)

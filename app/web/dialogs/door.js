@@ -20,7 +20,7 @@ export async function send(route, asked) {
     answer = await answered.json();
   } catch { /* LOST */ }
   if (number !== last) return null;
-  refs.says.replaceChildren(...(answer.sentences ?? [answer.detail ?? answer.sentence ?? ""]).map((words) => {
+  refs.says.replaceChildren(...(answer.sentences ?? [answer.detail ?? ""]).map((words) => {
     const line = document.createElement("span");
     line.textContent = oneLine(words);
     return line;
@@ -29,9 +29,9 @@ export async function send(route, asked) {
   return answer;
 }
 
-// Have the page choose what was sent.
-export function choose() {
-  trigger("submit", {});
+// Have the page choose what was sent, by the event of a dialog.
+export function choose(event) {
+  trigger(event, {});
   dialog.close();
 }
 

@@ -13,7 +13,7 @@ async function check() {
 
 async function use() {
   const answer = await send("model", { ...named(), use: true });
-  if (answer && !answer.detail) choose();
+  if (answer && !answer.detail) choose("select");
 }
 
 function command() {

@@ -1,7 +1,7 @@
 // The dialog "Your servers". The key leaves its field as soon as it is sent.
 
 import { joined } from "../base/text.js";
-import { dialog, refs } from "./box.js";
+import { refs } from "./box.js";
 import { choose, connect, send } from "./door.js";
 
 const KEPT = "kept in this program's memory";
@@ -19,9 +19,10 @@ async function check() {
   if (answer.can_race) refs.use.focus();
 }
 
-async function use() {
+// event: "submit" races them at once.
+async function use(event) {
   const answer = await send("servers", { use: true });
-  if (answer && !answer.detail) choose();
+  if (answer && !answer.detail) choose(event);
 }
 
 function command() {
@@ -32,6 +33,6 @@ function command() {
     "--model", text("model") || "NAME", ...(refs.same.checked ? ["--same-device"] : [])]);
 }
 
-connect({ check, use, command }, "#page-servers-button");
+connect({ check, use: () => use("submit"), command }, "#page-servers-button");
 refs.form.addEventListener("input", () => { refs.load.disabled = true; });
-refs.load.addEventListener("click", () => { send("servers", { use: true }); dialog.close(); });
+refs.load.addEventListener("click", () => use("select"));
