@@ -99,6 +99,7 @@ class Handlers:
         self.recorded = {name: None if view is None else first_frame(view) for name, view in views.items()}
         """By preset id: the frame that shows its recorded race, or None."""
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
+        self._raced = catalogue.default
         self.stage = Stage(backend, shelf=self.shelf)
         self._jobs = Jobs()
         self._studies = Studies(backend, self.stage.queue)
@@ -129,13 +130,16 @@ class Handlers:
     @_streamed
     async def race(self, request: gr.Request, **values: Any) -> Frames:
         """Run a race."""
-        return self.stage.frames(_visitor(request), address_of(request), read_request(self.catalogue, values))
+        asked = read_request(self.catalogue, values)
+        self._raced = asked.pair
+        return self.stage.frames(_visitor(request), address_of(request), asked)
 
     @_streamed
     async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
         named = partial(self._named, event._data)
         asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+        self._raced = asked.pair
         return self.stage.frames(_visitor(request), address_of(request), asked)
 
     async def stop(self, request: gr.Request) -> None:
@@ -202,10 +206,9 @@ class Handlers:
                 return
             await asyncio.sleep(MODEL_POLL_S)
 
-    def model_now(self, pair_id: object) -> str:
-        """The status line of the chosen pair's servers, or of the loaded model: a race may have loaded another one."""
-        catalogue = self.catalogue
-        return model_line(self._status(next((e for e in catalogue.runnable if e.id == pair_id), catalogue.default)))
+    def model_now(self) -> str:
+        """The status line of the servers raced last, or of the loaded model: a race may have loaded another one."""
+        return model_line(self._status(self._raced))
 
     def _status(self, pair: Pair) -> ModelStatus | None:
         if pair.lanes is None or not isinstance(self.backend, MixedBackend):

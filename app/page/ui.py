@@ -106,7 +106,7 @@ def build(
         )
         again = race.retry(handlers.again, None, race, trigger_mode="once", **PRIVATE)
         for each in (held, again):
-            each.then(handlers.model_now, pair, model, **PRIVATE)
+            each.then(handlers.model_now, None, model, **PRIVATE)
             each.then(handlers.extras, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         settings_of_study = _named(STUDY_SETTINGS, components)
