@@ -28,8 +28,8 @@ def is_foreign(headers: Iterable[tuple[bytes, bytes]], names: Collection[str]) -
         return True
     if any(origin not in (f"http://{match[0]}", f"https://{match[0]}") for origin in given.get(b"origin", [])):
         return True
-    site, mode = (given.get(name, [""])[0] for name in (b"sec-fetch-site", b"sec-fetch-mode"))
-    return site not in ("", "none", "same-origin") and mode != "navigate"  # a link from elsewhere may open the page
+    site, purpose = (given.get(name, [""])[0] for name in (b"sec-fetch-site", b"sec-fetch-dest"))
+    return site not in ("", "none", "same-origin") and purpose != "document"  # a link from elsewhere may open the page
 
 
 def is_proxied(headers: Iterable[tuple[bytes, bytes]]) -> bool:

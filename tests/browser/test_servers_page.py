@@ -102,6 +102,17 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             assert not tab.locator("#page-panel >> text=Guesses").count()
             tab.wait_for_selector("#page-study-button")
             assert not tab.locator("#page-load-button, dialog.pl").count(), "load that nobody allowed"
+            tab.click("#page-servers-button")
+            tab.fill("#page-your-servers [data-ref=url]", "http://a:1/v1")
+            tab.fill("#page-your-servers [data-ref=model]", "it's mine")
+            command = "python app.py --lane there=openai:http://a:1/v1 --model 'it'\\''s mine'"
+            assert tab.inner_text("#page-your-servers [data-ref=command]") == command
+            assert not tab.locator("#page-your-servers :is([type=password], [data-ref=use], [data-ref=check])").count()
+            tab.keyboard.press("Escape")
+            tab.click("#page-model-button")
+            command = "python app.py --target owner/name --drafter ngram"
+            assert tab.inner_text("#page-your-model [data-ref=command]") == command
+            tab.keyboard.press("Escape")
             run_race(tab)
             recording = loads(saved(tab))
             assert recording["verdicts"]["speculative"]["kind"] == "same_text"

@@ -38,7 +38,7 @@ export function choose(event) {
 // does: {check, use, command}; button: what opens the dialog.
 export function connect({ check, use, command }, button) {
   openedBy(button);
-  for (const node of dialog.querySelectorAll("[data-own]")) node.hidden = (node.dataset.own === "true") !== OWN;
+  for (const node of dialog.querySelectorAll("[data-own]")) if ((node.dataset.own === "true") !== OWN) node.remove();
   const written = () => { refs.command.textContent = command(); refs.use.disabled = true; };
   refs.form.addEventListener("input", written);
   refs.form.addEventListener("submit", (event) => {
