@@ -43,7 +43,7 @@ class Doors:
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with what the owner has named; the last one chosen is its default."""
-        return catalogue.adding(self._pairs.values(), self._pairs.get(self._chosen))
+        return catalogue.adding(self._pairs.values(), self._pairs.get(self._chosen)) if self._pairs else catalogue
 
     async def model(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What a target and a drafter are and take, in sentences; with `use` they can be chosen from now on. Raises

@@ -124,6 +124,8 @@ class Handlers:
         """The pairs on offer and the refused ones, once all are checked, with those that the owner has named."""
         await self.checked()
         catalogue = self.catalogue
+        if catalogue is self._catalogue:
+            return gr.skip(), gr.skip()
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
         return pairs, refused(catalogue.offers, catalogue.note)
 
