@@ -32,6 +32,7 @@ LONGEST = MAX_PROMPT_CHARS // CHARS_PER_TOKEN + MAX_NEW_TOKENS
 NUM_CACHES = len(standard_lanes("ngram", 1)) + 1
 """One for each lane, and one for the untimed run before a `synthetic` one."""
 NUM_STATES = MAX_AUTO_K + 2
+CACHES = "of caches for the longest race"
 GRAPHS, GRAPH_BYTES = "for graphs", 2 * GIB
 """For captured graphs, workspaces of libraries and fragmentation. An allowance, not a measurement."""
 HIDDEN_STATES = 6
@@ -87,7 +88,7 @@ def parts_of(config: Mapping[str, Any], drafter: str, draft: Mapping[str, Any], 
     length = min(LONGEST, text_part(config).get("max_position_embeddings") or LONGEST)
     return {
         "of weights": num_parameters(config) * size,
-        "of caches for the longest race": NUM_CACHES * cache_bytes(config, length, NUM_STATES, size),
+        CACHES: NUM_CACHES * cache_bytes(config, length, NUM_STATES, size),
         "for the drafter": _drafter_bytes(config, drafter, draft, length, size) if draft else 0,
         GRAPHS: GRAPH_BYTES,
     }

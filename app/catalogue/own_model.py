@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from engine.drafters import check as check_drafter
-from engine.errors import UsageError
+from engine.errors import PhotofinishError, UsageError
 from engine.layers.published import num_parameters, quantised, refusal, text_part
 from engine.loading.sources import DEFAULT_TARGET, config_of, is_here
 from engine.spec import AUTO, RANDOM
 
 from .catalogue import Pair, has_template, load_pairs
-from .fits import GRAPHS, parts_of, repository, words_of
+from .fits import CACHES, DAMAGED, GRAPHS, parts_of, repository, words_of
 from .hub import HEADS, read_head
 from .machine import GIB
 
+log = logging.getLogger(__name__)
 OWN = "your-model"
 BYTES = {"float32": 4, "int8": 1}
 """Per weight; 2 in all other dtypes."""
@@ -39,6 +41,16 @@ class Room:
 def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     """The pair, and what it is and takes, in paragraphs. Of a repository only config.json is fetched. Raises UsageError
     with the reason if it cannot run here."""
+    try:
+        return _checked(target, drafter, room)
+    except PhotofinishError:
+        raise
+    except Exception as error:  # a configuration comes from anywhere and can be wrong in any way
+        log.info("judging %s and %s by their config.json failed", target, drafter, exc_info=True)
+        raise UsageError(f"{target}, or its drafter, {DAMAGED}") from error
+
+
+def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     check_drafter(drafter)
     config, size = _config(target), BYTES.get(room.dtype, 2)
     if why := [each for each in (refusal(config), quantised(config)) if each and config]:
@@ -52,19 +64,16 @@ def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
         if isinstance(found, str):
             raise UsageError(f"the head {head} {found}")
     parts = {what: num for what, num in parts_of(config, drafter, draft, size).items() if what != GRAPHS or room.graphs}
-    if (needed := sum(parts.values())) > room.free:
-        raise UsageError(
-            f"{target} with {drafter} takes {needed / GIB:.1f} GiB of memory ({words_of(parts)}), and "
-            f"{room.free / GIB:.1f} GiB is free"
-        )
+    needed, free = sum(parts.values()), f"{room.free / GIB:.1f} GiB is free"
+    takes = f"takes {needed / GIB:.1f} GiB of memory ({words_of(parts)})"
+    if needed - parts[CACHES] > room.free:
+        raise UsageError(f"{target} with {drafter} {takes}, and {free}")
     known = next((pair for pair in load_pairs() if pair.target == target), None)
     chat = known.chat if known else has_template(Path(os.path.expanduser(target)))
     pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat)
     told = [_told(target, config), *([_told(head, draft)] if head else [])]
     if config:
-        told.append(
-            f"It takes {needed / GIB:.1f} GiB of memory ({words_of(parts)}); {room.free / GIB:.1f} GiB is free."
-        )
+        told.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")
     return pair, told
 
 

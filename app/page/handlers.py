@@ -195,8 +195,6 @@ class Handlers:
                 yield line
             await asyncio.sleep(MODEL_POLL_S)
         default = self.catalogue.default
-        while (now := loader.status) and now.state == "loading" and now.target != default.target:
-            await asyncio.sleep(MODEL_POLL_S)
         if default.lanes is None:
             loader.start(default.target)
         while True:
@@ -207,6 +205,14 @@ class Handlers:
             if status is not None and status.state != "loading":
                 return
             await asyncio.sleep(MODEL_POLL_S)
+
+    async def model_named(self) -> Frames:
+        """The same, once no other model is being loaded: what the owner has named last is loaded in any case."""
+        while (now := self.backend.loader.status) and now.state == "loading":
+            await asyncio.sleep(MODEL_POLL_S)
+        async with aclosing(self.model()) as lines:
+            async for line in lines:
+                yield line
 
     def model_now(self) -> str:
         """The status line of the servers raced last, or of the loaded model: a race may have loaded another one."""

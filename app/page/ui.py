@@ -137,7 +137,7 @@ def build(
                 raced, chosen = door.submit(*choose, **PRIVATE), door.select(*choose, **PRIVATE)
                 raced.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
                 for each in (raced, chosen):
-                    each.success(handlers.model, None, model, **PRIVATE)
+                    each.success(handlers.model_named, None, model, **PRIVATE)
         if check is not None or handlers.doors is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
         resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)

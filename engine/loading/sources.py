@@ -105,9 +105,10 @@ def is_here(target: str) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(match[1], "config.json", revision=match[2])
-    return isinstance(config, str) and any(
-        each.suffix in (".safetensors", ".bin") for each in Path(config).parent.iterdir()
-    )
+    try:
+        return isinstance(config, str) and bool(weights_files(Path(config).parent))
+    except UsageError:
+        return False
 
 
 def _local(target: str, path: Path) -> Source:

@@ -50,7 +50,14 @@ def test_a_model_of_the_hub_is_known_by_its_configuration_alone(monkeypatch: Any
         assert (pair.id, pair.target, pair.drafter, pair.chat) == (OWN, "a/target", "draft_model:a/draft", None)
         assert "a/target: Gemma3ForCausalLM, 999.8 million parameters. About 2.0 GB to download." in told
         assert "a/draft: Gemma3ForCausalLM, 999.8 million parameters. About 4.0 GB to download." in told
-        assert "of weights" in told and "for the drafter" in told and "64.0 GiB is free" in told
+        assert "of weights" in told and "for the drafter" in told and "64.0 GiB is free." in told
+        (snapshot,) = tmp_path.glob("models--a--target/snapshots/*")
+        index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+        (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+        for number, words in ((1, "2.0 GB to download"), (2, "nothing to download")):
+            (snapshot / f"model-{number}.safetensors").touch()
+            assert words in check_own("a/target", "ngram", ROOM)[1][0]
+        assert "only shorter races fit" in check_own("a/target", "ngram", Room(2 * GIB, "bfloat16", False))[1][-1]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +74,7 @@ def test_a_model_of_the_hub_is_known_by_its_configuration_alone(monkeypatch: Any
         ("a/small", "nonsense", "unknown drafter 'nonsense'"),
         ("./nowhere", "ngram", "no model at './nowhere'"),
         ("no model", "ngram", "unknown model 'no model'; choose one of"),
+        ("a/odd", "ngram", "a/odd, or its drafter, has a config.json that cannot be read"),
     ],
 )
 def test_what_cannot_run_here_is_refused_with_the_reason(
@@ -75,7 +83,8 @@ def test_what_cannot_run_here_is_refused_with_the_reason(
     """Gigabytes would be downloaded first, and then refused."""
     known = {"a/bert": "google-bert/bert-base-uncased", "a/gptq": "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4",
              "a/large": "google/gemma-3-27b-it", "a/small": "google/gemma-3-1b-it"}  # fmt: skip
-    with config_hub(monkeypatch, {name: config(of) for name, of in known.items()}) as hub:
+    odd = {"num_attention_heads": [], "layer_types": 5, "hidden_size": {}, "n_heads": "x"}
+    with config_hub(monkeypatch, {"a/odd": odd, **{name: config(of) for name, of in known.items()}}) as hub:
         ask_at(monkeypatch, hub.address, tmp_path)
         with pytest.raises(UsageError, match=words):
             check_own(target, drafter, Room(4 * GIB, "bfloat16", graphs=False))
