@@ -39,7 +39,7 @@ class Doors:
         self._chosen = ""
         self._keys: dict[tuple[str, str], str] = {}
         self._can_race: ServersBackend | None = None
-        self._chat = False
+        self._chat, self._num_tried = False, 0
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with what the owner has named; the last one chosen is its default."""
@@ -72,13 +72,14 @@ class Doors:
         lanes, keys = LANES[len(urls)], [key or self._keys.get(_origin(url), "") for url in urls]
         endpoints = [Endpoint(lane, model, *its) for lane, *its in zip(lanes, urls, keys, strict=True)]
         self._can_race, self._keys = None, {_origin(each.url): each.key for each in endpoints}
+        self._num_tried = this = self._num_tried + 1
         seen = await asyncio.gather(*map(look, endpoints))
         found = [each.endpoint for each in seen if each.endpoint is not None]
-        if len(found) == len(seen):
+        if len(found) == len(seen) and this == self._num_tried:  # else others were tried meanwhile
             self._can_race = ServersBackend(found, asked.get("same_device") is True)
             self._chat = any(each.chat for each in seen)
         told = [each.sentence if len(seen) == 1 else f"{i}. {each.sentence}" for i, each in enumerate(seen, 1)]
-        return {"sentences": told, "can_race": self._can_race is not None}
+        return {"sentences": told, "can_race": len(found) == len(seen)}
 
     def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
         """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
-from functools import partial, wraps
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from engine.errors import PhotofinishError, UsageError
+from engine.errors import UsageError
 from engine.recordings.recording import Recording, checked
 
 from ..catalogue.catalogue import Catalogue, Pair
@@ -33,53 +33,17 @@ from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
 from ..jobs.servers import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
-from ..jobs.study import Studies, refused_study
+from ..jobs.study import Studies
 from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, text_for
 from .doors import Doors
 from .gate import address_of
+from .streamed import Frames, as_gradio_errors, streamed, streamed_study
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 
 MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
-Frames = AsyncGenerator[str, None]
-"""Frames as JSON text."""
-
-
-@contextmanager
-def _as_gradio_errors() -> Iterator[None]:
-    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
-    try:
-        yield
-    except PhotofinishError as error:
-        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-        raise gr.Error(text, title="Cannot do that", print_exception=False) from error
-
-
-def _streamed(
-    start: Callable[..., Awaitable[Frames]], refused: Callable[[str], str] | None = None
-) -> Callable[..., Frames]:
-    """A handler that yields the frames which `start` returns. A refusal is raised as gr.Error, unless `refused` makes
-    it a frame too."""
-
-    @wraps(start)
-    async def handler(*arguments: Any, **values: Any) -> Frames:
-        try:
-            async with aclosing(await start(*arguments, **values)) as frames:
-                async for frame in frames:
-                    yield frame
-        except PhotofinishError as error:
-            if refused is None:
-                with _as_gradio_errors():
-                    raise
-            yield refused(str(error))
-
-    return handler
-
-
-_streamed_study = partial(_streamed, refused=refused_study)
 
 
 class Handlers:
@@ -129,14 +93,14 @@ class Handlers:
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
         return pairs, refused(catalogue.offers, catalogue.note)
 
-    @_streamed
+    @streamed
     async def race(self, request: gr.Request, **values: Any) -> Frames:
         """Run a race."""
         asked = read_request(self.catalogue, values)
         self._raced = asked.pair
         return self.stage.frames(_visitor(request), address_of(request), asked)
 
-    @_streamed
+    @streamed
     async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
         named = partial(self._named, event._data)
@@ -148,7 +112,7 @@ class Handlers:
         """End the visitor's races. Runs in the event loop, as the stage requires."""
         self.stage.stop(_visitor(request))
 
-    @_streamed_study
+    @streamed_study
     async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the browser's prompts with the page's settings."""
         settings = dict(zip(STUDY_SETTINGS, values, strict=True))
@@ -159,7 +123,7 @@ class Handlers:
         """End the visitor's study."""
         self._studies.stop(_visitor(request))
 
-    @_streamed_study
+    @streamed_study
     async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the page's servers under load."""
         servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
@@ -175,13 +139,13 @@ class Handlers:
         assert self.loads is not None
         self.loads.stop(_visitor(request))
 
-    @_streamed
+    @streamed
     async def resume(self, race: object, request: gr.Request) -> Frames:
         """The frames of the race with this id, which the browser watched before its page was reloaded; none if there is
         no such race."""
         return self.stage.resume(_visitor(request), str(race))
 
-    @_streamed
+    @streamed
     async def extras(self, request: gr.Request) -> Frames:
         """The frames after the end of the race that this browser has just watched."""
         return self.stage.extras(_visitor(request))
@@ -243,7 +207,7 @@ class Handlers:
         return gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else recorded
 
     def _pair(self, pair_id: object) -> Pair:
-        with _as_gradio_errors():
+        with as_gradio_errors():
             return self.catalogue.pair(pair_id)
 
     def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
@@ -265,7 +229,7 @@ class Handlers:
     def door(self, name: str, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
         """Choose what the owner has named in a dialog, with all that choosing a pair sets, by name."""
         assert self.doors is not None
-        with _as_gradio_errors():
+        with as_gradio_errors():
             pair = self.doors.choose(name, self.catalogue, self.catalogue.pair(pair_id))
         chosen = gr.update(choices=pair_choices(self.catalogue), value=pair.id)
         return {**self.pair(pair.id, prompt, request), "pair": chosen}
@@ -290,7 +254,7 @@ class Handlers:
             number, recording = self._named(event._data)
             return _drawn(number, *make(recording))
 
-        with _as_gradio_errors():
+        with as_gradio_errors():
             return await self._jobs.run(address_of(request), drawn)
 
     async def take(self, address: str, data: bytes) -> str:

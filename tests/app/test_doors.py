@@ -159,6 +159,29 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     assert "which takes chat messages only" in tried(doors, plain.url, model="b")["sentences"][0]
 
 
+def test_what_was_tried_last_races(two: list[Loopback]) -> None:
+    """A slow server that was tried first would race under the name of the one on the screen."""
+    backend, quick = MixedBackend("auto", "cpu", False), two[1].answer
+    doors, slow_done = Doors(backend), list[str]()
+
+    async def slow(path: str, body: Any) -> Any:
+        await asyncio.sleep(0.5)
+        async for part in quick(path, body):
+            yield part
+        slow_done.append(path)
+
+    async def both() -> None:
+        first = asyncio.create_task(doors.servers({"url": two[0].url}))
+        await asyncio.sleep(0.1)
+        assert (await doors.servers({"url": two[1].url}))["can_race"] and not slow_done
+        await first
+        await doors.servers({"use": True})
+
+    two[0].answer = slow
+    asyncio.run(both())
+    assert slow_done and [each.url for each in backend.servers.endpoints] == [two[1].url]
+
+
 @pytest.mark.parametrize(
     ("pages", "words"),
     [
