@@ -151,7 +151,7 @@ class Handlers:
         return self.stage.extras(_visitor(request))
 
     async def model(self) -> Frames:
-        """The status line of the default model, until it is ready."""
+        """The status line of the default model, until it is ready, or the owner has named another one."""
         loader, shown = self.backend.loader, ""
         while self._check is not None and self._check.found is None:
             if (line := model_line(None, self._check.is_late)) != shown:
@@ -161,7 +161,7 @@ class Handlers:
         default = self.catalogue.default
         if default.lanes is None:
             loader.start(default.target)
-        while True:
+        while self.catalogue.default == default:
             status = self._status(default)
             if (line := model_line(status)) != shown:
                 shown = line
@@ -171,8 +171,9 @@ class Handlers:
             await asyncio.sleep(MODEL_POLL_S)
 
     async def model_named(self) -> Frames:
-        """The same, once no other model is being loaded: what the owner has named last is loaded in any case."""
-        while (now := self.backend.loader.status) and now.state == "loading":
+        """The same for what the owner has named last, once no other model is being loaded."""
+        is_here = self.catalogue.default.lanes is None
+        while is_here and (now := self.backend.loader.status) and now.state == "loading":
             await asyncio.sleep(MODEL_POLL_S)
         async with aclosing(self.model()) as lines:
             async for line in lines:

@@ -229,6 +229,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert "speculative" in tab.inner_text("#page-load [data-ref=levels]")
         tab.keyboard.press("Escape")
 
+        assert "a/model on 2 servers is ready" in tab.inner_text("#page-model"), "the line of the first model"
         tab.click("#page-model-button")
         tab.keyboard.type(TARGET)
         tab.fill("#page-your-model [data-ref=drafter]", f"draft_model:{TARGET.replace('target', 'draft')}")
