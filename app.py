@@ -17,6 +17,8 @@ from engine.errors import UsageError
 from engine.remote.endpoint import PREFIX, endpoints_of
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
+ANY_HOST = ("", "0.0.0.0", "::")
+
 
 def _host(text: str) -> str:
     try:
@@ -91,6 +93,12 @@ def arguments() -> argparse.Namespace:
         "default pair's) or ids of pairs with commas (default: all if only this machine can reach the page, else "
         "loaded; behind a proxy of your own, say loaded)",
     )
+    parser.add_argument(
+        "--own",
+        action="store_true",
+        help="whoever opens this page is its owner, and may name models and servers there, as on a page that only this "
+        "machine can reach: for a page behind a tunnel that only you can use",
+    )
     servers = parser.add_argument_group("lanes on servers, next to the engine's own or instead of them")
     servers.add_argument(
         "--lane",
@@ -145,25 +153,38 @@ def _servers(options: argparse.Namespace) -> tuple[ServersBackend | None, bool]:
     return ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device), beside
 
 
+def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
+    """The names that a page is served as which only its owner can use; None for others. A proxy of one's own cannot be
+    detected; behind one, --pairs is given. Raises UsageError."""
+    if options.own and (machine.is_behind_proxy() or options.lane or options.pairs not in (None, "all")):
+        raise UsageError("--own is for a page that only you can reach, without --lane and --pairs")
+    if not options.own and (
+        not machine.is_own_page(options.host) or options.lane or options.pairs not in (None, "all")
+    ):
+        return None
+    host = options.host or os.environ.get("GRADIO_SERVER_NAME") or ""
+    return frozenset() if host in ANY_HOST else frozenset({f"[{host}]" if ":" in host else host.lower()})
+
+
 def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | ServersBackend, Check | None]:
     """The page's choices and backend, and the background check of what else this machine can run. Raises
     UsageError."""
     servers, beside = _servers(options)
     if servers is not None and not beside:
-        return servers_catalogue(servers.model, options.chat), servers, None
+        return servers_catalogue(servers, options.chat), servers, None
     if sys.platform == "win32":
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
-    pairs = options.pairs if options.pairs is not None else "all" if own_page else "loaded"
+    pairs = options.pairs if options.pairs is not None else "all" if own_page or options.own else "loaded"
     device = options.device
     if device == "auto" and machine.is_zero_gpu():
         logging.getLogger("app").warning(machine.NO_ZERO_GPU)
         device = "cpu"
-    how, here = (options.dtype, device, own_page), machine.probe()
-    backend = TorchBackend(*how) if servers is None else MixedBackend(servers, *how)
+    here, backend = machine.probe(), MixedBackend(options.dtype, device, own_page, servers)
 
     def offered(known: machine.Machine) -> Catalogue:
-        return load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
+        found = load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
+        return found if servers is None else found.beside_servers()
 
     def start(catalogue: Catalogue) -> None:
         backend.loader.start(catalogue.default.target)
@@ -177,13 +198,14 @@ if __name__ == "__main__":
     options = arguments()
     try:
         _check_port(options.host, options.port)
+        own_names = _own_names(options)
         at_first, backend, check = _page(options)
         if options.under_load and not isinstance(backend, ServersBackend):
             raise UsageError("--under-load is for pages whose lanes are all on servers: call one plain or baseline")
         # Gradio takes 3 s to import: mistakes in the arguments are reported first
         from app.page.ui import build, launch
 
-        demo = build(at_first, backend, check, options.under_load)
+        demo = build(at_first, backend, check, options.under_load, own_names)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)

@@ -1,15 +1,15 @@
 """What a visitor can choose: prompts that are more or less predictable, and pairs of target and drafter. Everything
 else is refused.
 
-A browser never names a folder or a repository: targets and drafters from disk or the hub come only from
-`assets/pairs.json` and the command line.
+Targets and drafters from disk or the hub come from `assets/pairs.json`, from the command line and, on a page that only
+its owner can reach, from its owner (`own_model.py`). No other browser names a folder or a repository.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,8 +56,11 @@ class Preset:
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and its drafter, as used in the field. `chat`: whether the target has a chat template; None: unknown
-    until it is loaded."""
+    """A target and its drafter, as used in the field.
+
+    chat: whether the target has a chat template; None: unknown until it is loaded.
+    lanes: the drafters of its lanes, if all lanes are on servers, so that a visitor cannot choose how they draft.
+    beside: its races go on with lanes on servers."""
 
     id: str
     title: str
@@ -66,6 +69,8 @@ class Pair:
     k: int | str
     note: str
     chat: bool | None
+    lanes: tuple[str, ...] | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,23 @@ class Offer:
 class Catalogue:
     """Everything on offer, and the pair selected when the page opens.
 
-    note: why this machine's GPU is not used, or a remark about its system; usually "".
-    on_servers: all lanes run on servers, so a visitor cannot choose how they draft."""
+    note: why this machine's GPU is not used, or a remark about its system; usually ""."""
 
     presets: tuple[Preset, ...]
     offers: tuple[Offer, ...]
     default: Pair
     note: str = ""
-    on_servers: bool = False
+
+    def adding(self, pairs: Iterable[Pair], default: Pair | None) -> Catalogue:
+        """The same with more pairs, before the others, and perhaps another default."""
+        return replace(
+            self, offers=(*(Offer(pair, "") for pair in pairs), *self.offers), default=default or self.default
+        )
+
+    def beside_servers(self) -> Catalogue:
+        """The same with lanes on servers in every race."""
+        offers = tuple(replace(offer, pair=replace(offer.pair, beside=True)) for offer in self.offers)
+        return replace(self, offers=offers, default=replace(self.default, beside=True))
 
     @property
     def runnable(self) -> tuple[Pair, ...]:
@@ -109,8 +123,9 @@ class Catalogue:
         return next((preset for preset in self.presets if prompt in (preset.prompt, preset.message)), None)
 
     def like(self, pair: Pair, drafter: object) -> Pair | None:
-        """The runnable pair with the same target and this drafter, if any."""
-        return next((each for each in self.runnable if (each.target, each.drafter) == (pair.target, drafter)), None)
+        """The runnable pair with the same target on the same machines and this drafter, if any."""
+        wanted = (pair.target, pair.lanes, pair.beside, drafter)
+        return next((e for e in self.runnable if (e.target, e.lanes, e.beside, e.drafter) == wanted), None)
 
     def drafter(self, pair: Pair, text: object) -> str:
         """Check that a visitor may race this drafter with this pair, and return it. Raises UsageError with the
@@ -133,7 +148,7 @@ class Catalogue:
 
     def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
         """Drafter and k for a preset: the preset's own, or the pair's if the target has no such drafter."""
-        own = not self.on_servers and preset.drafter in self.drafters(pair)
+        own = pair.lanes is None and preset.drafter in self.drafters(pair)
         return (preset.drafter, preset.k) if own else (pair.drafter, pair.k)
 
 

@@ -32,7 +32,8 @@ LONGEST = MAX_PROMPT_CHARS // CHARS_PER_TOKEN + MAX_NEW_TOKENS
 NUM_CACHES = len(standard_lanes("ngram", 1)) + 1
 """One for each lane, and one for the untimed run before a `synthetic` one."""
 NUM_STATES = MAX_AUTO_K + 2
-GRAPHS = 2 * GIB
+CACHES = "of caches for the longest race"
+GRAPHS, GRAPH_BYTES = "for graphs", 2 * GIB
 """For captured graphs, workspaces of libraries and fragmentation. An allowance, not a measurement."""
 HIDDEN_STATES = 6
 """The most hidden states that a head reads. It keeps them for every token, and they are copied once."""
@@ -56,7 +57,7 @@ def _reason(target: str, drafter: str, machine: Machine, size: int) -> str:
         return ", and it ".join(why) + SERVER
     head = repository(drafter)
     draft = machine.configs.get(head)
-    parts = _parts(config, drafter, draft if isinstance(draft, Mapping) else shipped_config(head), size)
+    parts = parts_of(config, drafter, draft if isinstance(draft, Mapping) else shipped_config(head), size)
     needed = sum(parts.values())
     total = f"{needed / GIB:.1f} GiB"
     if needed > LARGEST_GPU:
@@ -68,8 +69,7 @@ def _reason(target: str, drafter: str, machine: Machine, size: int) -> str:
     if machine.gpu_bytes == 0:
         return f"needs an NVIDIA GPU with {total} free; {NOT_USED if machine.no_gpu else NO_GPU}"
     if needed > machine.gpu_bytes:
-        told_parts = ", ".join(f"{num / GIB:.1f} {what}" for what, num in parts.items() if num)
-        return f"needs {total} of GPU memory ({told_parts}); {machine.gpu_bytes / GIB:.1f} GiB is free"
+        return f"needs {total} of GPU memory ({words_of(parts)}); {machine.gpu_bytes / GIB:.1f} GiB is free"
     if isinstance(told, str):
         return told
     if isinstance(draft, str):
@@ -83,15 +83,19 @@ def repository(drafter: str) -> str:
     return "" if name in weightless() else argument.partition("#")[0]
 
 
-def _parts(config: Mapping[str, Any], drafter: str, draft: Mapping[str, Any], size: int) -> dict[str, int]:
-    """Bytes by purpose."""
+def parts_of(config: Mapping[str, Any], drafter: str, draft: Mapping[str, Any], size: int) -> dict[str, int]:
+    """Bytes of GPU memory by purpose. size: bytes per weight."""
     length = min(LONGEST, text_part(config).get("max_position_embeddings") or LONGEST)
     return {
         "of weights": num_parameters(config) * size,
-        "of caches for the longest race": NUM_CACHES * cache_bytes(config, length, NUM_STATES, size),
+        CACHES: NUM_CACHES * cache_bytes(config, length, NUM_STATES, size),
         "for the drafter": _drafter_bytes(config, drafter, draft, length, size) if draft else 0,
-        "for graphs": GRAPHS,
+        GRAPHS: GRAPH_BYTES,
     }
+
+
+def words_of(parts: Mapping[str, int]) -> str:
+    return ", ".join(f"{num / GIB:.1f} {what}" for what, num in parts.items() if num)
 
 
 def _drafter_bytes(config: Mapping[str, Any], drafter: str, draft: Mapping[str, Any], length: int, size: int) -> int:

@@ -76,7 +76,7 @@ def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu: Callable[[], t
     asking.join()
     if asked[0].gpu_bytes:
         heads = [(target, drafter) for target, drafter in pairs if drafter.startswith(HEADS)]
-        configs |= {repository(drafter): _head(configs, target, drafter) for target, drafter in heads}
+        configs |= {repository(drafter): read_head(configs, target, drafter) for target, drafter in heads}
     return replace(asked[0], configs=configs)
 
 
@@ -119,7 +119,7 @@ def _ask_torch(machine: Machine, gpu: Callable[[], tuple[int, str]]) -> Machine:
         return replace(machine, gpu_bytes=0, no_gpu=f"torch failed: {in_a_line(error)}")
 
 
-def _head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: str) -> Mapping[str, Any] | str:
+def read_head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: str) -> Mapping[str, Any] | str:
     """The configuration of a pair's head, or why the engine does not support it."""
     name = repository(drafter)
     config, of_target = configs[name], configs[target]

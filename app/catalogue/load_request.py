@@ -38,14 +38,15 @@ class LoadRequest:
 
 
 def read_load(
-    endpoints: Sequence[Endpoint], separate: bool, values: Mapping[str, object], asked: object
+    endpoints: Sequence[Endpoint], separate: bool, values: Mapping[str, object], asked: object, whose: str = ""
 ) -> LoadRequest:
     """Check a study. Raises UsageError.
 
     values: the page's controls SETTINGS.
     asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
         prompts as `text` with the `name` of their file, or, if that is null, made up of `words` random words; `kept`,
-        what the browser has kept of an earlier run, as a JSON string, or null."""
+        what the browser has kept of an earlier run, as a JSON string, or null.
+    whose: the servers' id, where a run with others is none to continue."""
     asked = asked if isinstance(asked, dict) else {}
     users = _users(asked.get("users"))
     requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
@@ -67,7 +68,7 @@ def read_load(
         check_enough(len(questions), len(users), requests)
     its = (*questions[:num], *questions[-WARM_UP:])
     plan = Plan(tuple(endpoints), its, tuple(users), requests, params, TIMEOUT_S, dollars, separate)
-    key = hashlib.sha256(json.dumps(plan.about(), sort_keys=True).encode()).hexdigest()
+    key = hashlib.sha256((whose + json.dumps(plan.about(), sort_keys=True)).encode()).hexdigest()
     return LoadRequest(plan, key, *_kept(read_kept(asked.get("kept")), key, plan))
 
 

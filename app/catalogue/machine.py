@@ -60,9 +60,12 @@ def is_own_address(host: str) -> bool:
         return False
 
 
+def is_behind_proxy() -> bool:
+    """Whether this is a Space, or has a share link: anybody comes through its proxy."""
+    return bool(os.environ.get("SPACE_ID")) or os.environ.get("GRADIO_SHARE", "").lower() == "true"
+
+
 def is_own_page(host: str | None) -> bool:
     """Whether only this machine can reach a page served on `host` (None: Gradio's default). A Space and a share link
     have a proxy in front of them; other proxies cannot be detected."""
-    if os.environ.get("SPACE_ID") or os.environ.get("GRADIO_SHARE", "").lower() == "true":
-        return False
-    return is_own_address(host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
+    return not is_behind_proxy() and is_own_address(host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")

@@ -28,6 +28,15 @@ CHAINS, CHAIN_LENGTH = "chains of 7", 7
 it."""
 MAX_ROWS, MAX_ROW_CHARS = MAX_PROMPTS * (MAX_MORE_LANES + 2), 5_000
 """Limits on the rows of an earlier study that a browser has kept."""
+OF_SERVERS: dict[str, object] = {
+    "drafter": NONE,
+    "k": 1,
+    "width": "auto",
+    "rule": "coupled",
+    "more": [],
+    "audit": False,
+}
+"""The settings that servers choose for themselves."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     """Check every value, whatever its type. `values`: one for each control, by name. Raises UsageError with a sentence
     that names the value and the limits or choices."""
     pair = catalogue.pair(values["pair"])
+    values = values if pair.lanes is None else {**values, **OF_SERVERS}
     drafter = catalogue.drafter(pair, values["drafter"])
     _check_prompt(values["prompt"])
     params = _params(values)
@@ -75,7 +85,7 @@ def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
     """The race of a recording, to run again without its lanes on servers. Raises UsageError if this page does not offer
     its target or one of its drafters, or if it is too long for this page."""
     target, prompt = recorded["model"]["name"], recorded["prompt"]
-    pair = next((each for each in catalogue.runnable if each.target == target), None)
+    pair = next((each for each in catalogue.runnable if each.target == target and each.lanes is None), None)
     if pair is None:
         raise UsageError(
             f"this race used the model {target[:MAX_NAME]!r}, which this page cannot run. It can run: "
@@ -124,8 +134,11 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     for prompt in prompts:
         if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
             raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
-    first = catalogue.drafter(pair, values["drafter"])
-    named = [NGRAM, first, *_more(catalogue, pair, first, values["more"])]
+    if pair.lanes is None:
+        first = catalogue.drafter(pair, values["drafter"])
+        named: Sequence[str] = [NGRAM, first, *_more(catalogue, pair, first, values["more"])]
+    else:
+        named = pair.lanes
     drafters = [each for each in dict.fromkeys(named) if each != NONE]
     of = [pair.target, drafters, asdict(params), digest(prompts)]
     key = hashlib.sha256(json.dumps(of).encode()).hexdigest()

@@ -13,6 +13,7 @@ from engine.progress import Progress
 from engine.studies.prompts.rows import Row
 from engine.text import encode_prompt
 
+from ..catalogue.own_model import Room
 from ..catalogue.request import RaceRequest, StudyRequest
 from .loader import Loader
 from .memory import keep_from_collector
@@ -40,6 +41,16 @@ class TorchBackend:
         if why := self._why_no_gpu():
             raise UsageError(why)
         return (0, "") if kernels.on_host else (kernels.free_bytes(), kernels.best_dtype())
+
+    def room(self) -> Room:
+        """What another model may take of this page's device, instead of the one that is loaded. Imports torch."""
+        from engine.kernels.choose import choose
+        from engine.kernels.devices import device_named
+
+        kernels, loaded = choose(device_named(self._device)), self.loader.loaded
+        held = sum(each.nbytes for each in loaded.model.parameters()) if loaded else 0
+        dtype = loaded.info.dtype if loaded and self._dtype == "auto" else self._dtype
+        return Room(kernels.free_bytes() + held, dtype, graphs=not kernels.on_host)
 
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
         """The requested race, ready to run. Raises UsageError and RaceError."""

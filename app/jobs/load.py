@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from engine.recordings.recording import OUTPUT_SCHEMA
-from engine.remote.endpoint import Endpoint
 from engine.studies.load.metrics import report
 from engine.studies.load.study import Key, Listener, Row, is_whole, run
 from engine.studies.load.users import Outcome
@@ -19,11 +17,8 @@ from .study import Halt, StudiesOf, Study
 
 
 class LoadStudies(StudiesOf):
-    """Studies of these servers. separate: the servers share no device."""
-
-    def __init__(self, endpoints: Sequence[Endpoint], separate: bool, queue: RaceQueue) -> None:
+    def __init__(self, queue: RaceQueue) -> None:
         super().__init__(_LoadStudy, queue)
-        self.endpoints, self.separate = tuple(endpoints), separate
 
 
 class _LoadStudy(Study):

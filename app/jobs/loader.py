@@ -40,6 +40,11 @@ class Loader:
         self._loaded: Any = None
         self._error: PhotofinishError | None = None
 
+    @property
+    def loaded(self) -> Any:
+        """The model that is loaded, or None."""
+        return self._loaded
+
     def start(self, target: str) -> None:
         """Start loading a target, unless a model is loading or this one is ready. Releases the previous model first."""
         with self._lock:

@@ -1,34 +1,32 @@
-"""Races on servers that the operator named on the command line: the same page, with another backend and one choice of
-model, or with the servers' lanes next to local ones. Visitors cannot name servers, and no URL or key gets here: see
-`engine.remote.endpoint`."""
+"""Races on servers that the operator named, on the command line or as the page's owner: alone, or next to this
+machine's lanes. Visitors cannot name servers, and no URL or key leaves the endpoints: see `engine.remote.endpoint`."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from engine.errors import UsageError
 from engine.progress import Progress
 from engine.remote.client import Patience
-from engine.remote.endpoint import Endpoint, Question
+from engine.remote.endpoint import Endpoint
 from engine.remote.mixed import MixedRace
 from engine.remote.race import RemoteRace
+from engine.spec import BASELINE, PLAIN, SERVER
+from engine.studies.prompts.prompts import FilePrompt
+from engine.studies.prompts.servers import question_of, rows_on_servers
 
 from ..catalogue.catalogue import Catalogue, Offer, Pair, load_presets
 from ..catalogue.request import RaceRequest, StudyRequest
 from .backend import TorchBackend
 from .loader import ModelStatus
+from .study import Raced
 from .worker import Race
 
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."
-NO_STUDY = "the lanes here are servers; use python -m engine study to compare servers on many prompts"
-
-
-def servers_catalogue(model: str, chat: bool) -> Catalogue:
-    """One choice: the model, on its servers. chat: prompts are messages for the chat endpoint unless the box is
-    unticked."""
-    pair = Pair("servers", model, model, "none", 1, NOTE, True if chat else None)
-    return Catalogue(load_presets(), (Offer(pair, ""),), pair, on_servers=True)
+NO_DRAFTS = "no lane of these servers drafts, so there is nothing to study; name one speculative"
+NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
 
 
 class Ready:
@@ -43,41 +41,86 @@ class Ready:
 
 class ServersBackend:
     """Prepares races of servers. endpoints: of the lanes, in their order. same_device: they take turns. `model`: what
-    they run, in words."""
+    they run, in words. `lanes`: what rows of a study call the drafters of its drafting lanes, by lane. `id`: whose
+    numbers these are, without saying where they are."""
 
     def __init__(self, endpoints: Sequence[Endpoint], same_device: bool) -> None:
-        self.endpoints, self.same_device = endpoints, same_device
+        self.endpoints, self.same_device = tuple(endpoints), same_device
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
         self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
+        drafting = [each.lane for each in endpoints if each.lane not in (PLAIN, BASELINE)]
+        self.lanes = {lane: SERVER if len(drafting) == 1 else lane for lane in drafting}
+        self.id = secrets.token_hex(8)
+
+    def pair(self, name: str, chat: bool | None) -> Pair:
+        """What a visitor chooses to race them. chat: as of `Pair`."""
+        title = f"{self.model} on {len(self.endpoints)} servers"
+        return Pair(name, title, self.model, "none", 1, NOTE, chat, lanes=tuple(self.lanes.values()))
 
     def prepare(self, request: RaceRequest, progress: Progress) -> RemoteRace:
         """The requested race. Raises UsageError."""
-        text = request.prompt
-        question = Question(messages=(("user", text),)) if request.chat else Question(text)
-        return RemoteRace(self.endpoints, question, request.spec.params, Patience(), self.same_device)
+        return self._race(FilePrompt(0, "", request.prompt), request.chat, request)
+
+    def _race(self, prompt: FilePrompt, chat: bool, request: RaceRequest | StudyRequest) -> RemoteRace:
+        params = request.spec.params if isinstance(request, RaceRequest) else request.params
+        return RemoteRace(self.endpoints, question_of(prompt, chat), params, Patience(), self.same_device)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
         """{}: servers do not say what their drafters would have proposed elsewhere."""
         return {}
 
-    def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Any:
-        """Raises UsageError: that is another command's."""
-        raise UsageError(NO_STUDY)
+    def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
+        """As of `TorchBackend`. A prompt is sent as a message if it is one, or the pair's are."""
+        if not self.lanes:
+            raise UsageError(NO_DRAFTS)
+        number, prompt = next((i, each) for i, each in enumerate(request.prompts) if each.line not in done)
+        race, where = self._race(prompt, request.pair.chat is True, request), f"prompt {number + 1}"
+        rows = rows_on_servers(race, self.lanes, prompt, lambda text, _: progress(f"{where}: {text}", None))
+        return rows, {"weights": self.model, "machine": self.id}, race.header()
+
+
+def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:
+    """One choice: the model, on its servers. chat: prompts are messages for the chat endpoint unless the box is
+    unticked."""
+    pair = servers.pair("servers", True if chat else None)
+    return Catalogue(load_presets(), (Offer(pair, ""),), pair)
 
 
 class MixedBackend(TorchBackend):
-    """Prepares the races of this machine, each with the lanes on servers after its own. The rest as of TorchBackend."""
+    """Prepares races on this machine, on servers, or on both, as the pair says. servers: None where nobody has named
+    any; the page's owner may name others at any time."""
 
-    def __init__(self, servers: ServersBackend, dtype: str, device: str, watched_here: bool) -> None:
+    def __init__(self, dtype: str, device: str, watched_here: bool, servers: ServersBackend | None = None) -> None:
         super().__init__(dtype, device, watched_here)
         self._servers = servers
 
+    @property
+    def servers(self) -> ServersBackend:
+        """Raises UsageError if there are none."""
+        if self._servers is None:
+            raise UsageError(NO_SERVERS)
+        return self._servers
+
+    @servers.setter
+    def servers(self, servers: ServersBackend) -> None:
+        self._servers = servers
+
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
-        """The requested race; if a recorded one is run again, only its local lanes. Raises UsageError
-        and RaceError."""
+        """The requested race; if a recorded one is run again, only its local lanes. Raises UsageError and RaceError."""
+        if request.pair.lanes is not None:
+            return self.servers.prepare(request, progress)
         here: Any = super().prepare(request, progress)
-        return here if request.recorded else MixedRace(here, self._servers.prepare(request, progress))
+        beside = request.pair.beside and not request.recorded
+        return MixedRace(here, self.servers.prepare(request, progress)) if beside else here
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
-        """Same as TorchBackend, for local lanes only."""
+        """As of TorchBackend, for local lanes only."""
+        if isinstance(race, RemoteRace):
+            return self.servers.extras(race, progress)
         return super().extras(race.here if isinstance(race, MixedRace) else race, progress)
+
+    def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
+        """As of TorchBackend. Lanes next to this machine's take no part."""
+        if request.pair.lanes is not None:
+            return self.servers.study(request, done, progress)
+        return super().study(request, done, progress)

@@ -214,6 +214,7 @@ class _PromptsStudy(Study):
             "rows": [row.to_json() for row in (self.rows if over else self.rows[-LATEST * len(request.drafters) :])],
             "ran_on": self.ran_on,
             "circumstances": circumstances(self.about) if self.about else "",
+            "on_servers": request.pair.lanes is not None,
             "ribbons": [each.strip() for each in ribbons(self.about, False)] if self.about else [],
             "report": report(self.rows) if over and self.rows else None,
         }

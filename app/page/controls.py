@@ -89,9 +89,12 @@ def chat_help(pair: Pair) -> str:
 
 
 def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
-    """(label, id of its first pair) for each target on offer. The drafter has a control of its own."""
-    first = {pair.target: pair for pair in reversed(catalogue.runnable)}
-    return [(pair.title.partition(" + ")[0], pair.id) for pair in catalogue.runnable if first[pair.target] is pair]
+    """(label, id of its first pair) for each target on offer, here or on servers. The drafter has a control of its
+    own."""
+    found: dict[Any, Pair] = {}
+    for pair in catalogue.runnable:
+        found.setdefault((pair.target, pair.lanes, pair.beside), pair)
+    return [(pair.title.partition(" + ")[0], pair.id) for pair in found.values()]
 
 
 def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
@@ -104,7 +107,7 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     """All controls in their order on the page and in the API, set to the first preset and the default pair. If all
     lanes are on servers, controls without effect there are hidden."""
     found = _controls(catalogue)
-    if not catalogue.on_servers:
+    if catalogue.default.lanes is None:
         return found
     return tuple(
         replace(each, options={**each.options, "visible": False}) if each.name in OF_THE_ENGINE else each

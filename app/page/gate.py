@@ -7,13 +7,14 @@ import asyncio
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from ..catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
+from .own import FOREIGN, is_foreign, is_proxied
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -24,6 +25,8 @@ READ, WRITE = ("GET", "HEAD"), ("POST",)
 FILES = re.compile(r"/(?:assets|static)(?:/[0-9A-Za-z_.@-]{1,100}){1,6}")
 """Gradio's front end: some 40 files, which a browser behind an HTTP/2 proxy may request all at once."""
 SMALL_BYTES = 4_000
+YOURS, YOURS_BYTES = "/yours/", 16_000
+"""What the owner of the page names: see `doors.py`."""
 MAX_QUOTES, MAX_OUTSIDE_BYTES = 10_000, 50_000
 """Limits on a body's structure: its quotes, and the bytes outside its strings. The page sends everything long as one
 string, because json.loads keeps the interpreter lock: 0.1 s for 1 MB of brackets, 0.001 s for 1 MB of text."""
@@ -46,10 +49,12 @@ class Refusal(Exception):
 
 
 class Gate:
-    """The middleware. named: names of the functions that callers may address by name."""
+    """The middleware. named: names of the functions that callers may address by name. own: of a page that only its
+    owner may use, the names that it is served as (see `own.is_foreign`); None: anybody may, and nothing is the
+    owner's."""
 
-    def __init__(self, app: App, named: Iterable[str]) -> None:
-        self._app = app
+    def __init__(self, app: App, named: Iterable[str], own: Collection[str] | None = None) -> None:
+        self._app, self._own = app, own
         names, api = "|".join(map(re.escape, named)), "/gradio_api"
         self._routes = [
             (methods, re.compile(pattern), max_bytes)
@@ -57,6 +62,7 @@ class Gate:
                 (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
                 (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)", 0),
                 (WRITE, r"/recordings", MAX_BODY_BYTES),
+                *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),
                 (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data|queue/status)", 0),
                 (READ, rf"{api}/call/(?:v2/)?(?:{names})/[0-9a-f]{{32}}", 0),
                 (WRITE, rf"{api}/queue/join", MAX_BODY_BYTES),
@@ -68,6 +74,12 @@ class Gate:
         self._incoming: Counter[str] = Counter()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if self._is_refused(scope):
+            if scope["type"] == "http":
+                await _answer(Refusal(403, FOREIGN))(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http" or (scope["method"] in READ and FILES.fullmatch(_path(scope))):
             await self._app(scope, receive, send)
             return
@@ -83,15 +95,20 @@ class Gate:
                 receive, send = _again(body, receive), _as_refusals(scope, send)
                 del body
         except Refusal as refusal:
-            # Gradio's clients show `detail` if the request was to join the queue, `error` after a direct call
-            answer = JSONResponse({"detail": refusal.sentence, "error": refusal.sentence}, refusal.status)
-            await answer(scope, receive, send)
+            await _answer(refusal)(scope, receive, send)
         except ConnectionResetError:
             pass
         else:
             await _run(self._app, scope, receive, send)
         finally:
             _take(self._open, caller, 1)
+
+    def _is_refused(self, scope: Message) -> bool:
+        """Whether this is the page's owner's alone, and somebody else's request."""
+        if self._own is None or scope["type"] not in ("http", "websocket"):
+            return False
+        headers = scope["headers"]
+        return is_foreign(headers, self._own) or (_path(scope).startswith(YOURS) and is_proxied(headers))
 
     def _max_bytes(self, scope: Message, caller: str) -> int:
         """The limit on this request's body; 0 for routes without one. Raises Refusal."""
@@ -132,6 +149,11 @@ class Gate:
             raise Refusal(408, f"the body did not arrive within {BODY_S:g} seconds") from None
         finally:
             _take(self._incoming, caller, size)
+
+
+def _answer(refusal: Refusal) -> JSONResponse:
+    """Gradio's clients show `detail` if the request was to join the queue, `error` after a direct call."""
+    return JSONResponse({"detail": refusal.sentence, "error": refusal.sentence}, refusal.status)
 
 
 async def _run(app: App, scope: Message, receive: Receive, send: Send) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
-from functools import partial, wraps
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from engine.errors import PhotofinishError, UsageError
+from engine.errors import UsageError
 from engine.recordings.recording import Recording, checked
 
 from ..catalogue.catalogue import Catalogue, Pair
@@ -27,57 +27,23 @@ from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
 from ..jobs.load import LoadStudies
+from ..jobs.loader import ModelStatus
 from ..jobs.pool import Jobs
 from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
-from ..jobs.servers import ServersBackend
+from ..jobs.servers import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
-from ..jobs.study import Studies, refused_study
-from .controls import chat_help, more_choices, pair_choices, preset_values, text_for
+from ..jobs.study import Studies
+from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, text_for
+from .doors import Doors
 from .gate import address_of
+from .streamed import Frames, as_gradio_errors, streamed, streamed_study
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 
 MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
-Frames = AsyncGenerator[str, None]
-"""Frames as JSON text."""
-
-
-@contextmanager
-def _as_gradio_errors() -> Iterator[None]:
-    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
-    try:
-        yield
-    except PhotofinishError as error:
-        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-        raise gr.Error(text, title="Cannot do that", print_exception=False) from error
-
-
-def _streamed(
-    start: Callable[..., Awaitable[Frames]], refused: Callable[[str], str] | None = None
-) -> Callable[..., Frames]:
-    """A handler that yields the frames which `start` returns. A refusal is raised as gr.Error, unless `refused` makes
-    it a frame too."""
-
-    @wraps(start)
-    async def handler(*arguments: Any, **values: Any) -> Frames:
-        try:
-            async with aclosing(await start(*arguments, **values)) as frames:
-                async for frame in frames:
-                    yield frame
-        except PhotofinishError as error:
-            if refused is None:
-                with _as_gradio_errors():
-                    raise
-            yield refused(str(error))
-
-    return handler
-
-
-_streamed_study = partial(_streamed, refused=refused_study)
 
 
 class Handlers:
@@ -89,23 +55,25 @@ class Handlers:
         backend: TorchBackend | ServersBackend,
         check: Check | None = None,
         under_load: bool = False,
+        own: bool = False,
     ) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
+        self.doors = Doors(backend) if own and isinstance(backend, MixedBackend) else None
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
         self.recorded = {name: None if view is None else first_frame(view) for name, view in views.items()}
         """By preset id: the frame that shows its recorded race, or None."""
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
+        self._raced = catalogue.default
         self.stage = Stage(backend, shelf=self.shelf)
         self._jobs = Jobs()
         self._studies = Studies(backend, self.stage.queue)
-        self.loads: LoadStudies | None = None
-        if under_load and isinstance(backend, ServersBackend):
-            self.loads = LoadStudies(backend.endpoints, not backend.same_device, self.stage.queue)
+        self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
 
     @property
     def catalogue(self) -> Catalogue:
         """What is on offer now."""
-        return (self._check and self._check.found) or self._catalogue
+        found = (self._check and self._check.found) or self._catalogue
+        return found if self.doors is None else self.doors.added_to(found)
 
     def is_idle(self) -> bool:
         """Whether no race has the device or waits for it."""
@@ -117,29 +85,34 @@ class Handlers:
             await asyncio.sleep(MODEL_POLL_S)
 
     async def offers(self) -> tuple[Any, str]:
-        """The pairs on offer and the refused ones, once all are checked."""
+        """The pairs on offer and the refused ones, once all are checked, with those that the owner has named."""
         await self.checked()
         catalogue = self.catalogue
+        if catalogue is self._catalogue:
+            return gr.skip(), gr.skip()
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
         return pairs, refused(catalogue.offers, catalogue.note)
 
-    @_streamed
+    @streamed
     async def race(self, request: gr.Request, **values: Any) -> Frames:
         """Run a race."""
-        return self.stage.frames(_visitor(request), address_of(request), read_request(self.catalogue, values))
+        asked = read_request(self.catalogue, values)
+        self._raced = asked.pair
+        return self.stage.frames(_visitor(request), address_of(request), asked)
 
-    @_streamed
+    @streamed
     async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
         named = partial(self._named, event._data)
         asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+        self._raced = asked.pair
         return self.stage.frames(_visitor(request), address_of(request), asked)
 
     async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage requires."""
         self.stage.stop(_visitor(request))
 
-    @_streamed_study
+    @streamed_study
     async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the browser's prompts with the page's settings."""
         settings = dict(zip(STUDY_SETTINGS, values, strict=True))
@@ -150,12 +123,14 @@ class Handlers:
         """End the visitor's study."""
         self._studies.stop(_visitor(request))
 
-    @_streamed_study
+    @streamed_study
     async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the page's servers under load."""
-        assert self.loads is not None
+        servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
+        assert self.loads is not None and isinstance(servers, ServersBackend)
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
-        of = self.loads.endpoints, self.loads.separate, settings, event._data
+        whose = "" if self.doors is None else servers.id
+        of = servers.endpoints, not servers.same_device, settings, event._data, whose
         asked = await self._jobs.run(address_of(request), read_load, *of)
         return self.loads.frames(_visitor(request), address_of(request), asked)
 
@@ -164,29 +139,30 @@ class Handlers:
         assert self.loads is not None
         self.loads.stop(_visitor(request))
 
-    @_streamed
+    @streamed
     async def resume(self, race: object, request: gr.Request) -> Frames:
         """The frames of the race with this id, which the browser watched before its page was reloaded; none if there is
         no such race."""
         return self.stage.resume(_visitor(request), str(race))
 
-    @_streamed
+    @streamed
     async def extras(self, request: gr.Request) -> Frames:
         """The frames after the end of the race that this browser has just watched."""
         return self.stage.extras(_visitor(request))
 
     async def model(self) -> Frames:
-        """The status line of the default model, until it is ready."""
-        loader = self.backend.loader
-        shown = ""
+        """The status line of the default model, until it is ready, or the owner has named another one."""
+        loader, shown = self.backend.loader, ""
         while self._check is not None and self._check.found is None:
             if (line := model_line(None, self._check.is_late)) != shown:
                 shown = line
                 yield line
             await asyncio.sleep(MODEL_POLL_S)
-        loader.start(self.catalogue.default.target)
-        while True:
-            status = loader.status
+        default = self.catalogue.default
+        if default.lanes is None:
+            loader.start(default.target)
+        while self.catalogue.default == default:
+            status = self._status(default)
             if (line := model_line(status)) != shown:
                 shown = line
                 yield line
@@ -194,9 +170,23 @@ class Handlers:
                 return
             await asyncio.sleep(MODEL_POLL_S)
 
+    async def model_named(self) -> Frames:
+        """The same for what the owner has named last, once no other model is being loaded."""
+        is_here = self.catalogue.default.lanes is None
+        while is_here and (now := self.backend.loader.status) and now.state == "loading":
+            await asyncio.sleep(MODEL_POLL_S)
+        async with aclosing(self.model()) as lines:
+            async for line in lines:
+                yield line
+
     def model_now(self) -> str:
-        """The status line of the loaded model: a race may have loaded another one."""
-        return model_line(self.backend.loader.status)
+        """The status line of the servers raced last, or of the loaded model: a race may have loaded another one."""
+        return model_line(self._status(self._raced))
+
+    def _status(self, pair: Pair) -> ModelStatus | None:
+        if pair.lanes is None or not isinstance(self.backend, MixedBackend):
+            return self.backend.loader.status
+        return self.backend.servers.loader.status
 
     def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
         """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
@@ -218,21 +208,32 @@ class Handlers:
         return gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else recorded
 
     def _pair(self, pair_id: object) -> Pair:
-        with _as_gradio_errors():
+        with as_gradio_errors():
             return self.catalogue.pair(pair_id)
 
     def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
         """The drafters on offer, k, whether there is a chat template, and the text of a preset in the form that suits
-        the target, by name."""
+        the target, by name. Settings that servers choose for themselves are hidden."""
         pair = self._pair(pair_id)
         preset = self.catalogue.preset_of(prompt)
+        here: dict[str, Any] = {} if self.doors is None else {"visible": pair.lanes is None}
         return {
-            "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter),
-            "k": str(pair.k),
-            "more": gr.update(choices=more_choices(self.catalogue, pair), value=[]),
+            **{name: gr.update(**here) for name in OF_THE_ENGINE},
+            "model": gr.skip() if self.doors is None else model_line(self._status(pair)),
+            "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter, **here),
+            "k": gr.update(value=str(pair.k), **here),
+            "more": gr.update(choices=more_choices(self.catalogue, pair), value=[], **here),
             "chat": gr.update(value=bool(pair.chat), interactive=pair.chat is not False, info=chat_help(pair)),
             "prompt": text_for(preset, pair) if preset else gr.skip(),
         }
+
+    def door(self, name: str, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
+        """Choose what the owner has named in a dialog, with all that choosing a pair sets, by name."""
+        assert self.doors is not None
+        with as_gradio_errors():
+            pair = self.doors.choose(name, self.catalogue, self.catalogue.pair(pair_id))
+        chosen = gr.update(choices=pair_choices(self.catalogue), value=pair.id)
+        return {**self.pair(pair.id, prompt, request), "pair": chosen}
 
     def drafter_line(self, pair_id: object, drafter: object) -> str:
         """What is special about the chosen target and drafter."""
@@ -254,7 +255,7 @@ class Handlers:
             number, recording = self._named(event._data)
             return _drawn(number, *make(recording))
 
-        with _as_gradio_errors():
+        with as_gradio_errors():
             return await self._jobs.run(address_of(request), drawn)
 
     async def take(self, address: str, data: bytes) -> str:

@@ -1,21 +1,27 @@
-"""Recordings as files: a browser sends one to be checked, and downloads one as JSON, as a table or as a web page."""
+"""Recordings as files: a browser sends one to be checked, and downloads one as JSON, as a table or as a web page. And
+what the page's owner names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from engine.errors import UsageError
+from engine.errors import PhotofinishError, UsageError, sentence
 from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
 
 from ..web.player.player import player
+from .doors import read_asked
 from .gate import address_of
 from .handlers import Handlers
 
+log = logging.getLogger(__name__)
+FAULT = "This failed because of a bug in Photofinish; its log has the kind of error."
 FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
     "json": ("application/json", lambda recording: recording.text),
     "csv": ("text/csv", steps_csv),
@@ -25,7 +31,8 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 
 
 def routes(handlers: Handlers) -> list[Route]:
-    """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one."""
+    """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one. POST /yours/model and
+    /yours/servers: see `Doors`."""
 
     async def take(request: Request) -> Response:
         try:
@@ -45,4 +52,23 @@ def routes(handlers: Handlers) -> list[Route]:
         headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
         return Response(text, media_type=kind, headers=headers)
 
-    return [Route("/recordings", take, methods=["POST"]), Route("/recordings/{key}.{form}", give)]
+    found = [Route("/recordings", take, methods=["POST"]), Route("/recordings/{key}.{form}", give)]
+    if handlers.doors is not None:
+        found += [
+            Route("/yours/model", _answered(handlers.doors.model), methods=["POST"]),
+            Route("/yours/servers", _answered(handlers.doors.servers), methods=["POST"]),
+        ]
+    return found
+
+
+def _answered(named: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]) -> Callable[..., Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        try:
+            return JSONResponse(await named(read_asked(await request.body())))
+        except PhotofinishError as error:
+            return JSONResponse({"detail": sentence(str(error))}, 400)
+        except Exception as error:  # its words, and what it came from, may hold a key
+            log.error("naming a model or servers failed: %s", type(error).__name__)
+            return JSONResponse({"detail": FAULT}, 500)
+
+    return answer

@@ -12,6 +12,7 @@ from engine.loading.default_model import NAME, NOTICE
 from engine.spec import RANDOM
 
 from ..catalogue.catalogue import Offer, Pair, Preset
+from ..catalogue.fits import SERVER
 from ..jobs.loader import ModelStatus
 
 TITLE = "Photofinish"
@@ -23,8 +24,11 @@ HEADER = """
   <button type="button" id="page-stage-button" title="For talks: full screen, large type, keyboard control. ? lists the
     keys, Esc leaves.">Stage</button>
   @@study@@
-  <p>One model writes your text twice: token by token, and by checking several guesses at once. Same text, less
-  time.</p>
+  <button type="button" id="page-model-button" title="Race any model of the hub, or one from a folder">Your
+    model</button>
+  <button type="button" id="page-servers-button" title="Race servers of your own: vLLM, SGLang, llama.cpp and others"
+    >Your servers</button>
+  <p>The same text twice: token by token, and by checking several guesses at once.</p>
 </header>
 """
 STUDY_BUTTON = (
@@ -47,6 +51,7 @@ def header(under_load: bool) -> str:
 
 
 SMALL_MODEL = "A small model: fast, not smart."
+REFUSED = "Not on offer here; a server of yours can race them (“Your servers”):"
 RANDOM_WEIGHTS = (
     "RANDOM WEIGHTS: step times are realistic for this size; the text and the share of guesses kept mean nothing."
 )
@@ -112,22 +117,15 @@ def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def refused(offers: Sequence[Offer], note: str = "") -> str:
-    """The pairs that cannot be chosen here, each with its reason, under a note on this machine."""
+    """The models that cannot be chosen here, each with the reason of its first pair, under a note on this machine."""
+    runnable = {offer.pair.target for offer in offers if not offer.reason}
+    reasons = {o.pair.target: o for o in reversed(offers) if o.reason and o.pair.target not in runnable}
     rows = "".join(
-        f"<li><strong>{safe(offer.pair.title)}</strong> <span>{safe(offer.reason)}</span>{_remote(offer.pair)}</li>"
-        for offer in offers
-        if offer.reason
+        f"<li><strong>{safe(o.pair.title.partition(' + ')[0])}</strong> {safe(o.reason.removesuffix(SERVER))}.</li>"
+        for o in reversed(reasons.values())
     )
     about = f"<p>{safe(note)}</p>" if note else ""
-    return f'<div class="page-refused">{about}<p>This machine cannot run:</p><ul>{rows}</ul></div>' if rows else about
-
-
-def _remote(pair: Pair) -> str:
-    """A button that shows the commands for a race of servers; see app/web/tabs/remote.js."""
-    if pair.target == NAME:
-        return ""
-    of = " ".join(f'data-{name}="{safe(getattr(pair, name))}"' for name in ("target", "drafter", "k"))
-    return f'<button type="button" class="page-remote" aria-expanded="false" {of}>Run on a server</button><div></div>'
+    return f'<div class="page-refused">{about}<p>{REFUSED}</p><ul>{rows}</ul></div>' if rows else about
 
 
 def pair_line(pair: Pair | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from ..jobs.memory import keep_from_collector
 from ..jobs.races import first_frame
 from ..jobs.servers import ServersBackend
 from ..web import RACE_VIEW_CSS
-from ..web.components import DIALOGS_CSS, load_view, race_view, study_view
+from ..web.components import DIALOGS_CSS, door_view, load_view, race_view, study_view
 from . import texts
-from .controls import Control, controls
+from .controls import OF_THE_ENGINE, Control, controls
+from .doors import OWN, SERVERS
 from .gate import Gate
 from .gradio_errors import answers
 from .gradio_faults import MAX_SESSIONS, mend, mend_gradio, named
@@ -42,13 +43,14 @@ SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
     *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more"),
 )
-SET_BY_PAIR = ("drafter", "k", "chat", "prompt", "more")
+SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
 """A preset's sentence is about these: it disappears when the visitor changes one."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation", "more")), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
+RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -57,15 +59,17 @@ def build(
     backend: TorchBackend | ServersBackend,
     check: Check | None = None,
     under_load: bool = False,
+    own: Collection[str] | None = None,
 ) -> gr.Blocks:
     """The whole page, not yet served. Loads nothing. check: finds out in the background what else can run. under_load:
-    whether visitors may put its servers under load."""
-    handlers = Handlers(catalogue, backend, check, under_load)
+    whether visitors may put its servers under load. own: of a page that only its owner may use, the names that it is
+    served as; the owner may name models and servers."""
+    handlers = Handlers(catalogue, backend, check, under_load, own is not None)
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, fill_width=True) as page:
         with gr.Row(elem_id="page-top"):
-            gr.HTML(texts.header(handlers.loads is not None))
+            gr.HTML(texts.header(under_load))
             model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
@@ -82,10 +86,12 @@ def build(
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
         study = study_view(elem_id="page-study")
-        load = None if handlers.loads is None else load_view(handlers.loads.separate, elem_id="page-load")
+        separate = not backend.same_device if isinstance(backend, ServersBackend) else None
+        load = None if handlers.loads is None else load_view(separate, elem_id="page-load")
+        doors = {name: door_view(name, own is not None, elem_id=f"page-{name}") for name in (OWN, SERVERS)}
         gr.HTML(texts.footer())
         components = _settings(catalogue, settings)
-        components.update(prompt=prompt, expectation=expectation, race=race)
+        components.update(prompt=prompt, expectation=expectation, race=race, model=model)
         pair = components["pair"]
 
         values = {control.name: components[control.name] for control in described}
@@ -124,12 +130,20 @@ def build(
         brought = _named(BROUGHT, components)
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
-        if check is not None:
+        if handlers.doors is not None:
+            set_by_door = _named(("pair", *SET_BY_PAIR), components)
+            for name, door in doors.items():
+                choose = _by_name(partial(handlers.door, name), components), by_pair[0], set_by_door
+                raced, chosen = door.submit(*choose, **PRIVATE), door.select(*choose, **PRIVATE)
+                raced.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
+                for each in (raced, chosen):
+                    each.success(handlers.model_named, None, model, **PRIVATE)
+        if check is not None or handlers.doors is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
         resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
         resumed.then(handlers.extras, None, race, **PRIVATE)
     mend(page, handlers.is_idle)
-    page.own_routes = routes(handlers)
+    page.own_routes, page.own_names = routes(handlers), own
     return page
 
 
@@ -152,7 +166,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
         ssr_mode=False,
         state_session_capacity=MAX_SESSIONS,
         app_kwargs={
-            "middleware": [Middleware(Gate, named(page))],
+            "middleware": [Middleware(Gate, named(page), page.own_names)],
             "routes": page.own_routes,
             "exception_handlers": answers(page),
         },

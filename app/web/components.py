@@ -35,10 +35,15 @@ def study_view(**arguments: Any) -> gr.HTML:
     return _dialog("study_view", arguments, MAX_PROMPTS=MAX_PROMPTS, THRESHOLD=THRESHOLD)
 
 
-def load_view(separate: bool, **arguments: Any) -> gr.HTML:
+def load_view(separate: bool | None, **arguments: Any) -> gr.HTML:
     """The dialog for a study of servers, closed. Its frames are those of `app.jobs.load`. separate: whether the servers
-    are asked at the same time."""
+    are asked at the same time; None: not known yet."""
     return _dialog("load_view", arguments, MAX_REQUESTS=MAX_REQUESTS, MAX_WORDS=MAX_WORDS, SEPARATE=separate)
+
+
+def door_view(name: str, own: bool, **arguments: Any) -> gr.HTML:
+    """The dialog "your-model" or "your-servers", closed. own: its owner can use it; others get a command."""
+    return _dialog(name.replace("-", "_"), arguments, OWN=own)
 
 
 def _dialog(name: str, arguments: dict[str, Any], **constants: Any) -> gr.HTML:

@@ -11,7 +11,6 @@ import "./tabs/whatif_tab.js";
 import "./tabs/step_tab.js";
 import "./tabs/guess_tab.js";
 import "./tabs/decide_tab.js";
-import "./tabs/remote.js";
 import "./files/share.js";
 import "./files/picture.js";
 import "./shows/opening.js";

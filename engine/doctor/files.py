@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UsageError, in_a_line
 from ..loading.random_targets import read_published
-from ..loading.sources import DEFAULT_TARGET, find, is_repository, weights_files
+from ..loading.sources import find, is_here, weights_files
 from ..progress import quiet
 
 TABLES = ("d2t", "t2d")
@@ -39,7 +39,7 @@ def read_files(name: str, folder: Path | None = None) -> Files:
     if there are none, or if they cannot be read."""
     try:
         with quiet():
-            if folder is None and name != DEFAULT_TARGET and is_repository(name):
+            if folder is None and not is_here(name):
                 return _from_hub(name)
             folder = folder or find(name).folder
             return Files(name, read_published(folder / "config.json"), _of_folder(folder), _vocabulary(folder))

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,35 @@ def find(target: str, progress: Progress = silent, accept: Accept | None = None)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
 
 
-def is_repository(name: str) -> bool:
-    """Whether `find` would look for this name on the hub."""
-    is_path = name.startswith(("/", ".", "~")) or os.path.lexists(os.path.expanduser(name))
-    return not is_path and _REPOSITORY.fullmatch(name) is not None
+def config_of(target: str) -> dict[str, Any]:
+    """The configuration of a target other than the default one. Nothing else is fetched. Raises UsageError as `find`
+    does."""
+    found: dict[str, Any] = {}
+
+    class Enough(BaseException):
+        pass
+
+    def accept(config: dict[str, Any]) -> None:
+        found.update(config)
+        raise Enough
+
+    with suppress(Enough):
+        find(target, accept=accept)
+    return found
+
+
+def is_here(target: str) -> bool:
+    """Whether a target's weights need not be downloaded."""
+    match = _REPOSITORY.fullmatch(target)
+    if target == DEFAULT_TARGET or match is None or os.path.lexists(os.path.expanduser(target)):
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(match[1], "config.json", revision=match[2])
+    try:
+        return isinstance(config, str) and bool(weights_files(Path(config).parent))
+    except UsageError:
+        return False
 
 
 def _local(target: str, path: Path) -> Source:

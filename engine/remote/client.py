@@ -108,7 +108,7 @@ async def _ask(
     path, body = request_of(endpoint, question, params, with_extras)
     timeout = httpx.Timeout(patience.silence_s, connect=min(CONNECT_S, patience.silence_s), pool=None)
     reader, events, sent = Reader(params.max_new_tokens), Events(), _Sent()
-    async with _named(endpoint, patience):
+    async with named_errors(endpoint, patience):
         request = client.build_request(
             *("POST", endpoint.url + path),
             json=body,
@@ -118,7 +118,7 @@ async def _ask(
         )
         async with _answered(client, request, sent) as response:
             if response.status_code != 200:
-                raise await _refused(endpoint, response)
+                raise await refused(endpoint, response)
             at_s, parts = 0.0, response.aiter_raw()
             async for received in parts:
                 at_s = time.perf_counter() - sent.at
@@ -172,7 +172,7 @@ async def _drain(parts: AsyncIterator[bytes]) -> None:
 
 
 @asynccontextmanager
-async def _named(endpoint: Endpoint, patience: Patience) -> Any:
+async def named_errors(endpoint: Endpoint, patience: Patience) -> Any:
     """Errors within become a RemoteError that names the lane."""
     lane = endpoint.lane
     try:
@@ -200,7 +200,7 @@ async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
     return received
 
 
-async def _refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
+async def refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
     """A server's refusal in a sentence."""
     try:
         words = endpoint.redact(said_in(json.loads(await body_of(response, MAX_ERROR_BYTES))))[:MAX_WORDS]

@@ -51,24 +51,36 @@ class Endpoint:
 def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) -> Endpoint:
     """The endpoint of `openai:URL`, with its key from the environment: PHOTOFINISH_KEY_<LANE> (the lane's name in
     capitals, with _ for anything but letters and digits), else OPENAI_API_KEY. Raises UsageError, without the URL."""
-    url = spec.removeprefix(PREFIX).rstrip("/")
+    url = check_url(f"lane {lane!r}", spec.removeprefix(PREFIX), PREFIX)
+    if not model:
+        raise UsageError(f"lane {lane!r} is a server: give --model NAME, as the server calls it")
+    name = KEY_OF_LANE + re.sub("[^A-Z0-9]", "_", lane.upper())
+    where = name if environ.get(name) else KEY
+    return Endpoint(lane, model, url, check_key(environ.get(where, ""), f"${where}"))
+
+
+def check_url(whose: str, url: str, prefix: str = "") -> str:
+    """A server's URL in the form that requests need. Raises UsageError, without the URL. prefix: what stands before it
+    where it was given."""
+    url = url.rstrip("/")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
     if not usable or len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
-        raise UsageError(f"lane {lane!r} needs {PREFIX}http://HOST:PORT/v1 or the same with https")
+        raise UsageError(f"{whose} needs {prefix}http://HOST:PORT/v1 or the same with https")
     if parts.query or parts.fragment:
-        raise UsageError(f"the URL of lane {lane!r} must end in its path, as /v1, without ? and #")
-    if not model:
-        raise UsageError(f"lane {lane!r} is a server: give --model NAME, as the server calls it")
-    name = KEY_OF_LANE + re.sub("[^A-Z0-9]", "_", lane.upper())
-    where = name if environ.get(name) else KEY
-    key = environ.get(where, "").strip()
+        raise UsageError(f"the URL of {whose} must end in its path, as /v1, without ? and #")
+    return url
+
+
+def check_key(key: str, where: str) -> str:
+    """A key without the blanks around it. Raises UsageError, without the key."""
+    key = key.strip()
     if len(key) > MAX_KEY or not key.isascii() or not key.isprintable():
-        raise UsageError(f"the key in ${where} must be at most {MAX_KEY} visible ASCII characters")
-    return Endpoint(lane, model, url, key)
+        raise UsageError(f"the key in {where} must be at most {MAX_KEY} visible ASCII characters")
+    return key
 
 
 def endpoints_of(lanes: Sequence[tuple[str, str]], models: Sequence[str], environ: Mapping[str, str]) -> list[Endpoint]:

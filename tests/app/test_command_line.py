@@ -60,6 +60,8 @@ def test_help_names_every_option(run) -> None:
         (["--lane", f"speculative={ONE}", "--model", "m"], "give the server's another name"),
         (["--lane", f"a={ONE}", "--model", "m", "--chat"], "a box in Settings"),
         (["--same-device"], "give --lane"),
+        (["--own", "--pairs", "loaded"], "--own is for a page that only you can reach"),
+        (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane and --pairs"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -92,3 +94,39 @@ def test_a_page_for_others_keeps_its_model(monkeypatch: pytest.MonkeyPatch) -> N
         else:
             with pytest.raises(UsageError, match="which the operator of this page has not allowed"):
                 catalogue.pair("gemma3-270m-ngram")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "names"),
+    [
+        ([], {}, set()),
+        (["--host", "127.0.0.1"], {}, {"127.0.0.1"}),
+        (["--pairs", "all"], {}, set()),
+        (["--host", "::1"], {}, {"[::1]"}),
+        (["--pairs", "loaded"], {}, None),
+        (["--pairs", "gemma3-270m-ngram"], {}, None),
+        (["--lane", f"a={ONE}"], {}, None),
+        (["--host", "0.0.0.0"], {}, None),
+        (["--host", "0.0.0.0", "--own"], {}, set()),
+        (["--host", "10.1.2.3", "--own"], {}, {"10.1.2.3"}),
+        ([], {"GRADIO_SERVER_NAME": "0.0.0.0"}, None),
+        ([], {"SPACE_ID": "a/b"}, None),
+        ([], {"GRADIO_SHARE": "True"}, None),
+    ],
+    ids=str,
+)
+def test_whose_page_it_is(
+    arguments: list[str], environment: dict[str, str], names: set[str] | None, monkeypatch
+) -> None:
+    """Visitors of a Space, of a shared link or behind a proxy of the operator's own could load models and reach servers
+    of this network; or the owner could not."""
+    program = runpy.run_path(APP)
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, *_: [(0, 0, 0, "", (host, 0))])
+    monkeypatch.setattr("sys.argv", ["app.py", *arguments])
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert program["_own_names"](program["arguments"]()) == names
+    if environment and "GRADIO_SERVER_NAME" not in environment:
+        monkeypatch.setattr("sys.argv", ["app.py", "--own"])
+        with pytest.raises(UsageError, match="only you can reach"):
+            program["_own_names"](program["arguments"]())

@@ -15,17 +15,9 @@ from starlette.exceptions import HTTPException
 from app.catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
 from app.page import gate as gate_module
 from app.page.gate import MAX_INCOMING_BYTES, MAX_OPEN, MAX_OUTSIDE_BYTES, MAX_QUOTES, REFUSED, SMALL_BYTES, Gate
+from tests.helpers.gated import CANCEL, DIRECT, JOIN, RACE_ID, USED, Inside
 from tests.helpers.staged import in_loop
 
-JOIN, DIRECT, CANCEL = "/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/cancel"
-RACE_ID = "0a" * 16
-USED = {
-    "GET": f"""/ /config /theme.css /recordings/{RACE_ID}.json /assets/index-a_B.1.js /static/fonts/x/y-Bold.woff2
-        /gradio_api/info /gradio_api/queue/data /gradio_api/startup-events /gradio_api/queue/status /gradio_api/app_id
-        /gradio_api/call/race/{RACE_ID} /gradio_api/call/v2/race/{RACE_ID}""",
-    "POST": f"""{JOIN} {DIRECT} {CANCEL} /recordings /gradio_api/run/stop /gradio_api/call/race
-        /gradio_api/call/v2/stop/""",
-}
 UNUSED = {
     "GET": f"""/openapi.json /svelte/a.js /monitoring /logout /assets/../app.py /static/a%00 /pwa_icon/9
         /gradio_api/file=/etc/passwd /gradio_api/file/etc/passwd /gradio_api/proxy=http://x /gradio_api/heartbeat/a
@@ -36,30 +28,6 @@ UNUSED = {
         /gradio_api/component_server /gradio_api/vibe-edit /gradio_api/run-history/connect /gradio_api/call/study
         /gradio_api/run/again /gradio_api/api/predict /gradio_api/undo-vibe-edit""",
 }
-
-
-class Inside:
-    """An application behind the gate, which records the bodies that reach it. It waits for `hold` before it answers
-    with `status`, or raises `error` in the middle of its answer."""
-
-    def __init__(self, status: int = 200) -> None:
-        self.status, self.bodies, self.scope_of = status, list[bytes](), dict[str, Any]()
-        self.hold: asyncio.Event | None = None
-        self.error: Exception | None = None
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if self.hold is not None:
-            await self.hold.wait()
-        body, more = b"", scope["method"] == "POST"
-        while more:
-            message = await receive()
-            body, more = body + message["body"], message.get("more_body", False)
-        self.bodies.append(body)
-        scope.update(self.scope_of)
-        await send({"type": "http.response.start", "status": self.status, "headers": []})
-        if self.error is not None:
-            raise RuntimeError from self.error
-        await send({"type": "http.response.body", "body": b"inside"})
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from gradio_client import Client
 
 from app.catalogue.catalogue import load
 from app.catalogue.machine import Machine
-from app.jobs.backend import TorchBackend
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
+from app.jobs.servers import MixedBackend
 from app.page import gradio_faults
 from app.page.gradio_errors import SAME_ERROR_S, Errors
 from app.page.gradio_faults import ADDRESS_CALLS, SESSION_CALLS, GuardedQueue, Mailbox
@@ -31,7 +31,8 @@ from tests.helpers.hostile_calls import copied, mixed
 from tests.helpers.pageserver import ORDER
 from tests.helpers.staged import in_loop
 
-PAGE = build(load(Machine()), TorchBackend())
+PAGE = build(load(Machine()), MixedBackend("auto", "auto", True), own=())
+"""Its functions have the numbers of the served page's."""
 NUMBERS = {each.api_name: number for number, each in PAGE.fns.items()}
 LOADED, RACE, MODEL, CHARTS = (NUMBERS[name] for name in ("model_now", "race", "model", "charts"))
 """Functions that go through the queue: the loaded model's line, a race, the default model's line, a race's charts."""

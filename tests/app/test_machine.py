@@ -67,6 +67,15 @@ def test_another_system_is_named_on_the_page(system, monkeypatch) -> None:
     assert catalogue.note == NOTES[system] and safe(catalogue.note) in refused(catalogue.offers, catalogue.note)
 
 
+def test_what_is_not_on_offer_is_said_once_for_each_model() -> None:
+    """Settings would repeat a reason for every drafter of a model, or refuse a model that is on offer with another."""
+    catalogue = load(Machine())
+    rows = refused(catalogue.offers).split("<li>")[1:]
+    left = {offer.pair.target for offer in catalogue.offers} - {pair.target for pair in catalogue.runnable}
+    assert len(rows) == len(set(rows)) == len(left) > 5
+    assert all(row.count("<strong>") == 1 and "button" not in row and ".</li>" in row for row in rows)
+
+
 def test_windows_is_refused_in_a_sentence() -> None:
     """It would come up and then fail at its first race, with a traceback in the log."""
     code = (

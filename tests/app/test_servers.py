@@ -14,7 +14,7 @@ from app.catalogue.request import read_again, read_request, read_study
 from app.figures.charts import NOT_ASKED, charts
 from app.figures.why import NO_RATIO, compared_of, why
 from app.jobs.frames import MIXED_TEXT, Prepared, RaceView, fold
-from app.jobs.servers import NO_STUDY, ServersBackend, servers_catalogue
+from app.jobs.servers import NO_DRAFTS, ServersBackend, servers_catalogue
 from app.jobs.worker import told_again
 from app.page.controls import OF_THE_ENGINE, controls
 from app.page.ui import build
@@ -26,7 +26,7 @@ from engine.spec import RaceSpec
 from tests.helpers.race_pages import TEXT, race_over, words_of
 from tests.helpers.races import beside_a_server
 
-URLS = ("http://secret-host-a.example:8000/v1", "http://secret-host-b.example:8001/v1")
+URLS = ("http://secret-host-a.example:8000/v1", "http://secret-host-b.example:8123/v1")
 LANES = [("baseline", f"openai:{URLS[0]}"), ("speculative", f"openai:{URLS[1]}")]
 KEY = "sk-0123456789abcdef"
 
@@ -42,7 +42,7 @@ def servers(same_device: bool = False) -> ServersBackend:
 @pytest.mark.parametrize("chat", [True, False])
 def test_what_can_be_chosen(chat: bool) -> None:
     """A control that does nothing on a server, a first race that is refused, or a prompt in the wrong form."""
-    catalogue = servers_catalogue("a/model", chat)
+    catalogue = servers_catalogue(servers(), chat)
     shown = [each.name for each in controls(catalogue) if each.options.get("visible", True)]
     assert not set(shown) & set(OF_THE_ENGINE) and {"prompt", "temperature", "seed", "max_new_tokens"} <= set(shown)
     values = {each.name: each.default for each in controls(catalogue)}
@@ -59,20 +59,24 @@ def test_what_can_be_chosen(chat: bool) -> None:
 def test_no_visitor_learns_where_they_are() -> None:
     """A URL or a key in the page, in its API, or in what a race says of itself."""
     backend = servers()
-    catalogue = servers_catalogue("a/model", False)
+    catalogue = servers_catalogue(backend, False)
     page = build(catalogue, backend)
     asked = read_request(catalogue, {each.name: each.default for each in controls(catalogue)})
     said = [page.get_config_file(), page.get_api_info(), backend.prepare(asked, silent).header(), repr(vars(backend))]
     text = json.dumps(said, default=str)
-    assert "secret-host" not in text and KEY not in text and ":8001" not in text
+    assert "secret-host" not in text and KEY not in text and ":8123" not in text
 
 
-def test_a_study_is_another_commands() -> None:
-    catalogue = servers_catalogue("a/model", False)
+def test_a_study_takes_a_lane_that_drafts() -> None:
+    """Two plain servers would be studied, and fail without a word on why."""
+    backend = ServersBackend(
+        endpoints_of([(name, f"openai:{URLS[0]}") for name in ("plain", "baseline")], ["m"], {}), False
+    )
+    catalogue = servers_catalogue(backend, False)
     values = {each.name: each.default for each in controls(catalogue)}
     asked = {"name": "a.txt", "text": "one", "limit": 1, "max_new_tokens": 4, "kept": None}
-    with pytest.raises(UsageError, match=NO_STUDY):
-        servers().study(read_study(catalogue, values, asked), (), silent)
+    with pytest.raises(UsageError, match=NO_DRAFTS):
+        backend.study(read_study(catalogue, values, asked), (), silent)
 
 
 # ---- a race with lanes here and a lane on a server

@@ -243,7 +243,7 @@ class Page:
         urls = [self._stack.enter_context(serving(server)) for server in self.servers]
         lanes = zip(("baseline", "speculative"), urls, strict=False)
         self.endpoints = [Endpoint(lane, "m", url, KEY) for lane, url in lanes]
-        self.studies = LoadStudies(self.endpoints, False, self.queue)
+        self.studies = LoadStudies(self.queue)
         return self
 
     def __exit__(self, *_: object) -> None:

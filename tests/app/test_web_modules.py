@@ -12,7 +12,10 @@ import pytest
 from app.web.bundle import FOLDER, GR_HTML, HOST, bundle
 from tests.helpers.js_names import Module, names_of
 
-PROGRAMS = ("player/player.js", "dialogs/study_view.js", "dialogs/load_view.js")
+PROGRAMS = (
+    "player/player.js",
+    *(f"dialogs/{name}.js" for name in ("study_view", "load_view", "your_model", "your_servers")),
+)
 """player.js is the page's own program, and a little more."""
 BELOW: dict[str, set[str]] = {
     "base": set(),
@@ -26,7 +29,7 @@ BELOW: dict[str, set[str]] = {
 }
 """By folder, those that it may import besides itself."""
 CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS",
-             "SEPARATE", "THRESHOLD"}  # fmt: skip
+             "OWN", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
     "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object",

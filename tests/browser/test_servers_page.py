@@ -4,6 +4,7 @@ lanes here and there."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from engine.events import steps
 from engine.recordings.recording import loads
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer, lists, refusal, says, servers, sse, stream_of
-from tests.helpers.page_browser import SEEN, UNREADABLE, copied, loaded, run_race, saved, to_end, watched
+from tests.helpers.loopback_models import lists_models, writes
+from tests.helpers.page_browser import SEEN, UNREADABLE, copied, loaded, new_race, run_race, saved, to_end, watched
 from tests.helpers.pageserver import TARGET, served
 from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
@@ -23,6 +25,9 @@ from tests.helpers.races import events_of
 pytestmark = pytest.mark.browser
 STREAMS = ROOT / "tests" / "fixtures" / "streams"
 KEY = "sk-of-nobody-0123456789"
+MAX_CLICKS, MAX_S = 5, 30.0
+"""From an empty page to a race against a server of one's own."""
+STORED = "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.state])"
 STATE = "window.photofinish.state"
 WORDS = [f" word{i}" if i % 2 else "\n" for i in range(40)]
 ACCEPTED = [3] * 9 + [2]
@@ -97,6 +102,17 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             assert not tab.locator("#page-panel >> text=Guesses").count()
             tab.wait_for_selector("#page-study-button")
             assert not tab.locator("#page-load-button, dialog.pl").count(), "load that nobody allowed"
+            tab.click("#page-servers-button")
+            tab.fill("#page-your-servers [data-ref=url]", "http://a:1/v1")
+            tab.fill("#page-your-servers [data-ref=model]", "it's mine")
+            command = "python app.py --lane there=openai:http://a:1/v1 --model 'it'\\''s mine'"
+            assert tab.inner_text("#page-your-servers [data-ref=command]") == command
+            assert not tab.locator("#page-your-servers :is([type=password], [data-ref=use], [data-ref=check])").count()
+            tab.keyboard.press("Escape")
+            tab.click("#page-model-button")
+            command = "python app.py --target owner/name --drafter ngram"
+            assert tab.inner_text("#page-your-model [data-ref=command]") == command
+            tab.keyboard.press("Escape")
             run_race(tab)
             recording = loads(saved(tab))
             assert recording["verdicts"]["speculative"]["kind"] == "same_text"
@@ -152,3 +168,87 @@ def test_a_lane_on_a_server_beside_those_of_this_machine(browser: Any, page_cach
             assert "First the lanes on this machine, then lane there on its server" in panel(tab, "timing")
             panel(tab, "why")
             tab.wait_for_selector("#page-why >> text=There is nothing to compare >> nth=4", timeout=30_000)
+
+
+def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_cache: Any) -> None:
+    """The owner would have to restart the page, look for the door, or find the key in the browser afterwards; a race,
+    a study or a load would go elsewhere; or there would be no way back to this machine."""
+    with servers(writes(), writes(3)) as found, served(page_cache, "--target", TARGET, "--dtype", "float32") as server:
+        for each in found:
+            each.pages |= lists_models("a/model")
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+        tab = watched(context.new_page(), server.url)
+        posted: list[str] = []
+        tab.on("request", lambda request: posted.append(f"{request.url} {request.post_data or ''}"))
+        began, clicks = time.monotonic(), 0
+
+        def click(selector: str) -> None:
+            nonlocal clicks
+            clicks += 1
+            tab.click(selector)
+
+        tab.goto(server.url)
+        click("#page-servers-button")
+        form = "#page-your-servers"
+        tab.keyboard.type(found[0].url)  # the dialog opens in its first field
+        tab.keyboard.press("Tab")
+        tab.keyboard.type(found[1].url)
+        tab.fill(f"{form} [data-ref=key]", KEY)
+        click(f"{form} [data-ref=check]")
+        tab.wait_for_selector(f"{form} [data-ref=use]:enabled")
+        assert "speculation is on" in tab.inner_text(f"{form} [data-ref=says]")
+        assert tab.input_value(f"{form} [data-ref=key]") == ""
+        before = tab.evaluate("window.photofinish.state.race")
+        click(f"{form} [data-ref=use]")
+        new_race(tab, before, "running", missed=True)
+        took_s = time.monotonic() - began
+        print(f"own servers: {clicks} clicks, {took_s:.1f} s")
+        assert clicks <= MAX_CLICKS and took_s <= MAX_S
+        tab.wait_for_selector('.pf[data-state="finished"]')
+        recording = loads(saved(tab))
+        assert [lane["name"] for lane in recording["spec"]["lanes"]] == ["baseline", "speculative"]
+        assert recording["verdicts"]["speculative"]["kind"] == "same_text"
+        tab.wait_for_selector('#page-model >> text="a/model on 2 servers is ready."')
+        tab.wait_for_selector("#page-panel >> text=Draft length (k)", state="hidden")
+
+        tab.click("#page-study-button")
+        tab.fill("#page-study [data-ref=paste]", "one\ntwo\nthree")
+        tab.click("#page-study [data-ref=start]")
+        tab.wait_for_selector("#page-study [data-ref=says] >> text=3 of 3 prompts finished")
+        tab.wait_for_selector("#page-study [data-ref=table] >> text=server")
+        assert not tab.is_visible("#page-study [data-ref=copy]")
+        tab.keyboard.press("Escape")
+
+        tab.click("#page-servers-button")
+        tab.click("#page-load-button")
+        tab.fill("#page-load [data-ref=users]", "1,2")
+        tab.fill("#page-load [data-ref=requests]", "4")
+        tab.fill("#page-load [data-ref=length]", "8")
+        tab.click("#page-load [data-ref=start]")
+        tab.wait_for_selector("#page-load [data-ref=save]:enabled")
+        assert "speculative" in tab.inner_text("#page-load [data-ref=levels]")
+        tab.keyboard.press("Escape")
+
+        assert "a/model on 2 servers is ready" in tab.inner_text("#page-model"), "the line of the first model"
+        tab.click("#page-model-button")
+        tab.keyboard.type(TARGET)
+        tab.fill("#page-your-model [data-ref=drafter]", f"draft_model:{TARGET.replace('target', 'draft')}")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("#page-your-model [data-ref=use]:enabled")
+        assert "nothing to download" in tab.inner_text("#page-your-model [data-ref=says]")
+        tab.click("#page-your-model [data-ref=use]")
+        tab.wait_for_selector(f"#page-model >> text={TARGET} is ready")
+        num_asked = sum(len(each.asked) for each in found)
+        run_race(tab)
+        recording = loads(saved(tab))
+        assert recording["model"]["name"] == TARGET and "draft_model" in recording["spec"]["lanes"][2]["drafter"]
+        assert sum(len(each.asked) for each in found) == num_asked, "a server was asked for a race of this machine"
+        assert tab.evaluate(UNREADABLE) == []
+
+        told = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode()
+        told += "".join(each for each in posted if "/yours/servers" not in each)
+        assert not any(secret in told for secret in (KEY, *(each.url for each in found)))
+        assert KEY not in tab.content()
+        assert sum(KEY in each for each in posted) == 1
+        assert tab.problems == []
+        context.close()

@@ -18,17 +18,20 @@ WORDS = ("The", " cat", "é", " 猫", "\n", " sat", "👩‍💻", " on", " it",
 
 
 class Loopback:
-    """url: of the server. asked: the bodies of all questions so far. num_connections: how many were opened."""
+    """url: of the server. asked: the bodies of all questions so far. num_connections: how many were opened. pages: what
+    a GET of a path is answered with, HTTP's head included; others get 404."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer, self.asked, self.num_connections, self.headers = answer, list[Body](), 0, list[str]()
+        self.pages: dict[str, bytes] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
         try:
             while head := (await reader.readuntil(b"\r\n\r\n")).decode():
                 if head.startswith("GET"):
-                    writer.write(refusal(404, b""))
+                    self.headers.append(head)
+                    writer.write(self.pages.get(head.split(" ")[1], refusal(404, b"")))
                     continue
                 size = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
                 body = json.loads(await reader.readexactly(size))

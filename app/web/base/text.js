@@ -98,6 +98,9 @@ export function shellQuoted(value) {
   return /^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`;
 }
 
+// The words of a command, nested as they may be, as one line of a shell.
+export function joined(parts) { return parts.flat(Infinity).map(String).map(shellQuoted).join(" "); }
+
 // The settings of races as options of a command; null where the command's default is the same.
 export function settingsOptions({ target, temperature, top_p: topP, seed, max_new_tokens: length }) {
   return { target: target === DEFAULT_TARGET ? null : target, temperature: temperature || null,

@@ -1,15 +1,13 @@
-// Shared by the dialogs: opening, closing, choosing prompts, start, stop, frames, saving a result, copying a command.
+// Shared by the dialogs of studies: choosing prompts, start, stop, frames, saving a result, copying a command.
 
-import { element, MAX_FILE_CHARS, props, trigger, watch } from "../host.js";
+import { MAX_FILE_CHARS, props, trigger, watch } from "../host.js";
 import { copy, saveAs } from "../base/dom.js";
 import { oneLine, plural } from "../base/text.js";
+import { openedBy, refs } from "./box.js";
 
 const LOST_MS = 15000;      // the server's frames come every two seconds
 const LOOK_MS = 3000;
 const RUNS = ["asked", "waiting", "racing", "running"];
-export const dialog = element.querySelector("dialog");
-export const refs = Object.fromEntries([...dialog.querySelectorAll("[data-ref]")].map((node) =>
-  [node.dataset.ref, node]));
 // source: {name, text, num} of the prompts, null if none are chosen; frame: the last one.
 export const study = { source: null, frame: null, heardMs: 0, state: "idle" };
 
@@ -62,15 +60,12 @@ export function connect(does, button, name) {
   });
   refs.start.addEventListener("click", () => { start(does.order()); does.draw(); });
   refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
-  refs.close.addEventListener("click", () => dialog.close());
   refs.save.addEventListener("click", () =>
     saveAs(new Blob([JSON.stringify(does.result())], { type: "application/json" }), name));
   refs.copy.addEventListener("click", async () => {
     if (!await copy(refs.copy, does.command())) refs.copy.textContent = "This browser blocks copying";
   });
-  document.addEventListener("click", (event) => {
-    if (event.target.closest?.(button)) dialog.showModal();
-  });
+  openedBy(button);
   setInterval(() => { if (isLost()) does.draw(); }, LOOK_MS);
   watch("value", () => {
     let frame = null;

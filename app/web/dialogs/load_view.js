@@ -4,11 +4,13 @@ import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SEPARATE } from "../host.js";
 import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { oneLine, optionWords, plural, sentence, shellQuoted } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS, outcome } from "./curves.js";
-import { connect, drawControls, isLost, refs, runs, study } from "./dialog.js";
+import { refs } from "./box.js";
+import { connect, drawControls, isLost, runs, study } from "./dialog.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button";
-const TURNS = SEPARATE ? "The servers run at the same time." :
+const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
+  SEPARATE ? "The servers run at the same time." :
   "The servers take turns at each level, because they may share a device.";
 
 // The server decides whether kept levels belong to this study.

@@ -3,7 +3,8 @@
 import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD } from "../host.js";
 import { remember, rememberedJson } from "../base/storage.js";
 import { oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
-import { chosen, connect, dialog, drawControls, isLost, read, refs, runs, study } from "./dialog.js";
+import { dialog, refs } from "./box.js";
+import { chosen, connect, drawControls, isLost, read, runs, study } from "./dialog.js";
 import { isDoubtful, MEANS, promptRows, SHOWN, strips, summaryRows, verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
@@ -62,6 +63,8 @@ function draw() {
   refs.aboveHead.textContent = `above ${THRESHOLD}×`;
   if (report) refs.table.replaceChildren(...summaryRows(report.summary));
   refs.allHead.textContent = `All ${plural(frame.num_done, "prompt")}, slowest first`;
+  refs.sameHead.textContent = frame.on_servers ? "same text" : "identical";
+  refs.copy.hidden = Boolean(frame.on_servers);     // no command studies prompts on servers
   refs.all.replaceChildren(...promptRows(rows));
   refs.circumstances.textContent = [...(frame.ribbons ?? []), frame.circumstances].filter(Boolean).join(". ");
   refs.save.disabled = refs.copy.disabled = !report;

@@ -3,7 +3,7 @@
 
 import { percentile } from "../base/model.js";
 import { depthOf } from "../base/steps.js";
-import { DEFAULT_TARGET, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
+import { DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
 
 export const CHECKED = "2026-11-22";
 const SERVERS = { vllm: ["vLLM", "0.32.0"], sglang: ["SGLang", "0.5.23"], llama: ["llama.cpp", "commit 0c1e570"] };
@@ -115,8 +115,6 @@ function bytesWords(bytes) {
 // The shortest match of an n-gram drafter.
 const leastMatch = ({ argument }, usual) => (/^[1-9]\d?$/.test(argument) ? Number(argument) : usual);
 
-export function joined(parts) { return parts.flat(Infinity).map(String).map(shellQuoted).join(" "); }
-
 // JSON with spaces, which reads and wraps better.
 function spaced(config) {
   const text = JSON.stringify;
@@ -126,7 +124,7 @@ function spaced(config) {
 const noHybrid = (name, { copies }) =>
   (copies ? [`${name} has no hybrid drafter; this command uses the other half, without copies.`] : []);
 
-export function vllmOf(target, head, k) {
+function vllmOf(target, head, k) {
   const of = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
   const serve = (method, more) =>
     joined([of, "--speculative-config", spaced({ method, ...more, num_speculative_tokens: k })]);

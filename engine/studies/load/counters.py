@@ -30,14 +30,19 @@ class Counters:
 
 async def read_counters(endpoint: Endpoint) -> Counters | None:
     """None if the server has none, or does not answer."""
+    return counters_in(await read_metrics(endpoint))
+
+
+async def read_metrics(endpoint: Endpoint) -> str:
+    """All that the server reports of itself; "" if it does not."""
     try:
         async with asyncio.timeout(CONNECT_S), new_client() as client:
             url = endpoint.url.removesuffix("/v1") + "/metrics"
             async with client.stream("GET", url, headers=endpoint.headers()) as response:
                 received = await body_of(response, MAX_BYTES)
     except (TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL):
-        return None
-    return counters_in(received.decode("utf-8", "replace")) if response.status_code == 200 else None
+        return ""
+    return received.decode("utf-8", "replace") if response.status_code == 200 else ""
 
 
 def counters_in(text: str) -> Counters | None:

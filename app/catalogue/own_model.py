@@ -1,0 +1,100 @@
+"""A target and a drafter that the page's owner names: whether they can run here, from each config.json alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.drafters import check as check_drafter
+from engine.errors import PhotofinishError, UsageError
+from engine.layers.published import num_parameters, quantised, refusal, text_part
+from engine.loading.sources import DEFAULT_TARGET, config_of, is_here
+from engine.spec import AUTO, RANDOM
+
+from .catalogue import Pair, has_template, load_pairs
+from .fits import CACHES, DAMAGED, GRAPHS, parts_of, repository, words_of
+from .hub import HEADS, read_head
+from .machine import GIB
+
+log = logging.getLogger(__name__)
+OWN = "your-model"
+BYTES = {"float32": 4, "int8": 1}
+"""Per weight; 2 in all other dtypes."""
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a model may take of this page's device: the bytes that are free, or taken by the model that it replaces.
+
+    dtype: of the weights. graphs: whether the device captures graphs, which take memory too."""
+
+    free: int
+    dtype: str
+    graphs: bool
+
+
+def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
+    """The pair, and what it is and takes, in paragraphs. Of a repository only config.json is fetched. Raises UsageError
+    with the reason if it cannot run here."""
+    try:
+        return _checked(target, drafter, room)
+    except PhotofinishError:
+        raise
+    except Exception as error:  # a configuration comes from anywhere and can be wrong in any way
+        log.info("judging %s and %s by their config.json failed", target, drafter, exc_info=True)
+        raise UsageError(f"{target}, or its drafter, {DAMAGED}") from error
+
+
+def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
+    check_drafter(drafter)
+    config, size = _config(target), BYTES.get(room.dtype, 2)
+    if why := [each for each in (refusal(config), quantised(config)) if each and config]:
+        raise UsageError(f"{target} cannot run here: it {', and it '.join(why)}")
+    head, own = repository(drafter), drafter.rpartition("+")[2]
+    draft = _config(head) if head else {}
+    if own in ("eagle3", "dflash") and target != DEFAULT_TARGET:
+        raise UsageError(f"only {DEFAULT_TARGET} comes with a head; name one, as in {own}:owner/name or {own}:./folder")
+    if own.startswith(HEADS) and config:
+        found = read_head({head: draft, target: config}, target, own)
+        if isinstance(found, str):
+            raise UsageError(f"the head {head} {found}")
+    parts = {what: num for what, num in parts_of(config, drafter, draft, size).items() if what != GRAPHS or room.graphs}
+    needed, free = sum(parts.values()), f"{room.free / GIB:.1f} GiB is free"
+    takes = f"takes {needed / GIB:.1f} GiB of memory ({words_of(parts)})"
+    if needed - parts[CACHES] > room.free:
+        raise UsageError(f"{target} with {drafter} {takes}, and {free}")
+    known = next((pair for pair in load_pairs() if pair.target == target), None)
+    chat = known.chat if known else has_template(Path(os.path.expanduser(target)))
+    pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat)
+    told = [_told(target, config), *([_told(head, draft)] if head else [])]
+    if config:
+        told.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")
+    return pair, told
+
+
+def _config(name: str) -> Mapping[str, Any]:
+    return {} if name == DEFAULT_TARGET else config_of(name)
+
+
+def _told(name: str, config: Mapping[str, Any]) -> str:
+    """What it is, and what would be downloaded."""
+    if not config:
+        return f"{name}: the model that comes with this page."
+    kind = (config.get("architectures") or [text_part(config).get("model_type")])[0]
+    stored = config.get("dtype") or config.get("torch_dtype") or text_part(config).get("dtype")
+    num = num_parameters({**config, **(config.get("transformer_layer_config") or {})})
+    size = f"{num / GB:.2f} billion" if num >= GB else f"{num / 1e6:.1f} million"
+    size = f"{size} parameters" if num else "of unknown size"
+    if name.startswith(RANDOM):
+        return f"{name}: {kind}, {size}, drawn at random."
+    if is_here(name):
+        return f"{name}: {kind}, {size}, on this machine: nothing to download."
+    num_bytes = num * BYTES.get(str(stored), 2)
+    return f"{name}: {kind}, {size}. " + (
+        f"About {num_bytes / GB:.1f} GB to download." if num else "The download's size is unknown."
+    )

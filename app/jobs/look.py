@@ -1,0 +1,106 @@
+"""Looks at a server that the page's owner names: is it there, which one is it, can it race, does it speculate?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+
+from engine.errors import sentence
+from engine.remote.client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
+from engine.remote.endpoint import Endpoint, Question
+from engine.remote.reply import Reply
+from engine.spec import SamplingParams
+from engine.studies.load.counters import counters_in, read_metrics
+
+LOOK_S = 20.0
+MAX_BYTES = 256 * 1024
+MAX_NAMED, MAX_NAME = 6, 200
+OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library": "Ollama", "openai": "OpenAI"}
+"""What servers call the owner of a model."""
+TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
+"""It repeats itself, so that even a drafter that only copies has something to draft."""
+TOKENS = SamplingParams(max_new_tokens=16)
+NO_COUNT = "it does not say how many tokens each piece of its answer has, so it cannot race"
+DRAFTED = "speculation is on: it drafted {} tokens for a short answer and kept {}"
+ON = "speculation is on, by its counters"
+IDLE = "speculation seems to be on, but it drafted nothing for a short answer"
+OFF = "speculation is off: its metrics count no drafts"
+UNKNOWN = "whether it speculates is not known: it reports nothing about drafts"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """endpoint: with its model's name; None if it cannot race. chat: it answers messages only. sentence: what was seen,
+    without secrets."""
+
+    endpoint: Endpoint | None
+    sentence: str
+    chat: bool = False
+
+
+async def look(endpoint: Endpoint) -> Seen:
+    """Ask the server for its models, if need be, and for a short answer. endpoint: its model may be ""."""
+    try:
+        async with asyncio.timeout(LOOK_S), new_client() as client:
+            return await _look(client, endpoint)
+    except TimeoutError:
+        return Seen(None, f"It did not answer within {LOOK_S:g} s.")
+    except RemoteError as error:
+        words = str(error).replace(f" of lane {endpoint.lane}", "").removeprefix(f"lane {endpoint.lane}: ")
+        return Seen(None, sentence(endpoint.redact(words)))
+
+
+async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
+    models, kind = await _models(client, endpoint)
+    if not endpoint.model:
+        if len(models) != 1:
+            known = f"{', '.join(models[:MAX_NAMED])}{', …' if len(models) > MAX_NAMED else ''}"
+            why = f"It serves {len(models)} models: {known}. Name one." if models else "Name the model: it lists none."
+            return Seen(None, why)
+        endpoint = replace(endpoint, model=models[0])
+    patience = Patience(CONNECT_S, LOOK_S)
+    try:
+        reply, chat = await ask(client, endpoint, Question(TEXT), TOKENS, patience), False
+    except RemoteError as error:
+        if error.status not in (400, 404, 405, 422, 501):
+            raise
+        said = Question(messages=(("user", f"Repeat: {TEXT}"),))
+        reply, chat = await ask(client, endpoint, said, TOKENS, patience), True
+    name = endpoint.redact(endpoint.model)[:MAX_NAME]
+    what = f"{kind or 'A server'} with {name}{', which takes chat messages only' if chat else ''}"
+    if any(chunk.num_tokens is None for chunk in reply.chunks) or not reply.chunks:
+        return Seen(None, f"{what}: {NO_COUNT}.")
+    return Seen(endpoint, f"{what}; {_speculation(reply, await read_metrics(endpoint))}.", chat)
+
+
+async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[list[str], str]:
+    """The models that the server lists, without secrets, and which server it is; ([], "") if it lists none. Raises
+    RemoteError if it cannot be reached."""
+    request = client.stream("GET", f"{endpoint.url}/models", headers=endpoint.headers(), timeout=CONNECT_S)
+    async with named_errors(endpoint, Patience(CONNECT_S)), request as response:
+        if response.status_code in (401, 403) or response.is_redirect:
+            raise await refused(endpoint, response)
+        received, server = await body_of(response, MAX_BYTES), response.headers.get("Server", "")
+    try:
+        listed: Any = json.loads(received)["data"]
+        models = [each for each in listed if len(each["id"]) <= MAX_NAME and endpoint.redact(each["id"]) == each["id"]]
+        owners = [str(each.get("owned_by")) for each in models]
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return [], ""
+    kind = next((OWNERS[owner] for owner in owners if owner in OWNERS), "")
+    return [each["id"] for each in models], kind or ("llama.cpp" if "llama.cpp" in server else "")
+
+
+def _speculation(reply: Reply, metrics: str) -> str:
+    """By its answer, else by its metrics: vLLM counts drafts only where it speculates."""
+    if reply.drafted is not None:
+        num_drafted, num_accepted = reply.drafted.num_drafted, reply.drafted.num_accepted
+        return DRAFTED.format(num_drafted, num_accepted) if num_drafted else IDLE
+    counters = counters_in(metrics)
+    if counters is None:
+        return OFF if "\nvllm:" in metrics else UNKNOWN
+    return ON if counters.num_drafts else IDLE

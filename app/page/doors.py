@@ -1,0 +1,131 @@
+"""What the owner of the page names in the browser: "Your model" and "Your servers". It belongs to the process, not to
+a visitor, and ends with it. Keys and URLs come by a route of the page's own, never through Gradio, and stay in
+endpoints; every answer is a sentence without them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from engine.errors import UsageError
+from engine.remote.endpoint import Endpoint, check_key, check_url
+from engine.spec import BASELINE, SPECULATIVE
+from engine.strict_json import parse
+
+from ..catalogue.catalogue import Catalogue, Pair
+from ..catalogue.own_model import OWN, check_own
+from ..jobs.look import look
+from ..jobs.servers import MixedBackend, ServersBackend
+from .gate import YOURS_BYTES
+
+SERVERS = "your-servers"
+THERE = "there"
+"""The lane of a server next to this machine's lanes."""
+LANES = {1: (THERE,), 2: (BASELINE, SPECULATIVE)}
+WHOSE = ("the first server", "the second server")
+MAX_CHARS = 500
+BESIDE = "First this machine's lanes race, then the server's: two clocks, and as a rule two devices."
+
+
+class Doors:
+    """What the owner has named so far. To be used from the event loop that serves the page."""
+
+    def __init__(self, backend: MixedBackend) -> None:
+        self._backend = backend
+        self._pairs: dict[str, Pair] = {}
+        self._chosen = ""
+        self._keys: dict[tuple[str, str], str] = {}
+        self._can_race: ServersBackend | None = None
+        self._chat, self._num_tried = False, 0
+
+    def added_to(self, catalogue: Catalogue) -> Catalogue:
+        """The catalogue with what the owner has named; the last one chosen is its default."""
+        return catalogue.adding(self._pairs.values(), self._pairs.get(self._chosen)) if self._pairs else catalogue
+
+    async def model(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What a target and a drafter are and take, in sentences; with `use` they can be chosen from now on. Raises
+        UsageError with the reason if they cannot run here."""
+        target, drafter = (_text(asked, name, MAX_CHARS) for name in ("target", "drafter"))
+        if not target:
+            raise UsageError("name a model first: owner/name on the hub, or a folder of this machine")
+        pair, told = await asyncio.to_thread(lambda: check_own(target, drafter or "ngram", self._backend.room()))
+        if asked.get("use") is True:
+            self._pairs[OWN] = pair
+        return {"sentences": told}
+
+    async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What one or two servers are, a sentence each, and whether they can race; with `use`, those last tried can be
+        chosen from now on. Without a key, a server tried before gets the key that it had. Raises UsageError."""
+        if asked.get("use") is True:
+            if self._can_race is None:
+                raise UsageError("try the servers first")
+            self._backend.servers = self._can_race
+            return {}
+        urls = [_with_scheme(url) for name in ("url", "url2") if (url := _text(asked, name))]
+        if not urls:
+            raise UsageError("give the URL of a server, as http://localhost:8000/v1")
+        key, model = check_key(_text(asked, "key"), "its field"), _text(asked, "model", MAX_CHARS)
+        urls = [check_url(whose, url) for whose, url in zip(WHOSE, urls, strict=False)]
+        lanes, keys = LANES[len(urls)], [key or self._keys.get(_origin(url), "") for url in urls]
+        endpoints = [Endpoint(lane, model, *its) for lane, *its in zip(lanes, urls, keys, strict=True)]
+        self._can_race, self._keys = None, {_origin(each.url): each.key for each in endpoints}
+        self._num_tried = this = self._num_tried + 1
+        seen = await asyncio.gather(*map(look, endpoints))
+        found = [each.endpoint for each in seen if each.endpoint is not None]
+        if len(found) == len(seen) and this == self._num_tried:  # else others were tried meanwhile
+            self._can_race = ServersBackend(found, asked.get("same_device") is True)
+            self._chat = any(each.chat for each in seen)
+        told = [each.sentence if len(seen) == 1 else f"{i}. {each.sentence}" for i, each in enumerate(seen, 1)]
+        return {"sentences": told, "can_race": len(found) == len(seen)}
+
+    def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
+        """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,
+        which a single server races next to. Raises UsageError if nothing was named."""
+        if name == SERVERS:
+            self._pairs[name] = self._on_servers(catalogue, pair)
+        elif name not in self._pairs:
+            raise UsageError("name a model first")
+        self._chosen = name
+        return self._pairs[name]
+
+    def _on_servers(self, catalogue: Catalogue, pair: Pair) -> Pair:
+        servers = self._backend.servers
+        if len(servers.endpoints) > 1:
+            return servers.pair(SERVERS, True if self._chat else None)
+        if pair.lanes is not None:
+            pair = next(each for each in catalogue.runnable if each.lanes is None)
+        title = f"{pair.target} here, {servers.model} on a server"
+        return replace(pair, id=SERVERS, title=title, note=BESIDE, beside=True)
+
+
+def read_asked(body: bytes) -> Mapping[str, Any]:
+    """The object that the page's own program sends. Raises UsageError, without a word of it."""
+    try:
+        value = parse(body, YOURS_BYTES)
+    except UsageError:
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError("the request must be a JSON object")
+    return value
+
+
+def _text(asked: Mapping[str, Any], name: str, most: int = YOURS_BYTES) -> str:
+    value = asked.get(name, "")
+    if not isinstance(value, str) or len(value) > most:
+        raise UsageError(f"{name} must be a text of at most {most} characters")
+    return value.strip()
+
+
+def _with_scheme(url: str) -> str:
+    """localhost:8000 -> http://localhost:8000/v1: what servers serve by default, where the rest was left out."""
+    url = url if "://" in url else f"http://{url}"
+    url = url.rstrip("/")
+    return url if url.count("/") > 2 else f"{url}/v1"
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc

@@ -1,0 +1,38 @@
+// The dialog "Your servers". The key leaves its field as soon as it is sent.
+
+import { joined } from "../base/text.js";
+import { refs } from "./box.js";
+import { choose, connect, send } from "./door.js";
+
+const KEPT = "kept in this program's memory";
+const text = (name) => refs[name].value.trim();
+
+async function check() {
+  const key = text("key");
+  refs.key.value = "";
+  if (key) refs.key.placeholder = KEPT;
+  refs.load.disabled = true;
+  const answer = await send("servers", { url: text("url"), url2: text("url2"), model: text("model"), key,
+    same_device: refs.same.checked });
+  if (!answer) return;
+  refs.use.disabled = refs.load.disabled = !answer.can_race;
+  if (answer.can_race) refs.use.focus();
+}
+
+// event: "submit" races them at once.
+async function use(event) {
+  const answer = await send("servers", { use: true });
+  if (answer && !answer.detail) choose(event);
+}
+
+function command() {
+  const urls = ["url", "url2"].map(text).filter(Boolean), names = urls.length === 1 ? ["there"] :
+    ["baseline", "speculative"];
+  const shown = urls.length ? urls : ["http://localhost:8000/v1", "http://localhost:8001/v1"];
+  return joined(["python", "app.py", shown.map((url, i) => ["--lane", `${names[i]}=openai:${url}`]),
+    "--model", text("model") || "NAME", ...(refs.same.checked ? ["--same-device"] : [])]);
+}
+
+connect({ check, use: () => use("submit"), command }, "#page-servers-button");
+refs.form.addEventListener("input", () => { refs.load.disabled = true; });
+refs.load.addEventListener("click", () => use("select"));

@@ -1,0 +1,285 @@
+"""What the page's owner names: models, of which only the configuration is read before they are used, and servers, whose
+keys go to them and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.catalogue.catalogue import load
+from app.catalogue.machine import GIB, Machine
+from app.catalogue.own_model import OWN, Room, check_own
+from app.catalogue.request import read_again, read_request, read_study
+from app.jobs.servers import NO_SERVERS, MixedBackend
+from app.page.controls import controls, pair_choices
+from app.page.doors import SERVERS, Doors
+from engine.errors import UsageError
+from engine.progress import silent
+from engine.recordings.recording import loads
+from engine.remote.race import RemoteRace
+from tests.helpers import FIXTURES, ROOT
+from tests.helpers.hub import ask_at, config_hub
+from tests.helpers.loopback import Loopback, refusal, servers
+from tests.helpers.loopback_models import counts_drafts, lists_models, writes
+
+ROOM = Room(64 * GIB, "bfloat16", graphs=False)
+KEY = "sk-of-nobody-0123456789"
+PUBLISHED = FIXTURES / "published"
+
+
+def config(name: str) -> Any:
+    return json.loads((PUBLISHED / f"{name.replace('/', '--')}.json").read_text())
+
+
+# ---- Your model
+
+
+def test_a_model_of_the_hub_is_known_by_its_configuration_alone(monkeypatch: Any, tmp_path: Path) -> None:
+    """Looking at a model would download it, or say something else of it than the engine does."""
+    one = config("google/gemma-3-1b-it")
+    with config_hub(monkeypatch, {"a/target": one, "a/draft": {**one, "torch_dtype": "float32"}}) as hub:
+        ask_at(monkeypatch, hub.address, tmp_path)
+        pair, lines = check_own("a/target", "draft_model:a/draft", ROOM)
+        told = " ".join(lines)
+        assert {path for _, path in hub.asked} - {""} == {"resolve/main/config.json"}, hub.asked
+        assert (pair.id, pair.target, pair.drafter, pair.chat) == (OWN, "a/target", "draft_model:a/draft", None)
+        assert "a/target: Gemma3ForCausalLM, 999.8 million parameters. About 2.0 GB to download." in told
+        assert "a/draft: Gemma3ForCausalLM, 999.8 million parameters. About 4.0 GB to download." in told
+        assert "of weights" in told and "for the drafter" in told and "64.0 GiB is free." in told
+        (snapshot,) = tmp_path.glob("models--a--target/snapshots/*")
+        index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+        (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+        for number, words in ((1, "2.0 GB to download"), (2, "nothing to download")):
+            (snapshot / f"model-{number}.safetensors").touch()
+            assert words in check_own("a/target", "ngram", ROOM)[1][0]
+        assert "only shorter races fit" in check_own("a/target", "ngram", Room(2 * GIB, "bfloat16", False))[1][-1]
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter", "words"),
+    [
+        ("a/bert", "ngram", "a/bert cannot run here: it is no causal language model but BertForMaskedLM"),
+        ("a/gptq", "ngram", "it has quantised weights"),
+        ("a/large", "ngram", "takes .* GiB of memory .*, and 4.0 GiB is free"),
+        ("a/none", "ngram", "cannot fetch 'a/none' from the hub"),
+        ("a/small", "eagle3", "only gemma-3-270m comes with a head; name one"),
+        ("a/small", "hybrid:ngram+dflash", "only gemma-3-270m comes with a head; name one"),
+        ("a/small", "eagle3:a/bert", "the head a/bert this engine does not read"),
+        ("a/small", "draft_model:./nowhere", "no model at './nowhere'"),
+        ("a/small", "nonsense", "unknown drafter 'nonsense'"),
+        ("./nowhere", "ngram", "no model at './nowhere'"),
+        ("no model", "ngram", "unknown model 'no model'; choose one of"),
+        ("a/odd", "ngram", "a/odd, or its drafter, has a config.json that cannot be read"),
+    ],
+)
+def test_what_cannot_run_here_is_refused_with_the_reason(
+    target: str, drafter: str, words: str, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """Gigabytes would be downloaded first, and then refused."""
+    known = {"a/bert": "google-bert/bert-base-uncased", "a/gptq": "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4",
+             "a/large": "google/gemma-3-27b-it", "a/small": "google/gemma-3-1b-it"}  # fmt: skip
+    odd = {"num_attention_heads": [], "layer_types": 5, "hidden_size": {}, "n_heads": "x"}
+    with config_hub(monkeypatch, {"a/odd": odd, **{name: config(of) for name, of in known.items()}}) as hub:
+        ask_at(monkeypatch, hub.address, tmp_path)
+        with pytest.raises(UsageError, match=words):
+            check_own(target, drafter, Room(4 * GIB, "bfloat16", graphs=False))
+        assert {path for _, path in hub.asked} <= {"resolve/main/config.json", ""}, hub.asked
+
+
+def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
+    """The owner's model could be named and not raced, with its drafter or another; or the catalogue would lose its
+    own."""
+    folder = str(FIXTURES / "trained" / "target")
+    backend = MixedBackend("auto", "cpu", False)
+    doors, before = Doors(backend), load(Machine())
+    draft = f"draft_model:{FIXTURES / 'trained' / 'draft'}"
+    asked = {"target": folder, "drafter": draft}
+    assert "nothing to download" in asyncio.run(doors.model(asked))["sentences"][0]
+    with pytest.raises(UsageError, match="name a model first"):
+        doors.choose(OWN, before, before.default)
+    asyncio.run(doors.model({**asked, "use": True}))
+    assert doors.added_to(before).default == before.default
+    pair = doors.choose(OWN, before, before.default)
+    catalogue = doors.added_to(before)
+    assert catalogue.default == pair and pair.chat is True and set(before.offers) < set(catalogue.offers)
+    values = {each.name: each.default for each in controls(catalogue)}
+    for drafter in (draft, "ngram"):
+        request = read_request(catalogue, {**values, "pair": OWN, "drafter": drafter})
+        assert request.pair.target == folder and request.spec.lanes[-1].drafter == drafter
+    with pytest.raises(UsageError, match="unknown drafter"):
+        read_request(catalogue, {**values, "pair": OWN, "drafter": "draft_model:an/other"})
+
+
+# ---- Your servers
+
+
+@pytest.fixture
+def two() -> Iterator[list[Loopback]]:
+    with servers(writes(), writes(3)) as found:
+        for each in found:
+            each.pages |= lists_models("a/model")
+        yield found
+
+
+def tried(doors: Doors, *urls: str, **more: Any) -> dict[str, Any]:
+    asked = {**dict(zip(("url", "url2"), urls, strict=False)), "key": KEY, **more}
+    return asyncio.run(doors.servers(asked))
+
+
+def test_a_server_is_looked_at(two: list[Loopback]) -> None:
+    """The owner would learn from a failed race that a server is gone, is another one, or does not speculate."""
+    doors = Doors(MixedBackend("auto", "cpu", False))
+    plain, drafting = two
+    plain.pages |= counts_drafts("vllm:num_requests_running 0.0")
+    found = tried(doors, plain.url.removeprefix("http://").removesuffix("/v1"), drafting.url)
+    assert found == {
+        "can_race": True,
+        "sentences": [
+            "1. vLLM with a/model; speculation is off: its metrics count no drafts.",
+            "2. vLLM with a/model; speculation is on: it drafted 9 tokens for a short answer and kept 9.",
+        ],
+    }
+    assert all(f"authorization: bearer {KEY}" in head.lower() for each in two for head in each.headers)
+    plain.pages |= counts_drafts("vllm:spec_decode_num_drafts_total 4\nvllm:spec_decode_num_accepted_tokens_total 5")
+    assert "on, by its counters" in tried(doors, plain.url)["sentences"][0]
+    plain.pages = lists_models("a", "b", owner="llamacpp")
+    assert tried(doors, plain.url) == {"can_race": False, "sentences": ["It serves 2 models: a, b. Name one."]}
+    assert tried(doors, plain.url, model="b")["sentences"] == [
+        "llama.cpp with b; whether it speculates is not known: it reports nothing about drafts."
+    ]
+    plain.pages = {}
+    assert tried(doors, plain.url)["sentences"] == ["Name the model: it lists none."]
+    assert tried(doors, plain.url, model="b")["sentences"][0].startswith("A server with b; ")
+    plain.answer = writes(0, "/v1/chat/completions")
+    assert "which takes chat messages only" in tried(doors, plain.url, model="b")["sentences"][0]
+
+
+def test_what_was_tried_last_races(two: list[Loopback]) -> None:
+    """A slow server that was tried first would race under the name of the one on the screen."""
+    backend, quick = MixedBackend("auto", "cpu", False), two[1].answer
+    doors, slow_done = Doors(backend), list[str]()
+
+    async def slow(path: str, body: Any) -> Any:
+        await asyncio.sleep(0.5)
+        async for part in quick(path, body):
+            yield part
+        slow_done.append(path)
+
+    async def both() -> None:
+        first = asyncio.create_task(doors.servers({"url": two[0].url}))
+        await asyncio.sleep(0.1)
+        assert (await doors.servers({"url": two[1].url}))["can_race"] and not slow_done
+        await first
+        await doors.servers({"use": True})
+
+    two[0].answer = slow
+    asyncio.run(both())
+    assert slow_done and [each.url for each in backend.servers.endpoints] == [two[1].url]
+
+
+@pytest.mark.parametrize(
+    ("pages", "words"),
+    [
+        ({"/v1/models": refusal(401, b'{"error": {"message": "no such key: %s"}}' % KEY.encode())}, "[hidden]"),
+        ({"/v1/models": refusal(302, b"", f"Location: http://127.0.0.1:1/{KEY}\r\n")}, "not followed"),
+        (lists_models(f"a-{KEY}"), "it lists none"),
+    ],
+)
+def test_no_answer_brings_the_key_back(pages: dict[str, bytes], words: str, two: list[Loopback]) -> None:
+    """A server that repeats its request would put the key on the screen, or a redirect take it elsewhere."""
+    two[0].pages = pages
+    told = json.dumps(tried(Doors(MixedBackend("auto", "cpu", False)), two[0].url))
+    assert words in told and KEY not in told and "127.0.0.1" not in told
+
+
+def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
+    """Without a key in the form, the last one would go to whatever server is named next; or it would have to be typed
+    again for every correction."""
+    doors = Doors(MixedBackend("auto", "cpu", False))
+    tried(doors, two[0].url)
+    for each in two:
+        each.headers.clear()
+    tried(doors, two[0].url, two[1].url, key="", model="other")
+    assert all(f"Bearer {KEY}" in head for head in two[0].headers) and two[0].headers
+    assert not any("uthorization" in head for head in two[1].headers) and two[1].headers
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, "give the URL of a server"),
+        ({"url": "ftp://secret/v1"}, "the first server needs http://HOST:PORT/v1"),
+        ({"url": "http://a/v1", "url2": "http://secret/v1?key=1"}, "the URL of the second server must end in its path"),
+        ({"url": "http://a/v1", "key": "secret\n2"}, "the key in its field must be"),
+        ({"url": "http://a/v1", "model": ["secret"]}, "model must be a text"),
+        ({"use": True}, "try the servers first"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_without_it(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        asyncio.run(Doors(MixedBackend("auto", "cpu", False)).servers(asked))
+    assert "secret" not in str(error.value)
+
+
+def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
+    """Choosing servers would race something else; or a study of them claim bits, lengths or drafts that no server
+    told."""
+    backend, base = MixedBackend("auto", "cpu", False), load(Machine())
+    doors = Doors(backend)
+    with pytest.raises(UsageError, match=NO_SERVERS):
+        doors.choose(SERVERS, base, base.default)
+    tried(doors, *(each.url for each in two))
+    asyncio.run(doors.servers({"use": True}))
+    doors.choose(SERVERS, base, base.default)
+    catalogue = doors.added_to(base)
+    assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
+    values = {each.name: each.default for each in controls(base)} | {"pair": SERVERS}  # as they stand in the page
+    race = backend.prepare(read_request(catalogue, values), silent)
+    assert isinstance(race, RemoteRace) and list(race.lanes) == ["baseline", "speculative"]
+    assert backend.extras(race, silent) == {}
+
+    text = "\n".join(
+        json.dumps(each) for each in ({"prompt": "one"}, {"messages": [{"role": "user", "content": "two"}]})
+    )
+    asked = {"name": "a.jsonl", "text": text, "limit": 2, "max_new_tokens": 41, "kept": None}
+    request = read_study(catalogue, values, asked)
+    (row,), ran_on, about = backend.study(request, (), silent)
+    assert (row.drafter, row.line, row.num_tokens, row.identical, row.fault) == ("server", 1, 41, True, "")
+    assert (row.acceptance_rate, row.mean_acceptance_length) == (1, pytest.approx(41 / 11))
+    assert row.computed == {} and (row.speedup is None or row.speedup > 0)
+    assert not row.loops and not row.disturbed
+    assert ran_on["machine"] == backend.servers.id and about["device"]["type"] == "server"
+    two[0].answer = two[1].answer = writes(3, "/v1/chat/completions")
+    (row,), *_ = backend.study(request, {1}, silent)
+    assert row.line == 2 and two[1].asked[-1]["messages"] == [{"role": "user", "content": "two"}]
+    told = json.dumps([about, ran_on, row.to_json()])
+    assert KEY not in told and "127.0.0.1" not in told
+
+
+def test_one_server_races_next_to_this_machines_lanes(two: list[Loopback], monkeypatch: Any) -> None:
+    """A single server would have nothing to race against, or this machine's model be lost; and another model in
+    Settings would still ask the server."""
+    backend, base = MixedBackend("auto", "cpu", False), load(Machine())
+    doors = Doors(backend)
+    tried(doors, two[0].url)
+    asyncio.run(doors.servers({"use": True}))
+    pair = doors.choose(SERVERS, base, base.default)
+    catalogue = doors.added_to(base)
+    assert (pair.target, pair.drafter, pair.beside) == (base.default.target, base.default.drafter, True)
+    assert doors.choose(SERVERS, catalogue, pair).target == pair.target
+    names = dict(pair_choices(catalogue))
+    assert names[f"{pair.target} here, a/model on a server"] == SERVERS and base.default.id in names.values()
+    recorded = loads((ROOT / "assets" / "races" / "csv_to_json.json").read_bytes())
+    assert read_again(catalogue, recorded).pair.lanes is None
+    here = object()
+    monkeypatch.setattr("app.jobs.backend.TorchBackend.prepare", lambda *_: here)
+    monkeypatch.setattr("app.jobs.servers.MixedRace", lambda *both: both)
+    values = {each.name: each.default for each in controls(base)}
+    beside = backend.prepare(read_request(catalogue, {**values, "pair": SERVERS}), silent)
+    assert beside[0] is here and list(beside[1].lanes) == ["there"]
+    assert backend.prepare(read_request(catalogue, values), silent) is here

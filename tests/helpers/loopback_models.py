@@ -1,0 +1,47 @@
+"""Servers on this machine that answer like vLLM for as long as they are asked to, and list their models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+
+from tests.helpers.loopback import HEAD, Answer, Body, http, lists, refusal, sse, stream_of
+
+WORDS = [f" {chr(0xC0 + i)}" for i in range(64)]
+"""Whose sums are different: see `tokens_of`."""
+
+
+def writes(k: int = 0, path: str = "/v1/completions", words: Sequence[str] = WORDS) -> Answer:
+    """As many of the words as wanted; with k, in steps that keep all k drafts, as far as the length allows. Other paths
+    are not found."""
+
+    async def answer(asked: str, body: Body) -> AsyncIterator[bytes]:
+        if asked != path:
+            yield refusal(404, b'{"detail": "Not Found"}')
+            return
+        num = min(body["max_tokens"], len(words))
+        sizes = [1, *[k + 1] * ((num - 1) // (k + 1)), *[1] * ((num - 1) % (k + 1))]
+        num_steps = (num - 1) // (k + 1)
+        more = lists([k] * num_steps, [k] * num_steps) if k else None
+        events = stream_of(sizes, words[:num], more)
+        if path.endswith("/chat/completions"):
+            for event in events[:-1]:
+                for choice in event["choices"]:
+                    choice["delta"] = {"content": choice.pop("text")}
+        yield HEAD
+        for event in events:
+            yield http(sse(event))
+        yield b"0\r\n\r\n"
+
+    return answer
+
+
+def lists_models(*names: str, owner: str = "vllm") -> dict[str, bytes]:
+    """For `Loopback.pages`."""
+    body = json.dumps({"data": [{"id": name, "owned_by": owner} for name in names]}).encode()
+    return {"/v1/models": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)}
+
+
+def counts_drafts(text: str) -> dict[str, bytes]:
+    body = f"# TYPE\n{text}\n".encode()
+    return {"/metrics": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)}
