@@ -1,11 +1,14 @@
 // The panels of a race, one at a time, and the view of its texts. Switching tabs never moves what is above them.
 
+import { closed, opened } from "../base/back.js";
 import { emit, root } from "./root.js";
 import { popover, refs, replay, views } from "./screen.js";
 import { S } from "./state.js";
 
+const FIRST = "text";
 const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
 const panels = [...root.querySelectorAll("[role=tabpanel]")];
+const toFirst = () => choose(FIRST);
 
 export function choose(name) {
   popover.close();
@@ -17,6 +20,7 @@ export function choose(name) {
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
   }
+  if (name === FIRST) closed(toFirst); else if (!root.dataset.stage) opened(toFirst);
   showTexts();
   if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
   emit("tab", name);

@@ -1,5 +1,6 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
+import { closed, opened } from "../base/back.js";
 import { remember, remembered } from "../base/storage.js";
 import { autoplay } from "./deck.js";
 import { examples, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
@@ -30,8 +31,9 @@ function toggleSettings() {
   const opens = !panel().classList.contains("open"), button = pageButton("settings");
   panel().querySelector(".toggle-button").click();
   button?.focus();
-  if (!opens) return;
-  setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
+  if (!opens) return closed(toggleSettings);
+  opened(toggleSettings);
+  return setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
 }
 
 document.addEventListener("click", (event) => {
