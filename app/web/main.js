@@ -12,6 +12,7 @@ import "./tabs/step_tab.js";
 import "./tabs/guess_tab.js";
 import "./tabs/decide_tab.js";
 import "./tabs/remote.js";
+import "./files/proof.js";
 import "./files/share.js";
 import "./files/picture.js";
 import "./shows/opening.js";

@@ -120,7 +120,7 @@ class RemoteRace:
             for name, lane in self.lanes.items():
                 if self.endpoints[name].model != self.endpoints[baseline].model:
                     promises[name] += "; another model than that of the baseline: the texts are not compared"
-                elif name != baseline:
+                elif name != baseline and lane.written.token_ids and self.lanes[baseline].written.token_ids:
                     verdicts[name] = judge(answer_of(self.lanes[baseline]), answer_of(lane), why)
         events.sort(key=lambda event: event.wall_s or 0.0)
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}

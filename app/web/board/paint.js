@@ -106,7 +106,8 @@ function finishWords(lanes, counts) {
     if (failed(side)) return "failed";
     if (!done(side)) return "";
     const behind = done(other) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
-    return `finish ${seconds(lanes[side].clock)} s${behind > 0 ? `, +${seconds(behind)}` : ""}`;
+    return `finished after ${seconds(lanes[side].clock)} s${
+      behind > 0 ? `, ${seconds(behind)} s later` : ""}`;
   };
   for (const side of ["left", "right"]) {
     const message = failed(side) ? lanes[side].failed.message : "";
@@ -142,9 +143,9 @@ export function announcement() {
 // A recorded race shows its verdict once both texts are complete, as in the live race.
 export function showVerdict() {
   const waits = S.verdictWaits
-    || (!S.live && (replay.playing || !S.met) && S.ribbon.includes("RECORDED"));
+    || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
   const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
-  board.verdict(of, plain, S.sides, S.again);
+  board.verdict(of, plain, S.sides, S.again, !waits && S.recording !== null);
   if (S.computed) board.sameAtEveryLength();
 }
 

@@ -38,10 +38,10 @@ export function newState(id, seq) {
   };
 }
 
-// The verdict on a lane, or null.
+// The verdict on a lane; null if there is none, or nothing was compared.
 export function verdictOn(name) {
   const verdicts = S.recording?.verdicts ?? {};
-  return Object.hasOwn(verdicts, name) ? verdicts[name] : null;
+  return Object.hasOwn(verdicts, name) && verdicts[name].rows_compared ? verdicts[name] : null;
 }
 
 export function shownLanes() { return S.sides.map((name) => S.race.lane(name)); }

@@ -1,7 +1,7 @@
 // Race files: saving and opening. The server makes those of other kinds: a web page that plays the race offline, and
 // its steps as a table.
 
-import { saveAs } from "../base/dom.js";
+import { saveAs, sayOn } from "../base/dom.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
@@ -15,7 +15,12 @@ export function fileName(suffix) {
     "SYNTHETIC" : ""].filter(Boolean).join("_") + `.${suffix}`;
 }
 
-export function download(blob, suffix) { saveAs(blob, fileName(suffix)); }
+// button: says that it saved.
+export function download(blob, suffix, button) {
+  saveAs(blob, fileName(suffix));
+  sayOn(button, "Saved");
+  board.announce("Saved.");
+}
 
 // Show a recording that was checked by the server, or when its page was exported.
 export function show(text, name = "the file", key = "") {
@@ -41,22 +46,22 @@ async function openFile(file) {
   }
 }
 
-async function saveServed(form) {
+async function saveServed(form, button) {
   if (!S.raw) return undefined;
   try {
     const answer = await fetch(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    return download(await answer.blob(), form);
+    return download(await answer.blob(), form, button);
   } catch {
     return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
       + "FILE\u201d later to get a web page or a table.");
   }
 }
 
-refs.savePage.addEventListener("click", () => saveServed("html"));
-refs.saveSteps.addEventListener("click", () => saveServed("csv"));
+refs.savePage.addEventListener("click", () => saveServed("html", refs.savePage));
+refs.saveSteps.addEventListener("click", () => saveServed("csv", refs.saveSteps));
 refs.save.addEventListener("click", () => {
-  if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json");
+  if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json", refs.save);
 });
 refs.open.addEventListener("click", () => refs.file.click());
 refs.file.addEventListener("change", async () => {

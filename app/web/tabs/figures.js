@@ -2,7 +2,7 @@
 // race's ratio as some demos do. The server computes the ratio for every combination (engine/analysis/inflate.py).
 
 import { sum } from "../base/model.js";
-import { make, oneLine, write } from "../base/text.js";
+import { make, oneLine, times, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 import { ask } from "../board/served.js";
@@ -23,13 +23,13 @@ function offerCheats(now) {
 }
 
 function cheat() {
-  const { names = [], ratios = [], exposed = [] } = inflated, times = (value) => `${value.toFixed(2)}\u00d7`;
+  const { names = [], ratios = [], exposed = [] } = inflated;
   const bit = (node) => 1 << names.indexOf(node.dataset.cheat);
   const chosen = switches.filter((each) => each.checked), on = chosen.length > 0;
   refs.cheatRibbon.hidden = !on;
   refs.cheated.dataset.on = String(on);
   const ratio = ratios[sum(chosen.map(bit))], honest = ratios[0];
-  write(refs.cheatRatio, ratio === undefined ? "–" : times(ratio));
+  write(refs.cheatRatio, times(ratio));
   write(refs.cheatHonest, ratio === undefined ? "" : on ? `instead of the honest ${times(honest)}` :
     "as fast as Plain (honest)");
   for (const node of switches) {
