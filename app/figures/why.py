@@ -172,7 +172,7 @@ def told_by_sources(recording: Recording, race: Compared) -> Drawn:
     """Claims from other sources, each with this race's verdict."""
     events, spec = recording.events, recording.spec
     bound = roofline(recording, events, fastest_plain(events, *map(spec.first, (SPECULATIVE, PLAIN, BASELINE))))
-    told = claims(race, bound.num_bytes if bound else None, _best_length(recording))
+    told = claims(race, bound.num_bytes if bound else None, _best_length(recording), recording["model"]["name"])
     told.sort(key=lambda claim: VERDICTS.index(claim.verdict))
     num = Counter(claim.verdict for claim in told)
     head = ("claim", "source", "in this race", "why")

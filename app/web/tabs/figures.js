@@ -1,8 +1,8 @@
-// Figures drawn by the server when their tab is opened; and next to them "How demos cheat": switches that inflate this
-// race's ratio as some demos do. The server computes the ratio for every combination (engine/analysis/inflate.py).
+// The tab "Why" begins with its answer, in a sentence. Then come figures, as under "Charts", drawn by the server when
+// their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server computes the ratio for every combination (engine/analysis/inflate.py).
 
-import { sum } from "../base/model.js";
-import { make, oneLine, times, write } from "../base/text.js";
+import { isElsewhere, reasonsOf, sum } from "../base/model.js";
+import { make, oneLine, percent, times, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 import { ask } from "../board/served.js";
@@ -42,8 +42,21 @@ function cheat() {
   }
 }
 
+function drawAnswer() {
+  const found = S.live || isElsewhere(S.header, S.sides[1]) ? null : reasonsOf(S.race, S.first, S.race.lane(S.sides[1]));
+  write(refs.whySays, !found ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
+    `${found.perStep.toFixed(2)} tokens per step, and a step costs ${found.cost.toFixed(2)} plain ones: ${
+      times(found.speedup)}.`);
+  write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to check "
+    + `many at once. Drafting is ${percent(found.drafting)} of the time.`);
+}
+
 export function askForFigures() {
   const { tab } = root.dataset, figures = document.getElementById(`page-${tab}`);
+  if (tab === "why") {
+    drawAnswer();
+    if (figures && !refs.why.contains(figures)) refs.why.append(figures);      // the sentence stands above them
+  }
   if (!DRAWN[tab] || !figures || !S.raw || S.asked[tab]) return;
   const request = S.asked[tab] = String(numRequests += 1);
   figures.classList.add("page-stale");
