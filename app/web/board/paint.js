@@ -47,7 +47,11 @@ export function paint() {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
   }
-  if (!live && !S.met && t >= replay.duration) { S.met = true; showVerdict(); }
+  if (!live && !S.met && t >= replay.duration) {
+    S.met = true;
+    showVerdict();
+    if (!root.dataset.stage) Object.values(views).forEach((view) => view.toTop());      // to be compared by eye
+  }
   const now = performance.now(), settled = live || !replay.playing;
   if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
     numbersAt = now;

@@ -30,15 +30,18 @@ export function showTexts() {
   const marks = refs.marks.getAttribute("aria-pressed") === "true";
   root.dataset.view = root.dataset.tab === "steps" ? "rows" : marks ? "reading" : "plain";
   Object.values(views).forEach((view) => view.follow());
-  alignScroll(refs.rightText, refs.leftText);
 }
 
-// Without marks both texts have the same layout, so they scroll together.
-function alignScroll(text, other) {
-  if (root.dataset.view === "plain") other.scrollTop = text.scrollTop;
+// Both texts scroll together, so that the same token is at their tops; while they grow, each follows its own end.
+let scrolled = null;       // the view that scrolls with the other one, whose own event is still to come
+function alignScroll(view, other) {
+  if (scrolled === view || S.live || replay.playing) { scrolled = null; return; }
+  const before = other.box.scrollTop;
+  other.token = view.token;
+  scrolled = other.box.scrollTop === before ? null : other;
 }
-refs.leftText.addEventListener("scroll", () => alignScroll(refs.leftText, refs.rightText), { passive: true });
-refs.rightText.addEventListener("scroll", () => alignScroll(refs.rightText, refs.leftText), { passive: true });
+for (const [view, other] of [[views.left, views.right], [views.right, views.left]])
+  view.box.addEventListener("scroll", () => alignScroll(view, other), { passive: true });
 
 // Make a toggle button; `then` gets its new state.
 export function pressable(button, then) {
