@@ -51,6 +51,12 @@ class Loader:
             self.status = ModelStatus(target, "loading", f"preparing {target}")
             threading.Thread(target=self._run, args=(target,), name="load", daemon=True).start()
 
+    @property
+    def loaded(self) -> Any:
+        """The model that is ready; None if there is none."""
+        with self._lock:
+            return self._loaded
+
     def get(self, target: str, progress: Progress) -> Any:
         """Wait for the loaded target. `progress` may raise to give up waiting. Raises what loading raised."""
         while True:

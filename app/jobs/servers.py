@@ -34,6 +34,8 @@ def servers_catalogue(model: str, chat: bool) -> Catalogue:
 class Ready:
     """In the place of a loader: there is nothing to load."""
 
+    loaded = None
+
     def __init__(self, what: str) -> None:
         self.status = ModelStatus(what, "ready", "")
 

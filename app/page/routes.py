@@ -1,7 +1,9 @@
-"""Recordings as files: a browser sends one to be checked, and downloads one as JSON, as a table or as a web page."""
+"""Recordings as files: a browser sends one to be checked, and downloads one as JSON, as a table or as a web page.
+And the number of tokens of a prompt."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -12,6 +14,7 @@ from engine.errors import UsageError
 from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
 
+from ..catalogue.limits import MAX_PROMPT_CHARS, check_file
 from ..web.player.player import player
 from .gate import address_of
 from .handlers import Handlers
@@ -25,7 +28,8 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 
 
 def routes(handlers: Handlers) -> list[Route]:
-    """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one."""
+    """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one. POST /tokens counts
+    the tokens of a text, given as JSON."""
 
     async def take(request: Request) -> Response:
         try:
@@ -45,4 +49,15 @@ def routes(handlers: Handlers) -> list[Route]:
         headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
         return Response(text, media_type=kind, headers=headers)
 
-    return [Route("/recordings", take, methods=["POST"]), Route("/recordings/{key}.{form}", give)]
+    async def count(request: Request) -> Response:
+        try:
+            text = check_file(json.loads(await request.body()), "it", MAX_PROMPT_CHARS)
+            return JSONResponse({"count": await handlers.count(address_of(request), text)})
+        except (UsageError, ValueError, RecursionError) as error:
+            return JSONResponse({"detail": str(error)}, 400)
+
+    return [
+        Route("/tokens", count, methods=["POST"]),
+        Route("/recordings", take, methods=["POST"]),
+        Route("/recordings/{key}.{form}", give),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,8 @@ BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
+OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
+"""The prompt and the settings of a race that was opened from its file; see `openFile` in app/web/files/files.js."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -123,6 +126,7 @@ def build(
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
         brought = _named(BROUGHT, components)
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
+        race.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if check is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)

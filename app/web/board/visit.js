@@ -3,7 +3,9 @@
 import { closed, opened } from "../base/back.js";
 import { remember, remembered } from "../base/storage.js";
 import { autoplay } from "./deck.js";
-import { examples, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { onFrame } from "./frames.js";
+import { examples, pageButton, racedSettings, updatePageButtons } from "./page.js";
+import "./prompt.js";
 import { on } from "./root.js";
 import { board, refs } from "./screen.js";
 import { ask } from "./served.js";
@@ -40,12 +42,18 @@ document.addEventListener("click", (event) => {
   if (event.target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
 });
 
-// A reloaded tab resumes its race by this id; see RESUME_JS in app/page/ui.py.
-on("frame", ({ race, state, complete }) => {
-  const goesOn = (state === "finished" && !complete) || ["waiting", ...RACING].includes(state);
-  if (goesOn) remember(RACE_KEY, race, true);
-  else if (remembered(RACE_KEY, true) === race) remember(RACE_KEY, null, true);
+// A reloaded tab gets its race back: one that goes on from its stream (RESUME_JS in app/page/ui.py), one that is over from
+// the server's copy.
+on("frame", ({ race, ribbon }) => {
+  if (race !== "none" && !ribbon?.includes("RECORDED")) remember(RACE_KEY, race, true);
 });
+async function bringBack(race) {
+  const answer = await fetch(`recordings/${race}.json`).catch(() => null);
+  if (!answer?.ok || S.id === race) return;
+  onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
+    recording: await answer.text() }));
+}
+if (remembered(RACE_KEY, true)) setTimeout(bringBack, 0, remembered(RACE_KEY, true));
 
 // A reloaded tab restores the settings of its race; see app/page/start.js.
 function keepSettings(raced) {
@@ -64,6 +72,7 @@ document.addEventListener("click", (event) => {
   const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
   remember("photofinish.prompt", null);
+  remember(RACE_KEY, null, true);
   keepSettings(null);
   document.getElementById("page-presets").classList.remove("page-own");
   if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) autoplay(true);  // already on the screen

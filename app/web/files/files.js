@@ -1,12 +1,15 @@
 // Race files: saving and opening. The server makes those of other kinds: a web page that plays the race offline, and
 // its steps as a table.
 
+import { trigger } from "../host.js";
 import { saveAs, sayOn } from "../base/dom.js";
+import { DECIDE_KEY, rememberedJson } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
+import { racedSettings } from "../board/page.js";
 import { board, refs } from "../board/screen.js";
-import { send, served } from "../board/served.js";
+import { ask, send, served } from "../board/served.js";
 import { S } from "../board/state.js";
 
 export function fileName(suffix) {
@@ -36,10 +39,26 @@ export function show(text, name = "the file", key = "") {
   board.announce("A recorded race is open.");
 }
 
+// Race races an opened file as it is, as long as the prompt box and Settings show what came with it.
+let untouched = false;
+document.addEventListener("input", ({ target }) => {
+  if (target.closest?.("#page-prompt, #page-panel")) untouched = false;
+});
+document.addEventListener("click", (event) => {
+  if (!untouched || !S.fromFile || !event.target.closest?.("#page-race-button")) return;
+  event.stopImmediatePropagation();
+  ask("retry");
+}, true);
+
 async function openFile(file) {
   try {
     const key = await send(file);
     show(await file.text(), file.name, key);
+    untouched = racedSettings() !== null;
+    if (!untouched) return;
+    document.getElementById("page-presets")?.classList.add("page-own");      // hides the example's sentence
+    window.photofinish.raced = racedSettings();
+    trigger("edit");                                   // fills prompt and settings: see OPENED_JS in app/page/ui.py
   } catch (error) {
     const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
     board.alert(`${oneLine(file.name).slice(0, 80)} cannot be opened: ${oneLine(why).slice(0, 400)}.`);
@@ -51,7 +70,9 @@ async function saveServed(form, button) {
   try {
     const answer = await fetch(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    return download(await answer.blob(), form, button);
+    const typed = JSON.stringify({ [DECIDE_KEY]: rememberedJson(DECIDE_KEY) }).replaceAll("<", "\\u003c");
+    const text = (await answer.text()).replace('id="remembered">{}', () => `id="remembered">${typed}`);
+    return download(new Blob([text], { type: answer.headers.get("Content-Type") }), form, button);
   } catch {
     return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
       + "FILE\u201d later to get a web page or a table.");

@@ -55,8 +55,8 @@ function drawPicture() {
   say(words("caution"), SHOT.pad, 558, 24, "caution", { weight: 700 });
   const { model, device, created } = S.header ?? {};
   say(words("rightKind"), SHOT.pad, 588, 20, "board-soft");
-  say(oneLine([model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)].filter(Boolean)
-    .join("; ")), SHOT.pad, 612, 20, "board-soft");
+  const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
+  say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, 612, 20, "board-soft");
   return canvas;
 }
 

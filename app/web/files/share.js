@@ -55,11 +55,12 @@ document.addEventListener("keydown", (event) => { if (event.key === "Escape") re
 for (const button of root.querySelectorAll("[data-copy]"))
   button.addEventListener("click", async () => {
     const raced = racedSettings();
-    const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw, proof: proofText }[button.dataset.copy];
+    const { copy: what } = button.dataset;
+    const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw, proof: proofText }[what];
     if (!S.raw) return undefined;
-    if (button.dataset.copy === "proof" && !verdictOn(S.sides[1]))
+    if (what === "proof" && !verdictOn(S.sides[1]))
       return board.alert("There is no verdict, so there is nothing to prove.");
-    if (!raced && !["json", "proof"].includes(button.dataset.copy))
+    if (!raced && !["json", "proof"].includes(what))
       return board.alert("A race on servers does not contain their addresses, so only its JSON can be copied.");
     return await copy(button, await textOf(raced)) ? board.announce("Copied.") :
       board.alert("This browser blocks copying. Save the race instead.");

@@ -1,5 +1,6 @@
 // The tab "Why" begins with its answer, in a sentence. Then come figures, as under "Charts", drawn by the server when
-// their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server computes the ratio for every combination (engine/analysis/inflate.py).
+// their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server
+// computes the ratio for every combination (engine/analysis/inflate.py).
 
 import { isElsewhere, reasonsOf, sum } from "../base/model.js";
 import { make, oneLine, percent, times, write } from "../base/text.js";
@@ -43,12 +44,13 @@ function cheat() {
 }
 
 function drawAnswer() {
-  const found = S.live || isElsewhere(S.header, S.sides[1]) ? null : reasonsOf(S.race, S.first, S.race.lane(S.sides[1]));
+  const lane = S.live || isElsewhere(S.header, S.sides[1]) ? null : S.race.lane(S.sides[1]);
+  const found = reasonsOf(S.race, S.first, lane);
   write(refs.whySays, !found ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
     `${found.perStep.toFixed(2)} tokens per step, and a step costs ${found.cost.toFixed(2)} plain ones: ${
       times(found.speedup)}.`);
-  write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to check "
-    + `many at once. Drafting is ${percent(found.drafting)} of the time.`);
+  write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to "
+    + `check many. Drafting is ${percent(found.drafting)} of the time.`);
 }
 
 export function askForFigures() {
