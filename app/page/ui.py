@@ -77,8 +77,9 @@ def build(
             start = gr.Button("Race", variant="primary", elem_id="page-race-button")
             stop = gr.Button("Stop", interactive=False, elem_id="page-stop-button")
         with gr.Row(elem_id="page-presets"):
-            gr.HTML("<p>Examples</p>", elem_classes="page-scale")
-            presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
+            with gr.Row(elem_id="page-examples"):
+                gr.HTML("<p>Examples</p>", elem_classes="page-scale")
+                presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
             expectation = gr.HTML(texts.preset_line(preset))
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         race = race_view(handlers.recorded[preset.id] or first_frame(None), elem_id="race")

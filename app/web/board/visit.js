@@ -42,8 +42,8 @@ document.addEventListener("click", (event) => {
   if (event.target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
 });
 
-// A reloaded tab gets its race back: one that goes on from its stream (RESUME_JS in app/page/ui.py), one that is over from
-// the server's copy.
+// A reloaded tab gets its race back: one that goes on from its stream (RESUME_JS in app/page/ui.py), one that is over
+// from the server's copy.
 on("frame", ({ race, ribbon }) => {
   if (race !== "none" && !ribbon?.includes("RECORDED")) remember(RACE_KEY, race, true);
 });
