@@ -30,6 +30,7 @@ from tests.helpers.page_browser import (
 )
 from tests.helpers.race_pages import TOKENS, words
 from tests.helpers.races import events_of
+from tests.helpers.tokenizers_of import tokenizer_of
 
 pytestmark = pytest.mark.browser
 ODDS = "same probabilities (rejection)"
@@ -130,7 +131,8 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
 
 
 def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
-    """An empty prompt or seed gets words ("not None" is none), and the page goes on."""
+    """An empty prompt or seed gets words ("not None" is none), and the page goes on; words that cover the buttons; a prompt
+    that is cut without a word; a count that is not the tokenizer's."""
     seed = tab.get_by_label("Seed", exact=True)
     open_settings(tab)
     seed.fill("")
@@ -141,9 +143,16 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
     tab.keyboard.press("Escape")
     tab.locator(PROMPT).fill("")
     tab.click("#page-race-button")
-    tab.wait_for_selector("text=the prompt is empty", timeout=LOAD_MS)
-    tab.click(".toast-close")
-    assert tab.is_enabled("#page-race-button")
+    tab.wait_for_selector(".page-count[data-wrong]:has-text('Type something first.')", timeout=LOAD_MS)
+    assert tab.is_enabled("#page-race-button") and not tab.locator(".toast-close").count()
+    long = "word " * 5_000
+    tab.evaluate("text => navigator.clipboard.writeText(text)", long)
+    tab.locator(PROMPT).press("Control+v")
+    tab.wait_for_selector(".page-count:has-text('20,000 of 25,000 characters used.')", timeout=LOAD_MS)
+    assert tab.input_value(PROMPT) == long[:20_000]
+    tab.locator(PROMPT).fill("def add(a, b):")
+    num = len(tokenizer_of("byte level")("def add(a, b):")["input_ids"])
+    tab.wait_for_selector(f".page-count:not([data-wrong]):has-text('{num} tokens')", timeout=LOAD_MS)
 
 
 @pytest.mark.smoke

@@ -40,7 +40,7 @@ EXAMPLE = RACES / "csv_to_json.json"
 
 def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     """A reload lost the race: the page showed another one, and the device went on for nobody. What was raced before,
-    meanwhile and afterwards must be there, and once it is over the page forgets it."""
+    meanwhile and afterwards must be there; and a race that is over comes back too, with its prompt in the box."""
     tab = visit()
     settings(tab, Maximum_length="1000")
     run_race(tab, "running")
@@ -56,7 +56,11 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     end(tab)
     recording = json.loads(saved(tab))
     assert recording["events"][0]["type"] == "started" and tab.evaluate(TOKENS) == expected(recording)
-    assert tab.evaluate("sessionStorage.getItem('photofinish.race')") is None
+    reload(tab, "page")
+    tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
+    to_end(tab)
+    assert tab.evaluate(TOKENS) == expected(recording) and "RECORDED" not in words(tab, "ribbon")
+    assert tab.input_value("#page-prompt textarea") == recording["prompt"]["text"]
 
 
 def test_two_visitors_see_their_own_races(visit: Any) -> None:
