@@ -47,13 +47,13 @@ document.addEventListener("click", (event) => {
 on("frame", ({ race, ribbon }) => {
   if (race !== "none" && !ribbon?.includes("RECORDED")) remember(RACE_KEY, race, true);
 });
-async function bringBack(race) {
+async function comeBack(race) {
   const answer = await fetch(`recordings/${race}.json`).catch(() => null);
   if (!answer?.ok || S.id === race) return;
   onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
     recording: await answer.text() }));
 }
-if (remembered(RACE_KEY, true)) setTimeout(bringBack, 0, remembered(RACE_KEY, true));
+if (remembered(RACE_KEY, true)) setTimeout(comeBack, 0, remembered(RACE_KEY, true));
 
 // A reloaded tab restores the settings of its race; see app/page/start.js.
 function keepSettings(raced) {
